@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
@@ -65,7 +66,7 @@ def state(model):
 
 
 @pytest.mark.parametrize("kind", ["sft", "reward", "dpo", "grpo", "ppo", "ppo-shared"])
-def test_only_the_adapter_learns_and_a_resumed_run_ends_with_the_same_bits(kind, tokenizer, tmp_path):
+def test_lora_trains_adapter_only_and_resumes_to_same_bits(kind, tokenizer, tmp_path):
     head = kind == "reward"
     model = adapted(tokenizer, head)
     before = state(model)
@@ -88,7 +89,7 @@ def test_only_the_adapter_learns_and_a_resumed_run_ends_with_the_same_bits(kind,
         assert (saved / name).read_bytes() == (tmp_path / "parts/checkpoints/step-000004" / name).read_bytes(), name
 
 
-def test_the_reference_is_the_base_with_the_adapter_off(tokenizer):
+def test_lora_reference_of_is_base_with_adapter_off(tokenizer):
     base = tiny_model("nano", tokenizer, seed=3)
     model = adapted(tokenizer)
     ids = torch.tensor([[4, 6, 7, 5, 8], [4, 7, 8, 5, 6]])
@@ -103,7 +104,7 @@ def test_the_reference_is_the_base_with_the_adapter_off(tokenizer):
     assert reference_of(base) is base and copy_of_reference(base) is not base
 
 
-def test_merging_gives_a_plain_model_that_says_the_same(tokenizer, tmp_path):
+def test_lora_merged_equals_adapted_model(tokenizer, tmp_path):
     ids = torch.tensor([[4, 6, 7, 5, 8]])
     for head in (False, True):
         model = adapted(tokenizer, head)
@@ -119,7 +120,7 @@ def test_merging_gives_a_plain_model_that_says_the_same(tokenizer, tmp_path):
         )
 
 
-def test_the_critic_of_an_adapted_policy_has_its_own_adapter(tokenizer):
+def test_lora_new_critic_has_adapter_of_its_own(tokenizer):
     model = adapted(tokenizer)
     critic = new_critic(model, shared=False)
     assert is_adapted(critic) and is_adapted(model)
@@ -129,16 +130,16 @@ def test_the_critic_of_an_adapted_policy_has_its_own_adapter(tokenizer):
     assert not shared
 
 
-def test_another_adapter_is_refused(tokenizer, tmp_path):
+def test_lora_restore_weights_of_other_rank_is_error(tokenizer, tmp_path):
     model = adapted(tokenizer)
     checkpoints.save(tmp_path / "a", model)
     other = add_lora(tiny_model("nano", tokenizer, seed=3), lora_r=2)
-    with pytest.raises(UserError, match="its weights do not fit this PeftModelForCausalLM"):
+    with raises(UserError, expected="PeftModelForCausalLM", problem="mismatch"):
         checkpoints.restore_weights(other, tmp_path / "a")
 
 
 @pytest.mark.parametrize("part", ["adapter_model.safetensors", "adapter_config.json"])
-def test_a_damaged_checkpoint_of_an_adapter_is_refused(part, tokenizer, tmp_path):
+def test_lora_load_folder_refuses_damaged_adapter(part, tokenizer, tmp_path):
     """Before it is read: a changed description could name another base."""
     tiny_model("nano", tokenizer, seed=3).save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
@@ -148,15 +149,15 @@ def test_a_damaged_checkpoint_of_an_adapter_is_refused(part, tokenizer, tmp_path
     bytes_ = bytearray((folder / part).read_bytes())
     bytes_[-2] ^= 1
     (folder / part).write_bytes(bytes_)
-    with pytest.raises(UserError, match=f"damaged checkpoint .{part} was altered"):
+    with raises(UserError, argument=part, file=str(folder), problem="altered"):
         load_folder(folder)
 
 
-def test_bad_numbers_and_a_missing_package_are_one_clear_error(tokenizer, monkeypatch):
+def test_add_lora_bad_numbers_and_missing_peft_are_errors(tokenizer, monkeypatch):
     model = tiny_model("nano", tokenizer, seed=3)
     for bad in ({"lora_r": 0}, {"lora_r": 4, "lora_alpha": -1.0}, {"lora_r": 4, "lora_dropout": 1.0}):
-        with pytest.raises(UserError, match="expected a rank"):
+        with raises(UserError, argument="lora_r", value=bad["lora_r"]):
             add_lora(copy.deepcopy(model), **bad)
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(UserError, match=r"needs the package peft: pip install 'minirlhf\[lora\]'"):
+    with raises(UserError, argument="peft", expected="minirlhf[lora]"):
         add_lora(model, lora_r=4)

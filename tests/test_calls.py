@@ -4,6 +4,7 @@ import inspect
 import json
 
 import pytest
+from facts import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils import get_json_schema
@@ -33,6 +34,7 @@ def say(word: str) -> None:
 
 
 SCHEMAS = [get_json_schema(find), get_json_schema(say)]
+LONG = "a" * 3_000
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 
 
@@ -47,7 +49,7 @@ def only(text):
 @given(
     key=TEXTS, count=st.integers(-(10**20), 10**20), exact=st.none() | st.booleans(), tags=st.lists(TEXTS, max_size=3)
 )
-def test_what_is_written_comes_back(form, key, count, exact, tags):
+def test_read_calls_reads_what_write_call_writes(form, key, count, exact, tags):
     arguments = {"key": key, "count": count, "exact": exact, "tags": tags}
     body = write_call("find", arguments, form)
     if calls.CLOSE not in json.dumps(arguments) and calls.OPEN not in json.dumps(arguments):
@@ -69,13 +71,13 @@ def test_what_is_written_comes_back(form, key, count, exact, tags):
         ('find( " a " )', {"key": " a "}),
     ],
 )
-def test_the_ways_in_which_models_write(text, arguments):
+def test_read_calls_reads_forms_of_models(text, arguments):
     """With the marks, and as the whole reply without."""
     for framed in (text, f"{calls.OPEN}\n{text}\n{calls.CLOSE}", f"<think>hm</think>{text}"):
         assert only(framed) == ToolCall("call_0", "find", arguments)
 
 
-def test_ids_are_given_or_counted():
+def test_read_calls_ids_are_given_or_counted():
     spoken = '{"id": "x7", "function": {"name": "say", "arguments": {"word": "no"}}}'
     reply = read_calls(f"{calls.OPEN}[{spoken}, {spoken[12:]}]", SCHEMAS, first_id=3)
     assert isinstance(reply.calls[0], BadCall), "cut in the middle, it is no JSON"
@@ -99,55 +101,57 @@ def test_ids_are_given_or_counted():
         "(see find)",
     ],
 )
-def test_prose_is_no_call(text):
+def test_read_calls_prose_is_no_call(text):
     reply = read_calls(text, SCHEMAS)
     assert reply.calls == () and (reply.text == text or reply.thought)
 
 
-def test_a_thought_calls_nothing():
+def test_read_calls_thought_is_no_call():
     reply = read_calls("<think> say('no') <tool_call>say('no')</tool_call> </think>\nfine", SCHEMAS)
     assert (reply.thought, reply.text, reply.calls) == ("say('no') <tool_call>say('no')</tool_call>", "fine", ())
 
 
 @pytest.mark.parametrize(
-    ("body", "problem"),
+    ("body", "kind", "argument"),
     [
-        ("shout(word='yes')", "there is no tool 'shout'"),
-        ("find()", "'key' is missing"),
-        ("find(key=1)", "'key' is no string"),
-        ("find(key='a', count=True)", "'count' is no integer"),
-        ("find(key='a', tags=['b', 1])", "'tags' is no array"),
-        ("find(key='a', colour='b')", "no argument 'colour'"),
-        ("find('a', key='b')", "given twice"),
-        ("find('a', 1, True, [], 5)", "5 arguments"),
-        ("find(key=open('a'))", "plain values"),
-        ("find(**{'key': 'a'})", "by their names"),
-        ("os.system('a')", "NAME(ARGUMENT=VALUE)"),
-        ("find(key={1: 2})", "plain values"),
-        ("find('\\ud800')", "surrogate"),
-        ("say(word='maybe')", "choice among yes, no"),
-        ("find(key={'a': 1, 'a': 2})", "'a' is given twice"),
-        ("find(key={0x" + "f" * 3_600 + ": 1, 0x" + "f" * 3_600 + ": 2})", "plain values"),
-        ("find(key={'" + "a" * 3_000 + "': 1, '" + "a" * 3_000 + "': 2})", "a' is given twice"),
-        ('{"name": "find", "arguments": {"' + "a" * 3_000 + '": 1, "' + "a" * 3_000 + '": 2}}', "a' is given twice"),
-        ("find(" + "a" * 3_000 + "=1, " + "a" * 3_000 + "=2)", "a' is given twice"),
+        ("shout(word='yes')", "unknown tool", ""),
+        ("find()", "missing", "key"),
+        ("find(key=1)", "type", "key"),
+        ("find(key='a', count=True)", "type", "count"),
+        ("find(key='a', tags=['b', 1])", "type", "tags"),
+        ("find(key='a', colour='b')", "unknown argument", "colour"),
+        ("find('a', key='b')", "duplicate", "key"),
+        ("find('a', 1, True, [], 5)", "too many", ""),
+        ("find(key=open('a'))", "values", ""),
+        ("find(**{'key': 'a'})", "unpacked", ""),
+        ("os.system('a')", "form", ""),
+        ("find(key={1: 2})", "values", ""),
+        ("find('\\ud800')", "surrogate", ""),
+        ("say(word='maybe')", "type", "word"),
+        ("find(key={'a': 1, 'a': 2})", "duplicate", "a"),
+        ("find(key={0x" + "f" * 3_600 + ": 1, 0x" + "f" * 3_600 + ": 2})", "values", ""),
+        ("find(key={'" + LONG + "': 1, '" + LONG + "': 2})", "duplicate", LONG),
+        ('{"name": "find", "arguments": {"' + LONG + '": 1, "' + LONG + '": 2}}', "duplicate", LONG),
+        ("find(" + LONG + "=1, " + LONG + "=2)", "duplicate", LONG),
         (
             '{"name": "find", "arguments": {"' + "\\u0001" * 300 + '": 1, "' + "\\u0001" * 300 + '": 2}}',
-            " is given twice",
+            "duplicate",
+            "\u0001" * 300,
         ),
-        ("find(key='a', count=0x" + "f" * 5_000 + ")", "more than 4000 digits"),
-        ('{"name": "say", "arguments": [1]}', "an object of names"),
-        ('{"name": 3}', '"name" and "arguments"'),
-        ('{"name": "find", "arguments": {"key": NaN}}', "not valid JSON"),
-        ('{"name": "find", "arguments": {"key": "a", "count": 1e999}}', "plain values"),
-        ("", "no call stands there"),
-        ("(" * 25, "brackets"),
-        ("x" * 9000, "9000 characters"),
+        ("find(key='a', count=0x" + "f" * 5_000 + ")", "digits", ""),
+        ('{"name": "say", "arguments": [1]}', "form", ""),
+        ('{"name": 3}', "form", ""),
+        ('{"name": "find", "arguments": {"key": NaN}}', "json", ""),
+        ('{"name": "find", "arguments": {"key": "a", "count": 1e999}}', "values", ""),
+        ("", "empty", ""),
+        ("(" * 25, "depth", ""),
+        ("x" * 9000, "length", ""),
     ],
+    ids=lambda given: given[:40],
 )
-def test_what_cannot_be_called_says_why(body, problem):
+def test_read_calls_bad_call_says_why(body, kind, argument):
     call = only(f"{calls.OPEN}{body}{calls.CLOSE}")
-    assert isinstance(call, BadCall) and problem in call.problem
+    assert isinstance(call, BadCall) and (call.kind, call.argument) == (kind, argument) and call.problem
     assert "\n" not in call.problem and len(call.problem) < 200
 
 
@@ -187,7 +191,7 @@ for _name in ("index", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "rep
     setattr(Counted, _name, property(lambda self, name=_name: pytest.fail(f"{name} is not counted yet")))
 
 
-def test_characters_that_are_looked_at_grow_with_the_text():
+def test_read_calls_time_grows_linearly_with_text():
     """Marks, quotes and brackets by the ten thousand: eight times the text, at most nine times as many. What stands in one call is limited."""
     for piece in (
         calls.OPEN,
@@ -220,7 +224,7 @@ CALL = "<tool_call>find(key='a')</tool_call>"
     "text",
     [f"I could {CALL} hm</think>no", f"Well. <think>{CALL}</think>no", f"<think>a</think> <think>{CALL}</think>no", f"<think>a</think>b {CALL} c</think>no"],
 )  # fmt: skip
-def test_no_call_is_made_from_a_thought_wherever_it_was_opened(text):
+def test_read_calls_thought_opened_before_turn_is_no_call(text):
     """A template may open the thought before the turn begins."""
     reply = read_calls(text, SCHEMAS)
     assert reply.calls == () and reply.text == "no" and CALL in reply.thought
@@ -228,14 +232,14 @@ def test_no_call_is_made_from_a_thought_wherever_it_was_opened(text):
 
 
 @pytest.mark.parametrize("begun", ["", "<think>", "Well. <think>"])
-def test_a_thought_may_mention_how_a_call_begins(begun):
+def test_read_calls_thought_may_mention_mark_of_call(begun):
     reply = read_calls(f"{begun}I should write {calls.OPEN} and stop.\n</think>\n{CALL} so", SCHEMAS)
     assert [type(call) for call in reply.calls] == [ToolCall] and reply.text == "so"
     assert reply.thought.endswith(f"I should write {calls.OPEN} and stop.")
 
 
 @pytest.mark.parametrize("before", ["", "Ok. ", "<think>a</think>x ", f"{CALL} "])
-def test_a_thought_without_an_end_calls_nothing(before):
+def test_read_calls_unclosed_thought_is_no_call(before):
     reply = read_calls(f"{before}<think> maybe {CALL}", SCHEMAS)
     assert len(reply.calls) == before.count(CALL) and reply.thought.endswith(f"maybe {CALL}")
     assert reply.text == before.removeprefix("<think>a</think>").removeprefix(CALL).strip()
@@ -243,7 +247,7 @@ def test_a_thought_without_an_end_calls_nothing(before):
         assert [call.arguments for call in read_calls(whole, SCHEMAS).calls] == [{"key": "<think>"}], "no thought"
 
 
-def test_an_end_of_a_thought_within_a_call_is_text():
+def test_read_calls_marks_within_call_are_text():
     for form in ("json", "python"):
         for said in ("</think>", "</tool_call>"):
             written = calls.write_call("find", {"key": said}, form)
@@ -254,7 +258,7 @@ def test_an_end_of_a_thought_within_a_call_is_text():
     assert [call.name for call in read_calls(mentioned, SCHEMAS).calls] == ["find"]
 
 
-def test_ids_are_no_twins():
+def test_read_calls_ids_are_distinct():
     """One that somebody else has, or could be given, is not kept; nor one that is no plain word."""
     ids = ["call_1", None, "x", "x", "<|im_end|>", "\ud800", "y" * 65, "z-1.a"]
     listed = [{"name": "find", "arguments": {"key": "a"}} | ({"id": each} if each else {}) for each in ids]
@@ -262,7 +266,7 @@ def test_ids_are_no_twins():
     assert found == ["call_0", "call_1", "x", "call_3", "call_4", "call_5", "call_6", "z-1.a"]
 
 
-def test_names_that_python_does_not_have_are_written_as_json():
+def test_write_call_name_not_of_python_is_json():
     schema = {"type": "function", "function": {"name": "get-weather", "description": "", "parameters": {"type": "object", "properties": {"from": {"type": "string"}}}}}  # fmt: skip
     written = calls.write_call("get-weather", {"from": "here"}, "python")
     [call] = read_calls(written, [schema]).calls
@@ -272,11 +276,11 @@ def test_names_that_python_does_not_have_are_written_as_json():
 
 
 @pytest.mark.parametrize("space", ["\t", "\r\n", " \n"])
-def test_white_space_in_a_list(space):
+def test_read_calls_list_with_white_space(space):
     assert len(read_calls(f'{calls.OPEN}[{space}{{"name": "find", "arguments": {{"text": "a"}}}}]', SCHEMAS).calls) == 1
 
 
-def test_odd_values_and_schemas_of_any_depth():
+def test_read_calls_enum_bool_is_no_integer_and_deep_schema_is_read():
     def reads(kind, value):
         schema = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": kind}}}}  # fmt: skip
         [call] = read_calls(f'{calls.OPEN}{{"name": "f", "arguments": {{"x": {value}}}}}', [schema]).calls
@@ -290,33 +294,36 @@ def test_odd_values_and_schemas_of_any_depth():
     assert not reads({}, '1, "x": 2'), "a key twice"
 
 
-def test_reasons_are_short_and_in_one_line_whatever_a_schema_says():
+def test_read_calls_problem_of_long_schema_is_short():
     def said(call, properties, count=1):
         schemas = [{"type": "function", "function": {"name": f"f{i}", "parameters": {"type": "object", "properties": properties}}} for i in range(count)]  # fmt: skip
         [bad] = read_calls(calls.OPEN + call, schemas).calls
         assert isinstance(bad, BadCall) and "\n" not in bad.problem and len(bad.problem) < 2_000
         return bad.problem
 
-    assert said("g()", {}, 300).endswith("f18, f19 and 280 more")
-    assert said("f0(x=1)", {f"n\n{i}": {} for i in range(30)}).endswith("n 19 and 10 more")
-    assert said("f0(x=1)", {"x": {"enum": ["a\n" * 500] * 21}}).endswith("and 1 more")
+    names = said("g()", {}, 300)
+    assert "f18, f19" in names and "f20" not in names and "280" in names
+    names = said("f0(x=1)", {f"n\n{i}": {} for i in range(30)})
+    assert "n 19" in names and "n 20" not in names and "10" in names
+    assert said("f0(x=1)", {"x": {"enum": ["a\n" * 500] * 21}}).split()[-2] == "1"
 
 
 @pytest.mark.parametrize("levels", [19, 21, 300, 900, 3_000])
-def test_arguments_as_a_text_are_read_like_others(levels):
+def test_read_calls_arguments_as_text_are_checked_alike(levels):
     """OpenAI's form: its brackets stand in quotes."""
 
     def asked(arguments):
         return only(calls.OPEN + json.dumps({"name": "find", "arguments": arguments}))
 
     call = asked('{"key": ' + "[" * levels + "]" * levels + "}")
-    assert isinstance(call, BadCall) and ("brackets" in call.problem or "valid JSON" in call.problem) == (levels > 20)
-    assert "given twice" in asked('{"key": "a", "key": "b"}').problem and "NaN" in asked('{"key": NaN}').problem
+    assert isinstance(call, BadCall) and (call.kind in ("depth", "json")) == (levels > 20)
+    twice = asked('{"key": "a", "key": "b"}')
+    assert (twice.kind, twice.argument) == ("duplicate", "key") and "NaN" in asked('{"key": NaN}').problem
     hidden = only(f'{calls.OPEN}find(key= # "\n{"[" * 150}{"]" * 150})')  # nor does a comment hide them
-    assert isinstance(hidden, BadCall) and "brackets" in hidden.problem
+    assert isinstance(hidden, BadCall) and hidden.kind == "depth"
 
 
-def test_a_tools_choice_opens_the_turn():
+def test_calls_opening_begins_written_call():
     for form in ("json", "python"):
         assert calls.opening("auto", form) == calls.opening("none", form) == ""
         for choice in ("any", "find"):
@@ -325,11 +332,11 @@ def test_a_tools_choice_opens_the_turn():
         assert calls.opening("any", form) != calls.opening("find", form)
 
 
-def test_schemas_stand_in_the_system_message():
+def test_describe_tools_holds_every_schema():
     for form in ("json", "python"):
         text = calls.describe_tools(SCHEMAS, form)
         assert all(json.dumps(schema["function"]) in text for schema in SCHEMAS) and calls.OPEN in text
-    with pytest.raises(ValueError, match="one name each"):
+    with raises(ValueError, argument="schemas", value=2, expected=1):
         read_calls("", [SCHEMAS[0], SCHEMAS[0]])
 
 
@@ -357,10 +364,10 @@ def foreign(parameters):
         ({"a": {"type": "of another edition"}}, True),
     ],
 )
-def test_schemas_of_other_peoples_tools(properties, takes):
+def test_read_calls_foreign_schemas(properties, takes):
     """``far(a=[1])``; in a JSON Schema ``true`` is anything and ``false`` nothing."""
     [call] = read_calls("far(a=[1])", [foreign({"type": "object", "properties": properties})]).calls
-    assert isinstance(call, ToolCall) == takes and (takes or "'a' is no" in call.problem)
+    assert isinstance(call, ToolCall) == takes and (takes or (call.kind, call.argument) == ("type", "a"))
 
 
 ODD = st.sampled_from((None, True, False, 5, "a", [], ["a"], {}, {"a": None}, [{}], {"a": {"type": 5}}, {"a": {"enum": 3}}, {"a": {"anyOf": 1}}, {"a": {"items": []}}))  # fmt: skip
@@ -369,7 +376,7 @@ ODD = st.sampled_from((None, True, False, 5, "a", [], ["a"], {}, {"a": None}, [{
 @given(
     ODD, ODD, st.sampled_from(("far()", "far(a=[1])", "far(a=None, b=2)", '{"name": "far", "arguments": {"a": [[]]}}'))
 )
-def test_no_schema_is_too_odd_for_the_reader(properties, required, text):
+def test_read_calls_any_schema_raises_nothing(properties, required, text):
     """A server of tools may send anything as the schema of its arguments."""
     for parameters in (None, properties, {"properties": properties, "required": required}):
         [call] = read_calls(text, [foreign(parameters)]).calls
@@ -377,6 +384,6 @@ def test_no_schema_is_too_odd_for_the_reader(properties, required, text):
     assert isinstance(read_calls("far()", [foreign(None)]).calls[0], ToolCall)
 
 
-def test_the_schema_is_that_of_the_function():
+def test_get_json_schema_lists_arguments_of_function():
     properties = SCHEMAS[0]["function"]["parameters"]["properties"]
     assert list(properties) == list(inspect.signature(find).parameters)

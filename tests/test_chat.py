@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from facts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def assistants(tokenizer, encoded):
     return [tokenizer.decode(turn) for turn in turns]
 
 
-def test_what_the_templates_look_like():
+def test_chat_templates_render_as_documented():
     messages = [{"role": "system", "content": "be kind"}, *chat.conversation("hi", "hello", "bye")]
     seen = {name: chat.render(tok, messages, add_generation_prompt=True) for name, (tok, _) in TOKENIZERS.items()}
     assert seen == {
@@ -82,7 +83,7 @@ def test_what_the_templates_look_like():
     }
 
 
-def test_mask_holds_every_assistant_turn_with_its_end_and_nothing_else(tokenizer_and_end):
+def test_chat_encode_mask_holds_every_assistant_turn_with_its_end(tokenizer_and_end):
     tokenizer, end = tokenizer_and_end
     encoded = chat.encode(tokenizer, MULTI_TURN)
     said = [text.replace(end, f" {end}").split() for text in assistants(tokenizer, encoded)]
@@ -96,7 +97,7 @@ def learned(name, tokenizer, messages, context=0):
     return encoded
 
 
-def test_of_the_last_reply_nothing_else_is_learned_and_its_end_is(tokenizer_and_end):
+def test_train_on_last_learns_last_reply_with_its_end(tokenizer_and_end):
     tokenizer, end = tokenizer_and_end
     said = lambda encoded: [text.replace(end, f" {end}").split() for text in assistants(tokenizer, encoded)]
     assert said(learned("last", tokenizer, MULTI_TURN)) == [[end]]  # it is empty there
@@ -105,14 +106,14 @@ def test_of_the_last_reply_nothing_else_is_learned_and_its_end_is(tokenizer_and_
     assert said(learned("assistant", tokenizer, MULTI_TURN[:5], context=3)) == [["nap", end]]  # the data's own context
 
 
-def test_all_is_every_token_the_users_and_the_templates_too(tokenizer_and_end):
+def test_train_on_all_learns_every_token(tokenizer_and_end):
     tokenizer, _ = tokenizer_and_end
     encoded = learned("all", tokenizer, MULTI_TURN)
     assert encoded.input_ids == chat.encode(tokenizer, MULTI_TURN).input_ids
     assert all(encoded.loss_mask)
 
 
-def test_the_end_of_a_turn_is_learned_where_the_assistant_wrote_it():
+def test_train_on_learns_end_of_turn_of_assistant_only():
     """ChatML closes every speaker's turn by the same token, and writes a line break behind it that nobody says."""
     tokenizer, end = TOKENIZERS["chatml"]
     closing = tokenizer.convert_tokens_to_ids(end)
@@ -126,15 +127,15 @@ def test_the_end_of_a_turn_is_learned_where_the_assistant_wrote_it():
         assert [encoded.loss_mask[i + 1] for i in at] == [name == "all"] * len(roles)
 
 
-def test_a_template_in_which_the_replies_cannot_be_told_serves_for_all():
+def test_train_on_all_accepts_template_that_rewrites_turns():
     tokenizer = train_tokenizer(TEXT, 300, chat_template=without_marks(chat.TURNS))
     tokenizer.chat_template = "{{ messages | length }}" + tokenizer.chat_template
-    with pytest.raises(UserError, match="rewrites earlier turns"):
+    with raises(UserError, argument="chat_template", problem="rewrites"):
         learned("assistant", tokenizer, MULTI_TURN)
     assert tokenizer.decode(learned("all", tokenizer, MULTI_TURN).input_ids).startswith("7")
 
 
-def test_mask_as_transformers_makes_it(case):
+def test_chat_encode_equals_apply_chat_template(case):
     """The same ids and mask as ``apply_chat_template`` makes from the ``{% generation %}`` marks."""
     tokenizer, _ = case
     peer = tokenizer.apply_chat_template(MULTI_TURN, return_dict=True, return_assistant_tokens_mask=True)
@@ -143,7 +144,7 @@ def test_mask_as_transformers_makes_it(case):
     assert ours.loss_mask == [bool(x) for x in peer["assistant_masks"]]
 
 
-def test_prompt_is_a_prefix_and_the_reply_is_what_is_masked(tokenizer_and_end):
+def test_encode_prompt_is_prefix_of_chat_encode(tokenizer_and_end):
     tokenizer, _ = tokenizer_and_end
     for turn in (2, 4, 6):
         prompt = chat.encode_prompt(tokenizer, MULTI_TURN[:turn])
@@ -153,7 +154,7 @@ def test_prompt_is_a_prefix_and_the_reply_is_what_is_masked(tokenizer_and_end):
         assert not any(whole.loss_mask[: len(prompt)])
 
 
-def test_first_turn_leaves_earlier_turns_to_the_context(case):
+def test_chat_encode_first_turn_leaves_earlier_turns_out(case):
     tokenizer, _ = case
     all_turns, last_two = (chat.encode(tokenizer, MULTI_TURN, first_turn=first) for first in (0, 4))
     assert all_turns.input_ids == last_two.input_ids
@@ -167,7 +168,7 @@ contents = st.text(alphabet="abc \n:.é🐱<>|", max_size=12)
 @settings(max_examples=100, deadline=None)
 @given(texts=st.lists(contents, min_size=2, max_size=7))
 @pytest.mark.parametrize("name", ["turns", "chatml", "transcript"])
-def test_both_ways_agree_and_lose_nothing(name, texts):
+def test_chat_encode_by_marks_and_by_prefixes_agree(name, texts):
     """Any contents: marks and prefixes give the same mask, and the masked tokens decode to what was said."""
     tokenizer, end = TOKENIZERS[name]
     messages = chat.conversation(*texts)
@@ -183,7 +184,7 @@ def test_both_ways_agree_and_lose_nothing(name, texts):
     assert said == "".join(f"{space}{text}{end}" for text in texts[1::2])
 
 
-def test_conversation_alternates():
+def test_conversation_alternates_roles():
     assert chat.conversation("a", "b", "c") == [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"},
@@ -194,47 +195,44 @@ def test_conversation_alternates():
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_role(case):
-    with pytest.raises(UserError, match="unknown role critic"):
+def test_chat_render_unknown_role_is_error(case):
+    with pytest.raises(UserError, match="critic"):
         chat.render(case[0], [{"role": "critic", "content": "42"}])
 
 
-def test_no_template():
+def test_encode_prompt_without_chat_template_is_error():
     tokenizer = train_tokenizer(TEXT, 300)
     tokenizer.chat_template = None
-    with pytest.raises(UserError, match="no chat template"):
+    with raises(UserError, argument="chat_template", problem="missing"):
         chat.encode_prompt(tokenizer, chat.conversation("hi"))
 
 
-def test_template_that_refuses():
-    tokenizer = train_tokenizer(TEXT, 300, chat_template="{{ raise_exception('must alternate') }}")
-    with pytest.raises(UserError, match="must alternate"):
-        chat.encode(tokenizer, chat.conversation("hi", "hello"))
-
-
 BROKEN_TEMPLATES = {
-    "typo": ("{% for m in messags %}{{ m.content }}{% endfor %}", "makes an empty text"),
+    "typo": ("{% for m in messags %}{{ m.content }}{% endfor %}", {"problem": "empty"}),
     "no turn marked": (
         "{% for m in messages %}{% if m.role == 'robot' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}"
         "{{ m.content }}{% endfor %}",
-        "marks 0 turns of the assistant in a conversation that has 1",
+        {"value": 0, "expected": 1, "problem": "marks"},
     ),
-    "syntax": ("{% for m in messages %}", "refuses this conversation: Unexpected end of template"),
-    "surrogate": (r"{{ '\ud800' }}", "fails on this conversation: UnicodeEncodeError"),
-    "no text": ("{{ messages[0].content + 1 }}", "fails on this conversation: TypeError"),
-    "endless": ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails on this conversation: RecursionError"),
+    "nothing of the assistant": ("hello", {"problem": "silent"}),
+    "refusal": ("{{ raise_exception('must alternate') }}", {"problem": "refuses"}),
+    "syntax": ("{% for m in messages %}", {"problem": "refuses"}),
+    "surrogate": (r"{{ '\ud800' }}", {"value": "UnicodeEncodeError", "problem": "fails"}),
+    "no text": ("{{ messages[0].content + 1 }}", {"value": "TypeError", "problem": "fails"}),
+    "endless": ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", {"value": "RecursionError", "problem": "fails"}),
 }
 
 
-@pytest.mark.parametrize(("template", "message"), BROKEN_TEMPLATES.values(), ids=BROKEN_TEMPLATES)
-def test_broken_template(template, message):
+@pytest.mark.parametrize(("template", "facts"), BROKEN_TEMPLATES.values(), ids=BROKEN_TEMPLATES)
+def test_chat_encode_broken_template_is_error(template, facts):
     tokenizer = train_tokenizer(TEXT, 300, chat_template=template)
-    with pytest.raises(UserError, match=message) as caught:
+    with raises(UserError, argument="chat_template", **facts) as caught:
         chat.encode(tokenizer, chat.conversation("hi", "hello"))
     assert "\n" not in str(caught.value)
+    assert facts["problem"] != "refuses" or template.startswith("{% for") or "must alternate" in str(caught.value)
 
 
-def test_template_that_rewrites_the_past():
+def test_chat_encode_template_that_rewrites_turns_is_error():
     """As some reasoning models' do: earlier turns lose what stands in the last. No wrong mask, an error."""
     rewriting = (
         "{% for m in messages %}<{{ m.role }}>{{ 'thought ' if loop.last and m.role == 'assistant' }}{{ m.content }}<eos>"
@@ -242,11 +240,11 @@ def test_template_that_rewrites_the_past():
     )
     tokenizer = train_tokenizer(TEXT, 300, chat_template=rewriting)
     chat.encode(tokenizer, chat.conversation("a", "b"))
-    with pytest.raises(UserError, match="rewrites earlier turns"):
+    with raises(UserError, argument="chat_template", value=2, problem="rewrites"):
         chat.encode(tokenizer, chat.conversation("a", "b", "c", "d"))
 
 
-def test_template_without_a_closing_token():
+def test_chat_encode_template_without_closing_token_learns_white_space():
     """Then the white space that ends the turn is all there is to learn when to stop."""
     plain = (
         "{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\n' }}{% endfor %}"

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import transformers
+from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
@@ -48,7 +49,7 @@ def judge(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_scores_there_and_back(kind, tmp_path):
+def test_as_classifier_and_back_keep_scores(kind, tmp_path):
     model = judge(kind)
     plain, constant = as_classifier(model, WORDS)
     checkpoints.save(tmp_path / "plain", plain, WORDS)
@@ -66,7 +67,7 @@ def test_the_same_scores_there_and_back(kind, tmp_path):
     torch.testing.assert_close(back, theirs, atol=1e-6, rtol=1e-6)
 
 
-def test_one_that_pads_with_its_end_scores_the_same(tmp_path, monkeypatch):
+def test_reward_model_of_classifier_that_pads_with_end_token(tmp_path, monkeypatch):
     """As TRL and Qwen have it: our own padding token gets a row of the model, and no score moves."""
     monkeypatch.setattr(chat, "PAD", "<filler>")  # a token that these words do not have
     plain, _ = as_classifier(judge("Qwen2"), WORDS)
@@ -85,32 +86,32 @@ def test_one_that_pads_with_its_end_scores_the_same(tmp_path, monkeypatch):
             torch.testing.assert_close(model(ids, mask)[(ids == row).all(-1)][:1], alone, atol=1e-6, rtol=1e-6)
 
 
-def test_no_language_model_and_no_tokenizer_are_called_so(tmp_path):
+def test_load_folder_refuses_classifier_and_missing_tokenizer(tmp_path):
     plain, _ = as_classifier(judge("Qwen2"), WORDS)
     checkpoints.save(tmp_path / "plain", plain, WORDS)
-    with pytest.raises(UserError, match="or another classifier; a causal language model is needed"):
+    with raises(UserError, argument="model", expected="language model"):
         load_folder(tmp_path / "plain")
     KINDS["Qwen2"]().save_pretrained(tmp_path / "bare")
-    with pytest.raises(UserError, match=r"bare: no tokenizer can be loaded from there \(no tokenizer.json"):
+    with raises(UserError, argument="tokenizer", file=str(tmp_path / "bare"), problem="missing"):
         load_folder(tmp_path / "bare")
 
 
-def test_an_encoder_scores_another_place_and_is_refused(tmp_path):
+def test_reward_model_from_encoder_classifier_is_error(tmp_path):
     config = transformers.BertConfig(**SIZES, num_labels=1)
     checkpoints.save(tmp_path / "bert", transformers.BertForSequenceClassification(config))
-    with pytest.raises(UserError, match="BertForSequenceClassification does not score by one linear layer at the last"):
+    with raises(UserError, value="BertForSequenceClassification", problem="head"):
         RewardModel.from_pretrained(tmp_path / "bert")
 
 
-def test_what_cannot_go_is_refused(tmp_path):
+def test_as_classifier_and_reward_model_refuse_other_heads(tmp_path):
     mean = RewardModel.from_causal_lm(KINDS["Llama"](), pooling="mean")
-    with pytest.raises(UserError, match="pooling 'mean' cannot be kept"):
+    with raises(UserError, argument="pooling", value="mean", expected="last"):
         as_classifier(mean, WORDS)
     config = transformers.LlamaConfig(**SIZES, num_labels=3)
     checkpoints.save(tmp_path / "three", transformers.LlamaForSequenceClassification(config))
-    with pytest.raises(UserError, match="classifier of 3 labels"):
+    with raises(UserError, argument="num_labels", value=3, expected=1):
         RewardModel.from_pretrained(tmp_path / "three")
     plain, _ = as_classifier(judge("Llama"), WORDS)
     checkpoints.save(tmp_path / "plain", plain)
-    with pytest.raises(UserError, match="a sequence classifier; a value model is needed"):
+    with raises(UserError, value="classifier", expected="value"):
         ValueModel.from_pretrained(tmp_path / "plain")

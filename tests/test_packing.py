@@ -1,18 +1,17 @@
 """Several sequences in one row: what each is predicted from, what a step learns, what is saved, and who cannot be read so."""
 
 import dataclasses
-import json
 import re
 from functools import partial
-from pathlib import Path
 
 import architectures
 import numpy as np
 import pytest
 import torch
 import transformers
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
@@ -22,7 +21,7 @@ from minirlhf.models import packed
 from minirlhf.models.packed import packed_logits, packed_logps, require_packable, row_length
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.bridge.trl import BY_POSITION
+from minirlhf.stages.bridge.trl import NOT_BY_POSITION
 from minirlhf.trainers import sft
 from minirlhf.trainers.likelihood import nll_losses
 from minirlhf.trainers.sft import LOSSES, SFTConfig, prediction_weights, train_sft
@@ -104,7 +103,7 @@ def by_looking_at_every_row(lengths, capacity):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_each_sequence_goes_to_the_fullest_row_that_has_room(seed):
+def test_best_fit_decreasing_uses_fullest_row_with_room(seed):
     lengths = np.random.default_rng(seed).integers(1, 21, 60).tolist()
     rows = best_fit_decreasing(lengths, 20)
     assert rows == by_looking_at_every_row(lengths, 20)
@@ -112,13 +111,13 @@ def test_each_sequence_goes_to_the_fullest_row_that_has_room(seed):
     assert all(sum(lengths[i] for i in row) <= 20 for row in rows)
 
 
-def test_a_sequence_that_fits_into_no_row_is_refused():
+def test_best_fit_decreasing_sequence_longer_than_row_is_error():
     assert best_fit_decreasing([4, 4], 4) == [[0], [1]]
-    with pytest.raises(ValueError, match="a sequence of 5 tokens, capacity=4"):
+    with raises(ValueError, argument="lengths", value=5, expected=4):
         best_fit_decreasing([4, 5], 4)
 
 
-def test_what_is_saved_is_counted_on_the_batches_of_a_run():
+def test_packing_saved_counts_batches_of_run():
     examples = sequences(np.random.default_rng(0).integers(2, 21, 30))
     packing = Packing.of([len(e) for e in examples], 20)
     one_a_row = [collate([examples[i] for i in batch_indices(30, 5, s, seed=3)], 0).input_ids.numel() for s in range(6)]
@@ -130,7 +129,7 @@ def test_what_is_saved_is_counted_on_the_batches_of_a_run():
 # -- what stands in a row ------------------------------------------------------------------------------------------
 
 
-def test_a_row_holds_its_sequences_and_predicts_no_first_token():
+def test_collate_packed_predicts_no_first_token():
     first, second = Tokens([5, 6, 7], [True, False, True]), Tokens([8, 9], [True, True])
     batch = collate_packed([[first, second], [second]], 0, length=6)
     assert batch.input_ids.tolist() == [[5, 6, 7, 8, 9, 0], [8, 9, 0, 0, 0, 0]]
@@ -138,7 +137,7 @@ def test_a_row_holds_its_sequences_and_predicts_no_first_token():
     assert batch.loss_mask.int().tolist() == [[0, 0, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0]]
 
 
-def test_apart_again_they_are_the_batch_that_they_would_have_been():
+def test_packed_batch_apart_equals_collate():
     unpacked, again = collate([e for row in ROWS for e in row], 0), collate_packed(ROWS, 7, length=23).apart()
     for name in ("input_ids", "attention_mask", "loss_mask"):
         assert torch.equal(getattr(again, name), getattr(unpacked, name)), name
@@ -148,7 +147,7 @@ def test_apart_again_they_are_the_batch_that_they_would_have_been():
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_packed_logits_are_those_of_each_sequence_alone(name):
+def test_packed_logits_equal_each_sequence_alone(name):
     model = build(name)
     require_packable(model, 20)
     assert apart_by(model) < 1e-4
@@ -167,24 +166,21 @@ def without_blocks(documents):
         ("packed_positions", lambda documents: torch.arange(documents.shape[1]).expand_as(documents)),
     ],
 )
-def test_without_the_blocks_or_with_positions_that_run_on_they_are_not(name, what, wrong, monkeypatch):
+def test_require_packable_sees_wrong_mask_and_wrong_positions(name, what, wrong, monkeypatch):
     model = build(name)
     monkeypatch.setattr(packed, what, wrong)
     if (name, what) in [("Llama", "packed_positions"), ("Qwen3", "packed_positions")]:
         assert apart_by(model) < 1e-4  # an angle between two positions depends on their distance alone
     else:
         assert apart_by(model) > 0.1
-        with pytest.raises(UserError, match="cannot be packed in rows of 20 tokens"):
+        with raises(UserError, argument="--packing", value=20):
             require_packable(model, 20)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_model_whose_state_runs_on_or_whose_window_is_short_is_refused(name):
-    model = build(name)
-    with pytest.raises(
-        UserError, match=f"^{type(model).__name__} cannot be packed in rows of 20 tokens: .* --packing$"
-    ):
-        require_packable(model, 20)
+def test_require_packable_refuses_recurrent_state_and_short_window(name):
+    with raises(UserError, argument="--packing", value=20):
+        require_packable(build(name), 20)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +195,7 @@ def test_a_model_whose_state_runs_on_or_whose_window_is_short_is_refused(name):
         ("Bloom", False),
     ],
 )
-def test_who_understands_positions_alone_as_trl_packs(name, apart):
+def test_not_by_position_names_models_that_ignore_positions(name, apart):
     """What an exported run is told of packed rows (``stages/bridge/trl.py``)."""
     model, row = build(name), ROWS[0]
     batch = collate_packed([row], 0, length=20)
@@ -208,20 +204,19 @@ def test_who_understands_positions_alone_as_trl_packs(name, apart):
         found = model(input_ids=batch.input_ids, position_ids=positions, use_cache=False).logits[0]
     away = float((found - torch.cat([alone(model, e) for e in row])).abs().max())
     assert away < 1e-4 if apart else away > 0.1
-    fails = BY_POSITION.partition("but in")[2].lower()
-    assert (name.lower() in fails) is not apart
+    assert (name.lower() in map(str.lower, NOT_BY_POSITION)) is not apart
 
 
-def test_a_window_as_long_as_the_row_does_no_harm():
+def test_require_packable_accepts_window_as_long_as_row():
     model = build("Mistral")
-    with pytest.raises(UserError, match=r"its layers see 4 tokens; --max-length 4 may do"):
+    with raises(UserError, argument="--packing", value=5, expected=4):
         require_packable(model, 5)
     require_packable(model, 4)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", ["Llama", "GPT2", "Qwen3"])
-def test_log_probabilities_and_gradients_are_those_of_the_sequences_alone(name, masked, monkeypatch):
+def test_packed_logps_and_gradients_equal_each_sequence_alone(name, masked, monkeypatch):
     """Both ways of reading: row by row with a mask, and, where the model allows it, one by one."""
     model = build(name).double()
     rows = [
@@ -259,7 +254,7 @@ def test_log_probabilities_and_gradients_are_those_of_the_sequences_alone(name, 
             torch.testing.assert_close(ours[key], p.grad, rtol=1e-7, atol=1e-9)
 
 
-def test_in_bfloat16_beside_float32_weights_too():
+def test_require_packable_under_bfloat16_autocast():
     """As ``--bf16`` computes: the trial is made in the weights' own numbers, and the mask survives the cast."""
     model = build("OPT")
     batch = collate_packed(ROWS, 0, length=20)
@@ -300,7 +295,7 @@ ALL_ROWS = {"max_steps": 3, "packing": True, "max_length": 16}
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("masked", [False, True])
-def test_steps_on_packed_rows_are_those_on_the_sequences_that_they_hold(loss, masked, tokenizer, chats, monkeypatch):
+def test_train_sft_packed_steps_equal_unpacked_steps(loss, masked, tokenizer, chats, monkeypatch):
     """The mean is over the tokens of the batch, however they are laid out; all of them here, in three steps of AdamW."""
     monkeypatch.setattr(packed.reading, "packs", lambda *_: not masked)
     rows = len(Packing.of([len(e) for e in chats], 16).rows)
@@ -313,14 +308,14 @@ def test_steps_on_packed_rows_are_those_on_the_sequences_that_they_hold(loss, ma
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_weight_of_a_micro_batch_is_its_tokens(size, tokenizer, chats):
+def test_train_sft_packed_micro_batches_change_nothing(size, tokenizer, chats):
     config = SFTConfig(batch_size=4, **ALL_ROWS)
     whole, _ = after(tokenizer, chats, config)
     split, _ = after(tokenizer, chats, dataclasses.replace(config, micro_batch_size=size))
     torch.testing.assert_close(split, whole, rtol=1e-8, atol=1e-8)
 
 
-def test_dynamic_fine_tuning_ascends_the_probability_itself(tokenizer, chats):
+def test_dft_loss_gradient_is_that_of_mean_probability(tokenizer, chats):
     """Its gradient is that of the mean probability of the marked tokens."""
     model, batch = fresh(tokenizer), collate(chats, 0)
     for loss in nll_losses(model, batch, prediction_weights(batch.loss_mask), 3, LOSSES["dft"]):
@@ -334,7 +329,7 @@ def test_dynamic_fine_tuning_ascends_the_probability_itself(tokenizer, chats):
         torch.testing.assert_close(ours[key], p.grad, rtol=1e-8, atol=1e-10)
 
 
-def test_a_packed_run_goes_on_with_the_same_bits(tokenizer, chats, tmp_path):
+def test_train_sft_packed_run_resumes_to_same_bits(tokenizer, chats, tmp_path):
     config = SFTConfig(max_steps=5, batch_size=2, packing=True, max_length=16, save_steps=1)
     run = partial(train_sft, examples=chats, pad_token_id=0, tokenizer=tokenizer, quiet=True)
     new = lambda: tiny_model("nano", tokenizer, seed=3, context=32)
@@ -345,108 +340,60 @@ def test_a_packed_run_goes_on_with_the_same_bits(tokenizer, chats, tmp_path):
         (tmp_path / f / "checkpoints/step-000005/model.safetensors").read_bytes() for f in ("whole", "parts")
     )
     assert whole == parts
-    with pytest.raises(UserError, match="packing was True, now it is False"):
+    with raises(UserError, argument="packing", value=False, expected=True):
         run(new(), config=dataclasses.replace(config, packing=False), out=tmp_path / "parts", resume=True)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_as_long_as_the_context_or_as_somebody_says(tokenizer, monkeypatch):
+def test_row_length_is_context_or_max_length(tokenizer, monkeypatch):
     model = tiny_model("nano", tokenizer, context=32)
     assert (row_length(model, None), row_length(model, 16)) == (32, 16)
-    with pytest.raises(UserError, match="max_length = 33; the model reads 32 tokens"):
+    with raises(UserError, argument="max_length", value=33, expected=32):
         row_length(model, 33)
     monkeypatch.setattr(packed, "LONGEST", 24)
     assert row_length(model, None) == 24
 
 
-def test_an_example_longer_than_a_row_is_refused(tokenizer, chats):
-    with pytest.raises(UserError, match="an example has 12 tokens, a packed row 10: raise --max-length"):
+def test_train_sft_example_longer_than_packed_row_is_error(tokenizer, chats):
+    with raises(UserError, argument="--max-length", value=12, expected=10):
         train_sft(fresh(tokenizer), chats, SFTConfig(packing=True, max_length=10), pad_token_id=0, quiet=True)
 
 
-def test_the_command_says_what_packing_saves(tmp_path, capsys):
+def test_train_sft_command_reports_what_packing_saves(tmp_path, capsys):
     rows = [f'{{"prompt": "say {"a " * n}", "completion": "{"b " * n}now"}}\n' for n in range(1, 21)]
     (tmp_path / "d.jsonl").write_text("".join(rows))
-    argv = [
-        "train",
-        "sft",
-        "--data",
-        f"{tmp_path}/d.jsonl",
-        "--max-steps",
-        "1",
-        "--batch-size",
-        "4",
-        "--vocab-size",
-        "270",
-    ]
-    assert main([*argv, "--context", "128", "--packing", "true", "--out", f"{tmp_path}/run"]) == 0
-    line = r"packed: 19 sequences in \d rows of 128 tokens, [\d.]+% filled; [\d.]+% fewer tokens than with the padding of batches of 4, which"
-    assert re.search(line, capsys.readouterr().out)
-    assert main([*argv, "--context", "256", "--max-length", "64", "--out", f"{tmp_path}/plain"]) == 0
-    assert main([*argv, "--packing", "true", "--max-length", "1", "--out", f"{tmp_path}/no"]) == 2
-    assert "max_length = 1; expected at least 2" in capsys.readouterr().err
+    argv = ["train", "sft", "--data", f"{tmp_path}/d.jsonl", "--max-steps", "1", "--batch-size", "4", "--vocab-size", "270"]  # fmt: skip
+    assert dispatch([*argv, "--context", "128", "--packing", "true", "--out", f"{tmp_path}/run"]) == 0
+    assert re.search(r"\b19 \w+ in \d \w+ \w+ 128 .*\d% .*\d% .* 4\b", capsys.readouterr().out)
+    assert dispatch([*argv, "--context", "256", "--max-length", "64", "--out", f"{tmp_path}/plain"]) == 0
+    with raises(UserError, argument="max_length", value=1, expected=2):
+        dispatch([*argv, "--packing", "true", "--max-length", "1", "--out", f"{tmp_path}/no"])
 
 
-@pytest.mark.parametrize(("option", "other", "words"), [("train_on", "all", "train on"), ("loss_type", "dft", "loss")])
-def test_a_run_goes_on_with_what_it_learned_and_how(option, other, words, tmp_path, capsys):
+@pytest.mark.parametrize(("option", "other", "fact"), [("train_on", "all", "train on"), ("loss_type", "dft", "loss")])
+def test_train_sft_resume_with_other_train_on_or_loss_type_is_error(option, other, fact, tmp_path):
     rows = [f'{{"prompt": "say {n}", "completion": "{n} it is"}}\n' for n in range(8)]
     (tmp_path / "d.jsonl").write_text("".join(rows))
-    argv = [
-        "train",
-        "sft",
-        "--data",
-        f"{tmp_path}/d.jsonl",
-        "--batch-size",
-        "2",
-        "--vocab-size",
-        "270",
-        "--out",
-        f"{tmp_path}/run",
-    ]
-    assert main([*argv, "--max-steps", "1"]) == 0
-    longer = [*argv, "--max-steps", "2", "--resume"]
-    assert main([*longer, f"--{option.replace('_', '-')}", other]) == 2
-    assert f'the run began with {words} = "' in capsys.readouterr().err
-    assert main(longer) == 0
-    assert main([*argv, f"--{option.replace('_', '-')}", "other"]) == 2
-    assert f"unknown {option} 'other'" in capsys.readouterr().err
+    argv = ["train", "sft", "--data", f"{tmp_path}/d.jsonl", "--batch-size", "2", "--vocab-size", "270", "--out", f"{tmp_path}/run"]  # fmt: skip
+    assert dispatch([*argv, "--max-steps", "1"]) == 0
+    flag, longer = f"--{option.replace('_', '-')}", [*argv, "--max-steps", "2", "--resume"]
+    with raises(UserError, argument=fact, file=f"{tmp_path}/run/config.json"):
+        dispatch([*longer, flag, other])
+    assert dispatch(longer) == 0
+    with raises(UserError, argument=option, value="other", problem="unknown"):
+        dispatch([*argv, flag, "other"])
 
 
-def test_a_model_that_cannot_be_packed_is_refused_before_the_run_begins(tokenizer, chats, tmp_path, monkeypatch):
+def test_train_sft_refuses_unpackable_model_before_writing(tokenizer, chats, tmp_path, monkeypatch):
     def refuse(model, length):
-        raise UserError("cannot")
+        raise UserError("cannot", argument="packing")
 
     monkeypatch.setattr(sft, "require_packable", refuse)
     config = SFTConfig(max_steps=1, packing=True, max_length=16)
-    with pytest.raises(UserError, match="cannot"):
+    with raises(UserError, argument="packing"):
         train_sft(
             fresh(tokenizer), chats, config, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, quiet=True
         )
     assert not (tmp_path / "run").exists()
-
-
-# -- what is said of it ----------------------------------------------------------------------------------------------
-
-ROOT = Path(__file__).parents[1]
-
-
-def test_the_page_says_what_was_measured():
-    found = json.loads((ROOT / "benchmarks/packing.json").read_text(encoding="utf-8"))
-    page = " ".join((ROOT / "book/engine.md").read_text(encoding="utf-8").split())
-    assert f"on {found['conversations']} of {found['conversations'] + found['too_long']:,} GSM8K problems" in page
-    assert f"They fill {found['rows']} rows of {found['context']} tokens to {100 * found['filled']:.1f} %" in page
-    fewer = [f"{100 * found['saved'][size]:.1f} % fewer" for size in ("8", "32")]
-    assert (
-        f"{fewer[0]} tokens than one conversation a row in batches of 8, and {fewer[1]} than in batches of 32" in page
-    )
-    shares = [
-        f"{times[way] / times['padded']:.2f}".removeprefix("0")
-        for way in ("packed", "padded, without its padding", "packed, without its padding")
-        for times in found["seconds"].values()
-    ]
-    assert (
-        "take {} of the time of the padded ones for the 0.1 M model and {} for the 0.8 M model".format(*shares) in page
-    )
-    assert "one a row take {} and {}, and packed {} and {}".format(*shares[2:]) in page

@@ -22,6 +22,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from minirlhf.core.errors import ArgumentError, Facts
+
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
 #: Characters of one call at most, and brackets in brackets: Python's own reader can take very long on what is broken and deep.
@@ -56,11 +58,15 @@ class BadCall:
     Attributes:
         name: the tool that it names, as far as that can be read; may be empty.
         problem: why, in one line, to be told to who wrote it.
+        kind: why, in one or two words.
+        argument: the argument that it is about; may be empty.
     """
 
     id: str
     name: str
     problem: str
+    kind: str = ""
+    argument: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,8 @@ def _by_name(schemas: Sequence[Schema]) -> dict[str, Schema]:
     """The schemas by the name of their tool; ``ValueError`` if two have the same."""
     found = {schema["function"]["name"]: schema for schema in schemas}
     if len(found) != len(schemas):
-        raise ValueError(f"schemas holds {len(schemas)} tools of {len(found)} names; expected one name each")
+        said = f"schemas holds {len(schemas)} tools of {len(found)} names; expected one name each"
+        raise ArgumentError(said, argument="schemas", value=len(schemas), expected=len(found), problem="duplicate")
     return found
 
 
@@ -135,11 +142,11 @@ _THOUGHT = re.compile(r"\s*" + re.escape(THOUGHT))
 _ID, _OURS = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"call_\d+")
 
 
-class _Unreadable(Exception):
+class _Unreadable(Facts, Exception):
     """Why a text is no call, in one line; ``name``: the tool that it names, as far as one can see."""
 
-    def __init__(self, problem: str, name: str = "") -> None:
-        super().__init__(problem)
+    def __init__(self, message: str, name: str = "", **facts: Any) -> None:
+        super().__init__(message, **facts)
         self.name = name
 
 
@@ -162,7 +169,7 @@ def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Re
         try:
             found = _calls_in(body)
         except _Unreadable as problem:
-            calls.append(BadCall(f"call_{first_id + len(calls)}", problem.name, str(problem)))
+            calls.append(_bad(f"call_{first_id + len(calls)}", problem.name, problem))
             continue
         for one in found:
             calls.append(_checked(one, tools, f"call_{first_id + len(calls)}", taken))
@@ -234,12 +241,12 @@ def _calls_in(body: str) -> list[_Raw]:
     """At least one call, in either form."""
     body = body.strip()
     if len(body) > LONGEST:
-        raise _Unreadable(f"the call has {len(body)} characters; expected at most {LONGEST}")
+        raise _Unreadable(f"the call has {len(body)} characters; expected at most {LONGEST}", problem="length")
     if _depth(body) > DEEPEST:
-        raise _Unreadable(f"more than {DEEPEST} brackets stand in one another")
+        raise _Unreadable(f"more than {DEEPEST} brackets stand in one another", problem="depth")
     found = _of_json(body) if body.lstrip("[ \t\r\n").startswith("{") else _of_python(body)
     if not found:
-        raise _Unreadable("no call stands there")
+        raise _Unreadable("no call stands there", problem="empty")
     return found
 
 
@@ -274,13 +281,15 @@ def _loaded(text: str, what: str, name: str = "") -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if twice:
-            raise ValueError(f"{twice[0][:80]!r:.82} is given twice")
+            said = f"{twice[0][:80]!r:.82} is given twice"
+            raise ArgumentError(said, argument=twice[0], problem="duplicate")
         return dict(pairs)
 
     try:
         return json.loads(text, parse_constant=constant, object_pairs_hook=once)
     except (ValueError, RecursionError) as problem:
-        raise _Unreadable(f"{what} not valid JSON: {_line(problem)}", name) from None
+        facts = {"problem": "json"} | getattr(problem, "facts", {})
+        raise _Unreadable(f"{what} not valid JSON: {_line(problem)}", name, **facts) from None
 
 
 def _of_object(value: Any) -> _Raw:
@@ -289,7 +298,7 @@ def _of_object(value: Any) -> _Raw:
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = value["function"]
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise _Unreadable('a call is an object with "name" and "arguments"')
+        raise _Unreadable('a call is an object with "name" and "arguments"', problem="form")
     name: str = value["name"]
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
@@ -303,13 +312,13 @@ def _of_python(body: str) -> list[_Raw]:
             warnings.simplefilter("ignore")  # of odd escapes
             statements = ast.parse(body).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
-        raise _Unreadable(f"the call is neither JSON nor Python: {_line(problem)}") from None
+        raise _Unreadable(f"the call is neither JSON nor Python: {_line(problem)}", problem="syntax") from None
     found = []
     for statement in statements:
         value = statement.value if isinstance(statement, ast.Expr) else None
         for node in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                raise _Unreadable("a call is written NAME(ARGUMENT=VALUE)")
+                raise _Unreadable("a call is written NAME(ARGUMENT=VALUE)", problem="form")
             found.append(_of_node(node, node.func.id))
     return found
 
@@ -319,27 +328,34 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         places = [ast.literal_eval(each) for each in node.args]
         by_key = [(each.arg, ast.literal_eval(each.value)) for each in node.keywords]
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise _Unreadable("arguments are plain values: texts, numbers, lists", name) from None
+        raise _Unreadable("arguments are plain values: texts, numbers, lists", name, problem="values") from None
     named = [(key, value) for key, value in by_key if key is not None]
     if len(named) < len(by_key):
-        raise _Unreadable("arguments are given by their names, not by **", name)
+        raise _Unreadable("arguments are given by their names, not by **", name, problem="unpacked")
     for inner in ast.walk(node):
         keys = [key.value for key in inner.keys if isinstance(key, ast.Constant)] if isinstance(inner, ast.Dict) else []
         again = [key for key, times in Counter(key for key in keys if isinstance(key, str)).items() if times > 1]
         if again:  # another key than a text is refused as such; a long number cannot even be written
-            raise _Unreadable(f"{again[0][:80]!r:.82} is given twice", name)
+            said = f"{again[0][:80]!r:.82} is given twice"
+            raise _Unreadable(said, name, argument=again[0], problem="duplicate")
 
     def bound(schema: Schema) -> Any:
         order = list(_arguments(schema)[0])
         if len(places) > len(order):
-            raise _Unreadable(f"{len(places)} arguments; expected at most {len(order)}", name)
+            said = f"{len(places)} arguments; expected at most {len(order)}"
+            raise _Unreadable(said, name, value=len(places), expected=len(order), problem="too many")
         pairs = [*zip(order, places, strict=False), *named]
         twice = [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]
         if twice:
-            raise _Unreadable(f"argument {twice[0][:80]!r:.82} is given twice", name)
+            said = f"argument {twice[0][:80]!r:.82} is given twice"
+            raise _Unreadable(said, name, argument=twice[0], problem="duplicate")
         return dict(pairs)
 
     return name, bound, None
+
+
+def _bad(number: str, name: str, problem: _Unreadable) -> BadCall:
+    return BadCall(number, name, str(problem), problem.problem or "", problem.argument or "")
 
 
 def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Container[str]) -> ToolCall | BadCall:
@@ -349,22 +365,23 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Contain
         number = given
     if name not in tools:
         name = name[:80].encode("utf-8", "replace").decode()  # half of a surrogate pair may stand there
-        return BadCall(number, name, f"there is no tool {name!r}; there are: {_listed(tools)}")
+        return BadCall(number, name, f"there is no tool {name!r}; there are: {_listed(tools)}", "unknown tool")
     try:
         arguments = _plain(bind(tools[name]))
     except _Unreadable as problem:
-        return BadCall(number, name, str(problem))
+        return _bad(number, name, problem)
     properties, required = _arguments(tools[name])
     if not isinstance(arguments, dict):
-        return BadCall(number, name, "arguments are an object of names and values")
+        return BadCall(number, name, "arguments are an object of names and values", "form")
     missing = [key for key in required if key not in arguments]
     if missing:
-        return BadCall(number, name, f"argument {missing[0]!r} is missing")
+        return BadCall(number, name, f"argument {missing[0]!r} is missing", "missing", missing[0])
     for key, value in arguments.items():
         if key not in properties:
-            return BadCall(number, name, f"there is no argument {key[:80]!r}; there are: {_listed(properties)}")
+            said = f"there is no argument {key[:80]!r}; there are: {_listed(properties)}"
+            return BadCall(number, name, said, "unknown argument", key)
         if not _fits(value, properties[key]):
-            return BadCall(number, name, f"argument {key!r} is no {_kind(properties[key])}")
+            return BadCall(number, name, f"argument {key!r} is no {_kind(properties[key])}", "type", key)
     return ToolCall(number, name, arguments)
 
 
@@ -384,7 +401,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 def _plain(value: Any, depth: int = 0) -> Any:
     """What JSON can hold, tuples as lists; :class:`_Unreadable` for what it cannot, and for what is deeper than brackets may be: a text holds arguments unseen."""
     if depth > DEEPEST:
-        raise _Unreadable(f"more than {DEEPEST} brackets stand in one another")
+        raise _Unreadable(f"more than {DEEPEST} brackets stand in one another", problem="depth")
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {_plain(key): _plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -393,13 +410,13 @@ def _plain(value: Any, depth: int = 0) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _Unreadable("a text holds half of a surrogate pair") from None
+            raise _Unreadable("a text holds half of a surrogate pair", problem="surrogate") from None
         return value
     if isinstance(value, int) and abs(value) >= LARGEST:
-        raise _Unreadable(f"a number has more than {DIGITS} digits")
+        raise _Unreadable(f"a number has more than {DIGITS} digits", problem="digits")
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise _Unreadable("arguments are plain values: texts, numbers, lists")
+    raise _Unreadable("arguments are plain values: texts, numbers, lists", problem="values")
 
 
 _KINDS: Mapping[str, Callable[[Any], bool]] = {

@@ -154,22 +154,32 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
     """
     if not tokenizer.is_fast:
         raise UserError(
-            f"{type(tokenizer).__name__} is a slow tokenizer; masks need the positions that a fast one gives"
+            f"{type(tokenizer).__name__} is a slow tokenizer; masks need the positions that a fast one gives",
+            argument="tokenizer",
+            value="slow",
+            expected="fast",
         )
     text, spans = assistant_spans(tokenizer, messages, first_turn=first_turn)
     turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant" and turn >= first_turn]
     if len(spans) != len(turns):
         raise UserError(
-            f"the tokenizer's chat template marks {len(spans)} turns of the assistant in a conversation that has {len(turns)}"
+            f"the tokenizer's chat template marks {len(spans)} turns of the assistant in a conversation that has {len(turns)}",
+            argument="chat_template",
+            value=len(spans),
+            expected=len(turns),
+            problem="marks",
         )
     coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     if not coded["input_ids"]:
-        raise UserError("the tokenizer's chat template makes an empty text of this conversation")
+        said = "the tokenizer's chat template makes an empty text of this conversation"
+        raise UserError(said, argument="chat_template", problem="empty")
     # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
     inside = [any(start <= at < end for start, end in spans) for at, _ in coded["offset_mapping"]]
     if turns and not any(inside):
         raise UserError(
-            "the tokenizer's chat template writes nothing of what the assistant says, so there is nothing to learn"
+            "the tokenizer's chat template writes nothing of what the assistant says, so there is nothing to learn",
+            argument="chat_template",
+            problem="silent",
         )
     return Tokens(list(coded["input_ids"]), inside)
 
@@ -182,7 +192,8 @@ def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
     """
     ids = tokenizer(render(tokenizer, messages), add_special_tokens=False)["input_ids"]
     if not ids:
-        raise UserError("the tokenizer's chat template makes an empty text of this conversation")
+        said = "the tokenizer's chat template makes an empty text of this conversation"
+        raise UserError(said, argument="chat_template", problem="empty")
     return Tokens(list(ids), [True] * len(ids))
 
 
@@ -214,7 +225,10 @@ def encode_steps(
         ends.append(max(i for i, (begin, _) in enumerate(offsets) if begin < at))
     if len(set(ends)) < len(ends):
         raise UserError(
-            f"two of {len(steps)} steps end in the same token of the tokenizer; expected one token or more each"
+            f"two of {len(steps)} steps end in the same token of the tokenizer; expected one token or more each",
+            argument="steps",
+            value=len(steps),
+            problem="duplicate",
         )
     return tokens, tuple(ends)
 
@@ -241,7 +255,10 @@ def assistant_spans(
             raise UserError(
                 f"the tokenizer's chat template rewrites earlier turns, so what the assistant wrote in message {turn + 1} cannot "
                 "be told apart; learn from the last reply alone (format prompt-completion), or give a template with "
-                "{% generation %} marks (--chat-template FILE), such as minirlhf.data.chat.CHATML"
+                "{% generation %} marks (--chat-template FILE), such as minirlhf.data.chat.CHATML",
+                argument="chat_template",
+                value=turn + 1,
+                problem="rewrites",
             )
         added = through[len(before) :]
         said = message["content"].strip()
@@ -336,7 +353,9 @@ def _render(
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set tokenizer.chat_template, for instance "
-            "to minirlhf.data.chat.TRANSCRIPT"
+            "to minirlhf.data.chat.TRANSCRIPT",
+            argument="chat_template",
+            problem="missing",
         )
     template = tokenizer.get_chat_template()
     try:
@@ -351,9 +370,13 @@ def _render(
         texts[0].encode()  # fails on half of a surrogate pair, which no tokenizer takes
     except TemplateError as problem:
         reason = " ".join(str(problem).split())
-        raise UserError(f"the tokenizer's chat template refuses this conversation: {reason}") from problem
+        said = f"the tokenizer's chat template refuses this conversation: {reason}"
+        raise UserError(said, argument="chat_template", problem="refuses") from problem
     except Exception as problem:  # a template is a program; it can fail in any way
         raise UserError(
-            f"the tokenizer's chat template fails on this conversation: {type(problem).__name__}: {' '.join(str(problem).split())}"
+            f"the tokenizer's chat template fails on this conversation: {type(problem).__name__}: {' '.join(str(problem).split())}",
+            argument="chat_template",
+            value=type(problem).__name__,
+            problem="fails",
         ) from problem
     return texts[0], [(start, end) for start, end in spans[0]] if spans else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.data.collate import batch_indices, spread
 from minirlhf.data.types import PackedBatch, Tokens
 
@@ -23,7 +24,8 @@ def best_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]
         ValueError: a sequence is longer than a row.
     """
     if max(lengths, default=0) > capacity:
-        raise ValueError(f"a sequence of {max(lengths)} tokens, {capacity=}; expected none that is longer than a row")
+        said = f"a sequence of {max(lengths)} tokens, {capacity=}; expected none that is longer than a row"
+        raise ArgumentError(said, argument="lengths", value=max(lengths), expected=capacity)
     rows: list[list[int]] = []
     room: list[tuple[int, int]] = []  # tokens that a row has left, and its number, ascending
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):

@@ -25,7 +25,8 @@ def require_peft() -> Any:
     try:
         import peft
     except ImportError:
-        raise UserError("LoRA needs the package peft: pip install 'minirlhf[lora]'") from None
+        said = "LoRA needs the package peft: pip install 'minirlhf[lora]'"
+        raise UserError(said, argument="peft", expected="minirlhf[lora]", problem="missing") from None
     return peft
 
 

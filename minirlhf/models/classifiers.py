@@ -58,17 +58,24 @@ def read_classifier(folder: str | Path) -> tuple[PreTrainedModel, Tensor, Tensor
             base, use_safetensors=True, output_loading_info=True, dtype=torch.float32, local_files_only=True, **theirs
         )
     except Exception as problem:  # transformers raises almost anything for files it does not understand
-        raise UserError(f"{folder}: cannot be loaded ({str(problem).strip().splitlines()[0]})") from problem
+        said = f"{folder}: cannot be loaded ({str(problem).strip().splitlines()[0]})"
+        raise UserError(said, argument="model", file=folder, problem="unreadable") from problem
     if missing := sorted(report["missing_keys"]):
-        raise UserError(f"{folder}: no fitting weights for {', '.join(missing[:3])}")
+        said = f"{folder}: no fitting weights for {', '.join(missing[:3])}"
+        raise UserError(said, argument="weights", value=missing, file=folder, problem="missing")
     if adapters.is_adapter(folder):
         model = adapters.merge(model, folder)
     if model.config.num_labels != 1:
-        raise UserError(f"{folder}: a classifier of {model.config.num_labels} labels; a reward model has one")
+        said = f"{folder}: a classifier of {model.config.num_labels} labels; a reward model has one"
+        raise UserError(said, argument="num_labels", value=model.config.num_labels, expected=1, file=folder)
     score = getattr(model, "score", None)
     if not isinstance(score, nn.Linear) or not _scores_the_last_token(model, score):
         raise UserError(
-            f"{folder}: a {type(model).__name__} does not score by one linear layer at the last token; a reward model does"
+            f"{folder}: a {type(model).__name__} does not score by one linear layer at the last token; a reward model does",
+            argument="model",
+            value=type(model).__name__,
+            file=folder,
+            problem="head",
         )
     weight, bias = score.weight.detach(), None if score.bias is None else score.bias.detach()
     if theirs and described.get("normalize_reward"):  # (score − mean) / std, where it is asked
@@ -117,7 +124,10 @@ def as_classifier(model: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTr
     """
     if model.pooling != "last":
         raise UserError(
-            f"a reward model with pooling {model.pooling!r} cannot be kept as a sequence classifier, which scores the last token"
+            f"a reward model with pooling {model.pooling!r} cannot be kept as a sequence classifier, which scores the last token",
+            argument="pooling",
+            value=model.pooling,
+            expected="last",
         )
     config = copy.deepcopy(model.config)
     config.num_labels, config.pad_token_id = 1, tokenizer.pad_token_id

@@ -70,7 +70,10 @@ def row_length(model: nn.Module, asked: int | None) -> int:
     context = context_length(model)
     if asked is not None and context is not None and asked > context:
         raise UserError(
-            f"max_length = {asked}; the model reads {context} tokens, so a packed row holds at most as many"
+            f"max_length = {asked}; the model reads {context} tokens, so a packed row holds at most as many",
+            argument="max_length",
+            value=asked,
+            expected=context,
         )
     return asked or min(context or LONGEST, LONGEST)
 
@@ -100,5 +103,8 @@ def require_packable(model: nn.Module, length: int) -> None:
         shorter = f" (its layers see {window} tokens; --max-length {window} may do)" if window else ""
         raise UserError(
             f"{type(model).__name__} cannot be packed in rows of {length} tokens: in such a row it does not give its sequences the "
-            f"logits that they have alone{shorter}; leave out --packing"
+            f"logits that they have alone{shorter}; leave out --packing",
+            argument="--packing",
+            value=length,
+            expected=window,
         )

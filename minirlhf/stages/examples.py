@@ -24,7 +24,7 @@ def _named(messages: Messages, encoded: Callable[[Messages], Tokens]) -> Tokens:
         return encoded(messages)
     except UserError as problem:
         first = " ".join(messages[0]["content"].split())
-        raise UserError(f"the conversation that begins {first[:60]!r}: {problem}") from problem
+        raise UserError.about(f"the conversation that begins {first[:60]!r}: {problem}", problem) from problem
 
 
 def every_reply(tokenizer: Any, conversation: Conversation) -> Tokens:

@@ -40,7 +40,8 @@ class SFTConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_length is not None and self.max_length < 2:
-            raise UserError(f"max_length = {shown(self.max_length)}; expected at least 2")
+            said = f"max_length = {shown(self.max_length)}; expected at least 2"
+            raise UserError(said, argument="max_length", value=self.max_length, expected=2)
 
     def without_effect(self) -> dict[str, str]:
         """Also the length of rows that are not packed."""
@@ -112,7 +113,10 @@ def _packed(model: nn.Module, examples: Sequence[Tokens], config: SFTConfig, *, 
     longest = max(map(len, examples))
     if longest > length:
         raise UserError(
-            f"an example has {longest} tokens, a packed row {length}: raise --max-length, or leave out --packing"
+            f"an example has {longest} tokens, a packed row {length}: raise --max-length, or leave out --packing",
+            argument="--max-length",
+            value=longest,
+            expected=length,
         )
     require_packable(model, length)
     packing = Packing.of([len(e) for e in examples], length)
