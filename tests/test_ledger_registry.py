@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.ledger import registry
 from minirlhf.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run, run_wrong
@@ -34,7 +35,7 @@ def ledger():
 # -- registration ------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_check_passes_and_rejects_its_wrong_variant(ledger, fresh_seed):
+def test_run_passes_a_sound_check_and_rejects_its_wrong_variant(ledger, fresh_seed):
     entry = register(ledger)
     assert run(entry, fresh_seed).passed
     assert evaluate(entry, entry.wrong["tripled"], fresh_seed) > 1000 * entry.tolerance
@@ -42,32 +43,29 @@ def test_a_sound_check_passes_and_rejects_its_wrong_variant(ledger, fresh_seed):
     assert entry.statement == "Doubling is adding to itself."
 
 
-def test_a_key_is_used_once(ledger):
+def test_check_key_is_used_once(ledger):
     register(ledger)
     register(ledger, claim="gradient")
-    with pytest.raises(ValueError, match=r"\(eq:double, value\) is registered twice"):
+    with raises(ValueError, argument="check", value=("eq:double", "value"), problem="duplicate"):
         register(ledger)
 
 
-def test_a_check_rejects_something(ledger):
-    with pytest.raises(ValueError, match="names no wrong variant"):
+def test_check_without_wrong_variant_or_docstring_is_refused(ledger):
+    with raises(ValueError, argument="wrong", problem="empty"):
         register(ledger, wrong={})
-
-
-def test_a_check_says_what_it_shows(ledger):
-    with pytest.raises(ValueError, match="has no docstring"):
+    with raises(ValueError, argument="docstring", problem="missing"):
         register(ledger, compare=lambda f, draw: (1.0, 1.0))
 
 
 @pytest.mark.parametrize(
     "label", ["double", "eq:", "eq:Double", "eq:two words", "eq:a--b", "eq:-a", "eq:a-", "Eq:a", "eq:ü"]
 )
-def test_labels_have_one_form(ledger, label):
-    with pytest.raises(ValueError, match="expected the form"):
+def test_check_label_of_another_form_is_refused(ledger, label):
+    with raises(ValueError, argument="label", value=label):
         register(ledger, label=label)
 
 
-def test_the_chapter_is_read_from_the_module(ledger):
+def test_check_chapter_is_read_from_the_module(ledger):
     def compare(f, draw):
         """A statement."""
         return 1.0, 1.0
@@ -80,11 +78,11 @@ def test_the_chapter_is_read_from_the_module(ledger):
         ).chapter
         == 7
     )
-    with pytest.raises(ValueError, match="chain 'a' is declared twice"):
+    with raises(ValueError, argument="chain", value="a", problem="duplicate"):
         chain("a", "Another", ["eq:a"], module="minirlhf.chapters.ch07_preference_data.checks", ledger=ledger)
 
 
-def test_selection_by_label_and_by_chapter(ledger):
+def test_ledger_select_by_label_and_by_chapter(ledger):
     register(ledger)
     register(ledger, claim="gradient")
     register(ledger, label="eq:twice")
@@ -97,7 +95,7 @@ def test_selection_by_label_and_by_chapter(ledger):
 # -- results -----------------------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_error_and_another_does_not(ledger):
+def test_run_error_depends_on_seed_and_claim(ledger):
     entry = register(ledger, of=lambda x: 2 * x + 1e-3 * x.abs())
     assert run(entry, 1).error == run(entry, 1).error
     assert run(entry, 1).error != run(entry, 2).error
@@ -105,7 +103,7 @@ def test_the_same_seed_gives_the_same_error_and_another_does_not(ledger):
     assert run(other, 1).error != run(entry, 1).error, "each claim draws inputs of its own"
 
 
-def test_an_exception_is_a_failure_that_keeps_its_seed(ledger):
+def test_run_with_exception_fails_and_keeps_its_seed(ledger):
     def broken(x):
         raise RuntimeError("no luck")
 
@@ -127,11 +125,11 @@ def test_an_exception_is_a_failure_that_keeps_its_seed(ledger):
         pytest.param(lambda x: 2 * x + 1e-6, id="slightly off"),
     ],
 )
-def test_what_is_not_equal_fails(ledger, of):
+def test_run_fails_on_unequal_values(ledger, of):
     assert not run(register(ledger, of=of), 0).passed
 
 
-def test_the_worst_of_several_comparisons_counts(ledger):
+def test_run_error_is_the_worst_of_several_comparisons(ledger):
     def compare(f, draw):
         """Three times the same."""
         for shift in (0.0, 0.5, 0.1):
@@ -140,7 +138,7 @@ def test_the_worst_of_several_comparisons_counts(ledger):
     assert run(register(ledger, compare=compare), 0).error == pytest.approx(0.5 / 2.5)
 
 
-def test_comparing_nothing_is_a_failure(ledger):
+def test_run_fails_when_nothing_is_compared(ledger):
     def no_pairs(f, draw):
         """Nothing follows."""
         return []
@@ -149,8 +147,9 @@ def test_comparing_nothing_is_a_failure(ledger):
         """Empty tensors."""
         return torch.zeros(0), torch.zeros(0)
 
-    assert "compared nothing" in run(register(ledger, compare=no_pairs), 0).message
-    assert "empty" in run(register(ledger, claim="other", compare=no_entries), 0).message
+    for claim, compare in (("pairs", no_pairs), ("entries", no_entries)):
+        result = run(register(ledger, claim=claim, compare=compare), 0)
+        assert result.error == math.inf and result.message.startswith("ValueError")
 
 
 def test_discrepancy_is_relative_above_one_and_absolute_below():
@@ -167,12 +166,12 @@ def test_discrepancy_is_relative_above_one_and_absolute_below():
         pytest.param(lambda x: 3 * x, 0.5, "", id="a finite wrong value"),
         pytest.param(lambda x: 2 * x, 0.0, "", id="the right value"),
         pytest.param(lambda x: x / 0 if x[0] == 1 else 3 * x, 0.5, "", id="infinite in one comparison only"),
-        pytest.param(lambda x: x / 0, math.inf, "no comparison has a finite value", id="infinite"),
-        pytest.param(lambda x: 2 * x[:1], math.inf, "no comparison has a finite value", id="another shape"),
+        pytest.param(lambda x: x / 0, math.inf, "ValueError", id="infinite"),
+        pytest.param(lambda x: 2 * x[:1], math.inf, "ValueError", id="another shape"),
         pytest.param(lambda x: undefined, math.inf, "NameError", id="an exception"),  # noqa: F821
     ],
 )
-def test_a_wrong_variant_is_judged_by_its_finite_values(ledger, variant, error, message):
+def test_run_wrong_judges_a_variant_by_its_finite_values(ledger, variant, error, message):
     def compare(f, draw):
         """Twice."""
         yield f(torch.ones(2)), torch.full((2,), 2.0)
@@ -180,14 +179,13 @@ def test_a_wrong_variant_is_judged_by_its_finite_values(ledger, variant, error, 
 
     result = run_wrong(register(ledger, compare=compare), variant, 0)
     assert result.error == error
-    assert message in result.message
-    assert bool(message) == bool(result.message)
+    assert result.message.partition(":")[0] == message
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
 
 
-def test_draws_are_what_they_say(fresh_seed):
+def test_draw_methods_return_what_they_name(fresh_seed):
     draw = Draw(fresh_seed)
     for _ in range(50):
         p = draw.distribution(3, 4)
@@ -206,12 +204,12 @@ def test_draws_are_what_they_say(fresh_seed):
     assert all(t.dtype == torch.float64 for t in (draw.uniform(1), draw.normal(1), draw.distribution(2), draw.logps(1)))
 
 
-def test_no_room_between_kinks_is_an_error():
-    with pytest.raises(ValueError, match="no room between 0 and 1"):
+def test_draw_away_from_without_room_is_refused():
+    with raises(ValueError, argument="margin", value=0.6):
         Draw(0).away_from([0.5], 3, low=0, high=1, margin=0.6)
 
 
-def test_draws_repeat_from_their_keys():
+def test_draw_repeats_from_its_keys():
     assert torch.equal(Draw(3, "a").normal(4), Draw(3, "a").normal(4))
     assert not torch.equal(Draw(3, "a").normal(4), Draw(3, "b").normal(4))
     assert torch.equal(Draw(3).toy().table, Draw(3).toy().table)

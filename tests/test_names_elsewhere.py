@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from minirlhf.recipes import RECIPES
+
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = json.loads((ROOT / "tests/samples/engine_options.json").read_text(encoding="utf-8"))
 PROGRAMS = {engine: {name for name in KNOWN[engine] if name.startswith(engine)} for engine in ("verl", "openrlhf")}
@@ -20,10 +22,15 @@ ALLOWED = {
 }
 
 
-def told(text: str) -> Iterator[tuple[str, str]]:
-    """Engine and name of all in a page's table that looks like an option or a program: ``--a.b``, ``a.b``, ``a=b``, ``a_b.c``."""
+def table(text: str) -> list[list[str]]:
+    """The cells of a page's table "Names elsewhere"; none if it has no such section."""
     section = text.partition("\n## Names elsewhere\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+
+
+def names_of_engines(text: str) -> Iterator[tuple[str, str]]:
+    """Engine and name of all in a page's table that looks like an option or a program: ``--a.b``, ``a.b``, ``a=b``, ``a_b.c``."""
+    rows = table(text)
     for column, title in enumerate(rows[0] if rows else []):
         engine = title.split(" ")[0].lower()
         for row in rows[2:] if engine in KNOWN else []:
@@ -37,17 +44,40 @@ def is_known(engine: str, name: str) -> bool:
     option = re.split(r"[= ]", name.removeprefix("--"))[0]
     if engine == "openrlhf":
         return option in (OPTIONS[engine] if name.startswith("--") else PROGRAMS[engine])
-    return option in PROGRAMS[engine] or any(f".{known}.".find(f".{option}.") >= 0 for known in OPTIONS[engine])
+    return option in PROGRAMS[engine] or any(f".{option}." in f".{known}." for known in OPTIONS[engine])
 
 
 PAGES = {path.name[:2]: path for path in sorted((ROOT / "book").glob("[0-9][0-9]-*.md"))}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_names_are_those_of_the_versions(page: str) -> None:
-    names = set(told(PAGES[page].read_text(encoding="utf-8")))
+def test_names_elsewhere_of_verl_and_openrlhf_are_those_of_the_versions(page: str) -> None:
+    names = set(names_of_engines(PAGES[page].read_text(encoding="utf-8")))
     strange = {name for engine, name in names if not is_known(engine, name)}
     assert strange == {name for number, name in ALLOWED if number == page}
+
+
+needs_trl = pytest.mark.skipif(
+    importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"),
+    reason="the extra 'peers' is not installed",
+)
+
+
+def test_names_elsewhere_called_ours_are_in_the_library() -> None:
+    """And what a row says is not here is no option of a recipe."""
+    library = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "minirlhf").rglob("*.py"))
+    words = set(re.findall(r"\w+", library))
+    options = {name for recipe in RECIPES.values() for name in recipe.choices()}
+    seen = set()
+    for page in PAGES.values():
+        for ours, *theirs in table(page.read_text(encoding="utf-8"))[2:]:
+            names = set(re.findall(r"`([a-z]\w+)", ours))
+            if "not here" in ours:
+                assert not options & set(re.findall(r"[a-z]\w+", " ".join([ours, *theirs]))), page.name
+            else:
+                assert names <= words, page.name
+            seen |= names
+    assert {"top_entropy_quantile", "group_zscore"} <= seen
 
 
 #: Names of TRL that a page calls those of an older version.
@@ -56,8 +86,7 @@ OLDER = {("08", "PRMTrainer")}
 
 def of_trl(text: str) -> set[str]:
     """What a page calls a name of TRL: all in a column of its table that TRL heads, and what follows "TRL's"."""
-    section = text.partition("\n## Names elsewhere\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    rows = table(text)
     columns = [column for column, title in enumerate(rows[0] if rows else []) if title.startswith("TRL")]
     cells = [row[column] for row in rows[2:] for column in columns]
     said = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
@@ -65,16 +94,13 @@ def of_trl(text: str) -> set[str]:
     return {word for name in said for word in re.findall(r"…\w+|[A-Za-z]\w+", name)}
 
 
-def test_what_a_page_calls_a_name_of_trl():
+def test_of_trl_finds_names_in_table_and_text():
     page = "TRL's `RewardTrainer`.\n\n## Names elsewhere\n\n| here | TRL 1.16 |\n|---|---|\n| `a` | `beta`, `…_min` |\n\n## End\n"
     assert of_trl(page) == {"RewardTrainer", "beta", "…_min"}
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"),
-    reason="the extra 'peers' is not installed",
-)
-def test_names_of_trl_occur_in_its_code() -> None:
+@needs_trl
+def test_names_elsewhere_of_trl_occur_in_its_code() -> None:
     spec = importlib.util.find_spec("trl")
     assert spec is not None and spec.origin is not None
     code = {
@@ -88,11 +114,8 @@ def test_names_of_trl_occur_in_its_code() -> None:
     assert strange == OLDER
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"),
-    reason="the extra 'peers' is not installed",
-)
-def test_the_kl_that_trl_adds_by_default_stands_in_the_row_of_its_gradient() -> None:
+@needs_trl
+def test_names_elsewhere_of_grpo_kl_are_trls_default() -> None:
     from trl import GRPOConfig
 
     rows = [line.split("|") for line in PAGES["09"].read_text(encoding="utf-8").splitlines() if "GRPOConfig" in line]

@@ -121,12 +121,16 @@ class Bindable:
                 shown = fewer
         return shown
 
+    def moved(self, deviation: Deviation) -> dict[str, Any]:
+        """The options that a deviation of the row speaks of and that are otherwise here, with their present values."""
+        now, before = self.options(), (self.row or self).options()
+        return {o: now.get(o) for o in deviation.options if o not in now or not _alike(before[o], now[o])}
+
     def declared(self) -> list[str]:
         """The deviations, a line each; of a variant those of its row, marked where it has changed what they speak of."""
-        now, before = self.options(), (self.row or self).options()
         lines = []
         for sentence in self.deviations:
-            moved = {o: now.get(o) for o in sentence.options if o not in now or not _alike(before[o], now[o])}
+            moved = self.moved(sentence)
             lines.append(
                 f"deviates: {sentence}" if not moved else f"its row deviates: {sentence} (here {_listed(moved)})"
             )

@@ -116,7 +116,9 @@ class Recipe(Bindable):
             factors = {name_of(correction): correction(logps, rollout, advantages) for correction in update.corrections}
             idle = [name for name, factor in factors.items() if bool((factor == 1).all())]
             idle += ["decoupled"] * update.decoupled
-            found["the policy that samples is the one that learns (staleness = 0)"] = {name: name for name in idle}
+            found["the policy that samples is the one that learns (staleness = 0)"] = {
+                name.partition("(")[0]: name for name in idle
+            }
         if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
             found[f"it keeps all {num_generations} samples of a group"] = {"retain": name_of(retain)}
         weights_of = {"beta": update.kl and update.kl.beta}  # what has weight 0 says nothing, though it was asked for
