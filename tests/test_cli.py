@@ -5,61 +5,78 @@ import subprocess
 import sys
 
 import pytest
+from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli import COMMANDS, main
+from minirlhf.cli import COMMANDS, dispatch, main
+from minirlhf.core.errors import UserError
 from minirlhf.stages import zoo
 
 
-def test_recipes_are_a_table_and_a_page(capsys):
-    assert main(["recipes"]) == 0
-    table = capsys.readouterr().out
-    rows = {line.split()[0]: line for line in table.splitlines()[1:]}
+def test_cli_recipes_prints_table_and_page_of_one(capsys):
+    assert dispatch(["recipes"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
     assert set(rows) == set(recipes.RECIPES)
-    assert "group_zscore" in rows["grpo"] and "k3 in loss" in rows["grpo"]
-    assert "leave_one_out" in rows["rloo"] and "k1 in reward" in rows["rloo"]
-    assert main(["recipes", "dr_grpo"]) == 0
+    assert "group_zscore" in rows["grpo"] and "k3" in rows["grpo"]
+    assert "leave_one_out" in rows["rloo"] and "k1" in rows["rloo"]
+    assert dispatch(["recipes", "dr_grpo"]) == 0
     assert "2503.20783" in capsys.readouterr().out
-    assert main(["recipes", "grop"]) == 2
-    assert "did you mean 'grpo'" in capsys.readouterr().err
 
 
-def test_zoo_lists_its_entries_and_refuses_bad_names(capsys, tmp_path):
-    assert main(["zoo"]) == 0
+@pytest.mark.parametrize(
+    ("argv", "facts"),
+    [
+        (["trian"], {"argument": "command", "value": "trian", "expected": "train"}),
+        (["recipes", "grop"], {"value": "grop", "expected": "grpo"}),
+        (["zoo", "assistant-stf"], {"value": "assistant-stf", "expected": "assistant-sft"}),
+        (["zoo", "--all", "--out", "FOLDER/x"], {}),
+        (["zoo", "assistant-sft", "--out", "FOLDER"], {"problem": "exists"}),
+    ],
+)
+def test_cli_unknown_name_or_place_raises_user_error(argv, facts, tmp_path):
+    with raises(UserError, **facts):
+        dispatch([word.replace("FOLDER", str(tmp_path)) for word in argv])
+
+
+def test_cli_main_prints_user_error_as_one_line_and_returns_2(capsys):
+    assert main(["trian"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1 and "'train'" in err
+    assert main([]) == 0
+    usage = capsys.readouterr().out
+    assert all(name in usage for name in COMMANDS)
+
+
+def test_cli_zoo_lists_entries(capsys):
+    assert dispatch(["zoo"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in zoo.ENTRIES)
-    assert main(["zoo", "assistant-stf"]) == 2
-    assert "did you mean 'assistant-sft'" in capsys.readouterr().err
-    assert main(["zoo", "--all", "--out", str(tmp_path / "x")]) == 2
-    assert main(["zoo", "assistant-sft", "--out", str(tmp_path)]) == 2
-    assert "exists already" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_zoo_copies_an_entry_that_the_trainers_can_start_from(tmp_path):
+def test_cli_zoo_copies_entry_that_training_starts_from(tmp_path):
     copy = tmp_path / "sft"
-    assert main(["zoo", "assistant-sft", "--out", str(copy)]) == 0
+    assert dispatch(["zoo", "assistant-sft", "--out", str(copy)]) == 0
     flags = ["--max-steps", "1", "--batch-size", "2", "--num-generations", "2", "--max-completion-length", "24"]
-    assert (
-        main(["train", "grpo", "--task", "assistant", "--model", str(copy), "--out", str(tmp_path / "rl"), *flags]) == 0
-    )
+    argv = ["train", "grpo", "--task", "assistant", "--model", str(copy), "--out", str(tmp_path / "rl")]
+    assert dispatch([*argv, *flags]) == 0
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_has_help(name, capsys):
+def test_cli_help_of_every_command_exits_0(name, capsys):
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
-    assert "usage: minirlhf " + name in capsys.readouterr().out
+    assert f"minirlhf {name}" in capsys.readouterr().out
 
 
-def test_a_closed_pipe_is_no_crash():
+def test_cli_exits_quietly_on_closed_pipe():
     shell = f"{sys.executable} -m minirlhf.cli recipes | head -1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
-def test_a_terminal_that_knows_ascii_only_is_no_crash():
+def test_cli_prints_question_marks_on_ascii_terminal():
     command = [sys.executable, "-m", "minirlhf.cli", "verify", "--chapter", "5"]
     done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and b"Traceback" not in done.stderr

@@ -5,8 +5,9 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation
@@ -28,14 +29,12 @@ def replied(rewards, clusters=None):
 # -- where nothing varies ----------------------------------------------------------------------------------------
 
 
-def test_rewards_that_are_all_alike_have_no_interval():
+def test_measure_equal_rewards_have_no_interval():
     numbers = as_json(measure(replied([[2.5], [2.5], [2.5]])))
     assert numbers["reward"] == {"value": 2.5, "low": None, "high": None}
-    [number, *_] = measure(replied([[2.5], [2.5]]))
-    assert "no interval" in str(number)
 
 
-def test_a_model_that_always_wins_has_not_proved_that_it_always_will():
+def test_compare_model_that_always_wins_keeps_interval():
     """Were a share u of the problems other than seen, the worst of them would have −1 in place of 1."""
     [pair] = compare({"a": replied([[1.0]] * 8), "b": replied([[0.0]] * 8)})
     u = wilson_interval(0, 8)[1]
@@ -45,7 +44,7 @@ def test_a_model_that_always_wins_has_not_proved_that_it_always_will():
     assert back.difference.high == pytest.approx(-pair.difference.low) and back.difference.low == -1.0
 
 
-def test_rewards_without_bounds_that_differ_by_one_number_have_no_interval():
+def test_compare_unbounded_rewards_with_equal_differences_have_no_interval():
     [pair] = compare({"a": replied([[2.0], [5.0]]), "b": replied([[1.5], [4.5]])})
     assert pair.difference.value == 0.5 and not pair.difference.known
 
@@ -53,13 +52,13 @@ def test_rewards_without_bounds_that_differ_by_one_number_have_no_interval():
 # -- clusters ----------------------------------------------------------------------------------------------------
 
 
-def test_clusters_of_one_problem_are_no_clusters():
+def test_over_clusters_of_one_problem_each_equals_mean():
     values = torch.tensor([0.3, 1.7, -0.4, 2.2])
     alone = over_clusters(values, torch.tensor([4, 1, 9, 2]))
     assert (alone.mean, alone.stderr) == pytest.approx((Measured.of(values).mean, Measured.of(values).stderr))
 
 
-def test_copies_of_a_problem_add_nothing():
+def test_over_clusters_and_measure_ignore_copies_of_problem():
     """Each problem three times: the mean and its error are those of the problems."""
     values = torch.tensor([0.3, 1.7, -0.4, 2.2])
     thrice = over_clusters(values.repeat_interleave(3), torch.arange(4).repeat_interleave(3))
@@ -74,20 +73,11 @@ def test_copies_of_a_problem_add_nothing():
     assert large == pytest.approx(small)
 
 
-def test_pairs_in_clusters_toss_one_coin_for_each():
-    ours, theirs = [[1.0], [1.0], [1.0], [0.0], [1.0]], [[0.0], [0.0], [0.0], [1.0], [1.0]]
-    [alone] = compare({"a": replied(ours), "b": replied(theirs)})
-    [pair] = compare({"a": replied(ours, [0, 0, 0, 1, 2]), "b": replied(theirs, [0, 0, 0, 1, 2])})
-    assert (alone.better, alone.worse) == (3, 1) and (pair.better, pair.worse) == (1, 1)
-    assert pair.difference.value == alone.difference.value
-    assert pair.difference.high - pair.difference.low > alone.difference.high - alone.difference.low
-
-
-def test_one_cluster_says_nothing_of_the_error():
+def test_over_clusters_of_one_cluster_has_no_error():
     assert math.isnan(over_clusters(torch.tensor([1.0, 0.0]), torch.tensor([3, 3])).stderr)
 
 
-def test_problems_without_a_cluster_stand_alone():
+def test_clusters_of_problems_without_cluster_stand_alone():
     assert clusters_of([Problem([], cluster=None), Problem([], cluster=None)]) is None
     assert (
         clusters_of([Problem([], cluster="x"), Problem([]), Problem([], cluster="x"), Problem([])]).unique().numel()
@@ -105,15 +95,15 @@ def rows(folder, *, name="data.jsonl", **fields):
     return str(folder / name)
 
 
-def test_a_field_of_the_rows_is_the_cluster(tmp_path):
+def test_loaders_read_cluster_from_field(tmp_path):
     records = loaders.load(rows(tmp_path, text=["x", "x", 7, "y"]), cluster="text")
     assert [p.cluster for p in records.problems()] == ["x", "x", "7", "y"]
     assert records.ignored == ()
 
 
 @pytest.mark.parametrize("bad", [None, "", True, ["x"], 1.5])
-def test_a_row_without_its_cluster_is_named(tmp_path, bad):
-    with pytest.raises(UserError, match=r"line 3.*field 'text', its cluster.*expected a name or a whole number"):
+def test_loaders_row_without_cluster_raises_user_error(tmp_path, bad):
+    with raises(UserError, argument="text", value=bad, line=3):
         loaders.load(rows(tmp_path, text=["x", "x", bad, "y"]), cluster="text")
 
 
@@ -124,7 +114,7 @@ def task(**how):
     return EvaluationRequest(model="m", data=how.pop("data", "d"), **how)
 
 
-def test_examples_stand_behind_the_system_message_and_before_the_problem():
+def test_with_examples_follow_system_message_and_precede_problem():
     system = {"role": "system", "content": "be kind"}
     shown = [
         Conversation([{"role": "system", "content": "other"}, *conversation("one?", "1")]),
@@ -141,7 +131,7 @@ def worked(tmp_path):
     return str(tmp_path / "worked.jsonl")
 
 
-def test_every_problem_has_examples_and_never_itself(tmp_path, worked):
+def test_evaluation_request_draws_examples_other_than_problem(tmp_path, worked):
     asked = task(data=rows(tmp_path), num_fewshot=3, fewshot_data=worked)
     prompts = [[m["content"] for m in p.prompt] for p in asked.problems()]
     for words in prompts:
@@ -152,29 +142,29 @@ def test_every_problem_has_examples_and_never_itself(tmp_path, worked):
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "facts"),
     [
-        ({"num_fewshot": 2}, "--num-fewshot 2: expected --fewshot-data"),
-        ({"num_fewshot": -1}, "--num-fewshot -1: expected at least 0"),
-        ({"fewshot_seed": -1}, "--fewshot-seed -1: expected at least 0"),
+        ({"num_fewshot": 2}, {"argument": "--fewshot-data", "problem": "missing"}),
+        ({"num_fewshot": -1}, {"argument": "--num-fewshot", "value": -1, "expected": 0}),
+        ({"fewshot_seed": -1}, {"argument": "--fewshot-seed", "value": -1, "expected": 0}),
     ],
 )
-def test_settings_that_make_no_sense(how, said):
-    with pytest.raises(UserError, match=said):
+def test_evaluation_request_bad_setting_raises_user_error(how, facts):
+    with raises(UserError, **facts):
         task(**how)
 
 
-def test_too_few_examples_are_counted(tmp_path, worked):
-    with pytest.raises(UserError, match=r"3 examples that are not the problem itself; --num-fewshot asks for 4"):
+def test_evaluation_request_too_few_examples_raises_user_error(tmp_path, worked):
+    with raises(UserError, argument="--num-fewshot", value=4, expected=3):
         task(data=rows(tmp_path), num_fewshot=4, fewshot_data=worked).problems()
 
 
-def test_examples_that_nobody_asks_for_are_announced():
+def test_evaluation_request_announces_unused_examples():
     assert "fewshot_data" in task(fewshot_data="x").without_effect()
     assert "fewshot_data" not in task(num_fewshot=1, fewshot_data="x").without_effect()
 
 
-def test_a_task_file_names_examples_and_clusters(tmp_path, worked, capsys):
+def test_evaluate_task_file_sets_examples_and_clusters(tmp_path, worked, capsys):
     words = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
     checkpoints.save(tmp_path / "model", tiny_model("nano", words, seed=0), words)
     rows(tmp_path, text=["x", "x", "y", "y"])
@@ -182,10 +172,12 @@ def test_a_task_file_names_examples_and_clusters(tmp_path, worked, capsys):
         "data: data.jsonl\ngrader: contains\nmax_completion_length: 4\nnum_fewshot: 2\nfewshot_data: worked.jsonl\ncluster: text\n"
     )
     page = tmp_path / "page.html"
-    assert main(["evaluate", str(tmp_path / "model"), "--task", str(tmp_path / "t.yaml"), "--report", str(page)]) == 0
+    assert (
+        dispatch(["evaluate", str(tmp_path / "model"), "--task", str(tmp_path / "t.yaml"), "--report", str(page)]) == 0
+    )
     shown = capsys.readouterr().out
-    assert "2 examples before each problem" in shown and "95 % intervals over 2 clusters" in shown
+    assert "worked.jsonl" in shown and " 2 clusters" in shown
     assert "nan" not in page.read_text()
     (tmp_path / "t.yaml").write_text("data: data.jsonl\ngrader: contains\ncluster: tetx\n")
-    assert main(["evaluate", str(tmp_path / "model"), "--task", str(tmp_path / "t.yaml")]) == 2
-    assert "field 'tetx', its cluster" in capsys.readouterr().err
+    with raises(UserError, argument="tetx"):
+        dispatch(["evaluate", str(tmp_path / "model"), "--task", str(tmp_path / "t.yaml")])

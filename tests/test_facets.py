@@ -8,7 +8,7 @@ from minirlhf.data.tasks.assistant import ASSISTANT, features, gold
 from minirlhf.feedback.facets import content, facet_reward, manners
 
 
-def test_the_halves_add_up_to_the_gold_reward():
+def test_facets_content_and_manners_add_up_to_gold():
     rng = numpy_generator("facets")
     for prompt in ASSISTANT.prompts("test"):
         for reply in (ASSISTANT.demonstration(prompt, rng), ASSISTANT.document(rng), ASSISTANT.reference(prompt), ""):
@@ -16,7 +16,7 @@ def test_the_halves_add_up_to_the_gold_reward():
             assert content(counts) + manners(counts) == pytest.approx(gold(counts))
 
 
-def test_each_sees_its_own_half():
+def test_facet_reward_of_content_and_manners():
     problem = Problem([{"role": "user", "content": "tell me about cats"}])
     replies = ["cats purr", "sure! lovely cats purr", "um cats purr"]
     said = facet_reward(content)([problem] * 3, replies)

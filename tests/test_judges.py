@@ -5,8 +5,9 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation, encode, encode_steps
@@ -61,7 +62,7 @@ def rewards_of(model, *answers):
 
 
 @pytest.mark.parametrize("size", [None, 1])
-def test_the_listwise_loss_is_the_surprise_at_the_ranking(size):
+def test_train_reward_plackett_luce_loss(size):
     model = start()
     lists = [ranked([said("one"), said("two two"), said("three")]), ranked([said("two"), said("one")])]
     expected = 0.0
@@ -72,17 +73,17 @@ def test_the_listwise_loss_is_the_surprise_at_the_ranking(size):
 
 
 @pytest.mark.parametrize("size", [None, 1])
-def test_the_regression_loss_is_the_mean_square_over_replies_then_prompts(size):
+def test_train_reward_regression_loss(size):
     model = start()
     lists = [ranked([said("one"), said("two"), said("three")], [5.0, 3.0, 3.0]), ranked([said("two two")], [1.0])]
     squares = [[(r - s) ** 2 for r, s in zip(rewards_of(model, *e.answers), e.scores, strict=True)] for e in lists]
     expected = sum(sum(row) / len(row) for row in squares) / 2
     assert first(model, lists, loss="regression", size=size)["loss"] == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(UserError, match="no scores"):
+    with raises(UserError, argument="scores", problem="missing"):
         first(start(), [ranked([said("one"), said("two")])], loss="regression")
 
 
-def test_pairs_of_a_list_are_all_pairs_but_the_tied():
+def test_pairs_of_list_are_all_pairs_but_tied():
     four = pairs_of([ranked([said("one"), said("two"), said("three"), said("go")])])
     assert len(four) == 6 and {p.num_ranked for p in four} == {4}
     tied = pairs_of([ranked([said("one"), said("two"), said("three")], [5.0, 2.0, 2.0])])
@@ -90,7 +91,7 @@ def test_pairs_of_a_list_are_all_pairs_but_the_tied():
     assert pairs_of([pair(said("one"), said("two"), 1.5)]) == [pair(said("one"), said("two"), 1.5)]
 
 
-def test_balanced_every_prompt_counts_once_however_many_replies_were_ranked():
+def test_train_reward_balance_prompts_counts_each_prompt_once():
     model = start()
     alone, four = (
         pair(said("one"), said("two")),
@@ -105,7 +106,7 @@ def test_balanced_every_prompt_counts_once_however_many_replies_were_ranked():
     assert loss([alone, *four]) == pytest.approx((loss([alone]) + 6 * loss(four)) / 7, rel=1e-5)
 
 
-def test_margins_are_scaled_or_left_out():
+def test_train_reward_margin_coefficient_scales_margins():
     example = pair(said("one"), said("two"), 3.0)
     chosen, rejected = rewards_of(start(), said("one"), said("two"))
     for coefficient in (0.0, 0.5, 1.0):
@@ -114,7 +115,7 @@ def test_margins_are_scaled_or_left_out():
 
 
 @pytest.mark.parametrize("size", [None, 1])
-def test_the_likelihood_term_is_the_chosen_replies_mean_surprise_per_token(size):
+def test_train_reward_nll_term_is_mean_over_chosen_tokens(size):
     lm = tiny_model("nano", WORDS, seed=1)
     pairs = [pair(said("one two three"), said("two")), pair(said("two"), said("one"))]
     batch = collate([p.chosen for p in pairs], 0)
@@ -124,31 +125,31 @@ def test_the_likelihood_term_is_the_chosen_replies_mean_surprise_per_token(size)
     plain = first(start(), pairs)["loss"]
     row = first(RewardModel.from_causal_lm(lm, share=True), pairs, nll_coefficient=0.3, language_model=lm, size=size)
     assert row["nll"] == pytest.approx(nll, rel=1e-4) and row["loss"] == pytest.approx(plain + 0.3 * nll, rel=1e-4)
-    with pytest.raises(ValueError, match="go together"):
+    with raises(ValueError, argument="language_model"):
         first(start(), pairs, nll_coefficient=0.3)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "facts"),
     [
-        ({"loss": "bradly_terry"}, "bradley_terry"),
-        ({"loss": "regression", "center_rewards_coefficient": 0.1}, "center_rewards_coefficient is for pairs"),
-        ({"loss": "plackett_luce", "balance_prompts": True}, "balance_prompts is for pairs"),
-        ({"margin_coefficient": -1.0}, "margin_coefficient = -1.0"),
-        ({"nll_coefficient": math.nan}, "nll_coefficient = nan"),
+        ({"loss": "bradly_terry"}, {"value": "bradly_terry", "expected": "bradley_terry"}),
+        ({"loss": "regression", "center_rewards_coefficient": 0.1}, {"argument": "center_rewards_coefficient"}),
+        ({"loss": "plackett_luce", "balance_prompts": True}, {"argument": "balance_prompts", "value": "plackett_luce"}),
+        ({"margin_coefficient": -1.0}, {"argument": "margin_coefficient", "value": -1.0}),
+        ({"nll_coefficient": math.nan}, {"argument": "nll_coefficient"}),
     ],
 )
-def test_settings_that_make_no_sense_are_one_line(settings, message):
-    with pytest.raises(UserError, match=message):
+def test_reward_config_bad_setting_raises_user_error(settings, facts):
+    with raises(UserError, **facts):
         RewardConfig(**settings)
 
 
-def test_lists_are_not_taken_for_pairs():
-    with pytest.raises(ValueError, match="expected pairs"):
+def test_train_reward_lists_for_pairs_raise_value_error():
+    with raises(ValueError, argument="examples", expected=2):
         first(start(), [ranked([said("one"), said("two"), said("go")])])
 
 
-def test_rewards_of_lists_and_pairs_are_those_of_each_answer_alone():
+def test_answer_rewards_equal_rewards_alone():
     model = start()
     for examples in (
         [ranked([said("one two"), said("two"), said("three go go")])],
@@ -162,7 +163,7 @@ def test_rewards_of_lists_and_pairs_are_those_of_each_answer_alone():
 
 
 @pytest.mark.parametrize("size", [None, 1])
-def test_an_outcome_model_is_asked_at_every_token_of_the_reply_and_at_no_other(size):
+def test_train_outcome_loss_is_over_reply_tokens(size):
     model = start(ValueModel)
     with torch.no_grad():
         model.head.weight.copy_(torch.linspace(-1, 1, model.head.weight.numel()))
@@ -180,7 +181,7 @@ def test_an_outcome_model_is_asked_at_every_token_of_the_reply_and_at_no_other(s
     assert row["accuracy"] == pytest.approx(sum(right) / 2)
 
 
-def test_steps_end_at_their_last_token():
+def test_encode_steps_end_at_last_token():
     tokenizer = train_tokenizer(["first step 1 second , step 2 the end"], 300)
     steps = ["first step 1", "second , step", "2 the end"]
     tokens, ends = encode_steps(tokenizer, conversation("first"), steps)
@@ -193,7 +194,7 @@ def test_steps_end_at_their_last_token():
     ("neutral", "kept"), [("left out", [1.0, None, 0.0]), ("right", [1.0, 1.0, 0.0]), ("wrong", [1.0, 0.0, 0.0])]
 )
 @pytest.mark.parametrize("size", [None, 1])
-def test_a_process_model_is_asked_where_labelled_steps_end(neutral, kept, size):
+def test_train_process_loss_is_over_ends_of_labelled_steps(neutral, kept, size):
     model = start(ValueModel)
     with torch.no_grad():
         model.head.weight.copy_(torch.linspace(-1, 1, model.head.weight.numel()))
@@ -210,28 +211,23 @@ def test_a_process_model_is_asked_where_labelled_steps_end(neutral, kept, size):
     assert row["accuracy"] == pytest.approx(sum((z > 0) == (y > 0.5) for z, y in asked) / len(asked))
 
 
-def test_a_reply_without_a_judged_step_is_refused():
+def test_train_process_unlabelled_reply_raises_user_error():
     unjudged = Stepped(*encode_steps(WORDS, conversation("go"), ["one", "two"]), (0, 0))
-    with pytest.raises(UserError, match="1 of 1 replies have no step"):
+    with raises(UserError, argument="labels", value=1, expected=1):
         first(start(ValueModel), [unjudged], train_process, ProcessConfig)
-    with pytest.raises(UserError, match="left out"):
+    with raises(UserError, value="left-out", expected="left out"):
         ProcessConfig(neutral="left-out")
 
 
 # -- judges ------------------------------------------------------------------------------------------------------
 
 
-def test_a_verdict_is_the_last_one_in_brackets():
-    assert [verdict(t) for t in ("[[A]]", "first [[A]], no: [[ C ]]", "A", "[B]", "[[D]]")] == [
-        "A",
-        "C",
-        None,
-        None,
-        None,
-    ]
+def test_judge_verdict_is_last_in_brackets():
+    texts = {"[[A]]": "A", "first [[A]], no: [[ C ]]": "C", "A": None, "[B]": None, "[[D]]": None}
+    assert {text: verdict(text) for text in texts} == texts
 
 
-def test_both_orders_must_agree():
+def test_judge_verdicts_score_both_orders():
     found = Verdicts(("A", "A", "B", "C", None, "A"), ("A", "B", "B", "C", "A", "C"))
     assert found.scores == [1.0, 0.5, 0.0, 0.5, 0.5, 0.5]
     assert found.consistency == 3 / 6 and found.unreadable == 1 / 12
@@ -239,7 +235,7 @@ def test_both_orders_must_agree():
     assert found.first_place == (3 + 2) / (4 + 4)
 
 
-def test_a_judge_learns_from_pairs_in_both_orders():
+def test_judge_learns_from_lessons_in_both_orders():
     words = word_tokenizer(("go", "one", "two", "[[A]]", "[[B]]", "/"))
     ask = "{question} / {first} / {second}"
     reply = lambda text: [{"role": "assistant", "content": text}]
@@ -257,16 +253,13 @@ def test_a_judge_learns_from_pairs_in_both_orders():
         [p.prompt for p in pairs], [p.chosen for p in pairs], [p.rejected for p in pairs]
     )
     assert found.scores == [1.0, 1.0] and found.consistency == 1.0 and found.first_place == 0.5
-    mute = Judge(
-        tiny_model("nano", word_tokenizer(("go", "one", "two", "/")), seed=0),
-        word_tokenizer(("go", "one", "two", "/")),
-        ask=ask,
-    )
-    with pytest.raises(UserError, match="no \\[\\[A\\]\\]"):
+    few = word_tokenizer(("go", "one", "two", "/"))
+    mute = Judge(tiny_model("nano", few, seed=0), few, ask=ask)
+    with raises(UserError, argument="verdicts", value=1, problem="missing"):
         mute([pairs[0].prompt], [pairs[0].chosen], [pairs[0].rejected])
 
 
-def test_rewards_combined_are_the_combination_of_what_each_says():
+def test_combined_reward_worst_case_of_two():
     length = lambda problems, texts: [float(len(t)) for t in texts]
     dislikes_two = lambda problems, texts: [math.nan if "two" in t else 4.0 for t in texts]
     both = combined_reward([length, dislikes_two], worst_case)
@@ -277,7 +270,7 @@ def test_rewards_combined_are_the_combination_of_what_each_says():
 # -- measured ----------------------------------------------------------------------------------------------------
 
 
-def test_a_measured_reward_model_against_its_definitions():
+def test_measure_reward_equals_definitions():
     model = start()
     reply = lambda text: [{"role": "assistant", "content": text}]
     texts = [("one", "two two", "easy"), ("go", "one", "easy"), ("two two", "three", "hard"), ("one", "go", "hard")]
@@ -295,7 +288,7 @@ def test_a_measured_reward_model_against_its_definitions():
     assert pair_accuracy(model, pairs, pad_token_id=0) == sum(right) / 4
 
 
-def test_the_table_of_chapter_08_holds():
+def test_reward_losses_of_chapter_08_table():
     """One pair with the rewards 1.2 and 0.4, rated 5 and 2, under every loss of the chapter."""
     chosen, rejected = torch.tensor([1.2], dtype=torch.float64), torch.tensor([0.4], dtype=torch.float64)
     plain = bradley_terry_loss(chosen, rejected)
@@ -341,60 +334,57 @@ def write(path, rows):
         (["prm", "--neutral", "right"], STEPS),
     ],
 )
-def test_train_from_a_file(argv, rows, tmp_path, capsys):
+def test_train_reward_orm_and_prm_from_file(argv, rows, tmp_path):
     out = tmp_path / "run"
-    assert main(["train", *argv, "--data", write(tmp_path / "d.jsonl", rows), "--out", str(out), *SMALL]) == 0
+    assert dispatch(["train", *argv, "--data", write(tmp_path / "d.jsonl", rows), "--out", str(out), *SMALL]) == 0
     found = json.loads((out / "result.json").read_text())
     assert found["interval"][0] <= found["accuracy"] <= found["interval"][1]
-    assert "held-out accuracy" in capsys.readouterr().out
     kind = RewardModel if argv[0] == "reward" else ValueModel
     model = kind.from_pretrained(out / "model")
     if "--pooling" in argv:
         assert model.pooling == "mean"
 
 
-def test_a_judge_from_a_file_says_that_it_gives_no_verdict_yet(tmp_path, capsys):
+def test_train_judge_from_file_without_verdicts_raises_user_error(tmp_path):
     data, out = write(tmp_path / "d.jsonl", PAIRS), tmp_path / "run"
-    assert main(["train", "judge", "--data", data, "--out", str(out), *SMALL]) == 2
-    assert "the judge gave no [[A]]" in capsys.readouterr().err
+    with raises(UserError, argument="verdicts", problem="missing"):
+        dispatch(["train", "judge", "--data", data, "--out", str(out), *SMALL])
 
 
-def test_evaluate_measures_a_reward_model_on_pairs(tmp_path, capsys):
+def test_evaluate_reward_model_on_pairs(tmp_path):
     data, out = write(tmp_path / "d.jsonl", PAIRS), tmp_path / "run"
-    assert main(["train", "reward", "--data", data, "--out", str(out), *SMALL]) == 0
-    capsys.readouterr()
+    assert dispatch(["train", "reward", "--data", data, "--out", str(out), *SMALL]) == 0
     file = tmp_path / "found.json"
-    assert main(["evaluate", str(out), "--data", data, "--json", str(file)]) == 0
+    assert dispatch(["evaluate", str(out), "--data", data, "--json", str(file)]) == 0
     numbers = json.loads(file.read_text())["numbers"]
     assert {"accuracy", "loss (nats)", "calibration error", "accuracy: odd", "mean of subsets"} <= set(numbers)
     for argv in (["--grader", "exact"], ["--against", "nano"]):
-        assert main(["evaluate", str(out), "--data", data, *argv]) == 2
-        assert "is a reward model, which is measured on pairs alone" in capsys.readouterr().err
+        with raises(UserError, argument=argv[0]):
+            dispatch(["evaluate", str(out), "--data", data, *argv])
 
 
 @pytest.mark.parametrize(
-    ("argv", "rows", "words"),
+    ("argv", "rows", "facts"),
     [
-        (["prm"], PAIRS, ["steps with labels"]),
-        (["orm"], STEPS, ["label for each reply"]),
-        (["reward", "--loss", "regression"], PAIRS, ["no score for each reply", "ultrafeedback"]),
-        (["reward", "--loss", "hinge"], PAIRS, ["unknown loss 'hinge'"]),
-        (["reward", "--pooling", "first"], PAIRS, ["pooling", "last"]),
-        (["judge"], LABELS, ["a chosen and a rejected reply"]),
-        (["prm"], [{**STEPS[0], "labels": [1, 2, 0]}], ["line 1", "labels[1]", "expected true, false, 1, 0 or -1"]),
-        (["prm"], [{**STEPS[0], "labels": [1]}], ["line 1", "1 labels for 3 steps"]),
-        (["reward", "--nll-coefficient", "0.1", "--lora-r", "2"], PAIRS, ["not with adapters"]),
+        (["prm"], PAIRS, {"argument": "format", "value": "preference"}),
+        (["orm"], STEPS, {"argument": "format", "value": "stepwise"}),
+        (["reward", "--loss", "regression"], PAIRS, {"argument": "scores", "problem": "missing"}),
+        (["reward", "--loss", "hinge"], PAIRS, {"argument": "loss", "value": "hinge", "problem": "unknown"}),
+        (["reward", "--pooling", "first"], PAIRS, {"value": "first", "problem": "unknown"}),
+        (["judge"], LABELS, {"argument": "format", "value": "kto"}),
+        (["prm"], [{**STEPS[0], "labels": [1, 2, 0]}], {"argument": "labels[1]", "value": 2, "line": 1}),
+        (["prm"], [{**STEPS[0], "labels": [1]}], {"argument": "labels", "value": 1, "expected": 3, "line": 1}),
+        (["reward", "--nll-coefficient", "0.1", "--lora-r", "2"], PAIRS, {"expected": "--lora-r"}),
     ],
 )
-def test_bad_input_is_one_line(argv, rows, words, tmp_path, capsys):
+def test_train_reward_models_bad_input_raises_user_error(argv, rows, facts, tmp_path):
     out = tmp_path / "run"
-    assert main(["train", *argv, "--data", write(tmp_path / "d.jsonl", rows), "--out", str(out), *SMALL]) == 2
-    error = capsys.readouterr().err.strip()
-    assert "\n" not in error and all(word in error for word in words), error
+    with raises(UserError, **facts):
+        dispatch(["train", *argv, "--data", write(tmp_path / "d.jsonl", rows), "--out", str(out), *SMALL])
     assert not out.exists()
 
 
-def test_steps_are_read(tmp_path):
+def test_loaders_read_steps(tmp_path):
     records = loaders.load(
         write(tmp_path / "s.jsonl", [{"prompt": "p", "completions": [" a ", "b"], "labels": [True, False]}])
     )
@@ -402,17 +392,17 @@ def test_steps_are_read(tmp_path):
     assert records.stepped() == [SteppedReply([{"role": "user", "content": "p"}], ["a", "b"], (1, -1))]
 
 
-def test_several_reward_models_grade_together(tmp_path):
+def test_evaluate_combines_several_reward_models(tmp_path):
     data, runs = write(tmp_path / "d.jsonl", PAIRS), [tmp_path / "a", tmp_path / "b"]
     for seed, out in enumerate(runs):
-        assert main(["train", "reward", "--data", data, "--out", str(out), "--seed", str(seed), *SMALL]) == 0
+        assert dispatch(["train", "reward", "--data", data, "--out", str(out), "--seed", str(seed), *SMALL]) == 0
     chats = write(tmp_path / "c.jsonl", [{"prompt": f"q{n}", "completion": f"good {n}"} for n in range(8)])
-    assert main(["train", "sft", "--data", chats, "--out", str(tmp_path / "sft"), *SMALL]) == 0
+    assert dispatch(["train", "sft", "--data", chats, "--out", str(tmp_path / "sft"), *SMALL]) == 0
     file, found = tmp_path / "found.json", []
     together = ",".join(map(str, runs))
     for judges, how in ((together, "mean"), (together, "worst_case"), (str(runs[0]), "mean"), (str(runs[1]), "mean")):
         argv = ["evaluate", str(tmp_path / "sft"), "--data", chats, "--reward-model", judges, "--combine", how]
-        assert main([*argv, "--max-completion-length", "4", "--json", str(file)]) == 0
+        assert dispatch([*argv, "--max-completion-length", "4", "--json", str(file)]) == 0
         found.append(json.loads(file.read_text())["numbers"]["reward"]["value"])
     mean, worst, first, second = found  # of the same replies: the random numbers are the same
     assert first != second and mean == pytest.approx((first + second) / 2, abs=1e-5)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
@@ -22,20 +23,20 @@ def verdicts(ours, theirs, skill=0.4, liking=1.3):
     return controlled_chance(term, torch.zeros_like(term), skill=skill, liking=liking, sensitivity=0.0)
 
 
-def test_it_finds_what_was_put_in(lengths):
+def test_length_controlled_recovers_skill_and_liking(lengths):
     found = length_controlled(verdicts(*lengths), *lengths)
     assert found.win_rate == pytest.approx(float(torch.sigmoid(torch.tensor(0.4))), abs=1e-6)
     assert found.liking == pytest.approx(1.3, abs=1e-6)
 
 
-def test_sides_exchanged_give_the_other_sides_win_rate(lengths):
+def test_length_controlled_exchanged_sides_give_complement(lengths):
     scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
     one, other = length_controlled(scores, *lengths), length_controlled(1 - scores, *lengths.flip(0))
     assert one.win_rate + other.win_rate == pytest.approx(1) and one.liking == pytest.approx(other.liking)
     assert one.low + other.high == pytest.approx(1) and one.low < one.win_rate < one.high
 
 
-def test_a_pair_that_is_repeated_under_its_prompt_tells_nothing_new(lengths):
+def test_length_controlled_repeated_pair_keeps_interval(lengths):
     scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
     once = length_controlled(scores, *lengths)
     # (the deviation has the divisor N − 1, so the terms of doubled pairs are a little larger)
@@ -45,10 +46,10 @@ def test_a_pair_that_is_repeated_under_its_prompt_tells_nothing_new(lengths):
     assert apart.high - apart.low < 0.75 * (once.high - once.low)
 
 
-def test_lengths_that_say_nothing_or_everything_are_refused(lengths):
-    with pytest.raises(ValueError, match="differ by the same length"):
+def test_length_controlled_constant_or_decisive_lengths_raise_value_error(lengths):
+    with raises(ValueError, argument="ours", problem="all equal"):
         length_controlled(torch.ones(80), lengths[0], lengths[0] + 3)
-    with pytest.raises(ValueError, match="decide every pair"):
+    with raises(ValueError, argument="x", problem="separable"):
         length_controlled((lengths[0] > lengths[1]).double(), *lengths)
 
 
@@ -65,7 +66,7 @@ def judged(ours, theirs, scores):
     return JudgedFiles(pairs, [], Verdicts(words, words), None)
 
 
-def test_judged_files_are_compared_at_equal_length(lengths):
+def test_judged_files_length_controlled_equals_function(lengths):
     scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
     rate, liking = judged(lengths[0].int().tolist(), lengths[1].int().tolist(), scores.tolist()).length_controlled()
     expected = length_controlled(scores, *lengths)
@@ -73,6 +74,6 @@ def test_judged_files_are_compared_at_equal_length(lengths):
     assert liking.value == pytest.approx(expected.liking) and liking.low < liking.value < liking.high
 
 
-def test_verdicts_that_follow_length_alone_are_refused_in_one_line():
-    with pytest.raises(UserError, match="they decide every verdict; expected verdicts for and against"):
+def test_judged_files_length_controlled_verdicts_by_length_raise_user_error():
+    with raises(UserError, argument="--length-controlled", value=3):
         judged([5, 9, 4], [3, 2, 8], [1.0, 1.0, 0.0]).length_controlled()

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation
@@ -45,7 +46,7 @@ def ends(found, name):
 EVEN = [[1.0] * 4 + [0.0] * 4] * 3 + [[1.0] * 3 + [0.0] * 5]
 
 
-def test_no_share_is_known_better_than_by_as_many_independent_draws_as_there_were():
+def test_measure_share_intervals_are_no_narrower_than_independent_draws():
     """Of k replies at once a problem with eight has ⌊8/k⌋ that share none."""
     said = [["right" if grade else "wrong" for grade in row] for row in EVEN]
     replies = replied(EVEN, said=said, ended=EVEN)
@@ -59,7 +60,7 @@ def test_no_share_is_known_better_than_by_as_many_independent_draws_as_there_wer
     assert found["maj@4"]["value"] == pytest.approx(float(majorities(replies, 4).mean()))
 
 
-def test_a_win_rate_has_one_vote_of_each_problem_and_ties_narrow_it():
+def test_measure_win_rate_has_one_vote_per_problem_and_ties_narrow_it():
     """By the means of the replies: three ties and a win. The interval is of three kinds of votes, not of a share of .625."""
     ours, theirs = [[1.0, 1.0, 0.0, 0.0]] * 4, [[1.0, 0.0, 0.0, 1.0]] * 3 + [[0.0] * 4]
     found = as_json(measure(replied(ours), against=replied(theirs)))
@@ -74,7 +75,7 @@ def test_a_win_rate_has_one_vote_of_each_problem_and_ties_narrow_it():
     )
 
 
-def test_a_win_rate_of_clusters_has_the_error_of_clusters():
+def test_measure_win_rate_of_clusters_has_error_of_clusters():
     ours, theirs = [[1.0], [1.0], [0.0], [0.0], [1.0], [1.0]], [[0.0], [0.0], [1.0], [1.0], [0.0], [1.0]]
     found = as_json(measure(replied(ours, clusters=[0, 0, 1, 1, 2, 2]), against=replied(theirs)))
     value = found["win rate"]["value"]
@@ -84,7 +85,7 @@ def test_a_win_rate_of_clusters_has_the_error_of_clusters():
     assert ends(found, "win rate") == pytest.approx(wilson_interval(value * worth, worth))
 
 
-def test_what_could_not_be_graded_is_counted_by_replies():
+def test_measure_counts_ungraded_by_replies():
     nan = math.nan
     found = as_json(measure(replied([[1.0, 1.0, nan, nan]] * 3 + [[1.0, 0.0, 0.0, nan]])))
     assert found["not graded"]["value"] == 0.4375
@@ -95,7 +96,7 @@ def test_what_could_not_be_graded_is_counted_by_replies():
     assert not [name for name in found if name.startswith("pass")], "no problem of which all replies could be graded"
 
 
-def test_problems_with_an_ungraded_reply_count_for_means_and_not_for_what_needs_all_replies():
+def test_measure_ungraded_reply_counts_for_means_and_not_for_pass_and_maj():
     """Three problems, the last with one grade: the accuracy is over all three, pass@2 over two."""
     said = [["a", "b", "c"]] * 3
     found = as_json(measure(replied([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, math.nan, math.nan]], said=said)))
@@ -107,20 +108,20 @@ def test_problems_with_an_ungraded_reply_count_for_means_and_not_for_what_needs_
         assert ends(found, name) == pytest.approx(wilson_interval(0.5, 1))
 
 
-def test_two_problems_that_say_the_opposite_are_worth_one_draw():
+def test_number_of_shares_two_opposite_problems_are_one_draw():
     """By rounding it may be a hair less than one, of which there is no interval."""
     for stderr in (0.5, math.nextafter(0.5, 1.0)):
         number = Number.of_shares("x", Measured(0.5, stderr), 2, 2)
         assert (number.low, number.high) == pytest.approx(wilson_interval(0.5, 1))
 
 
-def test_of_no_problem_nothing_is_known():
+def test_number_of_shares_of_no_problem_is_unknown():
     number = Number.of_shares("x", Measured(math.nan, math.nan), 0, 0)
-    assert math.isnan(number.value) and not number.known and "no interval" in str(number)
+    assert math.isnan(number.value) and not number.known
     assert Number("x", 0.5, 0.4, 0.6).known and not Number("x", 0.5, math.nan, 0.6).known
 
 
-def test_clusters_are_what_is_counted():
+def test_measure_accuracy_counts_clusters():
     """Six problems in three clusters that are alike within: as three problems, but a reply each is a draw."""
     values = [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     found = as_json(measure(replied([[v] for v in values], clusters=[0, 0, 1, 1, 2, 2])))
@@ -132,13 +133,13 @@ def test_clusters_are_what_is_counted():
     assert ends(alike, "accuracy") == wilson_interval(3, 3)
 
 
-def test_a_reward_without_bounds_is_the_mean_over_problems_of_the_mean_over_replies():
+def test_measure_unbounded_reward_is_mean_of_problem_means():
     found = as_json(measure(replied([[1.0, 3.0], [7.0, math.nan], [math.nan, math.nan]])))
     assert found["reward"]["value"] == 4.5 and found["not graded"]["value"] == 0.5
     assert not {"accuracy", "pass@1", "pass@2"} & set(found)
 
 
-def test_the_ways_of_choosing_are_shares_of_problems_and_with_clusters_of_what_the_clusters_are_worth():
+def test_measure_ways_of_choosing_are_shares_of_problems_or_clusters():
     right = torch.tensor([1.0, 1.0, 0.0, 0.5, 1.0, 1.0], dtype=torch.float64)
     for clusters in (None, [0, 0, 1, 1, 2, 2]):
         found = as_json(
@@ -157,7 +158,7 @@ def test_the_ways_of_choosing_are_shares_of_problems_and_with_clusters_of_what_t
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_where_one_model_has_rewards_without_bounds_no_interval_is_made_up(turned):
+def test_compare_unbounded_rewards_with_equal_differences_have_no_interval(turned):
     """All differences are alike; of a length nothing says that another problem could not be far off."""
     both = {"a": replied([[1.0], [1.0], [1.0]]), "b": replied([[3.0], [3.0], [3.0]])}
     [pair] = compare(dict(reversed(both.items())) if turned else both)
@@ -168,7 +169,7 @@ def test_where_one_model_has_rewards_without_bounds_no_interval_is_made_up(turne
     assert (shares.difference.low, shares.difference.high) == (pytest.approx(1 - 2 * wilson_interval(0, 3)[1]), 1)
 
 
-def test_a_cluster_is_one_toss():
+def test_compare_counts_each_cluster_once():
     """Three clusters, one of which is better on two problems by less than it is worse on the third."""
     ours = [[1.0], [1.0], [0.0], [1.0], [1.0], [0.0]]
     theirs = [[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]]
@@ -179,6 +180,12 @@ def test_a_cluster_is_one_toss():
     assert (alone.better, alone.worse) == (3, 1)
     same = compare({"a": replied([[1.0]] * 6, clusters=clusters), "b": replied([[1.0]] * 6)})[0]
     assert same.difference.high == pytest.approx(wilson_interval(0, 3)[1])
+    uneven = {"a": [[1.0], [1.0], [1.0], [0.0], [1.0]], "b": [[0.0], [0.0], [0.0], [1.0], [1.0]]}
+    wide, narrow = (
+        compare({name: replied(rewards, clusters=clusters) for name, rewards in uneven.items()})[0].difference
+        for clusters in ([0, 0, 0, 1, 2], None)
+    )
+    assert wide.value == narrow.value and wide.high - wide.low > narrow.high - narrow.low
 
 
 # -- how replies are drawn -------------------------------------------------------------------------------------------
@@ -188,14 +195,14 @@ def asked(*names):
     return [Problem(conversation(f"say {name}"), name) for name in names]
 
 
-def test_another_seed_gives_other_replies_and_the_same_seed_the_same():
+def test_answers_repeat_with_seed():
     some = asked("cats", "dogs", "birds", "purr")
     first, again, other = (answers(POLICY, WORDS, some, long, SAMPLING, seed=seed).completions for seed in (3, 3, 4))
     assert first == again != other
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
-def test_problems_that_are_alike_get_replies_of_their_own_in_any_batch(batch_size):
+def test_answers_of_equal_problems_differ_and_ignore_batch_size(batch_size):
     """Eight times the same question and two others between them: by draws that are shared, every batch would say the same."""
     some = [*asked("cats") * 3, *asked("dogs"), *asked("cats") * 5, *asked("birds")]
     whole = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2)
@@ -207,22 +214,16 @@ def test_problems_that_are_alike_get_replies_of_their_own_in_any_batch(batch_siz
     assert len(alike) == 16 and len(set(alike)) > 8
 
 
-def test_the_best_of_n_does_not_depend_on_the_batch_either():
+def test_best_of_n_is_independent_of_batch_size():
     some = asked("cats") * 6
+    how = {"num_generations": 2, "max_completion_length": 5}
     best = lambda size: best_of(
-        Answering(
-            Request("m", "d", num_generations=2, max_completion_length=5, batch_size=size),
-            POLICY,
-            WORDS,
-            some,
-            long,
-            "long",
-        )
+        Answering(Request("m", "d", **how, batch_size=size), POLICY, WORDS, some, long, "long")
     )
     rows = best(2).rows
     assert rows == best(64).rows and len({row["messages"][-1]["content"] for row in rows}) > 2
 
 
-def test_nothing_to_answer_is_told():
-    with pytest.raises(UserError, match="no problems to answer"):
+def test_answers_no_problems_raise_user_error():
+    with raises(UserError, argument="problems", problem="empty"):
         answers(POLICY, WORDS, [], long, SAMPLING)

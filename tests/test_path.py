@@ -13,7 +13,7 @@ sys.path.pop(0)
 
 
 @pytest.mark.parametrize("name", path.RUNS)
-def test_two_steps_pass_through_no_more_than_this(name):
+def test_path_of_two_steps_stays_within_bounds(name):
     # In a process of its own: what another test has looked up before, and is kept, would not be counted.
     printed = subprocess.run([sys.executable, path.__file__, name], capture_output=True, text=True, check=True).stdout
     sums = next(line.split()[1:] for line in printed.splitlines() if line.split()[0] == "all")

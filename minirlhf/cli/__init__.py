@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are :class:`UserError`, so that all bad input ends the same way."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see '{self.prog} --help')")
+        raise UserError(f"{message} (see '{self.prog} --help')", problem="usage")
 
 
 def _usage() -> str:
@@ -118,7 +118,7 @@ def _unknown_argument(given: str, parser: argparse.ArgumentParser, argv: Sequenc
                 return _unknown_argument(given, sub, argv)
     if given.startswith("-"):
         return unknown(f"option of '{parser.prog}'", given.split("=")[0], options)
-    return UserError(f"unexpected argument {given!r} (see '{parser.prog} --help')")
+    return UserError(f"unexpected argument {given!r} (see '{parser.prog} --help')", argument=given, problem="unknown")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

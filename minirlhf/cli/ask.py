@@ -35,7 +35,12 @@ def run(args: argparse.Namespace) -> int:
     text = " ".join(args.words)
     found = [every[text]] if text in every else questions.search(text)
     if not found:
-        raise UserError(f"no question fits {text!r}; `minirlhf ask` lists all of them")
+        raise UserError(
+            f"no question fits {text!r}; `minirlhf ask` lists all of them",
+            argument="question",
+            value=text,
+            problem="unknown",
+        )
     show(found[0])
     if found[1:]:
         print("\nalso:")

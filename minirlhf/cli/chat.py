@@ -123,9 +123,14 @@ class Speaker:
 def run(args: argparse.Namespace) -> int:
     """Talk until the input ends."""
     if len(args.models) > 2:
-        raise UserError(f"{len(args.models)} models; expected one, or two to compare")
+        raise UserError(
+            f"{len(args.models)} models; expected one, or two to compare",
+            argument="models",
+            value=len(args.models),
+            expected=(1, 2),
+        )
     if args.top < 0:
-        raise UserError(f"--top {args.top}; expected at least 0")
+        raise UserError(f"--top {args.top}; expected at least 0", argument="--top", value=args.top, expected=0)
     sampling = Sampling(
         max_completion_length=args.max_completion_length,
         temperature=args.temperature if args.temperature != 0 else 1.0,
@@ -155,7 +160,7 @@ def _converse(speakers: list[Speaker], sampling: Sampling, seed: int, top: int) 
                     speaker.reset()
             elif word == "/top":
                 if not rest.isdecimal():
-                    raise UserError(f"/top {rest}: expected a number, 0 for none")
+                    raise UserError(f"/top {rest}: expected a number, 0 for none", argument="/top", value=rest)
                 top = int(rest)
             elif word.startswith("/"):
                 raise unknown("command", word, ("/reset", "/top", "/quit"))
@@ -188,7 +193,7 @@ def _lines(talking: bool) -> Iterator[str]:
 def _turn(speakers: list[Speaker], said: str, sampling: Sampling, seed: int, top: int) -> None:
     """One exchange. If one of the models has no answer, none has heard the question."""
     if not said.strip():
-        raise UserError("an empty prompt; expected some text")
+        raise UserError("an empty prompt; expected some text", argument="prompt", problem="empty")
     before = [speaker.messages for speaker in speakers]
     try:
         replies = [speaker.reply(said, sampling, seed, top) for speaker in speakers]

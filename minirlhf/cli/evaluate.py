@@ -94,7 +94,12 @@ def run(args: argparse.Namespace) -> int:
         if file is not None:
             require_writable(file)
     if twice := sorted({name for name in args.models if args.models.count(name) > 1}):
-        raise UserError(f"{twice[0]}: named twice; expected different models")
+        raise UserError(
+            f"{twice[0]}: named twice; expected different models",
+            argument="models",
+            value=twice[0],
+            problem="duplicate",
+        )
     rewarding = [name for name in args.models if is_reward_model(name)]
     if rewarding:
         return _of_reward_model(args, rewarding[0])
@@ -121,12 +126,21 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
     flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(EvaluationRequest) if f.name != "model"}
     if args.task is None:
         if args.data is None:
-            raise UserError("expected --data, problems to answer, or --task, files that name them")
+            raise UserError(
+                "expected --data, problems to answer, or --task, files that name them",
+                argument="--data",
+                problem="missing",
+            )
         return {args.data: [EvaluationRequest(**{**flags, "model": name}) for name in args.models]}
     tasks: dict[str, list[EvaluationRequest]] = {}
     for file in args.task:
         if file.stem in tasks:
-            raise UserError(f"{file}: a task called {file.stem} was named before; expected different names")
+            raise UserError(
+                f"{file}: a task called {file.stem} was named before; expected different names",
+                argument="--task",
+                value=file.stem,
+                problem="duplicate",
+            )
         tasks[file.stem] = [_of_task(file, {**flags, "model": name}) for name in args.models]
     return tasks
 
@@ -142,13 +156,26 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
     known = {f.name: f for f in dataclasses.fields(EvaluationRequest) if f.name not in OF_MACHINE}
     for name in settings:
         if name in OF_THE_HARNESS:
-            raise UserError(f"{file}: {name} is a setting of the LM Evaluation Harness; here: {OF_THE_HARNESS[name]}")
+            raise UserError(
+                f"{file}: {name} is a setting of the LM Evaluation Harness; here: {OF_THE_HARNESS[name]}",
+                argument=name,
+                expected=OF_THE_HARNESS[name],
+                problem="unknown",
+                file=file,
+            )
         if name not in known:
             raise unknown(f"setting in {file}", name, known)
         if flags[name] != (None if name == "data" else known[name].default):
-            raise UserError(f"{file}: sets {name}, and so does --{name.replace('_', '-')}; expected one of the two")
+            raise UserError(
+                f"{file}: sets {name}, and so does --{name.replace('_', '-')}; expected one of the two",
+                argument=name,
+                problem="duplicate",
+                file=file,
+            )
     if "data" not in settings:
-        raise UserError(f"{file}: does not say data, the problems to answer")
+        raise UserError(
+            f"{file}: does not say data, the problems to answer", argument="data", problem="missing", file=file
+        )
     for name in ("data", "fewshot_data"):
         if name in settings and (beside := file.parent / str(settings[name])).exists():
             settings[name] = str(beside)
@@ -170,7 +197,9 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
         for flag in ("against", "ref_model"):
             if asked.chooses and getattr(args, flag) is not None:
                 raise UserError(
-                    f"--{flag.replace('_', '-')}: needs replies; expected none with output_type = multiple_choice"
+                    f"--{flag.replace('_', '-')}: needs replies; expected none with output_type = multiple_choice",
+                    argument=f"--{flag.replace('_', '-')}",
+                    problem="no replies",
                 )
         found = Answering.load(asked)
         against, ref_model = (
@@ -236,9 +265,19 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
         "fewshot_data",
     ):
         if getattr(args, flag):
-            raise UserError(f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs alone")
+            raise UserError(
+                f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs alone",
+                argument=f"--{flag.replace('_', '-')}",
+                problem="reward model",
+                file=name,
+            )
     if args.output_type != "generate_until":
-        raise UserError(f"--output-type: {name} is a reward model, which is measured on pairs alone")
+        raise UserError(
+            f"--output-type: {name} is a reward model, which is measured on pairs alone",
+            argument="--output-type",
+            value=args.output_type,
+            expected="generate_until",
+        )
     if len(args.models) > 1:
         raise UserError(f"{name}: a reward model, which is measured by itself; expected no other model beside it")
     if args.data is None:

@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             args.figure.write_bytes(png(explain.figure(step, args.sample)))
         except OSError as problem:
-            raise UserError(f"{args.figure}: cannot be written ({problem.strerror})") from None
+            raise UserError(
+                f"{args.figure}: cannot be written ({problem.strerror})", problem="not writable", file=args.figure
+            ) from None
         print(f"{args.figure}: written")
     return 0

@@ -44,16 +44,25 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.gallery.catalogue import gallery, get
 
     if args.seed < 0:
-        raise UserError(f"--seed {args.seed}; expected at least 0")
+        raise UserError(f"--seed {args.seed}; expected at least 0", argument="--seed", value=args.seed, expected=0)
     if args.quiz is not None:
         if args.name is not None or args.out is not None:
-            raise UserError("--quiz goes with --seed alone: it picks the failures itself")
+            raise UserError(
+                "--quiz goes with --seed alone: it picks the failures itself", argument="--quiz", expected="--seed"
+            )
         if not 1 <= args.quiz <= len(gallery()):
-            raise UserError(f"--quiz {args.quiz}; expected 1 to {len(gallery())}")
+            raise UserError(
+                f"--quiz {args.quiz}; expected 1 to {len(gallery())}",
+                argument="--quiz",
+                value=args.quiz,
+                expected=(1, len(gallery())),
+            )
         return quiz(args.quiz, args.seed)
     if args.name is None:
         if args.out is not None:
-            raise UserError("--out needs the name of a failure: minirlhf gallery lists them")
+            raise UserError(
+                "--out needs the name of a failure: minirlhf gallery lists them", argument="--out", expected="NAME"
+            )
         for failure in gallery().values():
             print(f"{failure.name:<22}{failure.title}")
         return 0
@@ -66,7 +75,9 @@ def show(failure: BrokenRun, seed: int, out: Path | None) -> None:
     from minirlhf.report.diagnosis import diagnose
 
     if out is not None and out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is there already and not empty; name another folder")
+        raise UserError(
+            f"{out} is there already and not empty; name another folder", argument="--out", problem="exists", file=out
+        )
     print(f"{failure.title}\n\n  {failure.line}\n")
     if failure.source:
         print(textwrap.indent(failure.source, "  "))
@@ -175,7 +186,9 @@ def ask(letters: str) -> str:
         try:
             answer = input(f"which? ({', '.join(letters)}) ").strip().upper()
         except EOFError:
-            raise UserError("the quiz asks at the keyboard, and there is none") from None
+            raise UserError(
+                "the quiz asks at the keyboard, and there is none", argument="--quiz", problem="no keyboard"
+            ) from None
         if answer in letters and len(answer) == 1:
             return answer
         print(f"expected one letter of {letters}", file=sys.stderr)

@@ -66,9 +66,18 @@ def run(args: argparse.Namespace) -> int:
 
     for name in ("limit", "batch_size", "max_completion_length"):
         if (value := getattr(args, name)) is not None and value < 1:
-            raise UserError(f"--{name.replace('_', '-')} {value}: expected at least 1")
+            raise UserError(
+                f"--{name.replace('_', '-')} {value}: expected at least 1",
+                argument=f"--{name.replace('_', '-')}",
+                value=value,
+                expected=1,
+            )
     if args.max_completion_length is not None and not args.written:
-        raise UserError("--max-completion-length: the judge writes nothing; expected --written with it")
+        raise UserError(
+            "--max-completion-length: the judge writes nothing; expected --written with it",
+            argument="--max-completion-length",
+            expected="--written",
+        )
     if args.out is not None and args.out.exists():
         raise UserError(f"{args.out}: is there already; name another file")
     if args.json is not None:

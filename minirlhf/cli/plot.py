@@ -35,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw, and print where the curves end."""
     if args.smooth < 1:
-        raise UserError(f"--smooth {args.smooth}: expected at least 1")
+        raise UserError(
+            f"--smooth {args.smooth}: expected at least 1", argument="--smooth", value=args.smooth, expected=1
+        )
     runs = curves.read(args.runs)
     if args.tensorboard is not None:
         for folder in curves.to_tensorboard(runs, args.tensorboard):

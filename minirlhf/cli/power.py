@@ -49,11 +49,21 @@ def run(args: argparse.Namespace) -> int:
     else:
         found = grades(args.results)
         if len(found) != 2:
-            raise UserError(f"--results: {len(found)} models ({', '.join(found)}); expected two")
+            raise UserError(
+                f"--results: {len(found)} models ({', '.join(found)}); expected two",
+                argument="--results",
+                value=list(found),
+                expected=2,
+            )
         ours, theirs = found.values()
         whole = (ours.isfinite() & theirs.isfinite()).all(1)
         if int(whole.sum()) < 2:
-            raise UserError("--results: less than two items of which all replies were graded; expected more")
+            raise UserError(
+                "--results: less than two items of which all replies were graded; expected more",
+                argument="--results",
+                expected=2,
+                problem="too few",
+            )
         noise = Noise.measured(ours[whole], theirs[whole], seed)
         mean = float((ours[whole] - theirs[whole]).mean())
         print(f"{' − '.join(found)}: {mean:+.3f} in the pilot, which is not the difference that is looked for")
@@ -74,7 +84,10 @@ def run(args: argparse.Namespace) -> int:
             fewest, by_t = noise.seeds(args.effect, **level), noise.seeds_by_t(args.effect, **level)
             raise UserError(
                 f"--seeds {args.seeds}: seeds that differ by {args.seed_sd:g} hide a difference of {args.effect:g}, however many "
-                f"items there are; expected at least {fewest} seeds, or {by_t} for a t test over them and infinitely many items"
+                f"items there are; expected at least {fewest} seeds, or {by_t} for a t test over them and infinitely many items",
+                argument="--seeds",
+                value=args.seeds,
+                expected=(fewest, by_t),
             )
         print(f"\nitems needed for a difference of {args.effect:g}: {math.ceil(needed):,}")
     print("\n  items   smallest difference that is found")
@@ -94,27 +107,45 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     from minirlhf.core.errors import UserError
 
-    def refuse(name: str, expected: str) -> UserError:
-        return UserError(f"--{name} {getattr(args, name.replace('-', '_')):g}: expected {expected}")
+    def refuse(words: str, *, argument: str, expected: object) -> UserError:
+        value = getattr(args, argument.replace("-", "_"))
+        said = f"--{argument} {value:g}: expected {words}"
+        return UserError(said, argument=f"--{argument}", value=value, expected=expected)
 
     if (args.accuracy is None) == (args.results is None):
-        raise UserError("expected either --accuracy or --results, which say how large the noise is")
+        raise UserError(
+            "expected either --accuracy or --results, which say how large the noise is",
+            argument="--accuracy",
+            expected=("--accuracy", "--results"),
+        )
     if args.effect is None and args.items is None:
-        raise UserError("expected --effect, the difference to find, or --items, how many there are")
+        raise UserError(
+            "expected --effect, the difference to find, or --items, how many there are",
+            argument="--effect",
+            expected=("--effect", "--items"),
+        )
     for name in ("replies", "seeds", "items"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise refuse(name, "at least 1")
+            raise refuse("at least 1", argument=name, expected=1)
     for name in ("alpha", "power", "accuracy"):
         value = getattr(args, name)
         if value is not None and not 0 < value < 1:
-            raise refuse(name, "a number between 0 and 1")
+            raise refuse("a number between 0 and 1", argument=name, expected="(0, 1)")
     if args.power <= args.alpha / 2:
-        raise refuse("power", f"more than half of --alpha {args.alpha:g}, which a test finds where there is nothing")
+        above = f"more than half of --alpha {args.alpha:g}, which a test finds where there is nothing"
+        raise refuse(above, argument="power", expected=f"({args.alpha / 2:g}, 1)")
     if args.effect is not None and not 0 < args.effect < float("inf"):
-        raise refuse("effect", "a number above 0")
+        raise refuse("a number above 0", argument="effect", expected="(0, inf)")
     if not 0 <= args.seed_sd < float("inf"):
-        raise refuse("seed-sd", "0 or a number above")
+        raise refuse("0 or a number above", argument="seed-sd", expected="[0, inf)")
     if args.accuracy is not None and args.accuracy + (args.effect or 0) > 1:
-        raise refuse("effect", f"at most {1 - args.accuracy:g}, so that the other accuracy is no more than 1")
+        most = f"{1 - args.accuracy:g}"
+        raise refuse(
+            f"at most {most}, so that the other accuracy is no more than 1", argument="effect", expected=f"(0, {most}]"
+        )
     if args.accuracy is not None and args.replies > 1:
-        raise UserError("--replies: what more of them are worth depends on the items; expected --results of a pilot")
+        raise UserError(
+            "--replies: what more of them are worth depends on the items; expected --results of a pilot",
+            argument="--replies",
+            expected="--results",
+        )

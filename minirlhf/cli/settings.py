@@ -148,23 +148,36 @@ def read_yaml(path: str) -> dict[str, Any]:
     """
     file = Path(path)
     if not file.is_file():
-        raise UserError(f"{path}: no such file; expected a YAML file of settings")
+        raise UserError(f"{path}: no such file; expected a YAML file of settings", problem="missing", file=path)
     try:
         values = yaml.load(file.read_text(encoding="utf-8"), Loader=_Once)
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
         reason = " ".join(str(getattr(problem, "problem", None) or problem).split())
-        raise UserError(f"{path}{where}: not YAML ({reason})") from None
+        raise UserError(
+            f"{path}{where}: not YAML ({reason})", expected="YAML", file=path, line=mark.line + 1 if mark else None
+        ) from None
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8 text; expected a YAML file of settings") from None
+        raise UserError(
+            f"{path}: not UTF-8 text; expected a YAML file of settings", expected="UTF-8", file=path
+        ) from None
     except (ValueError, KeyError, RecursionError) as problem:
         # a month 99, a number of thousands of digits, thousands of brackets
-        raise UserError(f"{path}: holds a value that cannot be read ({type(problem).__name__}: {problem})") from None
+        raise UserError(
+            f"{path}: holds a value that cannot be read ({type(problem).__name__}: {problem})",
+            problem="unreadable",
+            file=path,
+        ) from None
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise UserError(f"{path}: holds a {type(values).__name__}; expected 'name: value' lines")
+        raise UserError(
+            f"{path}: holds a {type(values).__name__}; expected 'name: value' lines",
+            value=values,
+            expected=dict,
+            file=path,
+        )
     return {str(key).replace("-", "_"): value for key, value in values.items()}
 
 
@@ -180,18 +193,30 @@ def parse_value(kind: Any, value: Any, where: str) -> Any:
             return value
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
-        raise UserError(f"{where} = {shown(value)}; expected true or false")
+        raise UserError(
+            f"{where} = {shown(value)}; expected true or false",
+            argument=where.rpartition(": ")[2],
+            value=value,
+            expected=bool,
+        )
     if kind is str:
         if isinstance(value, str):
             return value
-        raise UserError(f"{where} = {shown(value)}; expected text")
+        raise UserError(
+            f"{where} = {shown(value)}; expected text", argument=where.rpartition(": ")[2], value=value, expected=str
+        )
     try:
         if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
             raise ValueError
         return kind(value)
     except (TypeError, ValueError, OverflowError):
         expected = {int: "a whole number", float: "a number"}[kind]
-        raise UserError(f"{where} = {shown(value)}; expected {expected}") from None
+        raise UserError(
+            f"{where} = {shown(value)}; expected {expected}",
+            argument=where.rpartition(": ")[2],
+            value=value,
+            expected=kind,
+        ) from None
 
 
 def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings") -> C:

@@ -54,7 +54,11 @@ def run(args: argparse.Namespace) -> int:
         if file is not None:
             require_writable(file)
     if args.against == args.model:
-        raise UserError(f"--against {args.against}: the model itself; expected another one")
+        raise UserError(
+            f"--against {args.against}: the model itself; expected another one",
+            argument="--against",
+            value=args.against,
+        )
     spec = Specification.of(read_yaml(args.spec), Path(args.spec))
     how = {"model": args.model, "seed": args.seed, "device": args.device, "batch_size": args.batch_size}
     found, digests = check(spec, from_mapping(RulesRequest, {**spec.asked, **how}, args.spec), against=args.against)

@@ -47,9 +47,11 @@ def run(args: argparse.Namespace) -> int:
         if name not in found:
             raise unknown("study", name, found)
     if args.record and (args.run or not args.names):
-        raise UserError("--record goes with the names of studies, and not with --run")
+        raise UserError("--record goes with the names of studies, and not with --run", argument="--record")
     if args.accept and not (args.record and len(args.names) == 1):
-        raise UserError("--accept goes with --record and the name of one study")
+        raise UserError(
+            "--accept goes with --record and the name of one study", argument="--accept", expected="--record"
+        )
     left = 0
     for name in args.names or found:
         script = found[name]

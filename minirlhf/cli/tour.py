@@ -21,9 +21,13 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.tour import report, stages
 
     if args.out.exists() and not args.out.is_dir():
-        raise UserError(f"{args.out}: is a file; --out names a folder")
+        raise UserError(
+            f"{args.out}: is a file; --out names a folder", argument="--out", expected="folder", file=args.out
+        )
     if args.seed < 0:
-        raise UserError(f"--seed {args.seed}; expected a whole number ≥ 0")
+        raise UserError(
+            f"--seed {args.seed}; expected a whole number ≥ 0", argument="--seed", value=args.seed, expected=0
+        )
     tour = stages.run(args.seed, say=lambda text: print(text, flush=True))
     print(report.answers(tour))
     print("\n" + report.table(tour))

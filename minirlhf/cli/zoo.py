@@ -28,9 +28,13 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         zoo.get(name)  # all names are known before anything is trained
     if args.out is not None and len(names) != 1:
-        raise UserError(f"--out takes one entry, {len(names)} are named")
+        raise UserError(
+            f"--out takes one entry, {len(names)} are named", argument="--out", value=len(names), expected=1
+        )
     if args.out is not None and args.out.exists():
-        raise UserError(f"{args.out}: exists already; --out names a new folder")
+        raise UserError(
+            f"{args.out}: exists already; --out names a new folder", argument="--out", problem="exists", file=args.out
+        )
     for name in names:
         print(f"{name}: {zoo.path(name)}")
     if args.out is not None:

@@ -340,7 +340,12 @@ def read(path: Path, text: str) -> Code:
     """
     call = declaration(text)
     if call is None or len(call.args) != 2:
-        raise UserError(f"{path}: declares no study; expected 'STUDY = Study(one_seed, probe)' at its top level")
+        raise UserError(
+            f"{path}: declares no study; expected 'STUDY = Study(one_seed, probe)' at its top level",
+            argument="STUDY",
+            problem="missing",
+            file=path,
+        )
     options = {keyword.arg: keyword.value for keyword in call.keywords}
     places = {name: provenance.module_path(name) for name in provenance.all_modules()}
     labs = {name for name, place in places.items() if place.is_relative_to(path.parent) and place != path}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core import provenance
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.core.statistics import holm
 from minirlhf.evidence import student
 
@@ -36,7 +36,7 @@ SMALLEST = 1e-12
 def read(path: Path) -> dict[str, Any]:
     """The evidence in a file."""
     if not path.is_file():
-        raise UserError(f"{path}: no such evidence; run the study beside it")
+        raise UserError(f"{path}: no such evidence; run the study beside it", problem="missing", file=path)
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -52,9 +52,11 @@ def margin(numbers: Sequence[float], threshold: float) -> float:
     A claim that a number exceeds a threshold is made where this is at least 3.
     """
     if len(numbers) < 3:
-        raise ValueError(f"{len(numbers)} seeds; expected at least 3")
+        raise ArgumentError(
+            f"{len(numbers)} seeds; expected at least 3", argument="numbers", value=len(numbers), expected=3
+        )
     if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"{list(numbers)}; expected finite numbers")
+        raise ArgumentError(f"{list(numbers)}; expected finite numbers", argument="numbers", problem="not finite")
     mean = sum(numbers) / len(numbers)
     deviation = math.sqrt(sum((x - mean) ** 2 for x in numbers) / (len(numbers) - 1))
     if deviation > 0:
@@ -132,9 +134,14 @@ def differences(
         apart = [x - y for x, y in zip(columns[name], columns[other], strict=True)]
         count = len(apart)
         if count < 3:
-            raise ValueError(f"{count} seeds; expected at least 3")
+            raise ArgumentError(f"{count} seeds; expected at least 3", argument="columns", value=count, expected=3)
         if not all(map(math.isfinite, apart)):
-            raise ValueError(f"{name} and {other} differ by {apart}; expected finite numbers")
+            raise ArgumentError(
+                f"{name} and {other} differ by {apart}; expected finite numbers",
+                argument="columns",
+                value=(name, other),
+                problem="not finite",
+            )
         mean = math.fsum(apart) / count
         error = math.sqrt(math.fsum((x - mean) ** 2 for x in apart) / (count - 1) / count)
         size = max(map(abs, (*columns[name], *columns[other])))
@@ -202,7 +209,7 @@ class Seen:
     def holds(self, name: str, *, above: float = -math.inf, below: float = math.inf) -> bool:
         """Is a number above or below a threshold, by three standard deviations between seeds?"""
         if above == -math.inf and below == math.inf:
-            raise ValueError(f"{name}: neither above nor below is given")
+            raise ArgumentError(f"{name}: neither above nor below is given", argument="above", problem="missing")
         numbers = self.values(name)
         return margin(numbers, above) >= 3 and margin([-x for x in numbers], -below) >= 3
 

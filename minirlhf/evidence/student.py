@@ -10,11 +10,13 @@ import functools
 import math
 from collections.abc import Callable
 
+from minirlhf.core.errors import ArgumentError
+
 
 def two_sided(t: float, degrees: int) -> float:
     """P(|T| > t) of a variable T with so many degrees of freedom, to about 1e-15."""
     if degrees < 1:
-        raise ValueError(f"degrees = {degrees}; expected at least 1")
+        raise ArgumentError(f"degrees = {degrees}; expected at least 1", argument="degrees", value=degrees, expected=1)
     angle = math.atan2(abs(t), math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = degrees % 2
@@ -30,7 +32,9 @@ def two_sided(t: float, degrees: int) -> float:
 def quantile(alpha: float, degrees: int) -> float:
     """The t that |T| exceeds with probability ``alpha``, half of it on each side."""
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha = {alpha}; expected one between 0 and 1")
+        raise ArgumentError(
+            f"alpha = {alpha}; expected one between 0 and 1", argument="alpha", value=alpha, expected="(0, 1)"
+        )
     return _where(lambda t: two_sided(t, degrees) < alpha)
 
 

@@ -102,6 +102,22 @@ def probed(study: Study) -> dict[str, float | str]:
         return dict(study.probe())
 
 
+class Reason(str):
+    """Why a study is stale, in words.
+
+    Attributes:
+        kind: the same for programs: ``"result"``, ``"script"``, ``"names"``, ``"sizes"``, ``"order"``, ``"seeds"`` or ``"probe"``.
+    """
+
+    kind: str
+
+    def __new__(cls, kind: str, text: str) -> Reason:
+        """A sentence and its kind."""
+        reason = super().__new__(cls, text)
+        reason.kind = kind
+        return reason
+
+
 class Script:
     """The script of a study, as it was when this was made.
 
@@ -134,43 +150,42 @@ class Script:
         defined = {name: code.definition(name) for name in named}
         return {**made_by, "defined": defined, "probed_by": self.code.probe, "probe": found}
 
-    def stale(self) -> list[str]:
+    def stale(self) -> list[Reason]:
         """Why the study has to run again, one line each; nothing if it is fresh. Runs its probe if the code has changed at all."""
         if not self.result.is_file():
-            return ["it has never run"]
+            return [Reason("result", "it has never run")]
         stored = paired.read(self.result)
-        reasons = []
         if "probe" not in stored:
-            return ["its result has no probe"]
+            return [Reason("result", "its result has no probe")]
         reasons = self.rewritten(stored)
         seeds = Study.seeds if self.code.seeds is None else self.code.seeds
         if len(stored["seeds"]) < seeds:
-            reasons.append(f"{len(stored['seeds'])} of {seeds} seeds were measured")
+            reasons.append(Reason("seeds", f"{len(stored['seeds'])} of {seeds} seeds were measured"))
         if not reasons and (changes := self._moved(stored)):
-            reasons.append(f"its probe has moved: {_some(changes)}")
+            reasons.append(Reason("probe", f"its probe has moved: {_some(changes)}"))
         return reasons
 
-    def rewritten(self, stored: Mapping[str, Any]) -> list[str]:
+    def rewritten(self, stored: Mapping[str, Any]) -> list[Reason]:
         """What of the study itself is written otherwise than when it was measured."""
         if "defined" not in stored:
-            return ["its result does not say how what it names was defined"]
-        reasons = []
+            return [Reason("result", "its result does not say how what it names was defined")]
+        reasons: list[Reason] = []
         if stored["shape"] != self.code.shape or len(stored["names"]) != len(self.code.names):
-            reasons.append("its script has changed")
+            reasons.append(Reason("script", "its script has changed"))
         elif exchanged := [
             f"{was} → {now}"
             for was, now in zip(stored["names"], self.code.names, strict=True)
             if was != now and not code.renamed(was, now, stored["defined"].get(was))
         ]:
-            reasons.append(f"its script names others: {_some(exchanged)}")
+            reasons.append(Reason("names", f"its script names others: {_some(exchanged)}"))
         gone, new = (
             Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
         )
         if gone or new:
-            reasons.append(f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}")
+            reasons.append(Reason("sizes", f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}"))
         elif stored["sizes"] != self.code.sizes:
             pairs = zip(stored["sizes"], self.code.sizes, strict=True)
-            reasons.append(f"{ORDER}: {_some(f'{a} → {b}' for a, b in pairs if a != b)}")
+            reasons.append(Reason("order", f"{ORDER}: {_some(f'{a} → {b}' for a, b in pairs if a != b)}"))
         return reasons
 
     def _moved(self, stored: Mapping[str, Any]) -> list[str]:
@@ -208,7 +223,7 @@ class Script:
         """
         stored = paired.read(self.result)
         changed = self.rewritten(stored)
-        if SIZES in accepted and len(changed) == 1 and changed[0].startswith(ORDER):
+        if SIZES in accepted and len(changed) == 1 and changed[0].kind == "order":
             moved_about, changed, accepted = changed, [], [name for name in accepted if name != SIZES]
         else:
             moved_about = []
@@ -218,9 +233,14 @@ class Script:
         defined = stored["defined"]
         moves = moved(was, {name: value for name, value in now.items() if name not in new}, defined)
         if not changed and moves and stored["probed_by"] == behaviour["probed_by"]:
-            changed = [f"its probe has moved and is the same that it was: {_some(moves)}"]
+            changed = [Reason("probe", f"its probe has moved and is the same that it was: {_some(moves)}")]
         if changed:
-            raise UserError(f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})")
+            raise UserError(
+                f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})",
+                argument=self.name,
+                value=[reason.kind for reason in changed],
+                problem="changed",
+            )
         # A number that is gone may have moved under another name.
         other = {
             name: said[0]
@@ -232,7 +252,11 @@ class Script:
             lines = [f"moved: {', '.join(other[name] for name in sorted(unseen))}"] * bool(unseen)
             lines += [f"did not move: {', '.join(sorted(wrong))}"] * bool(wrong)
             raise UserError(
-                f"{self.name}: {'; '.join(lines)}; if the probe's own change is why, --accept each that moved, by its name"
+                f"{self.name}: {'; '.join(lines)}; if the probe's own change is why, --accept each that moved, by its name",
+                argument=self.name,
+                value=sorted(unseen),
+                expected=sorted(wrong),
+                problem="moved",
             )
         _store(self.result, {**behaviour, **{k: stored[k] for k in ("torch", "machine", "seeds")}})
         return [
@@ -261,5 +285,5 @@ def discover(package: Path | None = None) -> dict[str, Script]:
     paths = sorted(folder.rglob("study*.py"))
     found = [Script(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
     if not found:
-        raise UserError(f"no studies in {folder}")
+        raise UserError(f"no studies in {folder}", argument="studies", problem="missing", file=folder)
     return {script.name: script for script in found}

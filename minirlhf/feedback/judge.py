@@ -59,14 +59,24 @@ def require_ask(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{file}: cannot be read ({type(problem).__name__}); expected a file with a question") from None
+        raise UserError(
+            f"{file}: cannot be read ({type(problem).__name__}); expected a file with a question",
+            problem="unreadable",
+            file=file,
+        ) from None
     try:
         places = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
     except ValueError as problem:
-        raise UserError(f"{file}: {problem}; a brace that is no place is written twice") from None
+        raise UserError(
+            f"{file}: {problem}; a brace that is no place is written twice", problem="brace", file=file
+        ) from None
     if set(places) != PLACES:
         raise UserError(
-            f"{file}: it has the places {', '.join(sorted(set(places))) or '(none)'}; expected {{question}}, {{first}} and {{second}}"
+            f"{file}: it has the places {', '.join(sorted(set(places))) or '(none)'}; expected {{question}}, {{first}} and {{second}}",
+            argument="places",
+            value=sorted(set(places)),
+            expected=sorted(PLACES),
+            file=file,
         )
     return text
 
@@ -214,7 +224,10 @@ class Judge:
         found = Verdicts(tuple(given), tuple(None if v is None else EXCHANGED[v] for v in other))
         if found.unreadable == 1:
             raise UserError(
-                f"the judge gave no [[A]], [[B]] or [[C]] on any of {len(given)} pairs; is it trained to judge?"
+                f"the judge gave no [[A]], [[B]] or [[C]] on any of {len(given)} pairs; is it trained to judge?",
+                argument="verdicts",
+                value=len(given),
+                problem="missing",
             )
         return found
 

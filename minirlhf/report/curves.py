@@ -66,7 +66,12 @@ def read(paths: Sequence[str | Path]) -> list[LoggedRun]:
         if path.is_dir() and not (path / "metrics.jsonl").is_file():
             inside = sorted((file.parent for file in path.glob("*/metrics.jsonl")), key=_natural)
             if not inside:
-                raise UserError(f"{path}: no run (no metrics.jsonl in it or in a folder in it)")
+                raise UserError(
+                    f"{path}: no run (no metrics.jsonl in it or in a folder in it)",
+                    argument="run",
+                    problem="missing",
+                    file=path,
+                )
             runs += map(_read_run, inside)
         else:
             runs.append(_read_run(path))
@@ -82,9 +87,14 @@ def _read_run(path: Path) -> LoggedRun:
     for number, row in enumerate(history.rows, 1):
         numbers = isinstance(row, dict) and all(isinstance(v, int | float) for v in row.values())
         if not (numbers and "step" in row):
-            raise UserError(f"{history.path} line {number}: expected an object of numbers with a step")
+            raise UserError(
+                f"{history.path} line {number}: expected an object of numbers with a step",
+                argument="step",
+                file=history.path,
+                line=number,
+            )
     if not history.rows:
-        raise UserError(f"{path}: no metrics yet")
+        raise UserError(f"{path}: no metrics yet", argument="run", problem="empty", file=path)
     settings = path / "config.json"
     config = {}
     if settings.is_file():
@@ -210,7 +220,10 @@ def save(drawn: Any, path: Path) -> None:
     dates = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     if path.suffix not in dates:
         raise UserError(
-            f"{path}: cannot draw {path.suffix or 'a file without an ending'}; known are {', '.join(dates)}"
+            f"{path}: cannot draw {path.suffix or 'a file without an ending'}; known are {', '.join(dates)}",
+            argument="--out",
+            value=path.suffix,
+            expected=list(dates),
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,12 @@ def rows(sample: Sample) -> list[dict[str, str]]:
 def pick(step: StepSamples, number: int) -> Sample:
     """A sample by its number, counted from 0; ``UserError`` if that one was not kept."""
     if not 0 <= number < len(step.samples):
-        raise UserError(f"step {step.step} has {len(step.samples)} samples kept, numbered from 0; there is no {number}")
+        raise UserError(
+            f"step {step.step} has {len(step.samples)} samples kept, numbered from 0; there is no {number}",
+            argument="--sample",
+            value=number,
+            expected=(0, len(step.samples) - 1),
+        )
     return step.samples[number]
 
 

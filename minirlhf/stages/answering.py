@@ -61,11 +61,21 @@ class Request:
     def __post_init__(self) -> None:
         for name in ("num_generations", "batch_size", "max_completion_length"):
             if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+                raise UserError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1",
+                    argument=f"--{name.replace('_', '-')}",
+                    value=getattr(self, name),
+                    expected=1,
+                )
         if self.seed < 0:
-            raise UserError(f"--seed {self.seed}: expected at least 0")
+            raise UserError(f"--seed {self.seed}: expected at least 0", argument="--seed", value=self.seed, expected=0)
         if self.temperature == 0 and self.num_generations > 1:
-            raise UserError("--temperature 0 gives the same reply every time; expected --num-generations 1")
+            raise UserError(
+                "--temperature 0 gives the same reply every time; expected --num-generations 1",
+                argument="--num-generations",
+                value=self.num_generations,
+                expected=1,
+            )
 
     def problems(self) -> list[Problem]:
         """What is to be answered, read from ``data``; prints what was found."""
@@ -125,13 +135,16 @@ class Answering:
         reward, grader = asked.graded_by(device)
         problems = asked.problems()
         if not problems:
-            raise UserError(f"{asked.data}: no problems to answer")
+            raise UserError(f"{asked.data}: no problems to answer", argument="data", problem="empty", file=asked.data)
         model, tokenizer = named.model_by_name(asked.model)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
         if context is not None and longest + asked.room > context:
             raise UserError(
                 f"the longest prompt has {longest} tokens and a reply may have {asked.room}, the model "
-                f"reads {context}: lower --max-completion-length"
+                f"reads {context}: lower --max-completion-length",
+                argument="--max-completion-length",
+                value=asked.room,
+                expected=context - longest,
             )
         model = model.to(device)
         print(

@@ -49,7 +49,7 @@ def choose(model: Any, tokenizer: Any, problems: Sequence[Problem], *, batch_siz
         UserError: a question with its answer that is longer than the model's context, or two answers that are the same tokens.
     """
     if not problems:
-        raise UserError("no problems to answer")
+        raise UserError("no problems to answer", argument="problems", problem="empty")
     bare, empty, listed = [], [], []
     for problem in problems:
         prompt, last = problem.prompt[:-1], problem.prompt[-1]
@@ -62,7 +62,9 @@ def choose(model: Any, tokenizer: Any, problems: Sequence[Problem], *, batch_siz
     ways = [way for way in WAYS if way != "letter" or _differ(listed, problems) is None]
     if (alike := _differ(bare, problems)) is not None:
         raise UserError(
-            f"two choices of the problem {alike.prompt[-1]['content'][:60]!r} are the same tokens to this model; expected choices that differ"
+            f"two choices of the problem {alike.prompt[-1]['content'][:60]!r} are the same tokens to this model; expected choices that differ",
+            argument="choices",
+            problem="duplicate",
         )
     of_bare, of_empty = (_likelihoods(model, tokenizer, rows, batch_size) for rows in (bare, empty))
     of_letter = _likelihoods(model, tokenizer, listed, batch_size) if "letter" in ways else of_bare
@@ -110,7 +112,11 @@ def _likelihoods(model: Any, tokenizer: Any, rows: Sequence[Tokens], batch_size:
     longest, context = max(map(len, rows)), context_length(model)
     if context is not None and longest > context:
         raise UserError(
-            f"the longest question with its answer has {longest} tokens, the model reads {context}; expected shorter ones"
+            f"the longest question with its answer has {longest} tokens, the model reads {context}; expected shorter ones",
+            argument="choices",
+            value=longest,
+            expected=context,
+            problem="too long",
         )
     device, found = next(model.parameters()).device, []
     with evaluating(model):

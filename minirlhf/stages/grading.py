@@ -24,12 +24,19 @@ def grading(
     if (grader is None) == (reward_model is None):
         raise UserError(
             "give either --grader NAME, to compare with the references (or FILE.py:FUNCTION, to grade by your own), or "
-            "--reward-model FOLDER"
+            "--reward-model FOLDER",
+            argument="--grader",
+            expected=("--grader", "--reward-model"),
         )
     if combine not in COMBINATIONS:
         raise unknown("combine", combine, COMBINATIONS)
     if combine != "mean" and "," not in (reward_model or ""):
-        raise UserError(f"combine = {combine!r} with less than two reward models; expected --reward-model A,B")
+        raise UserError(
+            f"combine = {combine!r} with less than two reward models; expected --reward-model A,B",
+            argument="combine",
+            value=combine,
+            expected="--reward-model",
+        )
     if reward_model is not None:
         folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
         loaded = [RewardModel.load_with_tokenizer(folder) for folder in folders]

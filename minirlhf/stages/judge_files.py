@@ -22,6 +22,10 @@ from minirlhf.feedback.length_control import length_controlled
 from minirlhf.stages.measure import Number
 from minirlhf.trainers.evaluation import Measured
 
+#: Names of the numbers of a comparison, in tables and JSON files.
+WIN_RATE, PREFERENCE, PLACE = "win rate of OURS", "preference for OURS, nats", "liking for place 1, nats"
+AGREEMENT = "same verdict both ways"
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -60,7 +64,10 @@ def match(ours: Records, theirs: Records) -> Matched:
         first = _key(_exchanges(ours)[0][0])
         raise UserError(
             f"{ours.source} and {theirs.source} have no prompt in common (the first of {ours.source} is {first[:60]}); expected "
-            "answers to the same prompts"
+            "answers to the same prompts",
+            argument="prompt",
+            problem="mismatch",
+            file=theirs.source,
         )
     return Matched(pairs, alone + sum(map(len, waiting.values())))
 
@@ -123,18 +130,18 @@ class JudgedFiles:
         scores = {id(pair): score for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)}
         everything = [*self.pairs, *self.equal]
         values = [scores.get(id(pair), 0.5) for pair in everything]
-        found = [self._share("win rate of OURS", everything, values)]
+        found = [self._share(WIN_RATE, everything, values)]
         if self.leans is not None:
             prefers, place = both_orders(*self.leans)
             prompts = len({_key(pair.prompt) for pair in self.pairs})
             found += [
-                Number.of("preference for OURS, nats", _over_prompts(self.pairs, prefers.tolist()), prompts),
-                Number.of("liking for place 1, nats", _over_prompts(self.pairs, place.tolist()), prompts),
+                Number.of(PREFERENCE, _over_prompts(self.pairs, prefers.tolist()), prompts),
+                Number.of(PLACE, _over_prompts(self.pairs, place.tolist()), prompts),
             ]
         agree = [
             float(a is not None and a == b) for a, b in zip(self.verdicts.given, self.verdicts.exchanged, strict=True)
         ]
-        found.append(self._share("same verdict both ways", self.pairs, agree))
+        found.append(self._share(AGREEMENT, self.pairs, agree))
         longer = [
             (pair, score if len(_text(pair.ours)) > len(_text(pair.theirs)) else 1 - score)
             for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)
@@ -162,7 +169,9 @@ class JudgedFiles:
         except ValueError:
             raise UserError(
                 f"--length-controlled: the lengths of {len(pairs)} pairs all differ by as much, or they decide every verdict; expected "
-                "verdicts for and against longer answers"
+                "verdicts for and against longer answers",
+                argument="--length-controlled",
+                value=len(pairs),
             ) from None
         reach = 1.96 * found.liking_error
         return [
@@ -213,7 +222,12 @@ def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> Ju
     """
     differ = [pair for pair in pairs if _text(pair.ours) != _text(pair.theirs)]
     if not differ:
-        raise UserError(f"all {len(pairs)} pairs have two equal answers; there is nothing to judge")
+        raise UserError(
+            f"all {len(pairs)} pairs have two equal answers; there is nothing to judge",
+            argument="answers",
+            value=len(pairs),
+            problem="duplicate",
+        )
     require_readable(judge, differ, written=written)
     asked = [p.prompt for p in differ], [p.ours for p in differ], [p.theirs for p in differ]
     leans = None if written else judge.leans(*asked)
@@ -225,17 +239,29 @@ def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> N
     """Raise :class:`UserError` if a question does not fit into the judge's context or has a word that it does not know."""
     context, unknown = context_length(judge.model), judge.tokenizer.unk_token_id
     if not written and not judge.knows_verdicts:
-        raise UserError("the judge does not know the words [[A]] and [[B]]; is it trained to judge?")
+        raise UserError(
+            "the judge does not know the words [[A]] and [[B]]; is it trained to judge?",
+            argument="--judge",
+            expected=("[[A]]", "[[B]]"),
+            problem="unknown",
+        )
     room = judge.max_completion_length if written else judge.verdict_length
     for pair in pairs:
         ids = encode_prompt(judge.tokenizer, question(pair.prompt, pair.ours, pair.theirs, ask=judge.ask))
         if context is not None and len(ids) + room > context:
             raise UserError(
-                f"the judge reads {context} tokens; a question has {len(ids)} and its verdict may have {room}: {_key(pair.prompt)[:60]}"
+                f"the judge reads {context} tokens; a question has {len(ids)} and its verdict may have {room}: {_key(pair.prompt)[:60]}",
+                argument="question",
+                value=len(ids) + room,
+                expected=context,
+                problem="too long",
             )
         text = " ".join([*(m["content"] for m in pair.prompt), _text(pair.ours), _text(pair.theirs)])
         for word in text.split():
             if unknown is not None and unknown in judge.tokenizer(word, add_special_tokens=False)["input_ids"]:
                 raise UserError(
-                    f"the judge does not know the word {word!r}; expected answers in its language, or another --judge"
+                    f"the judge does not know the word {word!r}; expected answers in its language, or another --judge",
+                    argument="word",
+                    value=word,
+                    problem="unknown",
                 )

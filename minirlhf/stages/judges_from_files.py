@@ -29,7 +29,12 @@ class _Head:
 
     def __init__(self, kind: type[ScalarModel], source: Source, coefficient: float, **options: Any) -> None:
         if coefficient and source.lora_r:
-            raise UserError(f"nll_coefficient = {coefficient}: not with adapters; expected --lora-r 0")
+            raise UserError(
+                f"nll_coefficient = {coefficient}: not with adapters; expected --lora-r 0",
+                argument="nll_coefficient",
+                value=coefficient,
+                expected="--lora-r",
+            )
         self.kind, self.keep, self.options = kind, bool(coefficient), options
         self.language_model: Any = None
 
@@ -89,7 +94,10 @@ def _rated(tokenizer: Any, records: Records) -> list[Compared]:
         if r.scores is None:
             raise UserError(
                 f"{records.source}: its rows, in format {records.format}, have no score for each reply, which regression needs "
-                "(format ranking with 'scores', or ultrafeedback)"
+                "(format ranking with 'scores', or ultrafeedback)",
+                argument="scores",
+                problem="missing",
+                file=records.source,
             )
         rated = [(reply, score) for tier, score in zip(r.tiers, r.scores, strict=True) for reply in tier]
         found.append(ranked([answer(tokenizer, r.prompt, reply) for reply, _ in rated], [score for _, score in rated]))

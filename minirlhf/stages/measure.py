@@ -145,7 +145,7 @@ def answers(
         extract: the answer that a text gives, or None; by it replies are counted as votes.
     """
     if not problems:
-        raise UserError("no problems to answer")
+        raise UserError("no problems to answer", argument="problems", problem="empty")
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
     parts, names = [], names_of(problems, tokenizer)
@@ -183,7 +183,10 @@ def chosen(found: Chosen, problems: Sequence[Problem], *, by: str) -> Replies:
     """
     if by not in found.right:
         raise UserError(
-            f"--choose-by {by}: the letters are the same token to this model; expected another way of choosing"
+            f"--choose-by {by}: the letters are the same token to this model; expected another way of choosing",
+            argument="--choose-by",
+            value=by,
+            expected=list(found.right),
         )
     rewards = found.right[by][:, None]
     return Replies(
@@ -351,7 +354,10 @@ def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
         both = ours.isfinite() & theirs.isfinite()
         if int(both.sum()) < 2:
             raise UserError(
-                f"{first}, {second}: less than two problems were graded for both; expected more to compare them"
+                f"{first}, {second}: less than two problems were graded for both; expected more to compare them",
+                argument="rewards",
+                expected=2,
+                problem="too few",
             )
         clusters = found[first].clusters
         apart, clusters = (ours - theirs)[both], None if clusters is None else clusters[both]

@@ -25,12 +25,20 @@ def model_by_name(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[Any
         return load_folder(model_folder(path), complete_tokenizer=True, dtype=dtype)
     if name in zoo.ENTRIES:
         if zoo.ENTRIES[name].reads is not load_folder:
-            raise UserError(f"{name}: {zoo.ENTRIES[name].about}; it gives scores, a language model is needed")
+            raise UserError(
+                f"{name}: {zoo.ENTRIES[name].about}; it gives scores, a language model is needed",
+                argument="model",
+                value=name,
+                expected="language model",
+            )
         model, tokenizer = zoo.load(name)
         return model.to(dtype), tokenizer
     if name in tiny.PRESETS:
         raise UserError(
-            f"{name}: the sizes of an untrained model; name a trained one ({', '.join(zoo.ENTRIES)}, a folder)"
+            f"{name}: the sizes of an untrained model; name a trained one ({', '.join(zoo.ENTRIES)}, a folder)",
+            argument="model",
+            value=name,
+            expected=list(zoo.ENTRIES),
         )
     if "/" not in name and difflib.get_close_matches(name, zoo.ENTRIES, cutoff=0.7):
         zoo.get(name)  # raises with the nearest; asking the hub for a misspelt entry would take most of a minute
@@ -44,6 +52,8 @@ def model_folder(folder: Path) -> Path:
             return folder / "model"
         steps = checkpoints.steps(folder)
         if not steps:
-            raise UserError(f"{folder}: this run has no checkpoint yet")
+            raise UserError(
+                f"{folder}: this run has no checkpoint yet", argument="model", problem="missing", file=folder
+            )
         return checkpoints.step_folder(folder, steps[-1])
     return folder

@@ -63,7 +63,10 @@ class Noise:
         within = float((ours - theirs).var(1).mean()) if replies > 1 else 0.0
         if between + within == 0:
             raise UserError(
-                f"--results: the two models differ by the same on each of {problems} items; expected a larger pilot"
+                f"--results: the two models differ by the same on each of {problems} items; expected a larger pilot",
+                argument="--results",
+                value=problems,
+                problem="no noise",
             )
         known = f"two models on the same {problems} items, {replies} replies to each"
         return cls(max(0.0, between - within / replies), within, seed, known)
@@ -119,13 +122,22 @@ def grades(files: Sequence[Path]) -> dict[str, Tensor]:
     for file in files:
         for name, one in _models(file).items():
             if name in found:
-                raise UserError(f"{file}: {name} was read already; expected two different models")
+                raise UserError(
+                    f"{file}: {name} was read already; expected two different models",
+                    argument="model",
+                    value=name,
+                    problem="duplicate",
+                    file=file,
+                )
             found[name] = one.grades
             asked.add(f"{one.data} {tuple(one.grades.shape)}")
     if len(asked) > 1:
         raise UserError(
             f"{', '.join(map(str, files))}: the models answered other problems, or another number of replies; expected the "
-            "same data, limit and num-generations"
+            "same data, limit and num-generations",
+            argument="data",
+            value=sorted(asked),
+            problem="mismatch",
         )
     return found
 
@@ -135,25 +147,45 @@ def _models(file: Path) -> dict[str, _Pilot]:
     try:
         text = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{file}: no such file; expected what evaluate --json has written") from None
+        raise UserError(
+            f"{file}: no such file; expected what evaluate --json has written", problem="missing", file=file
+        ) from None
     except (OSError, ValueError) as problem:
-        raise UserError(f"{file}: cannot be read ({problem}); expected what evaluate --json has written") from None
+        raise UserError(
+            f"{file}: cannot be read ({problem}); expected what evaluate --json has written",
+            problem="unreadable",
+            file=file,
+        ) from None
     try:
         if "tasks" not in text:
             models = {text["measured on"]["asked"]["model"]: text}
         elif len(text["tasks"]) > 1:
-            raise UserError(f"{file}: holds the tasks {', '.join(text['tasks'])}; expected a file of one task")
+            raise UserError(
+                f"{file}: holds the tasks {', '.join(text['tasks'])}; expected a file of one task",
+                argument="tasks",
+                value=list(text["tasks"]),
+                expected=1,
+                file=file,
+            )
         else:
             [models] = [task["models"] for task in text["tasks"].values()]
         for one in models.values():
             if field := one["measured on"]["asked"].get("cluster"):
                 raise UserError(
                     f"{file}: its problems come in clusters, by {field}; expected a pilot of problems that stand alone, since those of a "
-                    "cluster are worth fewer, and the file does not say which belong together"
+                    "cluster are worth fewer, and the file does not say which belong together",
+                    argument="cluster",
+                    value=field,
+                    file=file,
                 )
         return {name: _Pilot(_table(one["grades"]), one["measured on"]["data"]) for name, one in models.items()}
     except (TypeError, KeyError, AttributeError, ValueError):
-        raise UserError(f"{file}: holds no grades of models; expected what evaluate --json has written") from None
+        raise UserError(
+            f"{file}: holds no grades of models; expected what evaluate --json has written",
+            argument="grades",
+            problem="missing",
+            file=file,
+        ) from None
 
 
 def _table(rows: list[list[float | None]]) -> Tensor:

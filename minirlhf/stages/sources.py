@@ -60,7 +60,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if not self.out:
-            raise UserError("no output folder; give --out FOLDER")
+            raise UserError("no output folder; give --out FOLDER", argument="--out", problem="missing")
         if self.eval_steps < 0:
             raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
         live.require(self.report_to)

@@ -62,7 +62,11 @@ class Clause:
         place = f"{where}: rule {name!r}"
         if not isinstance(said, Mapping):
             raise UserError(
-                f"{place}: holds {said!r}; expected settings such as {{must: 0.95, grader: rules.py:polite}}"
+                f"{place}: holds {said!r}; expected settings such as {{must: 0.95, grader: rules.py:polite}}",
+                argument="rule",
+                value=said,
+                expected=dict,
+                file=where,
             )
         for setting in said:
             if setting not in (*LEVELS, *CHECKS, "data"):
@@ -70,27 +74,57 @@ class Clause:
         level, check = (_one_of(said, names, place) for names in (LEVELS, CHECKS))
         share, given, data = said[level], said[check], said.get("data", data)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise UserError(f"{place}: {level} {share!r}; expected the share of replies that keep it, between 0 and 1")
+            raise UserError(
+                f"{place}: {level} {share!r}; expected the share of replies that keep it, between 0 and 1",
+                argument=level,
+                value=share,
+                expected="(0, 1)",
+                file=where,
+            )
         if share == 1:
             raise UserError(
-                f"{place}: {level} 1; no number of replies shows that every reply keeps it; expected a share below 1, such as 0.99"
+                f"{place}: {level} 1; no number of replies shows that every reply keeps it; expected a share below 1, such as 0.99",
+                argument=level,
+                value=share,
+                expected="(0, 1)",
+                file=where,
             )
         if not isinstance(data, str):
-            raise UserError(f"{place}: no prompts; expected data, in the rule or at the head of the file")
+            raise UserError(
+                f"{place}: no prompts; expected data, in the rule or at the head of the file",
+                argument="data",
+                problem="missing",
+                file=where,
+            )
         prompts = _beside(data, beside)
         if check == "constraints":
             if not isinstance(given, Mapping) or not given:
-                raise UserError(f"{place}: constraints {given!r}; expected an object such as {{max_words: 20}}")
+                raise UserError(
+                    f"{place}: constraints {given!r}; expected an object such as {{max_words: 20}}",
+                    argument="constraints",
+                    value=given,
+                    expected=dict,
+                    file=where,
+                )
             for constraint, asked in given.items():
                 if constraint not in forms.CONSTRAINTS:
                     raise unknown(f"constraint in {place}", str(constraint), forms.CONSTRAINTS)
                 if not forms.can_be_asked(constraint, asked):
                     raise UserError(
-                        f"{place}: {constraint} {asked!r}; expected a count of 0 or more, words, a text, or true"
+                        f"{place}: {constraint} {asked!r}; expected a count of 0 or more, words, a text, or true",
+                        argument=constraint,
+                        value=asked,
+                        file=where,
                     )
             return cls(name, level, float(share), prompts, constraints=json.dumps(given))
         if not isinstance(given, str):
-            raise UserError(f"{place}: grader {given!r}; expected a name, or FILE.py:FUNCTION")
+            raise UserError(
+                f"{place}: grader {given!r}; expected a name, or FILE.py:FUNCTION",
+                argument="grader",
+                value=given,
+                expected=str,
+                file=where,
+            )
         if own.is_named(given):
             file, _, function = given.rpartition(":")
             given = f"{_beside(file, beside)}:{function}"
@@ -108,7 +142,12 @@ class Clause:
         grades, failure = ask(self._reward(seconds), asked, [text for some in completions for text in some])
         found = torch.tensor(grades, dtype=torch.float64).view(len(problems), -1)
         if not bool(found.isfinite().any()):
-            raise UserError(f"rule {self.name!r}: none of the replies could be graded; first: {failure}")
+            raise UserError(
+                f"rule {self.name!r}: none of the replies could be graded; first: {failure}",
+                argument="grader",
+                value=failure,
+                problem="not graded",
+            )
         return torch.where(found.isfinite(), (found >= _FULL).double(), math.nan)
 
     def _reward(self, seconds: float) -> Reward:
@@ -118,7 +157,12 @@ class Clause:
 def _one_of(said: Mapping[str, Any], names: Sequence[str], place: str) -> str:
     given = [name for name in names if name in said]
     if len(given) != 1:
-        raise UserError(f"{place}: says {' and '.join(given) or 'neither'}; expected either {' or '.join(names)}")
+        raise UserError(
+            f"{place}: says {' and '.join(given) or 'neither'}; expected either {' or '.join(names)}",
+            argument=names[0],
+            value=given,
+            expected=names,
+        )
     return given[0]
 
 
@@ -149,7 +193,12 @@ class Specification:
         """
         rules, data = values.get("rules"), values.get("data")
         if not isinstance(rules, Mapping) or not rules:
-            raise UserError(f"{file}: no rules; expected 'rules:' and under it a name and settings for each")
+            raise UserError(
+                f"{file}: no rules; expected 'rules:' and under it a name and settings for each",
+                argument="rules",
+                problem="missing",
+                file=file,
+            )
         known = ("num_generations", "max_completion_length", "temperature", "top_p", "limit", "grader_seconds")
         for name in values:
             if name not in (*known, "rules", "data"):

@@ -60,7 +60,12 @@ def device_of(name: str | None) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).strip().splitlines()[0]
-        raise UserError(f"device = {name!r}: not there ({reason[:120]}); `minirlhf doctor` says what is") from None
+        raise UserError(
+            f"device = {name!r}: not there ({reason[:120]}); `minirlhf doctor` says what is",
+            argument="device",
+            value=name,
+            problem="missing",
+        ) from None
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -48,9 +48,18 @@ class EvaluationRequest(Request):
         super().__post_init__()
         for name in ("num_fewshot", "fewshot_seed"):
             if getattr(self, name) < 0:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 0")
+                raise UserError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 0",
+                    argument=f"--{name.replace('_', '-')}",
+                    value=getattr(self, name),
+                    expected=0,
+                )
         if self.num_fewshot and self.fewshot_data is None:
-            raise UserError(f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, where examples come from")
+            raise UserError(
+                f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, where examples come from",
+                argument="--fewshot-data",
+                problem="missing",
+            )
         for name, known in (("output_type", OUTPUT_TYPES), ("choose_by", WAYS)):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
@@ -112,7 +121,11 @@ class EvaluationRequest(Request):
         others = [c for c in pool if all(m["content"] != asked for m in c.messages if m["role"] == "user")]
         if len(others) < self.num_fewshot:
             raise UserError(
-                f"{self.fewshot_data}: {len(others)} examples that are not the problem itself; --num-fewshot asks for {self.num_fewshot}"
+                f"{self.fewshot_data}: {len(others)} examples that are not the problem itself; --num-fewshot asks for {self.num_fewshot}",
+                argument="--num-fewshot",
+                value=self.num_fewshot,
+                expected=len(others),
+                file=self.fewshot_data,
             )
         order = torch.randperm(len(others), generator=generator(self.fewshot_seed, "examples", asked))
         return [others[i] for i in order[: self.num_fewshot].tolist()]

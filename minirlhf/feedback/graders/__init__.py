@@ -60,7 +60,12 @@ def get(name: str) -> Grader:
     for term in name.split("+"):
         found = _TERM.fullmatch(term.strip())
         if found is None:
-            raise UserError(f"grader {name[:80]!r}: expected names with weights, such as gsm8k*0.9+think*0.1")
+            raise UserError(
+                f"grader {name[:80]!r}: expected names with weights, such as gsm8k*0.9+think*0.1",
+                argument="grader",
+                value=name,
+                expected="NAME*WEIGHT",
+            )
         parts.append((get(found[1]), float(found[2] or 1)))
     return weighted(parts)
 
