@@ -97,6 +97,9 @@ def test_best_of_n_distribution_has_a_gradient_at_probability_zero():
         (lambda: es.best_of_n_curve(torch.zeros(2, 3), torch.zeros(3)), "values", (3,)),
         (lambda: es.best_of_n_curve(torch.zeros(0)), "scores", (0,)),
         (lambda: es.best_of_n_curve(torch.tensor([1.0, math.nan])), "scores", 1),
+        (lambda: es.pass_at_k(torch.tensor([4, 2]), torch.tensor([1, 1]), k=3), "k", 3),
+        (lambda: es.pass_at_k(4, torch.tensor([0.5]), k=1), "num_samples, num_correct", (torch.float32, torch.float32)),
+        (lambda: es.best_of_n_distribution(2 * P2, torch.zeros(2), n=2), "probs", None),
     ],
     ids=called,
 )

@@ -92,6 +92,8 @@ def test_kl_broadcasts_no_shape(function):
         (lambda: kl.adaptive_kl_beta(0.0, 1.0, target=1.0, horizon=10.0), "beta", 0.0),
         (lambda: kl.adaptive_kl_beta(0.1, 1.0, target=0.0, horizon=10.0), "target", 0.0),
         (lambda: kl.entropy_bonus(torch.zeros(3), coef=-1.0), "coef", -1.0),
+        (lambda: kl.adaptive_kl_beta(0.1, math.nan, target=1.0, horizon=10.0), "observed", math.nan),
+        (lambda: kl.adaptive_kl_beta(0.1, 1.0, target=1.0, horizon=10.0, num_samples=50), "horizon", 10.0),
     ],
     ids=called,
 )

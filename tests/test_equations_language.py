@@ -85,6 +85,7 @@ def test_temperature_softmax_of_extreme_logits_is_finite(dtype, temperature):
         (lambda x: top_p_logits(x, top_p=0.05), TopPLogitsWarper(0.05)),
         (lambda x: min_p_logits(x, min_p=0.1), MinPLogitsWarper(0.1)),
     ],
+    ids=called,
 )
 def test_truncation_keeps_the_same_tokens_as_transformers(draw, rule, peer):
     logits = draw.normal(20, 30, scale=2.0)
@@ -169,6 +170,7 @@ MASK = torch.tensor([[False, True, True], [False, False, True]])
         (lambda: min_p_logits(torch.zeros(2, 0), min_p=0.1), "logits", (2, 0)),
         (lambda: kept_mass(torch.zeros(3), torch.zeros(2)), "truncated_logits", (2,)),
         (lambda: kept_mass(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.0])), "truncated_logits", None),
+        (lambda: response_logps(LOGITS, IDS, torch.ones(2, 3)), "mask", None),
     ],
     ids=called,
 )

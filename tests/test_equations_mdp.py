@@ -213,6 +213,9 @@ ENDED = torch.tensor([False, True])
         (lambda: regret(torch.ones(2), torch.tensor([0, 2])), "actions", None),
         (lambda: beta_posterior(torch.ones(2), -torch.ones(2)), "failures", None),
         (lambda: beta_posterior(torch.ones(2), torch.ones(2), prior=(0.0, 1.0)), "prior[0]", 0.0),
+        (lambda: mrp_values(torch.eye(2), torch.zeros(3), gamma=0.5), "rewards", (3,)),
+        (lambda: mrp_values(torch.eye(2), torch.tensor([0.0, 1.0]), gamma=1.0), "transitions", [1]),
+        (lambda: mrp_values(f64([0, 1], [1, 0]), f64(1, -1), gamma=1.0), "transitions", [0, 1]),
     ],
     ids=called,
 )

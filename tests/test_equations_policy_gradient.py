@@ -165,6 +165,8 @@ ONE = torch.ones(1, requires_grad=True)
         (lambda: adaptive_penalty(0.0, 0.1, target=0.1), "beta", 0.0),
         (lambda: adaptive_penalty(1.0, math.nan, target=0.1), "observed", math.nan),
         (lambda: adaptive_penalty(1.0, 0.1, target=0.1, band=1.0), "band, factor", (1.0, 2.0)),
+        (lambda: fisher_vector_product((ONE**2).sum(), [ONE], torch.ones(2)), "vector", (2,)),
+        (lambda: adaptive_penalty(1.0, 0.1, target=0.0), "target", 0.0),
     ],
     ids=called,
 )

@@ -182,6 +182,8 @@ def test_sequence_losses_reject_advantages_that_differ_within_a_row(objective):
         (lambda a, b, c, m: value_losses.value_clip(a, b[:, :1], c, m), "old_values", (4, 1)),
         (lambda a, b, c, m: value_losses.value_mse(a, b[:, 0], m), "returns", (4,)),
         (lambda a, b, c, m: diagnostics.explained_variance(a, b[:1], m), "returns", (1, 5)),
+        (lambda *x: pg.ppo_clip(*x, epsilon_high=-0.1), "epsilon_high", -0.1),
+        (lambda *x: pg.ppo_clip(*x, delta=1.1), "delta", 1.1),
     ],
     ids=called,
 )

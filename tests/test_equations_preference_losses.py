@@ -161,7 +161,7 @@ def test_preference_losses_of_an_example_do_not_depend_on_the_batch(name, draw):
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-12, atol=1e-12)
 
 
-# -- swapped labels ----------------------------------------------------------------------------------------------
+# -- at the reference ----------------------------------------------------------------------------------------------
 
 
 @every_paired
@@ -231,6 +231,7 @@ def test_pair_logps_views_hold_the_same_answers(draw):
         lambda p: pl.info_nce(p.ranked(), beta=BETA),
         lambda p: pl.info_nca(p.ranked(), torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(4, 2), beta=BETA),
     ],
+    ids=called,
 )
 def test_special_cases_of_preference_losses_are_dpo(special, draw):
     pair = pairs(draw)
@@ -312,6 +313,11 @@ X = torch.zeros(3)
     [
         (lambda: PairLogps(X, torch.zeros(4)), "rejected", (4,)),
         (lambda: PairLogps(X[:, None], X), "chosen", (3, 1)),
+        (lambda: PairLogps(X, X, X, X[:1]), "ref_rejected", (1,)),
+        (lambda: PairLogps(X, X, ref_chosen=X), "ref_chosen", None),
+        (lambda: PairLogps(X, X, rejected_lengths=X + 1), "chosen_lengths", None),
+        (lambda: PairLogps(X + torch.nan, X), "chosen", 3),
+        (lambda: PairLogps(X, X, chosen_lengths=X + 1, rejected_lengths=X), "rejected_lengths", None),
         (lambda: UnpairedLogps(X, X, None, X), "desirable", torch.float32),
         (lambda: UnpairedLogps(X, torch.zeros(2), None, X > 0), "ref_logps", (2,)),
         (lambda: ListLogps(X), "logps", (3,)),

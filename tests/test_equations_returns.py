@@ -180,6 +180,11 @@ NAN = torch.tensor([[0.0, math.nan, 0.0], [0.0, 0.0, 0.0]])
         (lambda: length_adaptive_lambda(torch.tensor([0, 3])), "lengths", None),
         (lambda: length_adaptive_lambda(torch.tensor(3)), "lengths", ()),
         (lambda: length_adaptive_lambda(torch.tensor([3]), alpha=0.0), "alpha", 0.0),
+        (lambda: gae(X, NAN, M), "values", 1),
+        (lambda: gae(NAN, X, M), "rewards", 1),
+        (lambda: gae(X, X, M, bootstrap=torch.tensor([0.0, math.nan])), "bootstrap", 1),
+        (lambda: gae(X, X, M, lam=torch.tensor([0.5, -0.1])), "lam", None),
+        (lambda: gae(X, X, M, lam=torch.tensor([0.5])), "lam", (1,)),
     ],
     ids=called,
 )

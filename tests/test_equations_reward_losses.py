@@ -99,6 +99,10 @@ B3, B23 = torch.zeros(3), torch.zeros(2, 3)
         (lambda: rl.process_loss(B23, B23 + 2, torch.ones(2, 3)), "labels", None),
         (lambda: rl.outcome_loss(B23, B3, torch.ones(2, 3)), "labels", (3,)),
         (lambda: rl.outcome_loss(B23, torch.zeros(2), torch.zeros(2, 3)), "mask", [0, 1]),
+        (lambda: rl.bradley_terry_loss(B3, B3, margin=torch.zeros(1)), "margin", (1,)),
+        (lambda: rl.process_loss(B23, B23 * math.nan, torch.ones(2, 3)), "labels", 6),
+        (lambda: rl.outcome_loss(B23, torch.tensor([-1.0, 1.0]), torch.ones(2, 3)), "labels", None),
+        (lambda: rl.outcome_loss(B23 * math.nan, torch.zeros(2), torch.ones(2, 3)), "logits", 6),
     ],
     ids=called,
 )
