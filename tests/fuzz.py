@@ -6,7 +6,7 @@
 
 An input is a good one that was damaged: bytes cut out, doubled, swapped or replaced, or a value of its JSON replaced by
 another. Input n of a target depends on the seed and n alone. An exception that is no ``UserError``, a message of more than one
-line or without the file's name, and five seconds without an answer are crashes; the first ones are printed.
+line or without the file's name, and five seconds of computing without an answer are crashes; the first ones are printed.
 """
 
 import argparse
@@ -551,18 +551,21 @@ def attempt(run: Callable[[object], None], made: object, patience: int = 1) -> t
 
 @contextlib.contextmanager
 def limit(seconds: int) -> Iterator[None]:
-    """Raise ``TimeoutError`` in the block after so many seconds."""
+    """Raise ``TimeoutError`` in the block after so many seconds of computing, or a hundred times as many of waiting."""
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"no answer in {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGPROF, signal.SIGALRM)}
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # of computing: a busy machine is no crash
+    signal.alarm(100 * seconds)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main() -> int:

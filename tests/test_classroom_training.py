@@ -1,14 +1,15 @@
 """Exercises that train: paired runs, what stands in for an earlier answer, and what a bar lets through."""
 
+import itertools
 import math
-import random
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.classroom import beside, chance, checker, grading, proof, training
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.runner import Local, Server
+from minirlhf.classroom.runner import Limits, Local, Server
 from minirlhf.classroom.submission import HandedIn, Section
 from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core.errors import UserError
@@ -73,17 +74,14 @@ def rises(sub, draw):
     return heights
 # %% [mutant] half a step
 # caught by: rises
-# says: below ours
 def climb(height):
     return height + 0.4
 # %% [mutant] down
 # caught by: rises
-# says: it gets worse as it trains
 def climb(height):
     return height - 1.0
 # %% [mutant] nowhere
 # caught by: rises
-# says: nothing changes
 def climb(height):
     return height
 """
@@ -103,60 +101,63 @@ def grade(exercise, code, seed, earlier=None):
     return grading.run_tests(exercise, proof.answer(exercise, exercise.solution, code), seed, earlier=earlier)
 
 
-def test_the_solution_is_level_with_itself_and_mutants_are_told_from_it(course, fresh_seed):
+def test_training_solution_passes_and_mutants_fail_by_kind(course, fresh_seed):
     climb = course[1]
     assert grade(climb, "", fresh_seed).reason == ""
-    for mutant in climb.mutants:
+    for mutant, problem in zip(climb.mutants, ("below", "worse", "flat"), strict=True):
         assert proof.mutant(climb, mutant, fresh_seed, 2) == ""
+        failed = grade(climb, mutant.code, fresh_seed).first_failure
+        assert failed.problem == problem and bool(failed.named) == (problem != "below")
 
 
 @pytest.mark.parametrize(("gap", "passes"), [(-1.9, True), (-2.1, False), (5.0, True)])
-def test_the_bar_is_where_it_says(gap, passes):
+def test_training_judge_fails_below_bar(gap, passes):
     ours = [[0.0, float(k)] for k in range(5)]
     mine = [[0.0, k + gap] for k in range(5)]  # the same distance on every seed: no width, so the bar itself is asked
     if passes:
         training.judge(mine, ours, 2.0, "the height")
     else:
-        with pytest.raises(Failure, match="below ours over 5 paired runs"):
+        with raises(Failure, value=pytest.approx(gap), expected=-2.0, problem="below"):
             training.judge(mine, ours, 2.0, "the height")
 
 
-def test_a_mean_within_the_bar_is_not_enough_where_the_seeds_leave_more_open():
+def test_training_judge_fails_where_seeds_leave_more_open():
     ours = [[0.0, 0.0]] * 4
-    with pytest.raises(Failure, match="95 % interval"):
+    with raises(Failure, value=0.0, problem="below"):
         training.judge([[0.0, x] for x in (-4.0, 4.0, -3.0, 3.0)], ours, 2.0, "the height")
 
 
-def test_a_run_that_explodes_is_named():
-    with pytest.raises(Failure, match=r"NaN or infinite in a run$"):
-        training.judge([[0.0, math.nan]] * 3, [[0.0, 1.0]] * 3, 2.0, "the height")
+@pytest.mark.parametrize(
+    ("mine", "worse"),
+    [([[0.0, math.nan]] * 3, None), ([[0.0, -math.inf], [0.0, -9.0], [0.0, -9.0]], "worse")],
+)
+def test_training_judge_names_run_that_is_not_finite(mine, worse):
+    with raises(Failure, value=worse, problem="not finite") as caught:
+        training.judge(mine, [[0.0, 1.0]] * 3, 2.0, "the height")
+    assert bool(caught.value.named) == bool(worse)
 
 
-def test_a_run_that_falls_without_end_gets_worse():
-    with pytest.raises(Failure, match="NaN or infinite in a run; it gets worse as it trains"):
-        training.judge([[0.0, -math.inf], [0.0, -9.0], [0.0, -9.0]], [[0.0, 1.0]] * 3, 2.0, "the height")
-
-
-def test_reference_runs_once_for_a_whole_class(course, fresh_seed, monkeypatch):
+def test_beside_reference_runs_once_for_class(course, fresh_seed, monkeypatch):
     climb = course[1]
     grade(climb, "", fresh_seed)
     monkeypatch.setattr(beside.Beside, "ours", lambda self: pytest.fail("computed again"))
     assert grade(climb, "", fresh_seed).reason == ""
 
 
-def test_an_earlier_answer_runs_if_it_is_handed_in_and_says_what_is_wrong_with_it(course, fresh_seed):
+def test_beside_failure_of_earlier_answer_names_its_exercise(course, fresh_seed):
     class Stops:
         student = "ada"
 
         def call(self, name, args, kwargs):
-            raise Failure("your code raised ZeroDivisionError")
+            raise Failure("stopped", value="ZeroDivisionError", problem="raised")
 
-    outcome = grade(course[1], "", fresh_seed, {"91.1": Stops()})
-    assert "in your 91.1, which runs here: your code raised ZeroDivisionError" in outcome.reason
+    failed = grade(course[1], "", fresh_seed, {"91.1": Stops()}).first_failure
+    assert failed.facts["argument"] == "91.1" and failed.problem == "raised"
+    assert "91.1" in failed.message and "stopped" in failed.message
 
 
-def test_an_exercise_asks_for_nothing_that_its_header_does_not_name(course):
-    with pytest.raises(ValueError, match="does not say that it uses"):
+def test_beside_part_outside_of_header_raises(course):
+    with pytest.raises(ValueError, match=r"02\.6"):
         beside.Beside(course[1], "ada", {}).part("02.6")
 
 
@@ -165,25 +166,30 @@ def section(exercise, code):
 
 
 @pytest.mark.parametrize(
-    ("toss", "said"),
+    ("toss", "used", "fact"),
     [
-        (None, "Our own answer to 91.1 (A coin) runs here: yours is not handed in here."),
-        ("def toss(u):\n    return u >= 0.5", "yours earns 0 of 2 points."),
-        ("def toss(u):\n    raise NotImplementedError", "yours is not handed in here."),
-        ("def toss(u):\n    return not u >= 0.5", "Your own answer to 91.1 (A coin) runs here."),
+        (None, set(), "91.1 (A coin)"),
+        ("def toss(u):\n    return u >= 0.5", set(), "0 of 2"),
+        ("def toss(u):\n    raise NotImplementedError", set(), "91.1 (A coin)"),
+        ("def toss(u):\n    return not u >= 0.5", {"91.1"}, "91.1 (A coin)"),
     ],
 )
-def test_a_missing_or_wrong_earlier_answer_is_replaced_and_the_feedback_says_so(course, toss, said, fresh_seed):
+def test_grade_answer_replaces_missing_or_wrong_earlier_answer(course, toss, used, fact, fresh_seed):
     coin, climb = course
     handed = HandedIn({climb.id: section(climb, climb.solution)})
     if toss:
         handed.sections[coin.id] = section(coin, toss)
     with Server([coin.path.parent]) as server:
+        earlier, _ = grading.earlier_answers(server, climb, handed, "ada", fresh_seed, Limits())
+        assert set(earlier) == used
+        for boxed in earlier.values():
+            boxed.close()
         outcome = grading.grade_answer(server, climb, handed, "ada", fresh_seed)
     assert outcome.points == climb.points
-    assert any(said in remark for remark in outcome.remarks)
-    assert said in grading.feedback(grading.Report("ada", (outcome,), ()))
-    assert said in repr(checker.Verdict(outcome))
+    (remark,) = outcome.remarks
+    assert fact in remark
+    assert remark in grading.feedback(grading.Report("ada", (outcome,), ()))
+    assert remark in repr(checker.Verdict(outcome))
 
 
 def test_check_takes_earlier_functions_along(course, fresh_seed, monkeypatch):
@@ -196,36 +202,41 @@ def test_check_takes_earlier_functions_along(course, fresh_seed, monkeypatch):
         return height + 1
 
     verdict = checker.check_here("91.2", [climb, toss], {})
-    assert verdict.passed and "Your own answer to 91.1" in repr(verdict)
-    assert "was not handed to check" in repr(checker.check_here("91.2", [climb], {}))
-    with pytest.raises(UserError, match="unknown function"):
+    alone = checker.check_here("91.2", [climb], {})
+    assert verdict.passed and alone.passed
+    assert set(checker.earlier_here(course[1], [climb, toss], "ada", fresh_seed)[0]) == {"91.1"}
+    assert (
+        all("91.1" in v.outcome.remarks[0] for v in (verdict, alone))
+        and verdict.outcome.remarks != alone.outcome.remarks
+    )
+    with raises(UserError, value="grade", problem="unknown"):
         checker.check_here("91.2", [climb, grade], {})
 
 
-def test_a_bar_is_measured_against_other_seeds(course, fresh_seed):
+def test_training_bars_measure_against_other_seeds(course, fresh_seed):
     measured = {bar.answer: bar for bar in training.bars(course[1], fresh_seed, runs=40, comparisons=200)}
     assert measured["down"].passes == measured["nowhere"].passes == 0
     assert 0 < measured["solution"].passes < 1  # twelve coins differ by more than the bar: that is what is measured
 
 
 @pytest.mark.parametrize("uses", ["2.6", "02.6 03.1", "02"])
-def test_a_header_names_numbers_of_exercises(course, uses):
+def test_exercise_read_with_bad_uses_raises(course, uses):
     path = course[1].path
     path.write_text(TRAINING.replace("# uses: 91.1", f"# uses: {uses}"))
-    with pytest.raises(UserError, match="expected numbers of exercises"):
+    with raises(UserError, argument="uses"):
         sources.read(path)
 
 
 @pytest.mark.parametrize(("seeds", "bar"), [(2, 0.1), (5, 0.0)])
-def test_a_training_has_three_seeds_and_a_bar(seeds, bar):
-    with pytest.raises(ValueError, match="at least 3 seeds and a positive bar"):
+def test_trains_with_few_seeds_or_no_bar_raises(seeds, bar):
+    with raises(ValueError, value=(seeds, bar)):
         training.trains(points=1, hints=("a", "b"), seeds=seeds, bar=bar)
 
 
 # -- draws -------------------------------------------------------------------------------------------------------
 
 
-def test_binomial_tails_are_sums_of_the_definition():
+def test_chance_tails_are_sums_of_definition():
     for trials, p in ((1, 0.3), (7, 0.2), (20, 0.93)):
         chances = [math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(trials + 1)]
         for count in range(trials + 1):
@@ -235,20 +246,21 @@ def test_binomial_tails_are_sums_of_the_definition():
     assert chance.tails(5, 5, 1.0) == (1.0, 1.0) and chance.tails(4, 5, 1.0) == (0.0, 1.0)
 
 
-def test_draws_are_told_from_another_distribution_and_from_copies(fresh_seed):
+def test_expect_draws_and_expect_independent_find_wrong_draws(fresh_seed):
     rng = torch.Generator().manual_seed(fresh_seed)
     probs, other = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.3, 0.5, 0.2, 0.0])
     draws = torch.multinomial(probs, 1000, replacement=True, generator=rng)
     chance.expect_draws(draws, probs, 1000, "draws")
-    with pytest.raises(Failure, match="which is what comes out when swapped"):
+    with raises(Failure, problem="distribution") as caught:
         chance.expect_draws(draws, other, 1000, "draws", {"swapped": probs})
-    with pytest.raises(Failure, match="outside"):
+    assert caught.value.named == ("swapped",)
+    with raises(Failure, problem="range", expected=3):
         chance.expect_draws(draws + 2, probs, 1000, "draws")
-    with pytest.raises(Failure, match="integers of shape"):
+    with raises(Failure, problem="shape", expected=(1000,)):
         chance.expect_draws(draws.double(), probs, 1000, "draws")
     again = torch.multinomial(probs, 1000, replacement=True, generator=rng)
     chance.expect_independent(draws, again, float((probs**2).sum()), "draws")
-    with pytest.raises(Failure, match="1000 of 1000 rows are equal"):
+    with raises(Failure, value=1000, problem="dependent"):
         chance.expect_independent(draws, draws, float((probs**2).sum()), "draws")
 
 
@@ -259,7 +271,7 @@ def sample(logits, seed):
     return torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
 
 
-def test_the_exact_accuracy_is_the_sum_over_all_replies(fresh_seed):
+def test_nano_shell_accuracy_is_sum_over_replies(fresh_seed):
     rng = torch.Generator().manual_seed(fresh_seed)
     weights = torch.randn(12, 4, dtype=torch.float64, generator=rng)
     replies = torch.tensor(
@@ -282,7 +294,7 @@ def test_the_exact_accuracy_is_the_sum_over_all_replies(fresh_seed):
     assert float(found[0]) == pytest.approx(right) and float(found[1]) == pytest.approx(thinks)
 
 
-def test_play_earns_what_the_exact_accuracy_says(fresh_seed):
+def test_nano_shell_play_earns_exact_accuracy(fresh_seed):
     rng = torch.Generator().manual_seed(fresh_seed)
     weights = nano_shell.beginner(0.3 * torch.randn(12, 4, dtype=torch.float64, generator=rng))
     games = nano_shell.GAMES.repeat(100, 1)
@@ -296,15 +308,15 @@ def test_play_earns_what_the_exact_accuracy_says(fresh_seed):
     assert bool((earned[cut.any(-1)] == 0).all())
 
 
-def test_a_beginner_follows_a_swap_as_often_as_is_said():
+def test_nano_shell_beginner_follows_swap_as_often_as_given():
     weights = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64), thinks=0.4, knows=0.7)
     probs = weights.softmax(-1)
-    cup, swap = random.randrange(3), random.randrange(3)
-    assert float(probs[3 + 3 * cup + swap, nano_shell.AFTER[swap, cup]]) == pytest.approx(0.7)
+    for cup, swap in itertools.product(range(3), range(3)):
+        assert float(probs[3 + 3 * cup + swap, nano_shell.AFTER[swap, cup]]) == pytest.approx(0.7)
     assert probs[:3, 3].tolist() == pytest.approx([0.4] * 3)
 
 
-def test_our_answer_to_the_exercise_of_the_sampler_plays(fresh_seed):
+def test_nano_shell_play_accepts_solution_of_sampler_exercise(fresh_seed):
     (exercise,) = sources.load(sources.folder(), ["02.6"])
     ours = Asked(Local(beside.solution(exercise, "ada"), "ada"))
     weights = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))

@@ -24,7 +24,7 @@ from minirlhf.models.tokenizers import train_tokenizer
         ("", ""),
     ],
 )
-def test_blank_lines_before_and_white_space_behind_are_no_reply(decoded, reply):
+def test_reply_text_strips_blank_lines_before_and_space_behind(decoded, reply):
     assert reply_text(decoded) == reply
 
 
@@ -32,7 +32,7 @@ def test_blank_lines_before_and_white_space_behind_are_no_reply(decoded, reply):
 @pytest.mark.parametrize(
     ("said", "pay"), [("    return 2 * x\n", 1), ("\n    y = x\n    return x + y", 1), ("    return None", 0)]
 )
-def test_a_sampled_body_is_paid_as_the_grader_pays_it(said, pay, ended):
+def test_completion_texts_keep_indentation_for_graders(said, pay, ended):
     """It earned nothing while the white space around every reply was taken away."""
     tokenizer = train_tokenizer([said] * 3, 300)
     row = [*tokenizer(said, add_special_tokens=False)["input_ids"], *([tokenizer.eos_token_id] if ended else [])]
@@ -49,7 +49,7 @@ def test_a_sampled_body_is_paid_as_the_grader_pays_it(said, pay, ended):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_world_pays_words_whatever_white_space_is_around_them(name):
+def test_task_reward_ignores_space_around_reply(name):
     task = TASKS[name]
     [problem] = rewards.task_problems(task, "train")[:1]
     right = task.reference(problem.prompt[-1]["content"])

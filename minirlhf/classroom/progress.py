@@ -67,12 +67,18 @@ def table(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
     return "\n".join([*lines, "", after(exercises, reached)])
 
 
-def after(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
+def following(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> Exercise | None:
     """What to do next: in the first chapter that is not finished, what was begun, then what takes least time."""
     undone = [e for e in exercises if reached.get(e.id, Reached()).points < e.points]
-    if not undone:
-        return "all done"
     mine = [e for e in undone if e.chapter == undone[0].chapter]
-    chosen = min(mine, key=lambda e: (e.id not in reached, e.minutes))
+    return min(mine, key=lambda e: (e.id not in reached, e.minutes), default=None)
+
+
+def after(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
+    """What to do next, and how long it takes, in words."""
+    chosen = following(exercises, reached)
+    if chosen is None:
+        return "all done"
+    undone = [e for e in exercises if reached.get(e.id, Reached()).points < e.points]
     left = sum(e.minutes for e in undone)
     return f"next: {chosen.id} {chosen.title}, about {chosen.minutes} minutes ({left / 60:.0f} hours to the end)"
