@@ -70,7 +70,9 @@ def signs(space: Mapping[str, Any]) -> dict[str, Any]:
 class _Broken(Exception):
     """A block or a formula that cannot be run or read, with the line of the file and what it is about."""
 
-    def __init__(self, message: str, line: int, argument: str, value: Any = None, problem: str | None = None) -> None:
+    def __init__(
+        self, message: str, line: int, *, argument: str, value: Any = None, problem: str | None = None
+    ) -> None:
         super().__init__(message)
         self.line, self.facts = line, {"argument": argument, "value": value, "problem": problem}
 
@@ -128,14 +130,18 @@ def _run(code: str, line: int, space: dict[str, Any]) -> None:
     try:
         exec(compile("\n" * line + code, BLOCK, "exec"), space)
     except SyntaxError as problem:
-        raise _Broken(f"SyntaxError: {problem.msg}", problem.lineno or line, "block", problem="SyntaxError") from None
+        raise _Broken(
+            f"SyntaxError: {problem.msg}", problem.lineno or line, argument="block", problem="SyntaxError"
+        ) from None
     except BaseException as problem:
         trace, place = problem.__traceback__, line
         while trace:
             place = trace.tb_lineno if trace.tb_frame.f_code.co_filename == BLOCK else place
             trace = trace.tb_next
         kind = type(problem).__name__
-        raise _Broken(f"{kind}: {' '.join(str(problem).split())[:200]}", place, "block", problem=kind) from None
+        raise _Broken(
+            f"{kind}: {' '.join(str(problem).split())[:200]}", place, argument="block", problem=kind
+        ) from None
 
 
 def _sides(space: Mapping[str, Any], line: int) -> list[proof.Claim]:
@@ -143,22 +149,30 @@ def _sides(space: Mapping[str, Any], line: int) -> list[proof.Claim]:
     if not given:
         return []
     if len(given) == 1:
-        raise _Broken(f"the block sets {given[0]} only; set left and right", line, "block", given[0], "missing")
+        raise _Broken(
+            f"the block sets {given[0]} only; set left and right",
+            line,
+            argument="block",
+            value=given[0],
+            problem="missing",
+        )
     try:
         left, right = (torch.as_tensor(space[name], dtype=torch.float64).detach() for name in given)
     except (TypeError, ValueError, RuntimeError):
-        raise _Broken("left and right are not both numbers or tensors", line, "left, right", problem="type") from None
+        raise _Broken(
+            "left and right are not both numbers or tensors", line, argument="left, right", problem="type"
+        ) from None
     if left.shape != right.shape:
         shapes = tuple(left.shape), tuple(right.shape)
         message = f"left has shape {shapes[0]} and right {shapes[1]}; the same is needed"
-        raise _Broken(message, line, "left, right", shapes, "shape")
+        raise _Broken(message, line, argument="left, right", value=shapes, problem="shape")
     return [proof.Claim("left = right", "=", left, right)] if discrepancy(left, right) >= 0 else []
 
 
 def _values(space: Mapping[str, Any], line: int) -> dict[str, Any]:
     legend = space.get("legend", {})
     if not isinstance(legend, dict) or not all(isinstance(key, str) for key in legend):
-        raise _Broken("legend is no dictionary {piece of ink: value}", line, "legend", problem="type")
+        raise _Broken("legend is no dictionary {piece of ink: value}", line, argument="legend", problem="type")
     return signs(space) | legend
 
 
@@ -168,7 +182,7 @@ def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> l
     except proof.STUMBLES as problem:
         message = f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}"
         value = getattr(problem, "value", None)
-        raise _Broken(message, step["line"], "formula", value, type(problem).__name__) from None
+        raise _Broken(message, step["line"], argument="formula", value=value, problem=type(problem).__name__) from None
 
 
 def _counterexample(space: Mapping[str, Any], claim: proof.Claim) -> dict[str, Any]:
