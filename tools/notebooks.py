@@ -42,6 +42,8 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 from repository import REPOSITORY  # noqa: E402
 
+from minirlhf.core.errors import Facts  # noqa: E402
+
 LONG = ("04", "12", "13", "14", "16", "20")
 MEGABYTES = 2048
 PATIENCE = (
@@ -85,8 +87,8 @@ SLOW = 3.0  # seconds of a cell from which on a reader should see a bar
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
-class Refused(Exception):
-    """A notebook that cannot be published as it is."""
+class Refused(Facts, Exception):
+    """A notebook that cannot be published as it is; its facts say why."""
 
 
 @dataclass(frozen=True)
@@ -213,19 +215,25 @@ def fold(notebook, path: Path) -> None:
         if draws or asserts:
             cell.metadata.update({"jupyter": {"source_hidden": True}, "cellView": "form"})
         elif any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-            raise Refused(f"{path.name}, cell {cell.id}: asserts stand in a cell of their own, which is folded away")
+            message = f"{path.name}, cell {cell.id}: asserts stand in a cell of their own, which is folded away"
+            raise Refused(message, argument=cell.id, problem="assert")
         elif any(isinstance(node, ast.keyword) and ast.unparse(node) == "quiet=True" for node in ast.walk(tree)):
-            raise Refused(f"{path.name}, cell {cell.id}: quiet=True hides the bar that a reader waits for")
+            message = f"{path.name}, cell {cell.id}: quiet=True hides the bar that a reader waits for"
+            raise Refused(message, argument="quiet", value=True)
         elif strays := sorted(used & drawn):
-            raise Refused(f"{path.name}, cell {cell.id} uses {strays[0]!r} of a cell that draws, which is folded away")
+            message = f"{path.name}, cell {cell.id} uses {strays[0]!r} of a cell that draws, which is folded away"
+            raise Refused(message, value=strays[0], problem="drawn")
         drawn = drawn | bound if draws else drawn - bound
         asked, revealed = set(calls(tree, "predict")), set(calls(tree, "reveal"))
         if wrong := asked & opened | asked & revealed | revealed - opened:
             raise Refused(
-                f"{path.name}, cell {cell.id}: {min(wrong)!r} is not first asked in one cell and then revealed in another"
+                f"{path.name}, cell {cell.id}: {min(wrong)!r} is not first asked in one cell and then revealed in another",
+                value=min(wrong),
+                problem="order",
             )
         if asked and len(tree.body) > 1:  # its code is not on the site
-            raise Refused(f"{path.name}, cell {cell.id}: the prediction {min(asked)!r} stands in a cell of its own")
+            message = f"{path.name}, cell {cell.id}: the prediction {min(asked)!r} stands in a cell of its own"
+            raise Refused(message, value=min(asked), problem="shared cell")
         opened = (opened | asked) - revealed
         if asserts:
             tags.append("remove-cell")
@@ -241,7 +249,9 @@ def fold(notebook, path: Path) -> None:
             prompts(cell, *["How it is drawn" if draws else "Imports and settings"] * 2)
         hidden = hidden or bool(opened)
     if opened:
-        raise Refused(f"{path.name}: the prediction {min(opened)!r} has no answer")
+        raise Refused(
+            f"{path.name}: the prediction {min(opened)!r} has no answer", value=min(opened), problem="unanswered"
+        )
 
 
 def cells(path: Path):
@@ -259,12 +269,14 @@ def cells(path: Path):
     for cell in notebook.cells:
         head, rest = headers(cell.source) if cell.cell_type == "code" else ({}, cell.source)
         if head and set(head) not in ({"figure", "alt"}, {"table"}):
-            raise Refused(f"{path.name}: a cell that draws needs both '# figure:' and '# alt:'; found {head}")
+            message = f"{path.name}: a cell that draws needs both '# figure:' and '# alt:'; found {head}"
+            raise Refused(message, value=head, expected=["figure", "alt"])
         kind = next(iter(head), "")
         name = f"{kind}-{head[kind]}" if head else digest(cell.source)[:8]
         seen[name] = seen.get(name, 0) + 1
         if head and (seen[name] > 1 or not re.fullmatch(r"[a-z0-9-]{1,50}", head[kind])):
-            raise Refused(f"{path.name}: {kind} name {head[kind]!r}; expected one of its own, like 'kl-frontier'")
+            message = f"{path.name}: {kind} name {head[kind]!r}; expected one of its own, like 'kl-frontier'"
+            raise Refused(message, argument=kind, value=head[kind])
         cell["id"] = name if seen[name] == 1 else f"{name}-{seen[name]}"
         if cell.cell_type != "code":
             continue
@@ -403,11 +415,15 @@ def examine(notebook, path: Path) -> None:
     for cell in notebook.cells:
         for out in cell.get("outputs", []):
             if out.output_type == "error":
-                raise Refused(f"{path.name}, cell {cell.id}: {out.ename}: {out.evalue}")
+                raise Refused(
+                    f"{path.name}, cell {cell.id}: {out.ename}: {out.evalue}", value=out.ename, problem="raised"
+                )
             if out.get("name") == "stderr":
-                raise Refused(f"{path.name}, cell {cell.id} writes to stderr: {out.text[:300]!r}")
+                message = f"{path.name}, cell {cell.id} writes to stderr: {out.text[:300]!r}"
+                raise Refused(message, argument=cell.id, problem="stderr")
             if "image/png" in out.get("data", {}) and "image" not in cell.metadata.get("mystnb", {}):
-                raise Refused(f"{path.name}, cell {cell.id} draws; it needs '# figure: name' and '# alt: text'")
+                message = f"{path.name}, cell {cell.id} draws; it needs '# figure: name' and '# alt: text'"
+                raise Refused(message, argument=cell.id, expected=["figure", "alt"])
 
 
 def execute(path: Path, anew: bool = False) -> Cost:
@@ -472,7 +488,7 @@ def rerun(path: Path) -> Cost:
     _, status, usage = os.wait4(process.pid, 0)  # its peak is that of the kernel, the largest process below it
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise Refused(f"{path.name} under nbval:\n{said[-4000:]}")
+        raise Refused(f"{path.name} under nbval:\n{said[-4000:]}", problem="nbval")
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / RSS_PER_MEGABYTE)
 
 
