@@ -37,7 +37,8 @@ class Respell(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str) and (
-            self.saying or (self.everything and " " in node.value and len(WORD.findall(node.value)) >= 4)
+            self.saying
+            or (self.everything and " " in node.value and "(?" not in node.value and len(WORD.findall(node.value)) >= 4)
         ):
             return ast.copy_location(ast.Constant(respelled(node.value)), node)
         return node
