@@ -14,6 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKING = [ROOT / "minirlhf", ROOT / "tools", ROOT / "book" / "_ext"]
 DATA = [
+DATA.append(ROOT / "book" / "_ext" / "plain_formulas.py")  # lists of commands, which are split
     ROOT / "minirlhf" / folder
     for folder in ("data", "chapters", "tour", "gallery", "models", "sandbox", "classroom/skeleton.py")
 ]
