@@ -14,11 +14,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKING = [ROOT / "minirlhf", ROOT / "tools", ROOT / "book" / "_ext"]
 DATA = [
-DATA.append(ROOT / "book" / "_ext" / "plain_formulas.py")  # lists of commands, which are split
     ROOT / "minirlhf" / folder
     for folder in ("data", "chapters", "tour", "gallery", "models", "sandbox", "classroom/skeleton.py")
 ]
 DATA.append(ROOT / "tools" / "chapter.py")  # writes files
+DATA.append(ROOT / "book" / "_ext" / "plain_formulas.py")  # lists of commands, which are split
 WORD = re.compile(r"(?<![\w/.$@%{\-=\\])[A-Za-z][a-z]{2,}(?![\w/\-=(\\]|\.\w)")
 SAYING = re.compile(r"(?:.*Error|Facts|about|refuse\w*|print|warn|warning|info|fail|exit|UserError|Failure|Unusable)$")
 
