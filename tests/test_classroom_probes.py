@@ -1,7 +1,10 @@
 """The machine's own questions: each kind finds its mistake in an exercise whose author wrote one test, and accuses nobody else."""
 
+from collections import Counter
+
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.classroom import beside, nested, probes, proof
 from minirlhf.classroom import exercise as sources
@@ -117,7 +120,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind, codes in WRONG.items() for code in codes])
-def test_each_kind_of_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, fresh_seed):
+def test_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, fresh_seed):
     outcome = graded(exercise, code, fresh_seed)
     failed = outcome.first_failure
     assert failed is not None, "a wrong answer earned all points"
@@ -142,18 +145,18 @@ def test_each_kind_of_probe_finds_its_mistake_and_gives_its_hint(kind, code, exe
         "import numpy\ndef best(x): return numpy.argmax(x.numpy(), -1)",
     ],
 )
-def test_no_right_answer_is_accused(code, exercise, fresh_seed):
+def test_probes_accept_right_answers(code, exercise, fresh_seed):
     outcome = graded(exercise, code, fresh_seed)
     assert outcome.reason == ""
 
 
-def test_a_function_that_fails_its_own_test_is_not_probed(exercise, fresh_seed):
+def test_probes_skip_function_that_fails_its_test(exercise, fresh_seed):
     outcome = graded(exercise, "def loss(logps, mask, scale=2.0): return float(scale * logps[mask].mean())", fresh_seed)
     assert [r.passed for r in outcome.results] == [False, True]
     assert outcome.first_failure.probe == "" and outcome.first_failure.hints == ("One.", "Two.")
 
 
-def test_a_function_that_says_the_same_to_all_is_asked_on(exercise):
+def test_probe_plan_asks_until_answers_differ(exercise):
     """Else a wrong answer that is this constant would earn all points, once in 27 draws."""
     lucky, right = 0, beside.solution(exercise, "ada")
     for seed in range(80):
@@ -173,52 +176,49 @@ def switched_off(exercise, line):
 @pytest.mark.parametrize(
     "line", ["# no gradient: data", "# no gradient, float32 of loss: data", "# no gradient of loss.logps, best: data"]
 )
-def test_a_probe_can_be_switched_off_with_a_reason(line, exercise, fresh_seed):
+def test_probe_is_switched_off_by_exercise(line, exercise, fresh_seed):
     allowed = switched_off(exercise, line)
     assert graded(allowed, WRONG["gradient"][0], fresh_seed).reason == ""
     assert graded(allowed, WRONG["nan"][0], fresh_seed).first_failure.probe == "nan"
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "facts"),
     [
-        ("# no gradient", "expected '# no KIND: reason'"),
-        ("# no gradients: data", "did you mean 'gradient'"),
-        ("off = 1", "expected '# no KIND: reason'"),
-        ("# no gradient of lose: data", "did you mean 'loss'"),
-        ("# no gradient of loss.logp: data", "did you mean 'logps'"),
+        ("# no gradient", {"argument": "probes", "value": "# no gradient"}),
+        ("# no gradients: data", {"value": "gradients", "expected": "gradient"}),
+        ("off = 1", {"argument": "probes", "value": "off = 1"}),
+        ("# no gradient of lose: data", {"value": "lose", "expected": "loss"}),
+        ("# no gradient of loss.logp: data", {"value": "logp", "expected": "logps"}),
     ],
 )
-def test_a_malformed_switch_names_its_line(line, says, exercise):
-    with pytest.raises(UserError, match=r"ex_07_3\.py") as caught:
+def test_probe_switch_that_is_malformed_raises(line, facts, exercise):
+    with raises(UserError, **facts) as caught:
         switched_off(exercise, line)
-    assert says in str(caught.value)
+    assert "ex_07_3.py" in str(caught.value)
 
 
-def test_a_kind_that_the_solution_cannot_answer_must_be_switched_off(exercise, fresh_seed):
+def test_proof_probed_requires_answer_or_switch(exercise, fresh_seed):
     text = exercise.path.read_text()
     exercise.path.write_text(text.replace("kept = torch.where(mask, logps, 0.0)", "kept = logps * mask"))
     careless = sources.read(exercise.path)
-    assert "no answer to the probe 'nan'" in proof.probed(careless, fresh_seed, 1)
+    assert "'nan'" in proof.probed(careless, fresh_seed, 1)
     assert proof.probed(switched_off(careless, "# no nan: no padding"), fresh_seed, 1) == ""
 
 
-def test_the_machine_s_mutants_are_found(exercise, fresh_seed):
+def test_proof_machine_mutants_are_found(exercise, fresh_seed):
     found = dict(proof.machine(exercise, fresh_seed))
     assert {p for p in found.values() if p} == set()
-    assert {"machine's mutant of `loss`: detached", "machine's mutant of `loss`: `scale` is ignored"} < set(found)
-    assert {
-        "machine's mutant of `loss`: it writes into `mask`",
-        "machine's mutant of `best`: floats for integers",
-    } < set(found)
+    mutants = Counter(what.split("`")[1] for what in found)  # the function that a mutant is of
+    assert mutants["loss"] >= 6 and mutants["best"] >= 3
 
 
-def test_every_kind_has_two_hints_and_a_place():
+def test_probe_kinds_have_hints_and_order():
     assert set(probes.HINTS) == set(sources.PROBES) == set(probes.ORDER)
 
 
 @pytest.mark.parametrize(("n", "m"), [(3, 4), (3, 6)])
-def test_stretching_keeps_what_inputs_are(n, m):
+def test_nested_stretch_keeps_kind_of_input(n, m):
     probs = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]).double()
     wide = nested.stretch(probs, n, m)
     assert wide.shape == (2, m) and torch.allclose(wide.sum(-1), torch.ones(2).double()) and bool((wide > 0).all())

@@ -1,4 +1,4 @@
-# says: ended by signal
+# problem: ended
 # %% exercise 05.1
 import os
 

@@ -1,4 +1,3 @@
-# says: no distribution
 # %% exercise 05.1
 import math
 

@@ -1,4 +1,4 @@
-# says: may cross
+# problem: type
 # %% exercise 05.1
 import torch
 

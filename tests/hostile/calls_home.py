@@ -1,4 +1,5 @@
-# says: Operation not permitted
+# problem: raised
+# error: Operation not permitted
 # needs: a box
 # %% exercise 05.1
 import socket

@@ -1,4 +1,4 @@
-# says: the process
+# problem: ended
 # %% exercise 05.1
 import os
 

@@ -1,4 +1,4 @@
-# says: ended by signal 11
+# problem: ended
 # %% exercise 05.1
 import ctypes
 

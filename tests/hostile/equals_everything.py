@@ -1,4 +1,4 @@
-# says: the answer is a Everything
+# problem: type
 # %% exercise 05.1
 class Everything:
     shape = property(lambda self: self)

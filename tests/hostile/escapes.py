@@ -1,4 +1,5 @@
-# says: your code raised RuntimeError: no way out
+# problem: raised
+# error: RuntimeError: no way out
 # needs: a box
 # %% exercise 05.1
 import ctypes

@@ -1,4 +1,4 @@
-# says: ended with exit status 0
+# problem: ended
 # %% exercise 05.1
 import os
 

@@ -1,4 +1,5 @@
-# says: OSError
+# problem: raised
+# error: OSError
 # needs: a box
 # %% exercise 05.1
 def best_policy(ref, rewards, beta):

@@ -1,4 +1,4 @@
-# says: the answer is no plain data
+# problem: type
 # %% exercise 05.1
 import gc
 

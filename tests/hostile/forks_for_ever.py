@@ -1,4 +1,5 @@
-# says: BlockingIOError
+# problem: raised
+# error: BlockingIOError
 # needs: a box
 # %% exercise 05.1
 import os

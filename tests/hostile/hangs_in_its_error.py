@@ -1,4 +1,4 @@
-# says: seconds
+# problem: timeout
 # %% exercise 05.1
 class Slow(Exception):
     def __str__(self):

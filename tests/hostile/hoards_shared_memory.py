@@ -1,4 +1,5 @@
-# says: your code raised OSError: no shared memory
+# problem: raised
+# error: OSError: no shared memory
 # needs: a box
 # %% exercise 05.1
 import ctypes

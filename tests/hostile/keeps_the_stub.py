@@ -1,4 +1,4 @@
-# says: unchanged
+# problem: unchanged
 # %% exercise 05.1
 import torch
 

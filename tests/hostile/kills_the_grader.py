@@ -1,4 +1,4 @@
-# says: the process ended
+# problem: ended
 # needs: a box
 # %% exercise 05.1
 import os

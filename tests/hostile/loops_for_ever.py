@@ -1,4 +1,4 @@
-# says: seconds
+# problem: timeout
 # %% exercise 05.1
 def best_policy(ref, rewards, beta):
     while True:

@@ -1,4 +1,4 @@
-# says: nested more than
+# problem: type
 # %% exercise 05.1
 def best_policy(ref, rewards, beta):
     nest = []

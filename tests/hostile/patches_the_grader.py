@@ -1,4 +1,5 @@
-# says: not defined: your code stopped with ImportError
+# problem: missing
+# error: ImportError
 # needs: a box
 # %% exercise 05.1
 from minirlhf.classroom import grading

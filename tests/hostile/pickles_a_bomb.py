@@ -1,4 +1,4 @@
-# says: the answer is a Bomb
+# problem: type
 # %% exercise 05.1
 import os
 

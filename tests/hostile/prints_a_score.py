@@ -1,4 +1,4 @@
-# says: the best policy is None
+# problem: none
 # %% exercise 05.1
 import os
 import sys

@@ -1,4 +1,5 @@
-# says: SystemExit
+# problem: raised
+# error: SystemExit
 # %% exercise 05.1
 import sys
 

@@ -1,4 +1,5 @@
-# says: your code raised RuntimeError: nothing found
+# problem: raised
+# error: RuntimeError: nothing found
 # %% exercise 05.1
 import gc
 import sys

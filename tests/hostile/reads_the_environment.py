@@ -1,4 +1,5 @@
-# says: your code raised RuntimeError: nothing found
+# problem: raised
+# error: RuntimeError: nothing found
 # needs: a box
 # %% exercise 05.1
 import glob

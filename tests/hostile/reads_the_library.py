@@ -1,4 +1,5 @@
-# says: your code raised
+# problem: raised
+# error: ModuleNotFoundError
 # needs: a box
 # %% exercise 05.1
 def best_policy(ref, rewards, beta):

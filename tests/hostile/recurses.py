@@ -1,4 +1,5 @@
-# says: RecursionError
+# problem: raised
+# error: RecursionError
 # %% exercise 05.1
 def best_policy(ref, rewards, beta):
     return best_policy(ref, rewards, beta)

@@ -1,4 +1,4 @@
-# says: the best policy
+# problem: wrong
 # %% exercise 05.1
 import sys
 import types

@@ -1,4 +1,5 @@
-# says: your code raised
+# problem: raised
+# error: BlockingIOError
 # needs: a box
 # %% exercise 05.1
 import os

@@ -1,4 +1,4 @@
-# says: no answer within
+# problem: timeout
 # %% exercise 05.1
 import time
 

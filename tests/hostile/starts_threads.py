@@ -1,4 +1,5 @@
-# says: can't start new thread
+# problem: raised
+# error: can't start new thread
 # needs: a box
 # %% exercise 05.1
 import threading

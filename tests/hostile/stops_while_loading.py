@@ -1,3 +1,4 @@
-# says: not defined: your code stopped with SystemExit
+# problem: missing
+# error: SystemExit
 # %% exercise 05.1
 raise SystemExit(0)

@@ -1,4 +1,4 @@
-# says: the best policy
+# problem: type
 # %% exercise 05.1
 class Right(float):
     def __eq__(self, other):

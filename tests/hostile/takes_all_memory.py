@@ -1,4 +1,5 @@
-# says: MemoryError
+# problem: raised
+# error: MemoryError
 # %% exercise 05.1
 def best_policy(ref, rewards, beta):
     held = []

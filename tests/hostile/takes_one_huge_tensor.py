@@ -1,4 +1,5 @@
-# says: RuntimeError
+# problem: raised
+# error: RuntimeError
 # %% exercise 05.1
 import torch
 

@@ -1,4 +1,4 @@
-# says: the best policy is a bool
+# problem: type
 # %% exercise 05.1
 import json
 import os

@@ -1,4 +1,5 @@
-# says: your code raised RuntimeError: nothing written
+# problem: raised
+# error: RuntimeError: nothing written
 # needs: a box
 # %% exercise 05.1
 import os
