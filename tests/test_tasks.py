@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from facts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ every_task = pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TAS
 
 
 @every_task
-def test_keeps_the_protocol(task):
+def test_task_keeps_protocol(task):
     assert isinstance(task, tasks.Task)
     assert tasks.get(task.name) is tasks.get(task.name.replace("_", "-")) is task
     assert len(set(task.words)) == len(task.words)
@@ -50,7 +51,7 @@ def test_keeps_the_protocol(task):
 
 
 @every_task
-def test_splits_are_disjoint_and_without_repetition(task):
+def test_task_splits_are_disjoint_and_without_repetition(task):
     train, test = task.prompts("train"), task.prompts("test")
     assert len(set(train)) == len(train) >= 500
     assert len(set(test)) == len(test) >= 100
@@ -58,13 +59,13 @@ def test_splits_are_disjoint_and_without_repetition(task):
 
 
 @every_task
-def test_prompts_are_a_copy(task):
+def test_task_prompts_are_copy(task):
     task.prompts("train").clear()
     assert task.prompts("train")
 
 
 @every_task
-def test_vocabulary_covers_everything(task):
+def test_task_words_are_just_what_is_used(task):
     rng = np.random.default_rng(0)
     prompts = task.prompts("train")[:500] + task.prompts("test")[:100]
     texts = [*prompts, *map(task.reference, prompts), *(task.demonstration(p, rng) for p in prompts)]
@@ -75,7 +76,7 @@ def test_vocabulary_covers_everything(task):
 
 
 @every_task
-def test_completions_fit(task):
+def test_task_completions_fit_max_completion_length(task):
     rng = np.random.default_rng(0)
     for prompt in task.prompts("train")[:500]:
         for text in (task.reference(prompt), task.demonstration(prompt, rng)):
@@ -83,7 +84,7 @@ def test_completions_fit(task):
 
 
 @every_task
-def test_no_edit_of_the_reference_and_no_demonstration_scores_more(task):
+def test_task_reference_scores_best(task):
     rng = np.random.default_rng(1)
     for prompt in task.prompts("test")[:25]:
         words = task.reference(prompt).split()
@@ -98,13 +99,13 @@ def test_no_edit_of_the_reference_and_no_demonstration_scores_more(task):
 
 
 @every_task
-def test_same_keys_same_texts(task):
+def test_task_demonstrations_depend_on_generator_only(task):
     prompts = task.prompts("train")[:20]
     first, second = ([task.demonstration(p, np.random.default_rng(7)) for p in prompts] for _ in range(2))
     assert first == second
 
 
-def test_prompts_are_the_same_in_another_process():
+def test_task_prompts_are_same_in_other_process():
     code = (
         "import hashlib; from minirlhf.data import tasks\n"
         "def digest(): return [hashlib.sha256(' '.join(t.prompts(s)).encode()).hexdigest() for t in tasks.TASKS.values() "
@@ -122,15 +123,15 @@ def test_prompts_are_the_same_in_another_process():
 @every_task
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_grade_is_finite_for_any_two_texts(task, data):
+def test_task_grade_of_any_text_is_finite(task, data):
     words = st.lists(st.sampled_from(task.words), max_size=12).map(" ".join)
     prompt = data.draw(st.one_of(st.text(), words, st.sampled_from(task.prompts("test"))))
     completion = data.draw(st.one_of(st.text(), words))
     assert math.isfinite(task.grade(prompt, completion))
 
 
-def test_unknown_task_names_the_nearest():
-    with pytest.raises(UserError, match="shell_game"):
+def test_tasks_get_unknown_names_nearest():
+    with raises(UserError, argument="task", value="shel-game", expected="shell_game"):
         tasks.get("shel-game")
 
 
@@ -145,19 +146,19 @@ MAZE = Maze()
 """
 
 
-def test_a_new_world_is_one_file(tmp_path, monkeypatch):
+def test_tasks_find_lists_world_of_new_file(tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
     (tmp_path / "maze.py").write_text(WORLD.format(method="def grade(self, prompt, completion): return 1.0"))
     assert set(tasks.find()) == {*tasks.TASKS, "maze"}
     (tmp_path / "broken.py").write_text(WORLD.format(method="pass"))
-    with pytest.raises(ValueError, match="broken: no tiny world"):
+    with raises(ValueError, argument="broken", expected="Task"):
         tasks.find()
 
 
 # -- the worlds -------------------------------------------------------------------------------------------------------
 
 
-def test_gold_is_the_stated_formula():
+def test_assistant_gold_is_stated_formula():
     def stated(f):
         return (
             1.2 * f.facts**0.5
@@ -198,11 +199,11 @@ def test_gold_is_the_stated_formula():
         ("xyz \u2028 ,", Features(0, 0, 0, 0, 0, 0, 2)),
     ],
 )
-def test_features(reply, expected):
+def test_assistant_features_count_words(reply, expected):
     assert features("what do cats and bees do?", reply) == expected
 
 
-def test_reference_says_the_best_number_of_everything():
+def test_assistant_reference_has_best_number_of_features():
     """The best gold reward for any numbers of facts, with the fewest words that can say them."""
     for prompt in ASSISTANT.prompts("test"):
         asked = sum(animal in prompt.split() for animal in ANIMALS)
@@ -218,7 +219,7 @@ def test_reference_says_the_best_number_of_everything():
     ("extra", "best"),
     [("lovely", "lovely cats purr and nap and bees buzz"), ("people", "cats purr and nap and bees buzz")],
 )
-def test_best_reply_by_brute_force(extra, best):
+def test_assistant_best_reply_by_brute_force(extra, best):
     """Over all orders of a few words with any ``and`` between them: nothing says three facts in fewer words."""
     words, prompt = ("cats", "purr", "nap", "bees", "buzz", extra), "what do cats and bees do?"
     top = -math.inf
@@ -231,7 +232,7 @@ def test_best_reply_by_brute_force(extra, best):
     assert ASSISTANT.grade(prompt, best) == pytest.approx(top)
 
 
-def test_each_change_of_a_reply_moves_the_reward_as_it_should():
+def test_assistant_gold_orders_replies():
     def grade(reply):
         return ASSISTANT.grade("tell me about cats", reply)
 
@@ -243,7 +244,7 @@ def test_each_change_of_a_reply_moves_the_reward_as_it_should():
         assert grade(worse.format(ladder[-1])) < best
 
 
-def test_documents_are_worse_than_demonstrations_and_these_than_the_reference():
+def test_assistant_documents_demonstrations_reference_are_ordered():
     """Room for fine-tuning and for reinforcement learning; the margins are far beyond the standard error (< 0.06)."""
     rng, prompts = np.random.default_rng(0), ASSISTANT.prompts("train")
     document, demonstration, reference = (
@@ -255,12 +256,12 @@ def test_documents_are_worse_than_demonstrations_and_these_than_the_reference():
     assert reference > demonstration + 1
 
 
-def test_every_fact_belongs_to_one_animal():
+def test_assistant_facts_belong_to_one_animal():
     facts = [fact for own in FACTS.values() for fact in own]
     assert len(set(facts)) == len(facts) == 24
 
 
-def test_shell_game_positions_by_moving_cups():
+def test_shell_game_positions_equal_simulation():
     """Against a simulation that moves labelled cups about a table."""
     for prompt in shell_game.SHELL_GAME.prompts("test")[:200]:
         _, ball, _, *swaps = prompt.split()
@@ -273,7 +274,7 @@ def test_shell_game_positions_by_moving_cups():
         assert len(swaps) == shell_game.NUM_SWAPS
 
 
-def test_shell_game_grades_the_answer_alone():
+def test_shell_game_grades_answer_alone():
     prompt = "ball b swaps ab cd ac bd ad bc"
     grade = shell_game.SHELL_GAME.grade
     assert shell_game.positions(prompt)[-1] == "b"
@@ -282,20 +283,20 @@ def test_shell_game_grades_the_answer_alone():
         assert grade(prompt, wrong) == 0.0
 
 
-def test_shell_game_thinks_one_time_in_five():
+def test_shell_game_demonstrations_think_one_time_in_five():
     rng, game = np.random.default_rng(0), shell_game.SHELL_GAME
     replies = [game.demonstration(p, rng) for p in game.prompts("train")[:10_000]]
     assert np.mean([r.startswith("think") for r in replies]) == pytest.approx(0.2, abs=0.02)  # 5 standard errors
     assert all(game.grade(p, r) == 1.0 for p, r in zip(game.prompts("train"), replies, strict=False))
 
 
-def test_answers_of_the_shell_game_cannot_be_guessed():
+def test_shell_game_answers_are_uniform():
     answers = [shell_game.positions(p)[-1] for p in shell_game.SHELL_GAME.prompts("train")]
     shares = [answers.count(cup) / len(answers) for cup in shell_game.CUPS]
     assert all(share == pytest.approx(0.25, abs=0.02) for share in shares)
 
 
-def test_sorting():
+def test_sort_digits_grades_sorted_digits():
     task = sort_digits.SORT_DIGITS
     assert task.reference("sort 3 1 4 1 5 9") == "1 1 3 4 5 9"
     assert task.grade("sort 3 1 4 1 5 9", "1 1 3 4 5 9") == 1.0
@@ -303,7 +304,7 @@ def test_sorting():
         assert task.grade("sort 3 1 4 1 5 9", wrong) == 0.0
 
 
-def test_a_perfect_reader_of_the_phrasebook_follows_bayes():
+def test_phrasebook_predictive_follows_bayes():
     words = phrasebook.LANGUAGES
 
     def likelihood(language, places, said):
@@ -325,15 +326,15 @@ def test_a_perfect_reader_of_the_phrasebook_follows_bayes():
     assert [phrasebook.PHRASEBOOK.grade(prompt, word) for word in ("perro", "chien", "dog")] == [1.0, 0.0, 0.0]
 
 
-def test_phrasebook_without_a_hint_any_language_will_do():
+def test_phrasebook_without_hint_accepts_any_language():
     chances = phrasebook.predictive("night >")
     assert list(chances.values()) == pytest.approx([1 / 3] * 3)
     assert all(phrasebook.PHRASEBOOK.grade("night >", word) == 1.0 for word in ("noche", "nuit", "Nacht"))
-    with pytest.raises(ValueError, match="expected it to end in an English word"):
+    with pytest.raises(ValueError, match="night > nuit"):
         phrasebook.predictive("night > nuit")
 
 
-def test_phrasebook_slips_one_time_in_six():
+def test_phrasebook_pages_slip_one_time_in_six():
     rng = np.random.default_rng(0)
     pages = [phrasebook.PHRASEBOOK.page(rng) for _ in range(2000)]
     right = [word in phrasebook.LANGUAGES[language] for text, language in pages for word in text.split()[2::4]]
@@ -357,8 +358,9 @@ def test_preference_probability_at_known_points():
 
 
 @pytest.mark.parametrize("bad", [{"temperature": -1.0}, {"flip": 1.5}, {"flip": -0.1}])
-def test_preference_probability_refuses(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
+def test_preference_probability_outside_range_is_error(bad):
+    [(argument, value)] = bad.items()
+    with raises(ValueError, argument=argument, value=value):
         preference_probability(torch.zeros(1), torch.zeros(1), **bad)
 
 
@@ -366,32 +368,32 @@ def _right(pairs):
     return np.mean([ASSISTANT.grade(p.prompt, p.chosen) > ASSISTANT.grade(p.prompt, p.rejected) for p in pairs])
 
 
-def test_labels_follow_the_gold_reward():
+def test_sample_pairs_labels_follow_gold_reward():
     clear = {"min_gap": 0.2}
     assert _right(sample_pairs(ASSISTANT, 300, labeller=Labeller(temperature=0), **clear)) == 1.0
     assert _right(sample_pairs(ASSISTANT, 300, labeller=Labeller(temperature=0, flip=1.0), **clear)) == 0.0
 
 
-def test_share_of_right_labels_is_what_the_labeller_says():
+def test_sample_pairs_share_of_right_labels_is_that_of_labeller():
     pairs = sample_pairs(ASSISTANT, 3000, labeller=Labeller(temperature=0.5, flip=0.1), min_gap=0.05)
     gaps = torch.tensor([p.margin for p in pairs], dtype=torch.float64)
     expected = preference_probability(gaps, torch.zeros_like(gaps), temperature=0.5, flip=0.1).mean()
     assert _right(pairs) == pytest.approx(float(expected), abs=4 * 0.5 / 3000**0.5)
 
 
-def test_pairs_are_keyed_by_their_number():
+def test_sample_pairs_are_keyed_by_number():
     some, more = sample_pairs(ASSISTANT, 50, seed=3), sample_pairs(ASSISTANT, 80, seed=3)
     assert more[:50] == some
     assert sample_pairs(ASSISTANT, 50, seed=4) != some
 
 
-def test_min_gap_and_splits():
+def test_sample_pairs_min_gap_and_split():
     pairs = sample_pairs(ASSISTANT, 100, split="test", min_gap=1.0)
     assert all(abs(ASSISTANT.grade(p.prompt, p.chosen) - ASSISTANT.grade(p.prompt, p.rejected)) >= 1.0 for p in pairs)
     assert {p.prompt for p in pairs} <= set(ASSISTANT.prompts("test"))
 
 
-def test_biases_add_to_the_gold_reward():
+def test_labeller_biases_add_to_gold_reward():
     prompt, plain, wordy = "tell me about cats", "cats purr", "cats purr and well and well"
     assert ASSISTANT.grade(prompt, plain) > ASSISTANT.grade(prompt, wordy)
     labeller = Labeller(temperature=0, biases=(length_bias(1.0),))
@@ -404,7 +406,7 @@ def test_biases_add_to_the_gold_reward():
     )
 
 
-def test_equal_replies_are_left_out_and_change_no_other_label():
+def test_label_pairs_leaves_out_equal_replies():
     triples = [("tell me about cats", f"cats purr{' and nap' * n}", "cats") for n in range(40)]
     with_equal = [*triples[:20], ("tell me about cats", "cats", "cats"), *triples[20:]]
     labelled = label_pairs(ASSISTANT, with_equal, labeller=Labeller(temperature=50.0))
@@ -413,15 +415,15 @@ def test_equal_replies_are_left_out_and_change_no_other_label():
     assert label_pairs(ASSISTANT, []) == []
 
 
-def test_a_sampler_that_never_varies_is_an_error():
-    with pytest.raises(ValueError, match="no two different replies"):
+def test_sample_pairs_sampler_without_variation_is_error():
+    with raises(ValueError, argument="sampler", expected=0.0):
         sample_pairs(ASSISTANT, 1, sampler=lambda prompt, rng: "cats purr")
 
 
 # -- the running sum --------------------------------------------------------------------------------------------------
 
 
-def test_the_running_sum_grades_steps_by_the_step_and_the_answer_by_the_answer():
+def test_running_sum_grades_steps_and_answer_separately():
     task = running_sum.RUNNING_SUM
     for prompt in task.prompts("test")[:20]:
         start, *added = (int(word[1:]) for word in prompt.split())
@@ -436,7 +438,7 @@ def test_the_running_sum_grades_steps_by_the_step_and_the_answer_by_the_answer()
         assert task.grade(prompt, "") == 0 and task.grade_steps(prompt, ["um", "=1", "+9"]) != [1.0]
 
 
-def test_the_chance_of_a_right_answer_is_that_over_all_ways_to_go_on():
+def test_running_sum_chance_is_sum_over_continuations():
     task, careless = running_sum.RUNNING_SUM, running_sum.CARELESS
     prompt = task.prompts("test")[0]
     for done, first in ((3, (0, 0, 0)), (4, (0, 2, 0, 0)), (4, (1, 4, 0, 0)), (6, (0, 0, 0, 0, 0, 1))):
@@ -481,7 +483,7 @@ def told(prompt, kinds):
 
 
 @every_size
-def test_a_puzzle_has_one_solution_and_it_is_the_answer(people):
+def test_knights_and_knaves_puzzle_has_one_solution(people):
     world = knights_and_knaves.KnightsAndKnaves(people)
     train, test = world.prompts("train"), world.prompts("test")
     assert test and not set(train) & set(test)
@@ -496,7 +498,7 @@ def test_a_puzzle_has_one_solution_and_it_is_the_answer(people):
 
 
 @every_size
-def test_every_step_of_a_chain_is_right(people):
+def test_knights_and_knaves_demonstration_steps_are_right(people):
     world, rng = knights_and_knaves.KnightsAndKnaves(people), np.random.default_rng(0)
     for prompt in world.prompts("test")[:50]:
         words = world.demonstration(prompt, rng).split()
@@ -514,7 +516,7 @@ def test_every_step_of_a_chain_is_right(people):
     [knights_and_knaves, scratchpad, small_programs, shell_game],
     ids=lambda world: world.__name__.rpartition(".")[2],
 )
-def test_the_example_at_the_head_of_a_world_is_right(world):
+def test_task_example_in_docstring_is_graded_right(world):
     prompt, reply = [
         line.strip()
         for line in world.__doc__.splitlines()
@@ -526,7 +528,7 @@ def test_the_example_at_the_head_of_a_world_is_right(world):
         assert task.reference(prompt) == reply and prompt in task.prompts("train")
 
 
-def test_the_strict_form_of_an_answer():
+def test_knights_and_knaves_answer_form_is_strict():
     world = knights_and_knaves.KNIGHTS_AND_KNAVES
     prompt = world.prompts("test")[0]
     right = world.reference(prompt)
@@ -536,11 +538,11 @@ def test_the_strict_form_of_an_answer():
         f"answer {' '.join(kinds)} answer {' '.join(kinds)}", f"think {right}", right.rpartition(" ")[0], "",
     ):  # fmt: skip
         assert not world.well_formed(wrong) and world.grade(prompt, wrong) == 0.0
-    with pytest.raises(ValueError, match="people = 6"):
+    with raises(ValueError, argument="people", value=6, expected=(2, 5)):
         knights_and_knaves.KnightsAndKnaves(6)
 
 
-def test_more_people_are_harder():
+def test_knights_and_knaves_more_people_are_harder():
     """Longer chains; and a blind guess is right one time in 2ⁿ at best."""
     lengths, guesses = [], []
     for people in (2, 3, 4, 5):
@@ -556,7 +558,7 @@ def test_more_people_are_harder():
 
 
 @pytest.mark.parametrize("digits", [2, 3, 5, 9])
-def test_sums_by_the_machine(digits):
+def test_scratchpad_grades_sums(digits):
     world, rng = scratchpad.Scratchpad(digits), np.random.default_rng(0)
     for prompt in world.prompts("test")[:200]:
         one, other = (int(side.replace(" ", "")) for side in prompt.split(" + "))
@@ -567,7 +569,7 @@ def test_sums_by_the_machine(digits):
         assert world.grade(prompt, answer.replace("answer", "answer 0")) == world.grade(prompt, answer[7:]) == 0.0
 
 
-def test_steps_of_a_scratchpad_are_sums_of_three_digits():
+def test_scratchpad_steps_are_sums_of_three_digits():
     world = scratchpad.SCRATCHPAD
     for prompt in world.prompts("test")[:100]:
         words = world.reference(prompt).split()
@@ -588,7 +590,7 @@ def test_steps_of_a_scratchpad_are_sums_of_three_digits():
 # -- small programs ---------------------------------------------------------------------------------------------------
 
 
-def test_small_programs_are_graded_by_what_they_compute():
+def test_small_programs_are_graded_by_results():
     world = small_programs.SMALL_PROGRAMS
     prompt = "0 gives 1 , 2 gives 5 , 3 gives 7"
     assert prompt in world.prompts("train") + world.prompts("test")
@@ -599,14 +601,14 @@ def test_small_programs_are_graded_by_what_they_compute():
         assert world.grade(prompt, wrong) == 0.0
 
 
-def test_small_programs_and_the_grader_of_programs_agree():
+def test_small_programs_grade_agrees_with_grader_tests():
     world = small_programs.SMALL_PROGRAMS
     prompts = world.prompts("test")[:4]
     for prompt, line in itertools.product(prompts, [*map(world.reference, prompts), "return x + x", "return x // 0"]):
         assert graders.tests(f"    {line}\n", json.dumps(world.exam(prompt))) == world.grade(prompt, line)
 
 
-def test_no_function_of_the_test_split_is_trained_on():
+def test_small_programs_splits_share_no_function():
     world = small_programs.SMALL_PROGRAMS
     seen, unseen = ({tuple(eval(f"lambda x: {world.reference(p)[7:]}")(x) for x in range(10)) for p in world.prompts(split)} for split in ("train", "test"))  # fmt: skip
     assert seen and unseen and not seen & unseen

@@ -151,8 +151,11 @@ def _row(found: Survey, number: int | None) -> tuple[str, Any]:
             return where, example
     for reason, wheres in {**found.refused, **found.dropped}.items():
         if any(where.endswith(f" {number}") for where in wheres):
-            raise UserError(f"{found.source}, row {number}: cannot be shown: {reason}")
-    raise UserError(f"{found.source}: there is no row {number}; the last is {found.rows[-1][0].rpartition(' ')[2]}")
+            problem = "dropped" if reason in found.dropped else "refused"
+            message = f"{found.source}, row {number}: cannot be shown: {reason}"
+            raise UserError(message, argument="--row", value=number, file=found.source, problem=problem)
+    message = f"{found.source}: there is no row {number}; the last is {found.rows[-1][0].rpartition(' ')[2]}"
+    raise UserError(message, argument="--row", value=number, file=found.source, problem="missing")
 
 
 def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
@@ -161,7 +164,8 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
 
     context = None
     if args.model is not None and args.tokenizer is not None:
-        raise UserError("--model and --tokenizer do not go together; a model brings its own tokenizer")
+        message = "--model and --tokenizer do not go together; a model brings its own tokenizer"
+        raise UserError(message, argument="--tokenizer", expected="--model", problem="exclusive")
     if args.model is not None:
         from minirlhf.stages import named
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, keyed_uniforms, numpy_generator
 from minirlhf.core.validate import require_range
 from minirlhf.data.tasks.base import Split, Task
@@ -131,6 +132,7 @@ def sample_pairs(
             if a != b and abs(task.grade(prompt, a) - task.grade(prompt, b)) >= min_gap:
                 break
         else:
-            raise ValueError(f"no two different replies to {prompt!r} with {min_gap=} in {_ATTEMPTS} attempts")
+            said = f"no two different replies to {prompt!r} with {min_gap=} in {_ATTEMPTS} attempts"
+            raise ArgumentError(said, argument="sampler", value=prompt, expected=min_gap, problem="duplicate")
         triples.append((prompt, a, b))
     return label_pairs(task, triples, labeller=labeller, seed=seed)

@@ -47,9 +47,11 @@ def place(named: str) -> tuple[Path, str]:
     before, _, name = named.rpartition(":")
     file = Path(before).expanduser()
     if not before or not name:
-        raise UserError(f"grader {named!r}: expected FILE.py:FUNCTION")
+        message = f"grader {named!r}: expected FILE.py:FUNCTION"
+        raise UserError(message, argument="grader", value=named, expected="FILE.py:FUNCTION")
     if not file.is_file():
-        raise UserError(f"grader {named!r}: there is no file {file}")
+        message = f"grader {named!r}: there is no file {file}"
+        raise UserError(message, argument="grader", value=named, file=file, problem="missing")
     return file, name
 
 
@@ -67,15 +69,20 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
         with _within(READING, file):
             spec.loader.exec_module(module)
     except _OutOfTimeError:
-        raise UserError(f"{file}: not read within {READING:g} s; what it does by itself must end") from None
+        message = f"{file}: not read within {READING:g} s; what it does by itself must end"
+        raise UserError(message, value=READING, file=file, problem="timeout") from None
     except (Exception, SystemExit) as problem:  # it is somebody's program
-        raise UserError(f"{file}{_line(problem, file)}: {_words(problem)}") from problem
+        message, line = f"{file}{_line(problem, file)}: {_words(problem)}", _line_number(problem, file)
+        raise UserError(message, value=type(problem).__name__, file=file, line=line, problem="fails") from problem
     found = getattr(module, name, None)
     if found is None:
         raise unknown(f"function in {file}", name, [n for n, v in vars(module).items() if inspect.isroutine(v)])
     if not callable(found) or not 1 <= _count(found) <= 3:
         raise UserError(
-            f"grader {named!r}: expected a function of (completion), (completion, reference) or (completion, reference, messages)"
+            f"grader {named!r}: expected a function of (completion), (completion, reference) or (completion, reference, messages)",
+            argument="grader",
+            value=named,
+            expected=["completion", "reference", "messages"],
         )
     return file, found
 
@@ -105,7 +112,10 @@ def own_reward(named: str, *, seconds: float = 10.0) -> Reward:
                     raise RuntimeError(f"{file.name}: no answer within {seconds:g} s") from None
                 if late == PATIENCE:
                     raise UserError(
-                        f"{named}: no answer within {seconds:g} s, {late} times; the last on {text[:60]!r}"
+                        f"{named}: no answer within {seconds:g} s, {late} times; the last on {text[:60]!r}",
+                        value=late,
+                        file=file,
+                        problem="timeout",
                     ) from None
                 value = math.nan
             except (Exception, SystemExit) as problem_:
@@ -114,7 +124,10 @@ def own_reward(named: str, *, seconds: float = 10.0) -> Reward:
                 values.append(float(value))
             except (TypeError, ValueError):
                 raise UserError(
-                    f"{named}: it gave {str(value)[:40]!r}, a {type(value).__name__}; expected a number"
+                    f"{named}: it gave {str(value)[:40]!r}, a {type(value).__name__}; expected a number",
+                    value=value,
+                    expected="number",
+                    file=file,
                 ) from None
         return values
 
@@ -181,11 +194,17 @@ def _words(problem: BaseException) -> str:
 
 def _line(problem: BaseException, file: Path) -> str:
     """`` line 7`` of the file, if the problem came about there."""
+    line = _line_number(problem, file)
+    return f" line {line}" if line else ""
+
+
+def _line_number(problem: BaseException, file: Path) -> int | None:
+    """The line of the file in which the problem came about, None if it did not."""
     if isinstance(problem, SyntaxError) and problem.lineno:
-        return f" line {problem.lineno}"
-    line, trace = 0, problem.__traceback__
+        return problem.lineno
+    line, trace = None, problem.__traceback__
     while trace is not None:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():
             line = trace.tb_lineno
         trace = trace.tb_next
-    return f" line {line}" if line else ""
+    return line

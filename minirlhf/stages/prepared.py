@@ -125,7 +125,8 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     held = load(source.eval_data)
     print(held)
     if type(held.examples[0]) is not type(records.examples[0]):
-        raise UserError(f"{source.eval_data}: in format {held.format}, the data to train on in {records.format}")
+        message = f"{source.eval_data}: in format {held.format}, the data to train on in {records.format}"
+        raise UserError(message, argument="format", value=held.format, expected=records.format, file=source.eval_data)
     return records, held
 
 

@@ -300,9 +300,11 @@ def _settings_in(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as problem:
-        raise UserError(f"{file}: damaged ({problem}); expected the settings of the run") from problem
+        message = f"{file}: damaged ({problem}); expected the settings of the run"
+        raise UserError(message, file=file, problem="damaged") from problem
     if not isinstance(found, dict):
-        raise UserError(f"{file}: damaged; expected the settings of the run")
+        message = f"{file}: damaged; expected the settings of the run"
+        raise UserError(message, file=file, problem="damaged")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from minirlhf.core.errors import unknown
+from minirlhf.core.errors import ArgumentError, unknown
 from minirlhf.data.tasks.base import Split, Task
 
 
@@ -20,7 +20,8 @@ def find() -> dict[str, Task]:
         values = vars(importlib.import_module(f"{__name__}.{module}")).values()
         here = [value for value in values if isinstance(value, Task) and not isinstance(value, type)]
         if not here:
-            raise ValueError(f"{__name__}.{module}: no tiny world; expected an object with all that base.Task names")
+            said = f"{__name__}.{module}: no tiny world; expected an object with all that base.Task names"
+            raise ArgumentError(said, argument=module, expected="Task", problem="missing")
         worlds.update({world.name: world for world in here})
     return worlds
 

@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.tasks.base import Split, mixed
 
@@ -127,7 +128,8 @@ class KnightsAndKnaves:
 
     def __post_init__(self) -> None:
         if not 2 <= self.people <= len(PEOPLE):
-            raise ValueError(f"people = {self.people!r}; expected 2 .. {len(PEOPLE)}")
+            said = f"people = {self.people!r}; expected 2 .. {len(PEOPLE)}"
+            raise ArgumentError(said, argument="people", value=self.people, expected=(2, len(PEOPLE)))
 
     @property
     def name(self) -> str:
