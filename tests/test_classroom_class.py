@@ -3,14 +3,16 @@
 import csv
 import json
 import os
+import re
 import shutil
 import time
 import unicodedata
 
 import pytest
+from facts import raises, require
 
 from minirlhf import cli
-from minirlhf.classroom import cells, grading, journal, marks, similarity, submission
+from minirlhf.classroom import cells, grading, journal, marks, proof, similarity, submission
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.runner import Server
 from minirlhf.classroom.submission import normalised
@@ -46,7 +48,7 @@ def hand_in(folder, name, content):
 def run(folder, *options, chapter="00", submissions="submissions"):
     files = ["--out", str(folder / "g.csv"), "--totals", str(folder / "t.csv"), "--allow-weak-isolation"]
     chapters = ["--chapter", chapter] if chapter else []
-    return cli.main(["grade", str(folder / submissions), *files, *chapters, *options])
+    return cli.dispatch(["grade", str(folder / submissions), *files, *chapters, *options])
 
 
 def table(path):
@@ -61,7 +63,7 @@ def points(folder):
 # -- what is handed in -------------------------------------------------------------------------------------------
 
 
-def test_one_file_name_does_not_stop_the_feedback_of_a_class(tmp_path, capsys):
+def test_grade_writes_feedback_for_undecodable_file_names(tmp_path, capsys):
     hand_in(tmp_path, "ada/a.py", answered(EASY))
     (tmp_path / "submissions" / "bob").mkdir()
     with open(os.fsencode(tmp_path / "submissions" / "bob") + b"/\xff\xfe.py", "wb") as file:
@@ -75,15 +77,16 @@ def test_one_file_name_does_not_stop_the_feedback_of_a_class(tmp_path, capsys):
     assert "bob" in points(tmp_path)
 
 
-def test_the_seed_is_printed_before_anything_can_go_wrong(tmp_path, capsys, monkeypatch):
+def test_grade_prints_seed_first(tmp_path, capsys, monkeypatch):
     hand_in(tmp_path, "ada/a.py", answered(EASY))
 
     def breaks(*args):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(grading, "grade_class", breaks)
-    assert run(tmp_path, "--seed", "77") == 130
-    assert "--seed 77 replays this run" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "--seed", "77")
+    assert "--seed 77 " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -96,21 +99,23 @@ def test_the_seed_is_printed_before_anything_can_go_wrong(tmp_path, capsys, monk
     ],
     ids=["markers", "cells", "brackets", "lines"],
 )
-def test_five_megabytes_are_cut_in_linear_time(text):
+def test_sections_cut_five_megabytes_in_linear_time(text):
     began = time.process_time()
     try:
         submission.sections(cells.code_cells(text, "a.py"), "a.py")
     except UserError as problem:
-        assert "at most 5000 are read" in str(problem)
-    assert time.process_time() - began < 5, "a second on an idle core, and never the minutes of a quadratic one"
+        require(problem, argument="cells", expected=cells.MAX_CELLS)
+    assert time.process_time() - began < 30, (
+        "a second of computing on an idle core, never the minutes of a quadratic one"
+    )
 
 
-def test_files_are_cut_in_a_box():
+def test_server_cuts_files_in_box():
     with Server([]) as server:
         assert server.cut("x = 1\n# %%\ny", "a.py") == [("cell 1", "x = 1\n"), ("cell 2", "# %%\ny")]
-        with pytest.raises(UserError, match=r"b\.ipynb is not a notebook"):
+        with raises(UserError, file="b.ipynb"):
             server.cut("[" * 100_000, "b.ipynb")
-        with pytest.raises(UserError, match="too large or too strange"):
+        with raises(UserError, file="c.py", problem="unreadable"):
             server.cut("é" * (5 << 19), "c.py")
         assert server.cut("z", "a.py") == [("cell 1", "z")]
 
@@ -125,15 +130,15 @@ def test_files_are_cut_in_a_box():
         ("#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\né = 1".encode("cp1252"), "a.py"),
     ],
 )
-def test_encodings_of_other_editors_are_read(raw, name):
+def test_text_of_reads_encodings_of_other_editors(raw, name):
     assert cells.text_of(raw, name).endswith("é = 1")
 
 
 @pytest.mark.parametrize(
     "raw", [b"\xff\xfe\x00", "é".encode("latin-1"), b"# coding: no-such-thing\nx", b"# coding: utf-8\n\xff"]
 )
-def test_an_encoding_that_cannot_be_read_says_what_to_do(raw):
-    with pytest.raises(UserError, match="save it as UTF-8"):
+def test_text_of_unreadable_encoding_raises(raw):
+    with raises(UserError, file="a.py", expected="utf-8"):
         cells.text_of(raw, "a.py")
 
 
@@ -146,47 +151,45 @@ def test_an_encoding_that_cannot_be_read_says_what_to_do(raw):
         ("!ls\nx = 1\n  %time y", "\nx = 1\n"),
     ],
 )
-def test_notebook_commands_are_dropped_and_python_is_not(code, kept):
+def test_without_magics_drops_commands_and_keeps_python(code, kept):
     assert cells.without_magics(code) == kept
 
 
-def test_a_stray_marker_changes_nobody_s_total(tmp_path, capsys):
+def test_grade_ignores_chapter_of_stray_marker(tmp_path, capsys):
     for name in ("ada", "bob", "eve"):
         hand_in(tmp_path, f"{name}/a.py", answered(EASY))
     hand_in(tmp_path, "eve/b.py", answered(PERSONAL, student="eve"))
     assert run(tmp_path, chapter=None) == 0
-    assert "chapter 05, in 1 of 3 submissions, is not graded" in capsys.readouterr().err
+    assert " 05, in 1 of 3 " in capsys.readouterr().err
     assert {row["max"] for row in table(tmp_path / "t.csv")} == {f"{EASY.points:g}"}
 
 
 # -- who it is ---------------------------------------------------------------------------------------------------
 
 
-def test_ids_are_compared_without_case_spaces_and_accents_spelling():
+def test_normalised_ignores_case_spaces_and_accent_composition():
     composed, apart = unicodedata.normalize("NFC", "Zoë"), unicodedata.normalize("NFD", "Zoë")
     assert composed != apart and normalised(composed) == normalised(f"  {apart.upper()} ") == "zoë"
 
 
-def test_one_stranger_is_a_warning(tmp_path, capsys):
+def test_grade_with_one_stranger_warns(tmp_path, capsys):
     hand_in(tmp_path, "ADA /a.py", answered(EASY))
     hand_in(tmp_path, "bobb.py", answered(EASY))
     (tmp_path / "roster.txt").write_text("ada\nbob\n")
     assert run(tmp_path, "--roster", str(tmp_path / "roster.txt")) == 0
     assert points(tmp_path) == {"ada": EASY.points, "bob": 0}
-    assert (
-        "warning: 'bobb' handed in, but is not on the roster, and is not graded; did you mean 'bob'?"
-        in capsys.readouterr().err
-    )
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "'bobb'" in line]
+    assert "'bob'?" in warning
 
 
-def test_two_folders_of_one_student_are_one_submission(tmp_path):
+def test_grade_merges_two_folders_of_one_student(tmp_path):
     hand_in(tmp_path, "Ada/a.py", "print(1)\n")
     hand_in(tmp_path, "ada.py", answered(EASY))
     assert run(tmp_path) == 0
     assert points(tmp_path) == {"Ada": EASY.points}
 
 
-def test_numbers_are_those_of_the_id_as_it_was_typed(tmp_path):
+def test_grade_uses_numbers_of_id_as_typed(tmp_path):
     hand_in(tmp_path, "ada/a.py", answered(PERSONAL, student=" Ada"))
     hand_in(tmp_path, "bob/a.py", answered(PERSONAL, student="ada"))
     assert run(tmp_path, chapter="05") == 0
@@ -196,7 +199,7 @@ def test_numbers_are_those_of_the_id_as_it_was_typed(tmp_path):
 # -- cut off, and graded again -----------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_cut_off_goes_on(tmp_path, capsys, monkeypatch):
+def test_grade_resumes_interrupted_run(tmp_path, capsys, monkeypatch):
     for name in ("ada", "bob", "eve"):
         hand_in(tmp_path, f"{name}/a.py", answered(EASY))
     real = grading.grade_class
@@ -210,20 +213,20 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, capsys, monkeypatch):
             yield report
 
     monkeypatch.setattr(grade_command.grading, "grade_class", first_two)
-    assert run(tmp_path) == 130
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
     assert not (tmp_path / "g.csv").exists()
     seed = capsys.readouterr().err.split("--seed ")[1].split()[0]
     hand_in(tmp_path, "bob/a.py", answered(EASY, PART))  # bob has handed in anew meanwhile
     assert run(tmp_path) == 0
-    shown = capsys.readouterr().err
-    assert f"--seed {seed} replays" in shown and "1 students were graded before" in shown
+    assert f"--seed {seed} " in capsys.readouterr().err
     assert asked == [["ada", "bob", "eve"], ["bob", "eve"]]
     assert points(tmp_path) == {"ada": EASY.points, "bob": EASY.partials[0].points, "eve": EASY.points}
     assert not (tmp_path / "g.journal").exists()
     assert len(list((tmp_path / "g-feedback").iterdir())) == 3
 
 
-def test_a_line_that_was_cut_off_and_other_sources_start_afresh(tmp_path):
+def test_journal_drops_cut_line_and_other_sources(tmp_path):
     path = tmp_path / "g.journal"
     with journal.Journal(path, [EASY], None, 7) as first:
         first.add({"student": "ada", "digest": "x", "rows": [], "tried": [], "page": ""})
@@ -237,7 +240,7 @@ def test_a_line_that_was_cut_off_and_other_sources_start_afresh(tmp_path):
         assert other.seed == 8 and not other.done
 
 
-def test_an_error_of_the_grader_costs_one_student_and_is_tried_again(tmp_path, capsys, monkeypatch):
+def test_grade_isolates_grader_error_and_tries_again(tmp_path, capsys, monkeypatch):
     for name in ("ada", "bob"):
         hand_in(tmp_path, f"{name}/a.py", answered(EASY))
     real = grading.grade_answer
@@ -249,22 +252,23 @@ def test_an_error_of_the_grader_costs_one_student_and_is_tried_again(tmp_path, c
 
     monkeypatch.setattr(grading, "grade_answer", breaks)
     assert run(tmp_path) == 1
-    assert "ada: 00.3 could not be graded (RuntimeError: a bug of the grader)" in capsys.readouterr().err
+    (crash,) = [line for line in capsys.readouterr().err.splitlines() if "RuntimeError: a bug of the grader" in line]
+    assert "ada: 00.3 " in crash
     assert points(tmp_path) == {"ada": 0, "bob": EASY.points}
     monkeypatch.setattr(grading, "grade_answer", real)
     assert run(tmp_path) == 0
     assert points(tmp_path) == {"ada": EASY.points, "bob": EASY.points}
 
 
-def test_a_regrade_merges_and_never_loses_a_class(tmp_path, capsys):
+def test_grade_update_merges_and_keeps_class(tmp_path):
     for name in ("ada", "bob", "eve"):
         hand_in(tmp_path, f"{name}/a.py", answered(EASY, PART))
     assert run(tmp_path) == 0
     shutil.copytree(tmp_path / "submissions" / "bob", tmp_path / "dispute" / "Bob")
     (tmp_path / "dispute" / "Bob" / "a.py").write_text(answered(EASY))
     before = (tmp_path / "g.csv").read_bytes()
-    assert run(tmp_path, submissions="dispute") == 2
-    assert "has grades of 2 students who are not in this run, such as 'ada'; --update merges" in capsys.readouterr().err
+    with raises(UserError, argument="--update, --replace", value=["ada", "eve"]):
+        run(tmp_path, submissions="dispute")
     assert (tmp_path / "g.csv").read_bytes() == before
     assert run(tmp_path, "--update", submissions="dispute") == 0
     part = EASY.partials[0].points
@@ -274,35 +278,36 @@ def test_a_regrade_merges_and_never_loses_a_class(tmp_path, capsys):
     assert points(tmp_path) == {"Bob": EASY.points}
 
 
-def test_a_mark_set_by_hand_stays_with_its_comment(tmp_path, capsys):
+def test_grade_overrides_keep_mark_and_comment(tmp_path):
     hand_in(tmp_path, "ada/a.py", answered(EASY, PART))
     overrides = tmp_path / "o.csv"
     overrides.write_text("student,exercise,points,comment\nADA,00.3,3,the statement was unclear\n")
     assert run(tmp_path, "--overrides", str(overrides)) == 0
     (row,) = table(tmp_path / "g.csv")
     assert float(row["points"]) == 3
-    assert row["reason"] == f"set by hand: the statement was unclear (graded: {EASY.partials[0].points:g})"
+    assert row["reason"].startswith(marks.BY_HAND)
+    assert "the statement was unclear" in row["reason"] and f"{EASY.partials[0].points:g})" in row["reason"]
     assert run(tmp_path, "--update") == 0
     assert table(tmp_path / "g.csv") == [row], "a regrade has taken the mark away"
     assert table(tmp_path / "t.csv")[0]["total"] == "3"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "facts"),
     [
-        ("student,exercise,points\nada,00.3,3\n", "no column 'comment'"),
-        ("student,exercise,points,comment\nadda,00.3,3,x\n", "did you mean 'ada'"),
-        ("student,exercise,points,comment\nada,00.4,3,x\n", "did you mean '00.3'"),
-        ("student,exercise,points,comment\nada,00.3,9,x\n", "9 points; expected 0 to 3"),
-        ("student,exercise,points,comment\nada,00.3,many,x\n", "'many' is no number"),
-        ("student,exercise,points,comment\nada,00.3,1,\n", "needs a comment"),
+        ("student,exercise,points\nada,00.3,3\n", {"argument": "comment", "problem": "missing"}),
+        ("student,exercise,points,comment\nadda,00.3,3,x\n", {"value": "adda", "expected": "ada"}),
+        ("student,exercise,points,comment\nada,00.4,3,x\n", {"value": "00.4", "expected": "00.3"}),
+        ("student,exercise,points,comment\nada,00.3,9,x\n", {"argument": "points", "value": 9, "expected": 3}),
+        ("student,exercise,points,comment\nada,00.3,many,x\n", {"value": "many", "expected": float}),
+        ("student,exercise,points,comment\nada,00.3,1,\n", {"argument": "comment", "problem": "missing"}),
     ],
 )
-def test_an_override_that_does_not_fit_names_its_line(text, says, tmp_path):
+def test_marks_overridden_with_bad_line_raises(text, facts, tmp_path):
     (tmp_path / "o.csv").write_text(text)
-    with pytest.raises(UserError, match=r"o\.csv") as caught:
+    with raises(UserError, **facts) as caught:
         marks.overridden([marks.Mark("ada", "00.3", 1, 3)], tmp_path / "o.csv")
-    assert says in str(caught.value)
+    assert "o.csv" in str(caught.value)
 
 
 # -- a course's rules --------------------------------------------------------------------------------------------
@@ -322,7 +327,7 @@ spent = "spent.csv"
 """
 
 
-def test_weights_count_in_totals(tmp_path):
+def test_marks_totals_weigh_exercises(tmp_path):
     (tmp_path / "course.toml").write_text(RULES.split("[late]")[0])
     course = marks.read_course(tmp_path / "course.toml")
     rows = [marks.Mark("ada", "00.3", 3, 3), marks.Mark("ada", "05.1", 2, 6), marks.Mark("bob", "05.1", 6, 6)]
@@ -331,7 +336,7 @@ def test_weights_count_in_totals(tmp_path):
     assert table[1:] == [["ada", "3", "2", "7", "9"], ["bob", "0", "6", "3", "9"]]
 
 
-def test_late_days_are_begun_days_and_free_ones_are_spent_once(tmp_path):
+def test_marks_lateness_counts_begun_days_and_free_days_once(tmp_path):
     (tmp_path / "course.toml").write_text(RULES)
     rule = marks.read_course(tmp_path / "course.toml").late
     (tmp_path / "times.csv").write_text(
@@ -356,40 +361,47 @@ def test_late_days_are_begun_days_and_free_ones_are_spent_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "facts"),
     [
-        ("[weight]\n", "did you mean 'weights'"),
-        ('[weights]\n"05" = "two"\n', "expected a number ≥ 0"),
-        ("[late]\nfree_days = 2\n", "needs a deadline"),
-        ("[late]\ndeadline = 2026-01-01T00:00:00\nfree_day = 2\n", "did you mean 'free_days'"),
-        ("[late]\ndeadline = 2026-01-01T00:00:00\nfree_days = -2\n", "expected a number ≥ 0"),
-        ("weights", "cannot be read"),
+        ("[weight]\n", {"value": "weight", "expected": "weights"}),
+        ('[weights]\n"05" = "two"\n', {"argument": "05", "value": "two", "expected": 0}),
+        ("[late]\nfree_days = 2\n", {"argument": "deadline", "problem": "missing"}),
+        ("[late]\ndeadline = 2026-01-01T00:00:00\nfree_day = 2\n", {"value": "free_day", "expected": "free_days"}),
+        ("[late]\ndeadline = 2026-01-01T00:00:00\nfree_days = -2\n", {"argument": "free_days", "value": -2}),
+        ("weights", {"problem": "unreadable"}),
     ],
 )
-def test_a_course_file_that_does_not_fit_says_so(text, says, tmp_path):
+def test_marks_read_course_with_bad_rule_raises(text, facts, tmp_path):
     (tmp_path / "course.toml").write_text(text)
-    with pytest.raises(UserError, match=r"course\.toml") as caught:
+    with raises(UserError, **facts) as caught:
         marks.read_course(tmp_path / "course.toml")
-    assert says in str(caught.value)
+    assert "course.toml" in str(caught.value)
 
 
 # -- what to teach again, and what to look at --------------------------------------------------------------------
 
 
-def test_statistics_count_tests_and_named_mistakes(tmp_path):
+def test_grade_statistics_count_tests_and_mistakes(tmp_path):
     for name in ("ada", "bob", "eve"):
         hand_in(tmp_path, f"{name}/a.py", answered(EASY, WRONG if name != "eve" else None))
     assert run(tmp_path) == 0
     rows = table(tmp_path / "g-statistics.csv")
     masks = [r for r in rows if r["test"] == EASY.mutants[1].caught_by]
     assert (masks[0]["students"], masks[0]["passed"], masks[0]["failed"]) == ("3", "1", "2")
-    assert (masks[1]["mistake"], masks[1]["students"]) == ("the sum is divided by all places", "2")
+    (mistake,) = {t.named for t in marks.tried_of(report_of(WRONG)) if t.named}
+    assert (masks[1]["mistake"], masks[1]["students"]) == (*mistake, "2")
+
+
+def report_of(code):
+    """What grading one answer to the easy exercise gives."""
+    outcome = grading.run_tests(EASY, proof.answer(EASY, code), 1)
+    return grading.Report("ada", (outcome,), ())
 
 
 LONG = "\n".join(f"def helper_{i}(x, y):\n    total = x * {i} + y\n    return total - {i}\n" for i in range(8))
 
 
-def test_renaming_hides_no_resemblance(tmp_path):
+def test_similarity_sees_through_renaming(tmp_path):
     renamed = LONG.replace("total", "summe").replace("helper", "hilfe").replace("x * ", "x  *  ") + "# mine alone\n"
     own = "\n".join(
         f"def f{i}(a):\n    b = []\n    for c in range({i}):\n        b.append(a ** c)\n    return b\n"
@@ -402,21 +414,21 @@ def test_renaming_hides_no_resemblance(tmp_path):
     assert [(a, b) for _, a, b, _ in pairs] == [("ada", "bob")] and pairs[0][3] > 0.99
 
 
-def test_a_journal_holds_what_the_files_need(fresh_seed):
+def test_marks_data_round_trip_for_journal(fresh_seed):
     report = grading.Report("ada", (grading.Outcome(EASY, note="not handed in"),), ())
     rows, tried = marks.from_data(json.loads(json.dumps(marks.as_data(report, "page", "x"))))
     assert rows == marks.rows_of(report) and tried == marks.tried_of(report) == []
 
 
-def test_assistants_get_a_key_and_students_do_not(tmp_path, capsys):
+def test_release_key_holds_solutions_and_personal_numbers(tmp_path):
     command = ["release", "--chapter", "05", "--key", "--student", "ada", "--out", str(tmp_path)]
-    assert cli.main(command) == 0
+    assert cli.dispatch(command) == 0
     (path,) = tmp_path.iterdir()
     text = path.read_text(encoding="utf-8")
     assert PERSONAL.solution in text and all(hint in text for t in PERSONAL.tests for hint in t.hints)
     assert all(v.note in text for v in (*PERSONAL.mutants, *PERSONAL.partials))
     space = {"STUDENT": "ada", "print": lambda *args: None}
     exec(f"{PERSONAL.given}\n{PERSONAL.solution}", space)
-    assert f"* `ppo_gb` for ada: {space['ppo_gb']:g}" in text
-    assert cli.main(["release", "--chapter", "05", "--student", "ada", "--out", str(tmp_path)]) == 2
-    assert "belongs to --key" in capsys.readouterr().err
+    assert re.search(rf"`ppo_gb` .*ada: {space['ppo_gb']:g}$", text, re.M)
+    with raises(UserError, argument="--student", expected="--key"):
+        cli.dispatch(["release", "--chapter", "05", "--student", "ada", "--out", str(tmp_path)])
