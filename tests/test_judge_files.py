@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt
@@ -18,7 +19,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.stages import judging, pipeline, zoo
-from minirlhf.stages.judge_files import Pair, compare, match
+from minirlhf.stages.judge_files import AGREEMENT, PLACE, PREFERENCE, WIN_RATE, Pair, compare, match
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.reward import RewardConfig
 
@@ -49,7 +50,7 @@ PAIRS = [
 # -- what is read ------------------------------------------------------------------------------------------------
 
 
-def test_a_lean_is_the_difference_of_the_letters_logits():
+def test_judge_lean_is_difference_of_letter_logits():
     judge = Judge(tiny_model("nano", WORDS, seed=1), WORDS, ask=judging.ASK)
     letters = [WORDS(f"[[{x}]]", add_special_tokens=False)["input_ids"] for x in "AB"]
     assert judge.verdict_length == 1 == len(letters[0])
@@ -63,7 +64,7 @@ def test_a_lean_is_the_difference_of_the_letters_logits():
             assert 1 / (1 + math.exp(-lean)) == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_a_verdict_of_several_tokens_has_the_probability_of_all_of_them():
+def test_judge_lean_of_long_verdict_sums_its_tokens():
     judge = Judge(tiny_model("nano", BYTES, seed=2), BYTES, batch_size=2)
     letters = [BYTES(f"[[{x}]]", add_special_tokens=False)["input_ids"] for x in "AB"]
     assert judge.verdict_length > 1
@@ -81,20 +82,20 @@ def test_a_verdict_of_several_tokens_has_the_probability_of_all_of_them():
         assert lean == pytest.approx(chances[0] - chances[1], abs=1e-4)
 
 
-def test_the_batch_size_changes_nothing():
+def test_judge_leans_are_independent_of_batch_size():
     model = tiny_model("nano", WORDS, seed=3)
     one, many = (Judge(model, WORDS, ask=judging.ASK, batch_size=n).leans(*asked(PAIRS)) for n in (1, 64))
     for a, b in zip(one, many, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
-def test_leans_name_the_reply_of_the_given_order():
+def test_verdicts_of_leans_name_reply_of_given_order():
     found = verdicts_of(torch.tensor([1.0, 1.0, -1.0, 0.0]), torch.tensor([-1.0, 1.0, 1.0, 0.0]))
     assert found.given == ("A", "A", "B", "C") and found.exchanged == ("A", "B", "B", "C")
     assert found.scores == [1.0, 0.5, 0.0, 0.5]
 
 
-def test_a_judge_is_asked_as_it_was_taught():
+def test_judge_of_model_asks_as_it_was_taught():
     model = tiny_model("nano", WORDS)
     assert Judge.of(model, WORDS).ask == ASK
     model.config.judge_ask = judging.ASK
@@ -102,7 +103,7 @@ def test_a_judge_is_asked_as_it_was_taught():
     assert Judge.of(model, WORDS, ask="{question} {first} {second}").ask == "{question} {first} {second}"
 
 
-def test_a_tiny_judge_is_taught_both_orders_of_every_pair():
+def test_judging_compared_keeps_order_of_preferences():
     compared = judging.compared(
         [type("P", (), {"prompt": "say cats", "chosen": "cats purr", "rejected": "cats bark"})()]
     )
@@ -129,38 +130,38 @@ def likes_length(place):
     return LikesLength(tiny_model("nano", WORDS), WORDS, ask=judging.ASK, place=place)
 
 
-def test_both_orders_take_the_liking_for_a_place_out_and_say_how_large_it_is():
+def test_judge_files_compare_removes_and_measures_place_preference():
     found = compare(likes_length(1.5), PAIRS)  # gaps 0, −3, 0 words
     prefers, place = both_orders(*found.leans)
     assert prefers.tolist() == [0.0, -3.0, 0.0] and place.tolist() == [1.5] * 3
     numbers = {n.name: n for n in found.numbers()}
-    assert numbers["liking for place 1, nats"].value == pytest.approx(1.5)
-    assert numbers["win rate of OURS"].value == pytest.approx((0.5 + 0.0 + 0.5) / 3)
-    assert numbers["same verdict both ways"].value == pytest.approx(1 / 3)
+    assert numbers[PLACE].value == pytest.approx(1.5)
+    assert numbers[WIN_RATE].value == pytest.approx((0.5 + 0.0 + 0.5) / 3)
+    assert numbers[AGREEMENT].value == pytest.approx(1 / 3)
     assert (found.won, found.lost) == (0, 1) and found.chance == 1.0
 
 
-def test_a_prompt_counts_once_however_many_answers_it_has():
+def test_judge_files_compare_counts_each_prompt_once():
     pairs = [pair("say cats", "cats purr", "cats")] * 3 + [pair("say dogs", "dogs", "dogs bark")]
     found = compare(likes_length(0.0), [Pair(p.prompt, list(p.ours), list(p.theirs)) for p in pairs])
     assert (found.won, found.lost) == (3, 1) and found.chance == 1.0, "of two prompts each side wins one"
     [rate, *_] = found.numbers()
-    assert rate.name == "win rate of OURS" and rate.value == 0.5 and rate.low < 0.5 < rate.high
+    assert rate.name == WIN_RATE and rate.value == 0.5 and rate.low < 0.5 < rate.high
 
 
-def test_equal_answers_are_ties_that_nobody_is_asked_about():
+def test_judge_files_compare_counts_equal_answers_as_ties():
     found = compare(likes_length(0.0), [pair("say cats", "cats purr", "cats"), pair("say dogs", "dogs", "dogs")])
     assert len(found.pairs) == 1 and len(found.equal) == 1 and found.numbers()[0].value == 0.75
-    with pytest.raises(UserError, match="all 1 pairs have two equal answers"):
+    with raises(UserError, argument="answers", value=1, problem="duplicate"):
         compare(likes_length(0.0), [pair("say dogs", "dogs", "dogs")])
 
 
-def test_what_the_judge_cannot_read_is_named():
-    with pytest.raises(UserError, match="does not know the word 'zebras'"):
+def test_judge_files_compare_unreadable_question_raises_user_error():
+    with raises(UserError, argument="word", value="zebras"):
         compare(likes_length(0.0), [pair("say cats", "cats", "zebras purr")])
     judge = likes_length(0.0)
     judge.model.config.max_position_embeddings = 12
-    with pytest.raises(UserError, match="the judge reads 12 tokens; a question has"):
+    with raises(UserError, argument="question", expected=12):
         compare(judge, [pair("say cats", "cats purr " * 4, "cats")])
 
 
@@ -176,7 +177,7 @@ def answers(path, *rows):
     return write(path, [{"messages": conversation(*row)} for row in rows])
 
 
-def test_answers_meet_by_their_prompt_and_in_turn(tmp_path):
+def test_judge_files_match_answers_by_prompt_in_order(tmp_path):
     ours = answers(tmp_path / "a.jsonl", ("p", "one"), ("q", "two"), ("p", "three"), ("only here", "four"))
     theirs = answers(tmp_path / "b.jsonl", ("q", "zwei"), ("p", "eins"), ("p", "drei"), ("p", "mehr"))
     found = match(loaders.load(ours), loaders.load(theirs))
@@ -186,7 +187,7 @@ def test_answers_meet_by_their_prompt_and_in_turn(tmp_path):
     assert found.alone == 2
 
 
-def test_the_last_answer_of_a_talk_is_judged_and_what_came_before_belongs_to_the_prompt(tmp_path):
+def test_judge_files_match_takes_last_answer_of_conversation(tmp_path):
     ours = answers(tmp_path / "a.jsonl", ("hi", "hello", "p", "one"))
     theirs = answers(tmp_path / "b.jsonl", ("hi", "hello", "p", "eins"), ("p", "zwei"))
     [found] = match(loaders.load(ours), loaders.load(theirs)).pairs
@@ -207,14 +208,12 @@ def folder(tmp_path_factory):
 
 def judge(folder, *more, files=("ours.jsonl", "theirs.jsonl")):
     names = [str(folder / name) for name in files]
-    return main(["judge", *names, "--judge", str(folder / "model"), "--device", "cpu", *more])
+    return dispatch(["judge", *names, "--judge", str(folder / "model"), "--device", "cpu", *more])
 
 
-def test_the_command_judges_two_files(folder, tmp_path, capsys):
+def test_judge_command_writes_verdicts_and_numbers(folder, tmp_path):
     out, numbers = tmp_path / "pairs.jsonl", tmp_path / "numbers.json"
     assert judge(folder, "--out", str(out), "--json", str(numbers)) == 0
-    printed = capsys.readouterr().out
-    assert "3 pairs; 95 % intervals over prompts" in printed and "equal answers 1" in printed
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["ours"] for row in rows] == ["cats purr", "bees"]
     for row in rows:  # the model that was saved, with the question in its config, says the same
@@ -222,92 +221,88 @@ def test_the_command_judges_two_files(folder, tmp_path, capsys):
         assert row["exchanged"] == ("B" if row["lean_exchanged"] > 0 else "A")
     written = json.loads(numbers.read_text())
     scores = [row["score"] for row in rows]
-    assert written["numbers"]["win rate of OURS"]["value"] == pytest.approx((sum(scores) + 0.5) / 3)
+    assert written["numbers"][WIN_RATE]["value"] == pytest.approx((sum(scores) + 0.5) / 3)
     assert written["pairs"] == {
         "won": scores.count(1.0), "lost": scores.count(0.0), "tied": scores.count(0.5), "equal": 1, "alone": 0,
     }  # fmt: skip
     assert written["measured on"]["question"] == judging.ASK
 
 
-def test_files_exchanged_exchange_who_wins(folder, tmp_path):
+def test_judge_command_exchanged_files_exchange_win_rate(folder, tmp_path):
     found = []
     for k, files in enumerate((("ours.jsonl", "theirs.jsonl"), ("theirs.jsonl", "ours.jsonl"))):
         assert judge(folder, "--json", str(tmp_path / f"{k}.json"), files=files) == 0
         found.append(json.loads((tmp_path / f"{k}.json").read_text())["numbers"])
     one, other = found
-    assert one["win rate of OURS"]["value"] == pytest.approx(1 - other["win rate of OURS"]["value"])
-    assert one["preference for OURS, nats"]["value"] == pytest.approx(
-        -other["preference for OURS, nats"]["value"], abs=1e-5
-    )
-    assert one["liking for place 1, nats"]["value"] == pytest.approx(
-        other["liking for place 1, nats"]["value"], abs=1e-5
-    )
+    assert one[WIN_RATE]["value"] == pytest.approx(1 - other[WIN_RATE]["value"])
+    for name, sign in ((PREFERENCE, -1), (PLACE, 1)):
+        assert one[name]["value"] == pytest.approx(sign * other[name]["value"], abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "facts"),
     [
-        (("--batch-size", "0"), "--batch-size 0: expected at least 1"),
-        (("--max-completion-length", "9"), "expected --written with it"),
-        (("--ask", "nowhere.txt"), "nowhere.txt: cannot be read"),
-        (("--judge", "assistant-reward"), "it gives scores, a language model is needed"),
+        (("--batch-size", "0"), {"argument": "--batch-size", "value": 0, "expected": 1}),
+        (("--max-completion-length", "9"), {"argument": "--max-completion-length", "expected": "--written"}),
+        (("--ask", "nowhere.txt"), {"problem": "unreadable", "file": "nowhere.txt"}),
+        (("--judge", "assistant-reward"), {"argument": "model", "value": "assistant-reward"}),
     ],
 )
-def test_bad_input_is_one_line(folder, capsys, more, says):
-    assert judge(folder, *more) == 2
-    error = capsys.readouterr().err
-    assert says in error and len(error.strip().splitlines()) == 1
+def test_judge_command_bad_input_raises_user_error(folder, more, facts):
+    with raises(UserError, **facts):
+        judge(folder, *more)
 
 
-def test_a_model_that_knows_no_verdicts_is_no_judge(folder, capsys):
+def test_judge_command_model_without_verdicts_raises_user_error(folder):
     words = word_tokenizer((*WORLD, "first:", "second:", "better?"))
     model = tiny_model("nano", words)
     model.config.judge_ask = judging.ASK
     checkpoints.save(folder / "mute", model, words)
-    for more, says in (
-        ((), "does not know the words [[A]] and [[B]]"),
-        (("--written",), "gave no [[A]], [[B]] or [[C]] on any of 2"),
+    for more, facts in (
+        ((), {"argument": "--judge", "expected": ("[[A]]", "[[B]]")}),
+        (("--written",), {"argument": "verdicts", "value": 2, "problem": "missing"}),
     ):
-        assert judge(folder, "--judge", str(folder / "mute"), *more) == 2
-        assert says in capsys.readouterr().err
+        with raises(UserError, **facts):
+            judge(folder, "--judge", str(folder / "mute"), *more)
 
 
-def test_bad_files_are_one_line(folder, tmp_path, capsys):
+def test_judge_command_bad_files_raise_user_error_and_write_nothing(folder, tmp_path):
     answers(folder / "other.jsonl", ("ask cats", "cats"))
     write(folder / "problems.jsonl", [{"prompt": "say cats"}])
-    for files, says in (
-        (("ours.jsonl", "missing.jsonl"), "there is no such file"),
-        (("ours.jsonl", "other.jsonl"), "have no prompt in common"),
-        (("ours.jsonl", "problems.jsonl"), "a reply to imitate"),
-        (("ours.jsonl", "ours.jsonl"), "all 3 pairs have two equal answers"),
+    for files, facts in (
+        (("ours.jsonl", "missing.jsonl"), {"file": str(folder / "missing.jsonl")}),
+        (("ours.jsonl", "other.jsonl"), {"argument": "prompt", "problem": "mismatch"}),
+        (("ours.jsonl", "problems.jsonl"), {"argument": "format", "value": "problem"}),
+        (("ours.jsonl", "ours.jsonl"), {"argument": "answers", "value": 3, "problem": "duplicate"}),
     ):
-        assert judge(folder, "--json", str(tmp_path / "none.json"), files=files) == 2
-        error = capsys.readouterr().err
-        assert says in error and len(error.strip().splitlines()) == 1 and not (tmp_path / "none.json").exists()
+        with raises(UserError, **facts):
+            judge(folder, "--json", str(tmp_path / "none.json"), files=files)
+        assert not (tmp_path / "none.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "facts"),
     [
-        ("{question} {first}", "it has the places first, question; expected"),
-        ("which?", r"it has the places \(none\)"),
-        ("{question} {first} {second} {third}", "third"),
-        ("{question} {first} {second", "a brace that is no place is written twice"),
+        ("{question} {first}", {"argument": "places", "value": ["first", "question"]}),
+        ("which?", {"argument": "places", "value": []}),
+        ("{question} {first} {second} {third}", {"argument": "places"}),
+        ("{question} {first} {second", {"problem": "brace"}),
     ],
 )
-def test_a_question_has_three_places(tmp_path, text, says):
+def test_require_ask_other_places_raise_user_error(tmp_path, text, facts):
     (tmp_path / "ask.txt").write_text(text)
-    with pytest.raises(UserError, match=says):
+    with raises(UserError, file=str(tmp_path / "ask.txt"), **facts):
         require_ask(tmp_path / "ask.txt")
 
 
-def test_a_question_of_ones_own_is_asked(folder, tmp_path):
+def test_judge_command_ask_file_is_used(folder, tmp_path):
     (tmp_path / "ask.txt").write_text("say {question} first: {first} second: {second}")
     assert judge(folder, "--ask", str(tmp_path / "ask.txt"), "--json", str(tmp_path / "n.json")) == 0
     assert json.loads((tmp_path / "n.json").read_text())["measured on"]["question"].startswith("say {question}")
 
 
-def test_the_tiny_judge_of_the_assistant_world_is_right_more_often_than_not():
+@pytest.mark.slow
+def test_judge_of_zoo_agrees_with_gold_reward():
     """About two of three pairs that it has not seen; its seed and theirs are fixed."""
     start, world = Trained(*zoo.load("assistant-sft", quiet=True)), tasks.get("assistant")
     _, held = pipeline.preferences(world, start, RewardPlan(8, 400, training=RewardConfig(seed=77)))

@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from facts import raises
 from patience import finished
 
 from minirlhf import evidence
+from minirlhf.cli import dispatch
+from minirlhf.core.errors import UserError
+from minirlhf.tour import stages
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = ROOT / "minirlhf" / "tour" / "study.json"
@@ -44,47 +48,68 @@ def study():
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_claims_hold_three_seed_deviations_away(claim, study):
+def test_tour_claim_holds_three_seed_deviations_away(claim, study):
     numbers = [CLAIMS[claim](seed) for seed in study["seeds"].values()]
     assert evidence.margin(numbers, 0.0) >= 3, numbers
 
 
 @pytest.mark.parametrize("claim", IN_FIVE_OF_FIVE)
-def test_claims_with_a_count(claim, study):
+def test_tour_claim_holds_in_five_of_five_seeds(claim, study):
     numbers = [IN_FIVE_OF_FIVE[claim](seed) for seed in study["seeds"].values()]
     assert len(numbers) == 5 and all(x > 0 for x in numbers), numbers
 
 
+def require_report(folder):
+    """The report holds everything in itself, with its three figures described."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 3
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert all(re.search(r'alt="[^"]{20,}"', tag) for tag in re.findall(r"<img[^>]*>", page))
+    assert (folder / "overview.png").stat().st_size > 10_000
+
+
 @pytest.mark.slow
-def test_one_tour_lies_within_the_evidence(study, tmp_path):
+def test_tour_of_few_steps_writes_report(tmp_path, monkeypatch, capsys):
+    full, few, run = stages.Plans(), {"batch_size": 4, "num_generations": 4}, stages.run
+    plans = stages.Plans(
+        pretrain=evidence.brief(full.pretrain, documents=64),
+        sft=evidence.brief(full.sft, demonstrations=64),
+        reward=evidence.brief(full.reward, batch_size=16, pairs=48, held_out=8),
+        **{name: evidence.brief(getattr(full, name), **few) for name in ("grpo", "ppo", "game_rl")},
+        dpo=evidence.brief(full.dpo, batch_size=8),
+        game_sft=evidence.brief(full.game_sft, batch_size=16, demonstrations=64),
+    )
+    monkeypatch.setattr(stages, "run", lambda seed, **how: run(seed, plans, **how))
+    assert dispatch(["tour", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert all(re.search(rf"^{name}\s+-?\d+\.\d+ ±", printed, re.M) for name in stages.IMPROVED)
+    require_report(tmp_path)
+
+
+@pytest.mark.release
+@pytest.mark.slow
+def test_tour_lies_within_evidence(study, tmp_path):
     command = [sys.executable, "-m", "minirlhf.cli", "tour", "--out", str(tmp_path), "--seed", "0"]
     done = finished(command, usually=200, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert re.search(r"^\d+ s in all", done.stdout, re.M)
-    for name in ("GRPO", "PPO", "DPO"):
+    for name in stages.IMPROVED:
         gold = float(re.search(rf"^{name}\s+(-?\d+\.\d+) ±", done.stdout, re.M).group(1))
         mean, deviation, _, _ = evidence.summary(study)[f"gold_{name.lower()}"]
-        assert abs(gold - mean) <= 4 * deviation + 2 * 0.1, (
-            f"{name}, a fresh seed: its own error (0.1) comes on top of the seeds' spread"
-        )
-    assert page.count("data:image/png;base64,") == 3
-    assert not re.search(r'(src|href)="(?!data:)', page), "the report must hold everything in itself"
-    assert all(re.search(r'alt="[^"]{20,}"', tag) for tag in re.findall(r"<img[^>]*>", page))
-    assert (tmp_path / "overview.png").stat().st_size > 10_000
+        # Of a fresh seed: its own error (0.1) comes on top of the seeds' spread.
+        assert abs(gold - mean) <= 4 * deviation + 2 * 0.1, name
+    require_report(tmp_path)
 
 
-def test_bad_output_folder_is_one_clear_error(tmp_path, capsys):
-    from minirlhf.cli import main
-
+def test_tour_bad_folder_or_seed_raises_user_error(tmp_path):
     (tmp_path / "file").write_text("")
-    assert main(["tour", "--out", str(tmp_path / "file")]) == 2
-    assert "is a file" in capsys.readouterr().err
-    assert main(["tour", "--seed", "-1"]) == 2
+    with raises(UserError, argument="--out", file=str(tmp_path / "file")):
+        dispatch(["tour", "--out", str(tmp_path / "file")])
+    with raises(UserError, argument="--seed", value=-1, expected=0):
+        dispatch(["tour", "--seed", "-1"])
 
 
-def test_margin_counts_deviations_between_seeds():
+def test_evidence_margin_counts_deviations_between_seeds():
     assert evidence.margin([1.0, 2.0, 3.0], 0.0) == pytest.approx(2.0)
     assert evidence.margin([1.0, 1.0, 1.0], 2.0) == float("-inf")
-    with pytest.raises(ValueError, match="2 seeds"):
+    with raises(ValueError, argument="numbers", value=2, expected=3):
         evidence.margin([1.0, 2.0], 0.0)
