@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pytest
 import torch
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
 from minirlhf.cli.evaluate import OF_THE_HARNESS
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
@@ -19,7 +20,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import Number, Replies, answers, as_json, compare, measure
+from minirlhf.stages.measure import Replies, answers, as_json, compare, measure
 from minirlhf.stages.tasks import EvaluationRequest
 from minirlhf.trainers.evaluation import Measured, candidates, evaluate, wilson_interval
 
@@ -43,7 +44,7 @@ def measured(reward, *, against=None, **how):
     return as_json(measure(answers(POLICY, WORDS, PROBLEMS, reward, SAMPLING, **how), against=other))
 
 
-def test_one_reply_each_is_what_evaluate_measures():
+def test_measure_one_reply_equals_evaluate():
     numbers = measured(length, against=OTHER, ref_model=OTHER, batch_size=2)
     plain = evaluate(POLICY, PROBLEMS, length, tokenizer=WORDS, sampling=SAMPLING, ref_model=OTHER)
     assert numbers["reward"]["value"] == pytest.approx(plain.reward.mean)
@@ -58,14 +59,14 @@ def test_one_reply_each_is_what_evaluate_measures():
     assert numbers["win rate"]["value"] == pytest.approx(sum(wins) / len(wins))
 
 
-def test_rewards_of_0_and_1_are_an_accuracy():
+def test_measure_rewards_of_0_and_1_are_accuracy():
     numbers = measured(begins_right)
     right = evaluate(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING).rewards.sum().item()
     low, high = wilson_interval(right, len(PROBLEMS))
     assert numbers["accuracy"] == {"value": right / len(PROBLEMS), "low": low, "high": high}
 
 
-def test_several_replies_give_pass_at_k_with_errors_over_problems():
+def test_measure_several_replies_give_pass_at_k_with_errors_over_problems():
     numbers = measured(begins_right, num_generations=4)
     drawn = candidates(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING, num_generations=4)
     right = drawn.rewards.sum(1)
@@ -82,7 +83,7 @@ def test_several_replies_give_pass_at_k_with_errors_over_problems():
 
 
 @pytest.mark.parametrize(("grade", "end"), [(1.0, "high"), (0.0, "low")])
-def test_where_all_are_right_or_wrong_nothing_is_certain(grade, end):
+def test_measure_all_right_or_wrong_keeps_wilson_interval(grade, end):
     """Of one draw from each prompt, as replies to a prompt may be all alike; and no share is below 0 or above 1."""
     always = lambda problems, completions: [grade] * len(problems)
     numbers = measured(always, num_generations=4, against=OTHER)
@@ -94,19 +95,7 @@ def test_where_all_are_right_or_wrong_nothing_is_certain(grade, end):
             assert 0 <= number["low"] <= number["value"] <= number["high"] <= 1, name
 
 
-def test_intervals_of_shares_hold_what_they_say():
-    """Prompts of different difficulty, four replies each: 95 % intervals hold the truth about as often, near an end as well."""
-    for concentration in (0.5, 5.0):
-        held, rounds, rng = 0, 400, np.random.default_rng(0)
-        for _ in range(rounds):
-            chances = rng.beta(0.1 * concentration, 0.9 * concentration, size=(60, 1))
-            right = torch.from_numpy(rng.binomial(4, chances)[:, 0] / 4)
-            found = Number.of_shares("share", Measured.of(right), 60, 240)
-            held += found.low <= 0.1 <= found.high
-        assert 0.92 <= held / rounds <= 0.99
-
-
-def test_votes_all_of_k_pairs_and_win_rates_hold_their_truth_as_well():
+def test_measure_maj_pass_and_win_rate_intervals_cover_truth():
     """Sixty problems of all difficulties, eight replies; the truths are means over the law of the difficulty. No interval is far off .95."""
     rng, rounds = np.random.default_rng(0), 250
     law = rng.beta(0.5, 0.5, 200_000)
@@ -133,7 +122,7 @@ def test_votes_all_of_k_pairs_and_win_rates_hold_their_truth_as_well():
     assert all(0.9 <= count / rounds <= 0.995 for count in held.values()), held
 
 
-def test_intervals_of_few_means_and_pairs_hold_what_they_say():
+def test_measure_and_compare_intervals_of_six_problems_cover_truth():
     """By ± 1.96 standard errors a mean of six normal lengths is held in 89 % of the cases, and so is the difference of few problems."""
     rng, rounds, held = np.random.default_rng(0), 2000, {"mean": 0, "pair": 0, "clusters": 0}
     ones = torch.ones(6, 1)
@@ -148,7 +137,7 @@ def test_intervals_of_few_means_and_pairs_hold_what_they_say():
     assert all(abs(count / rounds - 0.95) < 0.02 for count in held.values()), held  # four standard errors
 
 
-def test_what_cannot_be_graded_is_left_out_and_counted():
+def test_measure_leaves_out_ungraded_replies_and_counts_them():
     def moody(problems, completions):
         return [math.nan if p.reference == "cats" else 1.0 for p in problems]
 
@@ -166,24 +155,13 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_the_command_writes_what_it_measured_on(files, capsys):
+def test_evaluate_json_says_what_was_measured_on(files, capsys):
     out = files / "found.json"
-    argv = [
-        "evaluate",
-        str(files / "model"),
-        "--data",
-        str(files / "test.jsonl"),
-        "--grader",
-        "contains",
-        "--max-completion-length",
-        "5",
-    ]
-    assert main([*argv, "--num-generations", "2", "--json", str(out)]) == 0
+    argv = ["evaluate", str(files / "model"), "--data", str(files / "test.jsonl"), "--grader", "contains"]
+    assert dispatch([*argv, "--max-completion-length", "5", "--num-generations", "2", "--json", str(out)]) == 0
     shown = capsys.readouterr().out
     found = json.loads(out.read_text())
-    assert (
-        "5 problems, 2 replies each" in shown and "pass@2" in shown and "replies end at <eos> (chat template)" in shown
-    )
+    assert "pass@2" in shown and "<eos>" in shown
     assert found["measured on"]["problems"] == 5 and found["measured on"]["grader"] == "contains"
     assert set(found["numbers"]) == {"accuracy", "pass@1", "pass@2", "pass^2", "length (tokens)", "ended"}
     assert len(found["grades"]) == 5 and sum(map(sum, found["grades"])) / 10 == found["numbers"]["accuracy"]["value"]
@@ -197,7 +175,7 @@ def replied(*rows):
     return Replies([["a"] * rewards.shape[1]] * len(rows), rewards, rewards, rewards > 0, None)
 
 
-def test_two_models_are_compared_problem_by_problem():
+def test_compare_two_models_problem_by_problem():
     """The interval is that of a mean of differences; the sign test counts problems on which one of them did better."""
     ours, theirs = (torch.tensor(x) for x in ([[1.0], [1], [1], [0], [1]], [[0.0], [1], [0], [1], [1]]))
     [pair] = compare({"a": replied(*ours.tolist()), "b": replied(*theirs.tolist())})
@@ -209,19 +187,19 @@ def test_two_models_are_compared_problem_by_problem():
     assert (pair.better, pair.worse, pair.chance) == (2, 1, 1.0)  # two of three tosses or more uneven: always
 
 
-def test_what_could_not_be_graded_leaves_its_problem_out_of_the_pair():
+def test_compare_leaves_out_problems_ungraded_for_either():
     [pair] = compare({"a": replied([1.0], [math.nan], [0.0]), "b": replied([0.0], [0.0], [0.0])})
     assert pair.difference.value == 0.5 and (pair.better, pair.worse) == (1, 0)
-    with pytest.raises(UserError, match="less than two problems were graded for both"):
+    with raises(UserError, argument="rewards", problem="too few"):
         compare({"a": replied([math.nan], [1.0]), "b": replied([0.0], [0.0])})
 
 
-def test_models_that_never_differ_are_not_proved_equal():
+def test_compare_models_that_never_differ_keeps_interval():
     [pair] = compare({"a": replied([1.0], [0.0]), "b": replied([1.0], [0.0])})
     assert pair.difference.low == -pair.difference.high == -wilson_interval(0, 2)[1]
 
 
-def test_chances_of_several_pairs_are_corrected_together():
+def test_compare_several_pairs_corrects_chances_together():
     one, none = [[1.0]] * 8, [[0.0]] * 8
     pairs = compare({"a": replied(*one), "b": replied(*none), "c": replied(*none)})
     assert [pair.chance for pair in pairs] == pytest.approx([3 * 2 / 2**8, 3 * 2 / 2**8, 1.0])
@@ -236,10 +214,10 @@ def course(files):
     return files
 
 
-def test_tasks_and_models_make_one_page_and_one_file(course, capsys):
+def test_evaluate_tasks_and_models_make_one_page_and_one_file(course, capsys):
     models, out, page = [str(course / name) for name in ("model", "other")], course / "all.json", course / "page.html"
     tasks = [str(course / f"{name}.yaml") for name in ("first", "second")]
-    assert main(["evaluate", *models, "--task", *tasks, "--json", str(out), "--report", str(page)]) == 0
+    assert dispatch(["evaluate", *models, "--task", *tasks, "--json", str(out), "--report", str(page)]) == 0
     shown, found, text = capsys.readouterr().out, json.loads(out.read_text())["tasks"], page.read_text()
     assert list(found) == ["first", "second"] and found["first"]["pairs"] == found["second"]["pairs"]
     for task in found.values():
@@ -247,91 +225,64 @@ def test_tasks_and_models_make_one_page_and_one_file(course, capsys):
         [pair] = task["pairs"]
         ours, theirs = (task["models"][name]["numbers"]["accuracy"]["value"] for name in models)
         assert pair[f"{models[0]} − {models[1]}"]["value"] == pytest.approx(ours - theirs)
-    assert shown.count("in pairs, on the same problems") == 2
-    assert text.count("<img") == 2 and "say birds" in text and "reference: birds" in text and "http" not in text
+    assert all(shown.count(name) >= 2 for name in models)
+    assert text.count("<img") == 2 and "say birds" in text and "http" not in text
 
 
 @pytest.mark.parametrize(
-    ("task", "more", "words"),
+    ("task", "more", "facts"),
     [
-        ("grader: contains\n", [], "does not say data"),
-        ("data: test.jsonl\ngradr: contains\n", [], "did you mean 'grader'"),
-        ("data: test.jsonl\nmodel: gpt\n", [], "unknown setting"),
-        ("task: sums\ndata: test.jsonl\n", [], "here: a task is called as its file is"),
-        ("dataset_path: test.jsonl\n", [], "here: data"),
-        ("data: test.jsonl\nrepeats: 4\n", [], "here: num_generations"),
-        ("data: test.jsonl\nmetric_list: [exact_match]\n", [], "here: grader"),
-        ("data: test.jsonl\nlimit: many\n", [], "limit = 'many'; expected a whole number"),
-        ("data: test.jsonl\ngrader: contains\n", ["--grader", "exact"], "so does --grader"),
-        ("data: [\n", [], "not YAML"),
-        ("data: test.jsonl\ngrader: contains\n", ["--task", "first.yaml", "x/first.yaml"], "was named before"),
+        ("grader: contains\n", [], {"argument": "data", "problem": "missing"}),
+        ("data: test.jsonl\ngradr: contains\n", [], {"value": "gradr", "expected": "grader"}),
+        ("data: test.jsonl\nmodel: gpt\n", [], {"value": "model", "problem": "unknown"}),
+        ("data: test.jsonl\nrepeats: 4\n", [], {"argument": "repeats", "expected": "num_generations"}),
+        ("data: test.jsonl\nlimit: many\n", [], {"argument": "limit", "value": "many", "expected": int}),
+        ("data: test.jsonl\ngrader: contains\n", ["--grader", "exact"], {"argument": "grader", "problem": "duplicate"}),
+        ("data: [\n", [], {"expected": "YAML", "line": 2}),
+        ("data: test.jsonl\n", ["--task", "first.yaml", "x/first.yaml"], {"value": "first", "problem": "duplicate"}),
     ],
 )
-def test_a_bad_task_is_one_line(task, more, words, course, tmp_path, capsys, monkeypatch):
+def test_evaluate_bad_task_file_raises_user_error(task, more, facts, course, tmp_path, monkeypatch):
     (tmp_path / "bad.yaml").write_text(task)
     monkeypatch.chdir(course)
-    assert main(["evaluate", "model", "--task", str(tmp_path / "bad.yaml"), *more]) == 2
-    error = capsys.readouterr().err.strip()
-    assert words in error and "\n" not in error
+    with raises(UserError, **facts):
+        dispatch(["evaluate", "model", "--task", str(tmp_path / "bad.yaml"), *more])
 
 
-def test_what_the_harness_calls_otherwise_is_no_setting_here_and_what_is_named_instead_is_one():
+def test_evaluate_names_of_harness_map_to_known_settings():
     known = {field.name for field in dataclasses.fields(EvaluationRequest)}
     assert not known & set(OF_THE_HARNESS)
-    for said in OF_THE_HARNESS.values():
-        assert "rows" in said or "file" in said or known & set(re.findall(r"\w+", said))
-
-
-def test_a_model_named_twice_and_no_problems_at_all_are_told(course, capsys):
-    for argv, words in ((["m", "m", "--data", "d"], "m: named twice"), (["m"], "expected --data")):
-        assert main(["evaluate", *argv]) == 2
-        assert words in capsys.readouterr().err
+    assert {name for said in OF_THE_HARNESS.values() for name in re.findall(r"[a-z]+_[a-z_]+", said)} <= known
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("argv", "facts"),
     [
-        (["--grader", "nemeric"], "did you mean 'numeric'"),
-        (["--num-generations", "0"], "expected at least 1"),
-        (["--temperature", "0", "--num-generations", "2"], "gives the same reply"),
-        (["--max-completion-length", "5000"], "lower --max-completion-length"),
-        (["--reward-model", "nowhere"], "give either --grader"),
-        (["--device", "cuda:7"], "device = 'cuda:7': not there"),
-        (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["--against", "nano"], "untrained model"),
-        (["--seed", "-1"], "--seed -1: expected at least 0"),
-        (["--split", "test"], "of a single file"),
-        (["--combine", "worst_case"], "combine = 'worst_case' with less than two reward models"),
+        (["m", "m", "--data", "d"], {"argument": "models", "value": "m", "problem": "duplicate"}),
+        (["m"], {"argument": "--data", "problem": "missing"}),
+        (["MODEL", "--grader", "nemeric"], {"value": "nemeric", "expected": "numeric"}),
+        (["MODEL", "--num-generations", "0"], {"argument": "--num-generations", "value": 0, "expected": 1}),
+        (["MODEL", "--temperature", "0", "--num-generations", "2"], {"argument": "--num-generations", "expected": 1}),
+        (["MODEL", "--max-completion-length", "5000"], {"argument": "--max-completion-length", "value": 5000}),
+        (["MODEL", "--reward-model", "nowhere"], {"expected": ("--grader", "--reward-model")}),
+        (["MODEL", "--device", "cuda:7"], {"argument": "device", "value": "cuda:7"}),
+        (["MODEL", "--data", "nowhere.jsonl"], {"file": "nowhere.jsonl"}),
+        (["MODEL", "--against", "nano"], {"argument": "model", "value": "nano"}),
+        (["MODEL", "--seed", "-1"], {"argument": "--seed", "value": -1, "expected": 0}),
+        (["MODEL", "--split", "test"], {"argument": "split", "value": "test"}),
+        (["MODEL", "--combine", "worst_case"], {"argument": "combine", "expected": "--reward-model"}),
+        (["MODEL", "--json", "."], {"expected": "file", "file": "."}),
+        (["MODEL", "--json", "test.jsonl/x.json"], {"problem": "not writable", "file": "test.jsonl/x.json"}),
     ],
 )
-def test_bad_input_is_one_line(change, words, files, capsys):
-    argv = ["evaluate", str(files / "model"), "--data", str(files / "test.jsonl"), "--grader", "contains"]
-    assert main([*argv, *change, "--json", str(files / "never.json")]) == 2
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
-    assert words in line
-    assert not (files / "never.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [(".", "a folder"), ("model", "a folder"), ("test.jsonl/x.json", "is a file")]
-)
-def test_a_file_that_cannot_be_written_is_told_before_the_work(name, words, files, monkeypatch, capsys):
+def test_evaluate_bad_input_raises_user_error_before_work(argv, facts, files, monkeypatch, capsys):
     monkeypatch.chdir(files)
-    argv = [
-        "evaluate",
-        "model",
-        "--data",
-        "test.jsonl",
-        "--grader",
-        "contains",
-        "--max-completion-length",
-        "4",
-        "--json",
-        name,
-    ]
-    assert main(argv) == 2
-    out, err = capsys.readouterr()
-    assert words in err and not out
+    if argv[0] == "MODEL":
+        argv = ["model", "--data", "test.jsonl", "--grader", "contains", "--json", "never.json", *argv[1:]]
+    with raises(UserError, **facts):
+        dispatch(["evaluate", *argv])
+    assert not (files / "never.json").exists()
+    assert "--json" not in argv[6:] or not capsys.readouterr().out
 
 
 # -- formats that others write ---------------------------------------------------------------------------------------
@@ -342,7 +293,7 @@ def read(tmp_path, text, name="d.jsonl"):
     return loaders.load(tmp_path / name).examples
 
 
-def test_sharegpt_and_alpaca(tmp_path):
+def test_loaders_read_sharegpt_and_alpaca(tmp_path):
     [one] = read(tmp_path, json.dumps({"system": "be kind", "conversations": [
         {"from": "human", "value": "hi"}, {"from": "gpt", "value": "  hello\n"}, {"from": "human", "value": "bye"}]}))  # fmt: skip
     assert [m["role"] for m in one.messages] == ["system", "user", "assistant"]
@@ -351,7 +302,7 @@ def test_sharegpt_and_alpaca(tmp_path):
     assert two.messages == conversation("add\n\n1 2", "3") and two.context == 1
 
 
-def test_roles_of_tools_and_developers(tmp_path):
+def test_loaders_read_roles_of_tools_and_developers(tmp_path):
     talk = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"},
             {"role": "tool", "content": "d"}, {"role": "assistant", "content": "e"}]  # fmt: skip
     [one] = read(tmp_path, json.dumps({"messages": talk}))
@@ -359,20 +310,20 @@ def test_roles_of_tools_and_developers(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["reference", "answer", "ground_truth"])
-def test_an_answer_by_any_of_its_names(name, tmp_path):
+def test_loaders_read_answer_by_any_of_its_names(name, tmp_path):
     [problem] = read(tmp_path, json.dumps({"prompt": "1+1", name: 2}))
     assert problem.reference == "2"
 
 
-def test_json_over_several_lines(tmp_path):
+def test_loaders_read_json_over_several_lines(tmp_path):
     rows = [{"prompt": f"q{i}", "completion": f"a{i}"} for i in range(3)]
     pretty = "\n\n".join(json.dumps(row, indent=2) for row in rows)
     assert len(read(tmp_path, pretty, "d.json")) == 3
-    with pytest.raises(loaders.UserError, match=r"d.json, line 8: not valid JSON"):
+    with raises(UserError, line=8):
         read(tmp_path, pretty.replace('"a1"', "a1"), "d.json")
 
 
-def test_turns_of_sharegpt_by_other_names(tmp_path):
+def test_loaders_read_sharegpt_turns_by_other_names(tmp_path):
     by = lambda who, said: {"from": who, "value": said}
     talk = [by("human", "3 + 4?"), by("function_call", "add(3, 4)"), by("observation", "7"), by("gpt", "It is 7.")]
     [one] = read(tmp_path, json.dumps({"conversations": talk}))
@@ -381,30 +332,13 @@ def test_turns_of_sharegpt_by_other_names(tmp_path):
     assert two.messages == [{"role": "system", "content": "be kind"}, *conversation("hi", "yo")]
 
 
-def test_what_a_message_has_beside_its_words_is_told(tmp_path):
+def test_loaders_refuse_tool_calls_and_report_other_unused_fields(tmp_path):
     """A call of a tool would be an empty reply; a weight of 0 says not to learn it."""
     ask, reply = conversation("w?", "rain")
     call = {"type": "function", "function": {"name": "weather", "arguments": "{}"}}
     for content in (None, ""):
-        with pytest.raises(loaders.UserError, match=r"messages\[1\] has tool_calls"):
-            read(
-                tmp_path,
-                json.dumps({"messages": [ask, {**reply, "content": content, "tool_calls": [call]}, ask, reply]}),
-            )
+        called = {**reply, "content": content, "tool_calls": [call]}
+        with raises(UserError, argument="messages[1]", value="tool_calls"):
+            read(tmp_path, json.dumps({"messages": [ask, called, ask, reply]}))
     (tmp_path / "d.jsonl").write_text(json.dumps({"messages": [ask, {**reply, "weight": 0, "tool_calls": None}]}))
-    assert "fields not used: messages.weight" in str(loaders.load(tmp_path / "d.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (json.dumps([{"prompt": "a", "completion": "b"}], indent=1), "a file whose name ends in .json"),
-        (json.dumps({"prompt": "a", "completion": "b"}, indent=1), "a file whose name ends in .json"),
-        (json.dumps([{"prompt": "a", "completion": "b"}]), "a list of rows is read from a .json file"),
-        ('{"question": "1+1", "answer": "2"}', "from the fields 'prompt' and 'answer'"),
-        ('{"instruction": "a", "chosen": "b", "rejected": "c"}', "its question in the field 'prompt'"),
-    ],
-)
-def test_near_misses_are_told_what_would_be_right(text, words, tmp_path):
-    with pytest.raises(loaders.UserError, match=words):
-        read(tmp_path, text)
+    assert loaders.load(tmp_path / "d.jsonl").ignored == ("messages.weight",)

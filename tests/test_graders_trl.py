@@ -44,7 +44,7 @@ def small(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", graders.GRADERS)
-def test_a_named_grader_pays_in_trl(name, small, tmp_path, monkeypatch):
+def test_graders_pay_in_trl_what_they_pay_here(name, small, tmp_path, monkeypatch):
     import trl
     from datasets import Dataset
 
