@@ -82,6 +82,17 @@ def test_constraint_multipliers_hold_binding_constraints_and_free_others(seed):
     torch.testing.assert_close(spent[prices > 1e-6], limits[prices > 1e-6], atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("unit", [1e-2, 1e-3])
+def test_constraint_multipliers_scale_with_the_unit_of_the_costs(unit):
+    """Also where the costs hardly vary, and a fixed ridge on the curvature would dwarf it."""
+    ref, proxy, cost = world(2)
+    costs = torch.stack([cost, -cost, proxy])
+    limits = costs @ ref.exp() + torch.tensor([0.05, 0.3, 0.1], dtype=torch.float64)
+    prices = over.constraint_multipliers(ref, proxy, costs, limits, strength=3.0)
+    scaled = over.constraint_multipliers(ref, proxy, unit * costs, unit * limits, strength=3.0)
+    torch.testing.assert_close(unit * scaled, prices, atol=1e-9, rtol=0)
+
+
 def test_constraint_multipliers_reject_infeasible_limits():
     ref, proxy, cost = world(0)
     with raises(ArgumentError, argument="limits", problem="infeasible"):
