@@ -10,7 +10,7 @@ from facts import raises
 from minirlhf.chapters.ch06_nature_of_preferences import cycles, groups, voting
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import choice, reward_losses, social_choice
-from minirlhf.equations.social_choice import bradley_terry_fit, reward_spread
+from minirlhf.equations.social_choice import reward_spread
 
 
 def test_arrow_census_leaves_two_dictators():
@@ -23,7 +23,7 @@ def test_arrow_census_leaves_two_dictators():
 def test_arrow_census_agrees_with_rules_played_by_hand():
     """A hundred rules, each on every profile, read from the table one pair at a time."""
     census = voting.arrow_census()
-    for number in torch.randperm(4096)[:100].tolist():
+    for number in torch.randperm(4096, generator=torch.Generator().manual_seed(0))[:100].tolist():
         rule, circles = census.rules[number], []
         for first, second in itertools.product(voting.ORDERS, repeat=2):
             ahead = set()
@@ -96,15 +96,6 @@ def test_policy_for_mean_less_spread_costs_more_than_it_is_worth():
         assert (groups.OPPOSITE @ policy - groups.BETA * found).tolist() == pytest.approx([net, net], abs=5.1e-4)
 
 
-def test_bradley_terry_fit_needs_wins_across_every_split():
-    apart = torch.zeros(4, 4, dtype=torch.float64)
-    apart[0, 1] = apart[2, 3] = 3.0
-    apart[1, 0] = apart[3, 2] = 1.0
-    for wins in (apart, apart + torch.tensor([[0, 0, 1, 1]] * 2 + [[0] * 4] * 2)):
-        with raises(ArgumentError, argument="wins", problem="no maximum"):
-            bradley_terry_fit(wins)
-
-
 def test_best_for_the_worst_off_is_beaten_by_no_policy():
     """Against ten thousand policies, on tastes that are not symmetric."""
     rewards = torch.tensor([[1.0, 0.2, -1.0], [-0.4, 0.1, 0.6]], dtype=torch.float64)
@@ -158,16 +149,6 @@ def test_choice_models_give_the_numbers_worked_by_hand():
     coin, two = torch.tensor(0.5, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
     weights = [choice.probability_weight(coin, gamma=g).item() for g in (0.61, 0.69)]
     assert [*weights, choice.prospect_value(two).item()] == pytest.approx([0.421, 0.454, 1.840], abs=5e-4)
-
-
-def test_find_groups_recovers_groups_from_many_labels():
-    taste = torch.tensor([[1.5, 0.5, -0.5, -1.5], [-1.5, -0.5, 0.5, 1.5]], dtype=torch.float64)
-    generator = torch.Generator().manual_seed(3)
-    made = groups.label(taste, 30, 60, generator)
-    assert bool((made.wins.sum((1, 2)) == 60).all())
-    belongs, _ = groups.find_groups(made.wins, generator)
-    right = float(((belongs > 0.5) == (made.group == 0)).double().mean())
-    assert max(right, 1 - right) > 0.9
 
 
 def test_money_pump_starts_with_what_is_held():
@@ -229,6 +210,7 @@ def likelihood_and_posterior(wins, rewards, share):
     return total, torch.tensor(chances, dtype=torch.float64)
 
 
+@pytest.mark.slow
 def test_find_groups_rests_in_both_steps_and_keeps_the_likeliest_start():
     """Three people of four belong to one group, so that the shares matter; labels are few, so that doubts are left."""
     rewards = torch.tensor([[1.0, 0.0, -1.0], [-1.0, 0.3, 1.0]], dtype=torch.float64)

@@ -35,22 +35,6 @@ def test_kappa_and_alpha_agree_with_three_libraries(case):
         assert found == pytest.approx(case[level], abs=1e-12), level
 
 
-def test_kappa_and_alpha_of_full_and_of_blind_agreement():
-    same = torch.diag(torch.tensor([3.0, 5.0, 2.0], dtype=torch.float64))
-    blind = torch.outer(torch.tensor([0.2, 0.8]), torch.tensor([0.5, 0.5])).double()
-    assert float(agreement.cohen_kappa(same)) == pytest.approx(1)
-    assert float(agreement.cohen_kappa(blind)) == pytest.approx(0)
-    assert float(agreement.fleiss_kappa(torch.tensor([[3.0, 0], [0, 3]]).double())) == pytest.approx(1)
-    nominal = 1 - torch.eye(2).double()
-    assert float(agreement.krippendorff_alpha(torch.tensor([[3.0, 0], [0, 2]]).double(), nominal)) == pytest.approx(1)
-
-
-def test_expected_kappa_of_equal_annotators_is_the_square_of_their_edge():
-    p = torch.tensor([0.6, 0.75, 0.9], dtype=torch.float64)
-    half = torch.full_like(p, 0.5)
-    torch.testing.assert_close(agreement.expected_kappa(p, p, half), (2 * p - 1) ** 2)
-
-
 def test_agreement_refuses_what_is_no_table_of_labels():
     with raises(ArgumentError, argument="counts", problem="sums"):
         agreement.fleiss_kappa(torch.tensor([[2.0, 1], [1, 1]]))
@@ -80,26 +64,6 @@ def test_dawid_skene_weighs_annotators_and_inverts_a_contrarian():
         accuracy = found.accuracy
         assert int(accuracy.argmin()) == 4 and float(accuracy[4]) < 0.4
     assert min(better) > 0.02
-
-
-def test_dawid_skene_likelihood_rises_in_every_round():
-    _, labels = labelled([0.9, 0.7, 0.6], 60, "rises")
-    labels[:20, 2] = -1
-    posterior, last = vote_shares(labels, 2), -torch.inf
-    for _ in range(15):
-        prior, confusion = agreement.dawid_skene_update(labels, posterior)
-        chances = torch.stack(
-            [
-                sum(
-                    prior[c] * torch.stack([confusion[a, c, said] for a, said in enumerate(row) if said >= 0]).prod()
-                    for c in (0, 1)
-                )
-                for row in labels.tolist()
-            ]
-        )
-        now = float(chances.log().sum())
-        assert now >= last - 1e-9
-        posterior, last = agreement.dawid_skene_posterior(labels, prior.log(), confusion.log()), now
 
 
 def test_vote_shares_ignore_missing_labels():

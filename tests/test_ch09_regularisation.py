@@ -166,13 +166,12 @@ def test_refreshed_reference_of_token_logits_spends_more_than_the_formula(poem, 
     assert spent == pytest.approx(formula, abs=1e-9) if rate == 1 else spent > formula + 0.03
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_adaptive_kl_controller_with_high_gain_leaves_adam_stuck(poem, seed, monkeypatch):
+def test_adaptive_kl_controller_with_high_gain_leaves_adam_stuck(poem, monkeypatch):
     """The controller with too high a gain: with a new Adam after a hundred steps the policy moves again, else it stands."""
 
     def run():
         steering = Steering(0.5, target=0.5, gain=2.0)
-        train(poem, ARMS["k1_reward"], steering, SampledRun(steps=150, constant=True), seed)
+        train(poem, ARMS["k1_reward"], steering, SampledRun(steps=150, constant=True), 0)
         return steering
 
     class Renewed(torch.optim.Adam):
@@ -207,6 +206,7 @@ def test_k2_loss_and_full_loss_have_one_expected_gradient(poem):
     torch.testing.assert_close(drift(poem, ARMS["k2_loss"], 0.7, tilted), drift(poem, ARMS["full_loss"], 0.7, tilted))
 
 
+@pytest.mark.slow
 def test_rest_of_k2_loss_and_k3_loss_and_at_kl(poem):
     for name, want in (("k2_loss", 1.267), ("k3_loss", 1.396)):
         table = poem.start

@@ -6,12 +6,10 @@ from collections import Counter
 import pytest
 import torch
 
-from minirlhf.core import exact
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.tasks.assistant import FACTS
 from minirlhf.equations import tuning
-from minirlhf.ledger.registry import Draw
 from minirlhf.stages import pipeline
 
 
@@ -71,28 +69,9 @@ def test_packed_floor_of_six_documents_in_one_of_three_languages():
     close(tuning.packed_floor(prior, spoken, documents=1), math.log(3))
     close(tuning.packed_floor(prior, spoken, documents=6), math.log(3) / 6)
     close(math.log(3) / 6, 0.183, 3)
-    # documents that say nothing of their kind gain nothing from each other
-    same = torch.tensor([[0.2, 0.8]] * 3, dtype=torch.float64)
-    for count in (1, 2, 5):
-        close(tuning.packed_floor(prior, same, documents=count), exact.entropy(same[0]))
 
 
 # -- adapters ----------------------------------------------------------------------------------------------------
-
-
-def test_lora_weight_starts_at_the_model_and_moves_along_its_projection():
-    rank, inputs, outputs, alpha, rate = 3, 7, 4, 6.0, 0.25
-    draw = Draw("an adapter", 1)
-    weight, slope, down = draw.normal(outputs, inputs), draw.normal(outputs, inputs), draw.normal(rank, inputs)
-    down.requires_grad_()
-    up = torch.zeros(outputs, rank, dtype=torch.float64, requires_grad=True)
-    start = tuning.lora_weight(weight, down, up, lora_alpha=alpha)
-    close(start.detach(), weight)
-    by_down, by_up = torch.autograd.grad((start * slope).sum(), (down, up))
-    assert (by_down == 0).all()  # B is zero: A does not move
-    moved = tuning.lora_weight(weight, down, -rate * by_up, lora_alpha=alpha) - weight
-    close(moved.detach(), (-rate * (alpha / rank) ** 2 * slope @ down.T @ down).detach())
-    assert torch.linalg.matrix_rank(moved) == rank
 
 
 def test_lora_mean_first_step_at_rank_16():
@@ -118,17 +97,6 @@ def test_absmax_quantised_block_in_four_bits():
     close(again, tuning.absmax_quantised(block, levels))
 
 
-def test_nf4_levels_lose_less_than_even_levels_on_normal_weights():
-    """Sixteen even levels from −1 to 1, the 0 among them, against the quantiles; a block of 64, by its own quantiles."""
-    block = torch.special.ndtri((torch.arange(64, dtype=torch.float64) + 0.5) / 64)[None]
-    even = torch.linspace(-1, 1, 17, dtype=torch.float64)[1:]
-    loss = {
-        name: float((block - tuning.absmax_quantised(block, levels)).square().mean())
-        for name, levels in (("normal", tuning.nf4_levels()), ("even", even))
-    }
-    assert loss["normal"] < loss["even"]
-
-
 def test_nf4_memory_of_65_billion_weights():
     """Four bits a weight and one 32-bit scale for every block of 64: 4.5 bits; the text's 36.6 GB against 130 in 16 bits."""
     bits = 4 + 32 / 64
@@ -140,38 +108,10 @@ def test_nf4_memory_of_65_billion_weights():
 # -- imitation ---------------------------------------------------------------------------------------------------
 
 
-def test_imitation_gradient_pays_the_inverse_of_the_probability():
-    logits = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
-    probs = logits.softmax(-1)
-    for shown in range(3):
-        imitated = exact.gradient(logits.log_softmax(-1)[shown], logits)
-        rewards = torch.zeros(3, dtype=torch.float64)
-        rewards[shown] = 1 / probs.detach()[shown]
-        close(exact.gradient((logits.softmax(-1) * rewards).sum(), logits), imitated)
-        dynamic = exact.gradient(tuning.dynamic_nll(logits.log_softmax(-1)[shown]), logits)
-        close(dynamic, -float(probs[shown].detach()) * imitated)
-
-
 def test_imitation_time_from_one_in_ten_thousand_to_one_half():
     start, half = torch.tensor(1e-4, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     close(tuning.imitation_time(start, half), 10.2, 1)
     assert round(float(tuning.dynamic_imitation_time(start, half))) == 10_017
-    # by steps of both: z moves at 1 − p, or at p (1 − p)
-    for time, speed in (
-        (tuning.imitation_time, lambda p: 1 - p),
-        (tuning.dynamic_imitation_time, lambda p: p * (1 - p)),
-    ):
-        start = torch.tensor(0.02, dtype=torch.float64)
-        z, waited, step = math.log(0.02 / 0.98), 0.0, 1e-3
-        while z < 0:
-            middle = z + step / 2 * speed(1 / (1 + math.exp(-z)))
-            z, waited = z + step * speed(1 / (1 + math.exp(-middle))), waited + step
-        close(time(start, half), waited, 2)
-    close(tuning.imitation_time(start, start), 0.0)
-    # of two stretches the times add up
-    middle = torch.tensor(0.2, dtype=torch.float64)
-    for time in (tuning.imitation_time, tuning.dynamic_imitation_time):
-        close(time(start, middle) + time(middle, half), time(start, half))
 
 
 def test_demonstrations_go_on_after_a_fact_more_often_than_they_end():

@@ -117,11 +117,3 @@ def test_process_zscore_of_nine_right_steps_and_one_wrong_one():
     found = process_zscore(grades, ends, ends, num_generations=2, ddof=0, eps=0.0)
     steps = found - torch.cat([found[:, 1:], torch.zeros(2, 1, dtype=torch.float64)], 1)  # of each step by itself
     torch.testing.assert_close(steps, torch.tensor([[1 / 3] * 5, [1 / 3] * 4 + [-3.0]], dtype=torch.float64))
-
-
-def test_process_zscore_of_a_step_below_the_mean_is_negative():
-    grades = torch.tensor([[0.8, 0.8], [1.0, 1.0]], dtype=torch.float64)
-    ends = torch.tensor([[True, True], [True, True]])
-    few = process_zscore(grades, torch.tensor([[True, False], [True, True]]), ends, num_generations=2)
-    many = process_zscore(grades, ends, ends, num_generations=2)
-    assert many[0, 0] < few[0, 0] < 0

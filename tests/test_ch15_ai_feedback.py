@@ -11,7 +11,6 @@ from minirlhf.chapters.ch15_ai_feedback import counted
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.tasks.assistant import features, gold
 from minirlhf.equations import ai_feedback as ai
-from minirlhf.equations.comparisons import flipped_information
 
 
 def numbers(*values):
@@ -26,63 +25,7 @@ def close(got, want, digits=9):
 # -- worked by hand ----------------------------------------------------------------------------------------------
 
 
-def test_both_orders_of_a_judge_that_always_says_a():
-    """Both leans are 3: the replies are equally good to it, and the first place is worth 3 nats."""
-    prefers, place = ai.both_orders(numbers(3.0), numbers(3.0))
-    assert float(prefers) == 0.0 and float(place) == 3.0
-
-
-def test_swap_outcomes_have_the_same_odds_and_fewer_pairs_under_bias():
-    """Right among the pairs that pass it: odds e^{2d}, whatever the liking; the liking costs pairs."""
-    difference = torch.full((3,), 0.7, dtype=torch.float64)
-    right, wrong = ai.swap_outcomes(difference, numbers(0.0, 1.0, 3.0))
-    close(right / wrong, torch.full((3,), math.exp(1.4), dtype=torch.float64))
-    kept = right + wrong
-    assert bool((kept.diff() < 0).all())
-
-
 PRICES = {"cost": 10.0, "information": 0.09, "ai_cost": 1.0, "ai_information": 0.25}
-
-
-def test_ai_budget_is_the_best_split_of_a_thousand():
-    """Close calls, a fifth of people's labels turned round: (1 − 2·.2)²/4 = .09."""
-    close(flipped_information(numbers(0.0), flip=0.2), numbers(0.09))
-    budget, bias = 2000.0, 0.3
-
-    def error(spent):
-        left = torch.tensor(budget - spent, dtype=torch.float64)
-        variance = ai.label_error(left, numbers(0.0)[0], cost=10.0, information=0.09)
-        model = ai.label_error(torch.tensor(spent).double(), numbers(bias)[0], cost=1.0, information=0.25)
-        mixed = ai.mixed_error(variance, model)
-        assert float(mixed) <= min(float(variance), float(model))
-        return float(mixed)
-
-    best = ai.ai_budget(budget, bias=bias, **PRICES)
-    grid = [error(budget * k / 1000) for k in range(1, 1000)]
-    assert error(best) <= min(grid) + 1e-12
-    assert 0 < best < budget
-
-
-def test_ai_budget_beyond_a_fixed_sum_goes_to_people():
-    found = [ai.ai_budget(budget, bias=0.3, **PRICES) for budget in (10.0, 1e3, 1e4, 1e5)]
-    assert found[0] == 10.0 and found[1] == found[2] == found[3]
-
-
-def test_rubric_noise_of_zero_is_the_rubric():
-    met, weights = numbers(1.0, 0.0, 1.0), numbers(3.0, 2.0, 1.0)
-    mean, variance = ai.rubric_noise(met, weights, miss=numbers(0.0, 0.0, 0.0), invent=numbers(0.0, 0.0, 0.0))
-    close(mean, ai.rubric_reward(met, weights))
-    close(mean, 4 / 6)
-    assert float(variance) == 0.0
-
-
-def test_knockout_depends_on_the_draw():
-    """1 beats 0, 0 beats 2 and 3, who beat 1: 0 wins for certain unless it meets 1 first."""
-    beats = {(1, 0), (0, 2), (0, 3), (2, 1), (3, 1), (2, 3)}
-    wins = torch.tensor([[1.0 if (i, j) in beats else 0.0 for j in range(4)] for i in range(4)], dtype=torch.float64)
-    assert ai.knockout(wins).tolist() == [0.0, 0.0, 1.0, 0.0]
-    order = torch.tensor([0, 2, 1, 3])
-    assert ai.knockout(wins[order][:, order]).tolist() == [1.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_step_credit_counts_continuations_as_sampled_steps():
     assert taken == {"outcome": 6, "exact": 6, "continued": 6 + 4 * 3 + 2 * 4 * (2 + 1)}
 
 
-@pytest.mark.parametrize(("passed", "count"), [(0.1, 8), (0.5, 3), (0.9, 2)])
+@pytest.mark.parametrize(("passed", "count"), [(0.1, 5), (0.5, 3), (0.9, 2)])
 def test_beta_of_best_makes_best_of_n_the_optimum(passed, count):
     """By enumeration of all draws of N among four replies, two of them right."""
     reference = torch.tensor([0.3 * passed, 0.7 * passed, 0.6 * (1 - passed), 0.4 * (1 - passed)], dtype=torch.float64)
@@ -211,20 +211,6 @@ def test_decoding_readings_without_noise_are_the_values():
     assert not torch.allclose(decoding.readings(worth, 1.0, 1), decoding.readings(worth, 1.0, 2))
 
 
-@pytest.mark.parametrize("count", [2, 8])
-def test_right_and_wrong_samples_push_along_the_gradient_of_pass_at_n(count):
-    """a on the right ones and −b on the wrong ones is (a + b)∇p; with a + b = N(1 − p)^(N−1) it is the gradient of the best of N's chance."""
-    logits = torch.randn(6, generator=generator("push", count), dtype=torch.float64).requires_grad_()
-    right = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)
-    policy = logits.softmax(-1)
-    p = policy @ right
-    [slope] = torch.autograd.grad(1 - (1 - p) ** count, logits, retain_graph=True)
-    a, b = 0.3, count * (1 - p.item()) ** (count - 1) - 0.3
-    score = torch.eye(6, dtype=torch.float64) - policy.detach()
-    pushed = (policy.detach() * (a * right - b * (1 - right))) @ score
-    assert torch.allclose(pushed, slope, atol=1e-12)
-
-
 def test_shorter_demonstrations_take_their_usual_steps():
     prompts, rng = shorter.BASE.prompts("test")[:200], numpy_generator("thinkers")
     for task in (shorter.LONG, shorter.SHORT):
@@ -243,23 +229,6 @@ def test_shorter_paid_is_grade_and_share_of_length_reward():
     assert [shorter.steps(text) for text in [*right, wrong]] == [1, 3, 6, 0]
     paid = shorter.paid(4, 0.3)([game] * 4, [*right, wrong])
     assert paid == pytest.approx([1 + 0.3 * (0.5 - 1 / 6), 1.0, 1 - 0.3 * 0.5, 0.0])
-
-
-@pytest.mark.parametrize("share", [0.2, 0.8])
-def test_coin_reused_replies_pull_towards_one_half(share):
-    """To second order in η, K unclipped updates on n replies move the logit by K(K − 1)/2 · η² π(1 − π)(1 − 2π)/n on average: every group, summed."""
-    K, n, eta = 4, 2, 1e-3
-    start = math.log(share / (1 - share))
-    moved = 0.0
-    for replies in itertools.product((1, 0), repeat=n):
-        for coins in itertools.product((1, -1), repeat=n):
-            logit = start
-            for _ in range(K):
-                now = 1 / (1 + math.exp(-logit))
-                ratios = [(now / share) if y else (1 - now) / (1 - share) for y in replies]
-                logit += eta * sum(a * r * (y - now) for a, r, y in zip(coins, ratios, replies, strict=True)) / n
-            moved += math.prod(share if y else 1 - share for y in replies) / 2**n * (logit - start)
-    assert moved == pytest.approx(K * (K - 1) / 2 * eta**2 * share * (1 - share) * (1 - 2 * share) / n, rel=1e-2)
 
 
 def test_paid_by_a_coin_moves_only_with_reused_coins():
@@ -307,25 +276,6 @@ def test_puzzles_demonstrations_are_right_and_half_in_form():
     assert all(puzzles.WORLD.grade(prompt, reply) == 1.0 for prompt, reply in said)
     assert 70 < sum(puzzles.in_form(reply) for _, reply in said) < 130
     assert {puzzles.difficulty(prompt) for prompt in prompts} <= set(puzzles.LEVELS)
-
-
-def test_puzzles_of_the_test_split_have_twins_in_train():
-    """With the names exchanged; of two people it does not matter who is named first."""
-    names, twins = "ABC", 0
-    known = {tuple(puzzles.read(prompt)) for prompt in puzzles.WORLD.prompts("train")}
-    for prompt in puzzles.WORLD.prompts("test"):
-        found = False
-        for order in itertools.permutations(names):
-            renamed = dict(zip(names, order, strict=True))
-            said = {}
-            for speaker, statement in zip(names, puzzles.read(prompt), strict=True):
-                words = [renamed.get(word, word) for word in statement.split()]
-                if len(words) == 3:
-                    words = [min(words[0], words[2]), words[1], max(words[0], words[2])]
-                said[renamed[speaker]] = " ".join(words)
-            found |= tuple(said[name] for name in names) in known
-        twins += found
-    assert twins == len(puzzles.WORLD.prompts("test"))
 
 
 def test_puzzles_solution_is_the_world_of_most_agreement():

@@ -17,15 +17,8 @@ from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import synthetic
-from minirlhf.ledger.registry import Draw
 
 DOUBLE = torch.float64
-
-
-@pytest.fixture
-def draw(fresh_seed, request):
-    """Random inputs, different in every run and in every test."""
-    return Draw(fresh_seed, request.node.name)
 
 
 def words(text):
@@ -41,24 +34,11 @@ def test_rouge_l_of_the_worked_pair_of_instructions():
     assert float(synthetic.rouge_l(a, b)) == pytest.approx(8 / 11) == pytest.approx(0.727, abs=5e-4)
 
 
-def test_rouge_l_is_symmetric_and_1_only_for_equal_texts(draw):
-    a = torch.tensor([draw.integer(0, 3) for _ in range(7)])
-    b = torch.tensor([draw.integer(0, 3) for _ in range(5)])
+def test_rouge_l_is_symmetric_and_1_only_for_equal_texts():
+    a, b = torch.tensor([2, 0, 1, 1, 2, 0, 2]), torch.tensor([1, 0, 2, 2, 1])
     assert synthetic.rouge_l(a, b) == synthetic.rouge_l(b, a) < 1
     assert synthetic.rouge_l(a, a) == 1
     assert synthetic.rouge_l(a, a + 9) == 0 == synthetic.rouge_l(a, a[:0])
-
-
-def test_filter_precision_of_blind_and_perfect_filters(draw):
-    share, keeps = draw.uniform(3, low=0.1, high=0.9), draw.uniform(3, low=0.1, high=0.9)
-    torch.testing.assert_close(synthetic.filter_precision(share, keeps, keeps), share)
-    torch.testing.assert_close(synthetic.filter_precision(share, keeps, 0 * keeps), torch.ones_like(share))
-
-
-def test_filter_precision_of_two_independent_filters(draw):
-    share, a, b, c, d = (draw.uniform(low=0.1, high=0.9) for _ in range(5))
-    twice = synthetic.filter_precision(synthetic.filter_precision(share, a, b), c, d)
-    torch.testing.assert_close(twice, synthetic.filter_precision(share, a * c, b * d))
 
 
 def test_filter_gain_of_a_tenth_by_perfect_and_weak_scores():
@@ -82,13 +62,6 @@ def test_filter_precision_triples_odds_twice():
 # -- errors --------------------------------------------------------------------------------------------------------
 
 
-def test_compounded_errors_add_up_or_grow_with_the_square(draw):
-    error = draw.uniform(low=0.05, high=0.3)
-    torch.testing.assert_close(synthetic.compounded_errors(error, 1 - error, length=20), 20 * error)
-    rare, never = torch.tensor(1e-6, dtype=DOUBLE), torch.tensor(0.0, dtype=DOUBLE)
-    assert float(synthetic.compounded_errors(rare, never, length=100)) == pytest.approx(1e-6 * 100 * 101 / 2, rel=1e-4)
-
-
 # -- collapse ------------------------------------------------------------------------------------------------------
 
 
@@ -100,65 +73,20 @@ def test_diversity_kept_of_a_hundred_draws_and_twenty_generations():
     assert synthetic.diversity_kept(n=100, generation=5000, fresh=0.1) == pytest.approx(0.95, abs=5e-3)
 
 
-def test_diversity_kept_at_its_limits():
-    for of in (synthetic.diversity_kept, synthetic.diversity_accumulated):
-        assert of(n=7, generation=0) == 1
-        assert of(n=7, generation=1) == pytest.approx(1 - 1 / 7)
-    assert synthetic.diversity_kept(n=7, generation=9, fresh=1.0) == pytest.approx(1 - 1 / 7)
-    assert synthetic.diversity_kept(n=7, generation=5000) < 1e-300
-    assert synthetic.diversity_kept(n=7, generation=5000, fresh=0.1) > 0.5
-
-
-def test_diversity_kept_of_one_draw_is_zero():
+def test_diversity_kept_of_generation_0_is_one_and_of_one_draw_zero():
+    assert synthetic.diversity_kept(n=7, generation=0) == synthetic.diversity_accumulated(n=7, generation=0) == 1
     assert synthetic.diversity_kept(n=1, generation=1) == synthetic.diversity_accumulated(n=1, generation=3) == 0
     assert synthetic.diversity_limit(n=1) == pytest.approx(0, abs=1e-15)
 
 
-def test_support_kept_is_what_samples_show(fresh_seed):
-    """The mean of 4,000 samples lies within five standard errors."""
-    probs = 1 / torch.arange(1, 51, dtype=DOUBLE)
-    probs = probs / probs.sum()
-    rows = torch.multinomial(probs.expand(4000, -1), 100, True, generator=torch.Generator().manual_seed(fresh_seed))
-    seen = [len(set(row)) for row in rows.tolist()]
-    margin = 5 * statistics.stdev(seen) / math.sqrt(len(seen))
-    assert float(synthetic.support_kept(probs, n=100)) == pytest.approx(statistics.fmean(seen), abs=margin)
-
-
-def test_log_variance_drift_is_what_samples_show(fresh_seed):
-    """Fifty generations of twenty draws: the mean log-variance of 4,000 families is fifty times the drift."""
-    rng = torch.Generator().manual_seed(fresh_seed)
-    spread = torch.ones(4000, dtype=DOUBLE)
-    for _ in range(50):
-        spread = spread * torch.randn(4000, 20, dtype=DOUBLE, generator=rng).var(-1)
-    logs, drift = spread.log(), 50 * synthetic.log_variance_drift(n=20)
-    assert float(logs.mean()) == pytest.approx(drift, abs=5 * float(logs.std()) / math.sqrt(4000))
+def test_log_variance_drift_of_fifty_generations_of_twenty_draws():
+    drift = 50 * synthetic.log_variance_drift(n=20)
     assert drift / 50 == pytest.approx(-0.0536, abs=5e-5) and drift == pytest.approx(-2.68, abs=5e-3)
     assert math.exp(drift) == pytest.approx(0.069, abs=5e-4)
     assert synthetic.log_variance_drift(n=1001) == pytest.approx(-1 / 1000, rel=1e-3)
 
 
 # -- what is kept of a teacher ----------------------------------------------------------------------------------------
-
-
-def test_top_k_distillation_grows_with_k(draw):
-    student, teacher, mask = draw.normal(2, 3, 6), draw.normal(2, 3, 6), draw.mask(2, 3)
-    values = [kd.top_k_distillation(student, teacher, mask, k=k) for k in range(1, 6)]
-    for fewer, more in zip(values, [*values[1:], kd.forward_kl_distillation(student, teacher, mask)], strict=True):
-        assert bool((more >= fewer - 1e-12).all())
-    torch.testing.assert_close(values[-1], kd.forward_kl_distillation(student, teacher, mask))  # a tail of one token
-
-
-def test_top_k_distillation_ignores_the_shape_of_the_tail(draw):
-    """A student that agrees on the k tokens and on the tail's mass has nothing to learn, however it spreads the tail."""
-    teacher = draw.normal(1, 1, 6)
-    probs = teacher.softmax(-1)[0, 0]
-    order = probs.argsort(descending=True)
-    student = probs.clone()
-    student[order[3:]] = probs[order[3:]].sum() * draw.distribution(3)
-    leaf = student.log()[None, None].requires_grad_()
-    loss = kd.top_k_distillation(leaf, teacher, torch.ones(1, 1, dtype=torch.bool), k=3)
-    assert float(loss.detach()) == pytest.approx(0, abs=1e-12)
-    assert float(exact.gradient(loss.sum(), leaf).abs().max()) < 1e-12
 
 
 def test_mixture_and_product_of_teachers_that_disagree():
@@ -174,22 +102,6 @@ def test_mixture_and_product_of_teachers_that_disagree():
         found, plain = kd.product_of_teachers(teachers, even), teachers.mean(0).exp()
         torch.testing.assert_close(found, plain / plain.sum())
         assert plain.tolist() == pytest.approx(roots, abs=5e-4) and found.tolist() == pytest.approx(product, abs=5e-4)
-
-
-def test_mixture_and_product_of_teachers_that_are_sure():
-    even, uneven = (torch.tensor(w, dtype=DOUBLE) for w in ([0.5, 0.5], [0.6, 0.4]))
-    sure = lambda e: torch.tensor([[1 - 2 * e, e, e], [e, 1 - 2 * e, e]], dtype=DOUBLE).log()
-    off = [
-        float((kd.mixture_of_teachers(sure(e), even) - kd.product_of_teachers(sure(e), even)).abs().sum())
-        for e in (0.1, 1e-2, 1e-3, 1e-5)
-    ]
-    assert off == sorted(off, reverse=True) and off[-1] < 0.005
-    mean, product = kd.mixture_of_teachers(sure(1e-3), uneven), kd.product_of_teachers(sure(1e-3), uneven)
-    assert float(product[0] / product[1]) > 2 * float(mean[0] / mean[1])
-    teachers = sure(0.1)
-    one = torch.tensor([1.0, 0.0], dtype=DOUBLE)
-    for of in (kd.mixture_of_teachers, kd.product_of_teachers):
-        torch.testing.assert_close(of(teachers, one), teachers[0].exp())
 
 
 def test_distillation_weighted_by_teacher_probability_sharpens_the_student():

@@ -11,8 +11,7 @@ from facts import raises
 from minirlhf.chapters.ch19_evaluation import experiments
 from minirlhf.core import exact, statistics
 from minirlhf.core.errors import ArgumentError
-from minirlhf.equations import comparisons, estimators, evaluation
-from minirlhf.equations.social_choice import bradley_terry_fit
+from minirlhf.equations import evaluation
 from minirlhf.trainers.evaluation import wilson_interval
 
 
@@ -26,11 +25,6 @@ def close(got, want, digits=9):
 
 
 # -- worked by hand ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n", "c", "k", "known"), [(10, 3, 5, 11 / 12), (5, 2, 3, 0.9), (4, 1, 4, 1.0)])
-def test_pass_at_k_of_the_examples(n, c, k, known):
-    close(estimators.pass_at_k(n, c, k=k), known)
 
 
 def test_wilson_and_wald_intervals_of_ten_of_ten():
@@ -50,14 +44,6 @@ def test_sign_test_of_seven_against_one():
 # -- what they say of one another --------------------------------------------------------------------------------
 
 
-def test_difference_variance_of_one_reply_to_each_item_is_that_of_a_coin():
-    """Var(p_i) + E[p_i(1 − p_i)] = p̄(1 − p̄): with one reply nobody sees how the difficulty is spread."""
-    chances = torch.rand(50, dtype=torch.float64)
-    item, reply = chances.var(correction=0), (chances * (1 - chances)).mean()
-    found = evaluation.difference_variance(torch.zeros_like(item), item, reply, seeds=1, items=50, replies=1)
-    close(found, chances.mean() * (1 - chances.mean()) / 50)
-
-
 def test_items_needed_is_infinite_where_seeds_are_too_few():
     effect, floor = 0.02, 0.02 / (1.959963984540054 + 0.8416212335729143)
     few = evaluation.items_needed(effect, seed=1.001 * floor**2, item=0.1, reply=0.1)
@@ -69,13 +55,6 @@ def test_items_needed_for_the_power_of_no_difference_is_zero():
     """α/2 on the side of the difference: from there on each further bit of power costs items, and below it there is nothing to pay."""
     needed = [evaluation.items_needed(0.1, seed=1.0, item=0.1, reply=0.1, power=p) for p in (0.01, 0.025, 0.0251, 0.03)]
     assert needed[:2] == [0.0, 0.0] and 0 < needed[2] < needed[3]
-
-
-def test_items_needed_agrees_with_smallest_effect():
-    """Two homes, chapter 7's for labels and this one's for items, one test."""
-    n = evaluation.items_needed(0.03, item=0.11, reply=0.2, replies=4, alpha=0.02, power=0.9)
-    variance = (0.11 + 0.2 / 4) / n
-    close(comparisons.smallest_effect(numbers(1 / variance), alpha=0.02, power=0.9), [0.03])
 
 
 def test_coverage_of_wilson_is_near_95_percent_where_wald_fails():
@@ -94,48 +73,6 @@ def test_coverage_counts_the_ends_of_an_interval():
     """Wald's of all or of no successes is the truth of 1 or 0, and nothing else."""
     counts, trials = torch.arange(5).double(), torch.full((5,), 4.0, dtype=torch.float64)
     close(evaluation.coverage(*evaluation.wald_interval(counts, trials), numbers(0.0, 1.0)), [1.0, 1.0])
-
-
-def test_leaderboard_variance_of_a_batch_is_that_of_each():
-    games, rewards = torch.randint(1, 9, (3, 4, 4)).double().triu(1), torch.randn(3, 4, dtype=torch.float64)
-    games = games + games.mT
-    for equation in (evaluation.leaderboard_information, evaluation.leaderboard_variance):
-        close(equation(games, rewards), torch.stack([equation(g, r) for g, r in zip(games, rewards, strict=True)]))
-
-
-def test_leaderboard_variance_is_that_of_the_bradley_terry_fit():
-    """Turn one game of sixty thousand round and fit again: the difference of the two moves by its variance."""
-    rewards = numbers(-0.6, 0.1, 0.5)
-    games = numbers([0, 3e4, 1e4], [3e4, 0, 2e4], [1e4, 2e4, 0])
-    wins = games * torch.sigmoid(rewards[:, None] - rewards[None, :])
-    moved = wins.clone()
-    moved[0, 1] += 1.0
-    moved[1, 0] -= 1.0
-    shift = bradley_terry_fit(moved, tolerance=1e-14) - bradley_terry_fit(wins, tolerance=1e-14)
-    variance = evaluation.leaderboard_variance(games, rewards)
-    torch.testing.assert_close(shift[0] - shift[1], variance[0, 1], rtol=1e-3, atol=0)
-
-
-def test_answering_gain_changes_sign_at_the_threshold():
-    """A penalty of t/(1 − t) makes a threshold of t: points are won above it only."""
-    for t in (0.5, 0.75, 0.9):
-        gain = evaluation.answering_gain(numbers(t - 0.01, t, t + 0.01), penalty=t / (1 - t))
-        assert gain[0] < 0 < gain[2]
-        close(gain[1], 0.0)
-
-
-def test_brier_score_of_one_half_is_a_quarter():
-    outcomes = numbers(1, 0, 0, 1)
-    said = torch.full((4,), 0.5, dtype=torch.float64)
-    close(evaluation.brier_score(said, outcomes), 0.25)
-    close(torch.stack(evaluation.brier_parts(said, outcomes)), [0.0, 0.0, 0.25])
-
-
-def test_selected_score_of_many_coins_is_above_one_half():
-    half = numbers(0.5)
-    scores = [float(evaluation.selected_score(half, items=100, tries=k)) for k in (1, 10, 100, 1000)]
-    close(scores[0], 0.5)
-    assert all(a + 0.02 < b for a, b in itertools.pairwise(scores))
 
 
 def test_ngram_overlap_of_a_copy_a_stranger_and_a_short_item():

@@ -129,8 +129,8 @@ def test_in_gold_units_has_the_moments_of_gold(learned):
 
 def test_dpo_believed_of_the_tilt_by_gold_is_true():
     """Whatever β and whatever is added per prompt; one that has not moved believes in the reference's mean."""
-    torch.manual_seed(0)
-    worth = torch.randn(3, 400, dtype=torch.float64)  # three prompts, 400 replies each, which are all there is
+    rng = torch.Generator().manual_seed(0)
+    worth = torch.randn(3, 400, dtype=torch.float64, generator=rng)  # three prompts, 400 replies each, which are all there is
     shifted = worth + torch.tensor([[0.0], [5.0], [-2.0]])
     for strength in (0.3, 1.0):
         logs = (strength * shifted).log_softmax(-1)
@@ -142,6 +142,7 @@ def test_dpo_believed_of_the_tilt_by_gold_is_true():
     assert believed(torch.zeros(3), torch.zeros(3, 400), worth) == float(worth.mean())
 
 
+@pytest.mark.slow
 def test_dpo_curve_does_not_depend_on_its_stops():
     task, (_, sft, _) = tasks.get("assistant"), starts.assistant()
     plan = replace(LanguagePlan().reward, pairs=24, held_out=0)
@@ -201,6 +202,7 @@ def test_detector_roc_curve_has_the_stated_area():
     assert alarm.auc("proxy reward") == pytest.approx(alarm.auc("log π / π_ref"), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_leashed_policy_leads_in_proxy_below_the_frontier(learned):
     every = replies()
     free = along(policy_gradient(every, decisions(), lifted(learned)), every.ref_logps, lifted(learned), every.gold)
@@ -219,6 +221,7 @@ def test_stop_where_another_turns_is_its_peak(learned):
     assert (place, gold_there) == pytest.approx(curve.peak)
 
 
+@pytest.mark.slow
 def test_ensemble_members_that_share_more_differ_less():
     world = bags()
     case = remedies.Evidence(world, compare(world, 100, seed=3), "counts", 3)
@@ -313,6 +316,7 @@ def mine(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_overopt_command_with_own_proxy_writes_figures(mine, tmp_path, capsys):
     out = tmp_path / "over"
     assert dispatch(["overopt", "--proxy", f"{mine}:kindness", "--optimizer", "tilt", "--out", str(out)]) == 0
@@ -326,6 +330,7 @@ def test_overopt_command_with_own_proxy_writes_figures(mine, tmp_path, capsys):
     assert all(form in table for form in FORMS)
 
 
+@pytest.mark.slow
 def test_overopt_measures_own_gold():
     length = lambda prompt, reply: float(len(reply.split()))
     report = overopt(proxy=length, gold=length, optimizer="tilt")
@@ -333,6 +338,7 @@ def test_overopt_measures_own_gold():
     assert curve.fall == pytest.approx(0, abs=1e-9) and curve.gold[-1] > 4.9
 
 
+@pytest.mark.slow
 def test_overopt_learns_a_proxy_from_own_gold():
     """A gold that looks at the order of words: bags of words are not enough for it."""
     first = lambda prompt, reply: float(reply.startswith("please")) + 0.1 * len(reply.split())
