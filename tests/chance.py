@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from test_answers import ANSWERS
+from test_answers import ANSWERS, missed
 from test_exercises import EXERCISES
 
 from minirlhf.chapters import load_checks
@@ -43,13 +43,7 @@ def claims(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
         yield f"partial: {variant.note}", proof.partial(exercise, variant, seed, 1)
     for answer in (a for a in ANSWERS if a.exercise == exercise.id):
         (outcome,) = proof.outcomes(exercise, seed, 1, exercise.solution, answer.code)
-        problem, failed = "", outcome.first_failure
-        if answer.kind == "right":
-            problem = outcome.reason
-        elif outcome.points >= exercise.points or failed is None:
-            problem = "it earns all points"
-        elif answer.says not in (said := " ".join([failed.message, *failed.lines, *failed.hints])):
-            problem = f"it does not hear {answer.says!r}, but {said[:100]!r}"
+        problem = outcome.reason if answer.kind == "right" else missed(answer, outcome)
         yield f"{answer.kind} answer: {answer.note}", problem
 
 

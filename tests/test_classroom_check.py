@@ -2,15 +2,18 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
 import torch
+from facts import raises
 from patience import CEILING
 
 from minirlhf import cli
 from minirlhf.classroom import check, release, watch
 from minirlhf.classroom import exercise as sources
+from minirlhf.classroom.progress import Progress, following
 from minirlhf.classroom.runner import Local
 from minirlhf.classroom.testing import Asked
 from minirlhf.core import provenance
@@ -42,54 +45,50 @@ def greedy(ref, rewards, beta):
     return torch.nn.functional.one_hot(rewards.argmax(), len(ref)).double()
 
 
-def test_a_right_answer_is_told_so_with_a_proof_mark():
+def hints(verdict):
+    """The hints that a verdict shows, without their numbers."""
+    return [line.split(": ", 1)[1] for line in verdict.hint.splitlines()]
+
+
+def mistake(verdict):
+    """The kind of the first failure."""
+    return verdict.outcome.first_failure.problem
+
+
+def test_check_of_right_answer_passes_with_proof_mark():
     verdict = check("05.1", best_policy=policy, best_value=value)
-    assert verdict.passed
+    assert verdict.passed and verdict.hint == ""
     assert "✓ 05.1" in repr(verdict)
-    assert "✓ proved against a numerical search over all distributions: 3 fresh inputs, worst error" in repr(verdict)
-    assert "Hint" not in repr(verdict)
+    proved = [r for r in verdict.outcome.results if r.test.against]
+    assert proved and all(r.test.against in repr(verdict) and 0 < r.worst < 1e-4 for r in proved)
 
 
-def test_functions_are_found_by_their_own_names():
+def test_check_finds_functions_by_name():
     space = {}
     exec(loaded("05.1").given + "\n" + loaded("05.1").solution, space)
     assert check("05.1", space["best_policy"], space["best_value"]).passed
 
 
-def test_a_wrong_answer_gets_a_counterexample_and_one_more_hint_each_time():
+def test_check_gives_counterexample_and_one_more_hint_each_time():
     tests = {t.name: t for t in loaded("05.1").tests}
-    first = repr(check("05.1", best_policy=greedy, best_value=value))
-    assert "J of your policy = " in first and "J of the best one found = " in first
-    assert f"Hint 1 of 2: {tests['optimum'].hints[0]}" in first
-    second, third = (repr(check("05.1", best_policy=greedy, best_value=value)) for _ in range(2))
-    for later in (second, third):
-        assert f"  Hint 1 of 2: {tests['optimum'].hints[0]}\n" in later, "a later mistake may be another one"
-        assert f"Hint 2 of 2: {tests['optimum'].hints[1]}" in later
-    other = repr(check("05.1", best_policy=policy, best_value=lambda ref, rewards, beta: rewards.max()))
-    assert f"Hint 1 of 2: {tests['value'].hints[0]}" in other
+    first, second, third = (check("05.1", best_policy=greedy, best_value=value) for _ in range(3))
+    lines = first.outcome.first_failure.lines
+    assert lines and all(line in repr(first) for line in lines)
+    assert hints(first) == [tests["optimum"].hints[0]]
+    assert hints(second) == hints(third) == list(tests["optimum"].hints), "a later mistake may be another one"
+    other = check("05.1", best_policy=policy, best_value=lambda ref, rewards, beta: rewards.max())
+    assert hints(other) == [tests["value"].hints[0]]
     assert check("05.1", best_policy=policy, best_value=value).passed
-    assert "Hint 1 of 2" in repr(check("05.1", best_policy=greedy, best_value=value)), "a solved exercise starts afresh"
+    again = check("05.1", best_policy=greedy, best_value=value)
+    assert hints(again) == hints(first), "a solved exercise starts afresh"
 
 
-def test_no_verdict_holds_a_line_of_the_solution():
-    for e in sources.load(ROOT):
-        for variant in e.mutants:
-            space = {"STUDENT": "ada", "print": lambda *args: None}
-            exec("\n".join([e.given, e.solution, variant.code]), space)
-            answers = {name: space[name] for name in e.asks} | {"student": "ada"}
-            shown = repr(check(e.id, **answers))
-            public = e.given + e.stub + e.statement
-            for line in map(str.strip, e.solution.splitlines()):
-                if len(line) > 20 and line not in public:
-                    assert line not in shown
-
-
-def test_the_counterexample_is_fresh_each_time():
-    shown = {repr(check("05.1", best_policy=greedy, best_value=value)).split("Hint")[0] for _ in range(3)}
+def test_check_draws_fresh_counterexamples():
+    shown = {check("05.1", best_policy=greedy, best_value=value).outcome.first_failure.lines for _ in range(3)}
     assert len(shown) > 1
 
 
-def test_an_answer_cannot_change_the_grader_s_inputs():
+def test_check_protects_grader_inputs_from_answer():
     def spoils(rewards, logps, ref_logps, mask, beta):
         logps.zero_(), ref_logps.zero_(), mask.zero_()
         return torch.zeros_like(logps)
@@ -97,7 +96,7 @@ def test_an_answer_cannot_change_the_grader_s_inputs():
     assert not check("05.4", token_rewards=spoils).passed
 
 
-def test_personal_numbers_follow_the_student():
+def test_check_of_personal_exercise_follows_student():
     space = {"STUDENT": "ada", "print": lambda *args: None}
     e = loaded("05.5")
     exec(e.given + "\n" + e.solution, space)
@@ -106,38 +105,40 @@ def test_personal_numbers_follow_the_student():
     assert not check("05.5", **answers, student="grace").passed
 
 
-def raises(ref, rewards, beta):
+def out_of_range(ref, rewards, beta):
     return ref[10]
 
 
 @pytest.mark.parametrize(
-    ("answers", "says"),
+    ("answers", "problem", "fact"),
     [
-        ({"best_policy": raises}, "your code raised IndexError"),
-        ({"best_policy": lambda ref, rewards, beta: None}, "is a `return` missing"),
-        ({"best_policy": lambda ref, rewards: ref}, "your code raised TypeError"),
-        ({"best_policy": lambda ref, rewards, beta: object()}, "the answer is a object"),
-        ({"best_value": value}, "`best_policy` is missing"),
-        ({"best_policy": 0.5}, "your code raised TypeError"),
+        ({"best_policy": out_of_range}, "raised", "IndexError"),
+        ({"best_policy": lambda ref, rewards, beta: None}, "none", ""),
+        ({"best_policy": lambda ref, rewards: ref}, "raised", "TypeError"),
+        ({"best_policy": lambda ref, rewards, beta: object()}, "type", "object"),
+        ({"best_value": value}, "missing", "`best_policy`"),
+        ({"best_policy": 0.5}, "raised", "TypeError"),
     ],
 )
-def test_an_answer_that_does_not_run_is_told_why(answers, says):
-    assert says in repr(check("05.1", **answers))
+def test_check_of_answer_that_does_not_run_names_cause(answers, problem, fact):
+    verdict = check("05.1", **answers)
+    assert mistake(verdict) == problem
+    assert fact in verdict.outcome.first_failure.message and verdict.outcome.first_failure.message in repr(verdict)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "answers", "says"),
+    ("arguments", "answers", "facts"),
     [
-        (("05.1",), {}, r"nothing to check; write check\(\"05.1\", best_policy, best_value\)"),
-        (("05.1",), {"best_polcy": policy}, "did you mean 'best_policy'"),
-        (("05.1", greedy), {}, "unknown function for exercise 05.1"),
-        (("05",), {}, "is a chapter; name one of its exercises"),
-        (("05.9",), {}, "unknown exercise '05.9'"),
-        (("5.x",), {}, "unknown exercise"),
+        (("05.1",), {}, {"expected": 'check("05.1", best_policy, best_value)'}),
+        (("05.1",), {"best_polcy": policy}, {"value": "best_polcy", "expected": "best_policy"}),
+        (("05.1", greedy), {}, {"value": "greedy", "problem": "unknown"}),
+        (("05",), {}, {"value": "05", "expected": "05.1"}),
+        (("05.9",), {}, {"argument": "exercise", "value": "05.9"}),
+        (("5.x",), {}, {"argument": "exercise", "value": "5.x"}),
     ],
 )
-def test_a_bad_call_says_what_would_be_right(arguments, answers, says):
-    with pytest.raises(UserError, match=says):
+def test_check_with_bad_arguments_raises(arguments, answers, facts):
+    with raises(UserError, **facts):
         check(*arguments, **answers)
 
 
@@ -149,16 +150,17 @@ def answered(number, code, student="ada"):
     return f'STUDENT = "{student}"\n\n# %% exercise {number}\n{loaded(number).given}\n\n{code}\n'
 
 
-def test_release_check_and_solve(tmp_path, monkeypatch, capsys):
+def test_release_and_check_commands_count_points(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["release", "--chapter", "05", "--out", "."]) == 0
+    exercises = sources.load(ROOT, ["05"])
+    assert cli.dispatch(["release", "--chapter", "05", "--out", "."]) == 0
     names = {p.name for p in tmp_path.iterdir() if p.is_file()}
     assert {p.rsplit(".", 1)[1] for p in names} == {"ipynb", "py"} and len(names) == 2
     capsys.readouterr()
 
-    assert cli.main(["check", "05"]) == 1
+    assert cli.dispatch(["check", "05"]) == 1
     shown = capsys.readouterr().out
-    assert shown.count("unchanged: this is what was given") == len(sources.load(ROOT, ["05"]))
+    assert shown.count("✗ 05.") == shown.count("(0 of ") == len(exercises)
 
     (notebook_path,) = tmp_path.glob("*.ipynb")
     notebook = json.loads(notebook_path.read_text())
@@ -166,51 +168,52 @@ def test_release_check_and_solve(tmp_path, monkeypatch, capsys):
         if cell["id"] == "answer-05-4":
             cell["source"] = loaded("05.4").solution
     notebook_path.write_text(json.dumps(notebook))
-    assert cli.main(["check", "05.4"]) == 0
+    assert cli.dispatch(["check", "05.4"]) == 0
     assert "✓ 05.4" in capsys.readouterr().out
-    assert cli.main(["check", "05.4", "05.1"]) == 1
-    assert "6 of 12 points" in capsys.readouterr().out
+    assert cli.dispatch(["check", "05.4", "05.1"]) == 1
+    assert re.search(r"^6 \w+ 12 ", capsys.readouterr().out, re.M)
 
 
-def test_check_reads_the_student_from_the_file_and_gives_hints(tmp_path, capsys):
+def test_check_command_reads_student_from_file_and_gives_hints(tmp_path, capsys):
     path = tmp_path / "mine.py"
     path.write_text(answered("05.5", loaded("05.5").solution, student="zoe"))
-    assert cli.main(["check", "05.5", "--file", str(path)]) == 0
+    assert cli.dispatch(["check", "05.5", "--file", str(path)]) == 0
     path.write_text(answered("05.4", loaded("05.4").partials[0].code))
     for number in (1, 2):
         capsys.readouterr()
-        assert cli.main(["check", "05.4", "--file", str(path)]) == 1
-        assert f"Hint {number} of 2" in capsys.readouterr().out
+        assert cli.dispatch(["check", "05.4", "--file", str(path)]) == 1
+        shown = capsys.readouterr().out
+        assert [[h in shown for h in t.hints] for t in loaded("05.4").tests if t.hints[0] in shown] == [
+            [True, number == 2]
+        ]
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "facts"),
     [
-        (["check", "05", "--file", "nowhere.py"], "no file nowhere.py"),
-        (["check", "05"], "'minirlhf release --chapter 05 --out .' writes the exercises"),
-        (["check", "77"], "unknown chapter '77'"),
-        (["check", "05", "--file", "broken.ipynb"], "broken.ipynb is not a notebook"),
-        (["release", "--out", "x", "--chapter", "ninety"], "unknown chapter"),
-        (["grade", "nowhere", "--out", "x.csv"], "no folder nowhere"),
-        (["grade", "empty", "--out", "x.csv"], "holds no submissions"),
-        (["grade", "foreign", "--out", "x.csv"], "no submission has a section"),
-        (["grade", "foreign", "--out", "x.csv", "--chapter", "05", "--jobs", "0"], "--jobs 0; expected at least 1"),
-        (["check", "05", "--exercises", "empty"], "unknown chapter '05'"),
+        (["check", "05", "--file", "nowhere.py"], {"argument": "--file", "file": "nowhere.py"}),
+        (["check", "05"], {"value": ["05"], "problem": "missing"}),
+        (["check", "77"], {"argument": "chapter", "value": "77"}),
+        (["check", "05", "--file", "broken.ipynb"], {"file": "broken.ipynb"}),
+        (["release", "--out", "x", "--chapter", "ninety"], {"argument": "chapter"}),
+        (["grade", "nowhere", "--out", "x.csv"], {"file": "nowhere", "problem": "missing"}),
+        (["grade", "empty", "--out", "x.csv"], {"file": "empty", "problem": "empty"}),
+        (["grade", "foreign", "--out", "x.csv", "--allow-weak-isolation"], {"argument": "--chapter"}),
+        (["grade", "foreign", "--out", "x.csv", "--jobs", "0"], {"argument": "--jobs", "value": 0, "expected": 1}),
+        (["check", "05", "--exercises", "empty"], {"argument": "chapter", "value": "05"}),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(command, says, tmp_path, monkeypatch, capsys):
+def test_check_release_and_grade_commands_with_bad_input_raise(command, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("empty", "foreign/ada"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "foreign" / "ada" / "a.py").write_text("print(1)\n")
     (tmp_path / "broken.ipynb").write_text("{}")
-    assert cli.main(command) == 2
-    shown = [x for x in capsys.readouterr().err.strip().splitlines() if not x.startswith("isolation: ")]
-    assert says in shown[-1]
-    assert len(shown) == 1
+    with raises(UserError, **facts):
+        cli.dispatch(command)
 
 
-def test_a_class_is_graded_in_one_command(tmp_path, capsys):
+def test_grade_command_grades_class(tmp_path, capsys):
     work = tmp_path / "submissions"
     for i in range(12):
         student = f"student{i:02}"
@@ -222,7 +225,7 @@ def test_a_class_is_graded_in_one_command(tmp_path, capsys):
         path.write_text(code)
     (work / "late.py").write_text("print('nothing')\n")
     command = ["grade", str(work), "--out", str(tmp_path / "out" / "grades.csv"), "--allow-weak-isolation"]
-    assert cli.main(command) == 0
+    assert cli.dispatch(command) == 0
     assert "isolation: " in capsys.readouterr().err
     with open(tmp_path / "out" / "grades.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -238,12 +241,12 @@ def test_a_class_is_graded_in_one_command(tmp_path, capsys):
     pages = sorted(p.name for p in (tmp_path / "out" / "grades-feedback").iterdir())
     assert pages == ["late.md", *(f"student{i:02}.md" for i in range(12))]
     page = (tmp_path / "out" / "grades-feedback" / "student01.md").read_text()
-    assert f"**{loaded('05.4').partials[0].points + 3:g} of {sum(e.points for e in exercises):g} points**" in page
-    assert "Hint: " in page
-    assert release.leaks(loaded("05.4"), page.split("*Hint")[0]) == []
+    assert f"**{loaded('05.4').partials[0].points + 3:g} of {sum(e.points for e in exercises):g} " in page
+    assert any(hint in page for t in loaded("05.4").tests for hint in t.hints)
+    assert set(release.leaks(loaded("05.4"), page)) <= {h for t in loaded("05.4").tests for h in t.hints}
 
 
-def test_grading_is_refused_where_the_answers_are_in_reach(tmp_path, capsys, monkeypatch):
+def test_grade_command_without_isolation_raises(tmp_path, monkeypatch):
     from minirlhf.classroom.runner import Server
     from minirlhf.cli import grade
 
@@ -252,14 +255,14 @@ def test_grading_is_refused_where_the_answers_are_in_reach(tmp_path, capsys, mon
     work.mkdir(parents=True)
     (work / "a.py").write_text(answered("05.5", loaded("05.5").solution))
     command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "grades.csv")]
-    assert cli.main(command) == 2
-    assert "this system cannot give: exercise sources out of reach, grader out of reach" in capsys.readouterr().err
+    with raises(UserError, argument="--allow-weak-isolation", value=list(grade.NEEDED)):
+        cli.dispatch(command)
     assert not (tmp_path / "grades.csv").exists()
-    assert cli.main([*command, "--allow-weak-isolation"]) == 0
+    assert cli.dispatch([*command, "--allow-weak-isolation"]) == 0
     assert (tmp_path / "grades.csv").exists()
 
 
-def test_the_same_seed_gives_the_same_feedback(tmp_path):
+def test_grade_command_with_same_seed_gives_same_feedback(tmp_path):
     work = tmp_path / "submissions" / "ada"
     work.mkdir(parents=True)
     (work / "a.py").write_text(answered("05.1", loaded("05.1").mutants[0].code))
@@ -267,24 +270,24 @@ def test_the_same_seed_gives_the_same_feedback(tmp_path):
     for i, seed in enumerate(("7", "7", "8")):
         out = tmp_path / str(i) / "grades.csv"
         command = ["grade", str(work.parent), "--out", str(out), "--seed", seed, "--allow-weak-isolation"]
-        assert cli.main(command) == 0
+        assert cli.dispatch(command) == 0
         pages.append((out.parent / "grades-feedback" / "ada.md").read_text())
     assert pages[0] == pages[1] != pages[2]
 
 
-def test_the_answer_that_was_worked_on_counts(tmp_path, monkeypatch):
+def test_check_command_takes_answer_that_was_worked_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["release", "--chapter", "05", "--out", "."]) == 0
+    assert cli.dispatch(["release", "--chapter", "05", "--out", "."]) == 0
     (script,) = tmp_path.glob("*.py")
     e = loaded("05.4")
     script.write_text(script.read_text().replace(e.stub, e.solution))
-    assert cli.main(["check", "05.4"]) == 0
+    assert cli.dispatch(["check", "05.4"]) == 0
 
 
 @pytest.mark.slow
-def test_the_released_notebook_runs_and_checks(tmp_path, monkeypatch):
+def test_release_notebook_runs_and_checks(tmp_path, monkeypatch):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    assert cli.main(["release", "--chapter", "05", "--out", str(tmp_path)]) == 0
+    assert cli.dispatch(["release", "--chapter", "05", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("*.ipynb")
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
@@ -300,9 +303,9 @@ def test_the_released_notebook_runs_and_checks(tmp_path, monkeypatch):
 
 
 @pytest.mark.every_chapter
-def test_a_release_is_the_same_each_time(tmp_path):
+def test_release_writes_same_files_each_time(tmp_path):
     for name in ("a", "b"):
-        assert cli.main(["release", "--out", str(tmp_path / name)]) == 0
+        assert cli.dispatch(["release", "--out", str(tmp_path / name)]) == 0
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
     shutil.rmtree(tmp_path / "a")
@@ -315,7 +318,7 @@ def graded(tmp_path, *options):
     """Grade ``tmp_path/submissions``; the rows of both files, each by what identifies it."""
     out = tmp_path / "marks"
     files = ["--out", str(out / "grades.csv"), "--totals", str(out / "totals.csv")]
-    status = cli.main(["grade", str(tmp_path / "submissions"), *files, "--allow-weak-isolation", *options])
+    status = cli.dispatch(["grade", str(tmp_path / "submissions"), *files, "--allow-weak-isolation", *options])
     assert status == 0
     with open(out / "grades.csv", newline="", encoding="utf-8") as one, open(out / "totals.csv", newline="") as two:
         rows = {(r["student"], r["exercise"]): r for r in csv.DictReader(one)}
@@ -328,7 +331,7 @@ def hand_in(tmp_path, name, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def test_everybody_on_the_roster_has_a_row_and_a_total(tmp_path, capsys):
+def test_grade_command_gives_everybody_on_roster_row_and_total(tmp_path):
     hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").partials[0].code))
     hand_in(tmp_path, "bob/homework.zip", b"PK")
     hand_in(tmp_path, "eve.pdf", b"%PDF")
@@ -336,10 +339,9 @@ def test_everybody_on_the_roster_has_a_row_and_a_total(tmp_path, capsys):
     roster.write_text("zoe\nada\nbob\neve\n")
     rows, totals = graded(tmp_path, "--chapter", "05", "--roster", str(roster))
     assert list(totals) == ["zoe", "ada", "bob", "eve"]
-    assert rows["zoe", "05.1"]["reason"] == "not handed in"
-    assert rows["ada", "05.1"]["reason"] == "not handed in: no cell begins with '# exercise 05.1'"
-    assert "homework.zip: expected a notebook" in rows["bob", "05.1"]["reason"]
-    assert "eve.pdf: expected a notebook" in rows["eve", "05.1"]["reason"]
+    assert rows["zoe", "05.1"]["reason"]
+    for student, named in (("ada", "'# exercise 05.1'"), ("bob", "homework.zip"), ("eve", "eve.pdf")):
+        assert named in rows[student, "05.1"]["reason"]
     exercises = sources.load(ROOT, ["05"])
     assert list(totals["ada"]) == ["student", *(e.id for e in exercises), "total", "max"]
     points = f"{loaded('05.4').partials[0].points:g}"
@@ -349,22 +351,22 @@ def test_everybody_on_the_roster_has_a_row_and_a_total(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("names", "says"),
+    ("names", "facts"),
     [
-        ("adda\n", "did you mean 'adda'?"),
-        ("ada\nada\n", "'ada' stands there twice"),
-        ("\n", "is empty; expected one student id per line"),
+        ("adda\n", {"value": "ada", "problem": "unknown", "expected": "adda"}),
+        ("ada\nada\n", {"value": "ada", "problem": "duplicate"}),
+        ("\n", {"problem": "empty"}),
     ],
 )
-def test_a_roster_that_does_not_fit_is_refused(names, says, tmp_path, capsys):
+def test_grade_command_with_roster_that_does_not_fit_raises(names, facts, tmp_path):
     hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
     (tmp_path / "roster.txt").write_text(names)
-    command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "g.csv")]
-    assert cli.main([*command, "--roster", str(tmp_path / "roster.txt")]) == 2
-    assert says in capsys.readouterr().err
+    command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "g.csv"), "--allow-weak-isolation"]
+    with raises(UserError, **facts):
+        cli.dispatch([*command, "--roster", str(tmp_path / "roster.txt")])
 
 
-def test_what_an_answer_took_from_another_exercise_s_cells_is_found(tmp_path):
+def test_grade_command_runs_cells_above_for_missing_name(tmp_path):
     four, one = loaded("05.4"), loaded("05.1")
     helper = one.solution.replace("torch.softmax", "softer")
     above = f"# %% exercise 05.4\n{four.given}\nsofter = torch.softmax\nraise SystemExit\n"
@@ -373,30 +375,30 @@ def test_what_an_answer_took_from_another_exercise_s_cells_is_found(tmp_path):
     rows, _ = graded(tmp_path, "--chapter", "05")
     assert float(rows["ada", "05.1"]["points"]) == one.points
     assert float(rows["bob", "05.1"]["points"]) < one.points
-    assert "NameError: name 'softer' is not defined" in rows["bob", "05.1"]["reason"]
+    assert "'softer'" in rows["bob", "05.1"]["reason"]
 
 
-def test_a_file_from_another_editor_is_read(tmp_path):
+def test_grade_command_reads_bom_and_windows_lines(tmp_path):
     code = answered("05.4", loaded("05.4").solution).split("\n", 2)[2]
     hand_in(tmp_path, "ada.py", b"\xef\xbb\xbf" + code.replace("\n", "\r\n").encode())
     rows, _ = graded(tmp_path)
     assert rows["ada", "05.4"]["reason"] == ""
 
 
-def test_feedback_names_the_file_and_keeps_what_is_to_be_typed(tmp_path):
+def test_grade_feedback_names_file_and_student_id(tmp_path):
     hand_in(tmp_path, "Ada/a.py", answered("05.5", loaded("05.5").solution, "reader"))
     hand_in(tmp_path, "Bob/b.py", answered("05.5", loaded("05.5").solution, "Bob"))
     graded(tmp_path, "--chapter", "05")
     page = (tmp_path / "marks" / "grades-feedback" / "Ada.md").read_text()
-    assert "set STUDENT = 'Ada'" in page
-    assert "Graded: `b.py`" in (tmp_path / "marks" / "grades-feedback" / "Bob.md").read_text()
+    assert "STUDENT = 'Ada'" in page
+    assert "`b.py`" in (tmp_path / "marks" / "grades-feedback" / "Bob.md").read_text()
 
 
-def test_an_answer_may_not_lean_on_the_library(tmp_path):
+def test_grade_command_gives_nothing_for_library_imports(tmp_path):
     code = "from minirlhf.equations.rlhf import optimal_logps\nbest_policy = best_value = optimal_logps"
     hand_in(tmp_path, "ada.py", answered("05.1", code))
     rows, _ = graded(tmp_path)
-    assert "may import torch, NumPy and what the exercise itself imports" in rows["ada", "05.1"]["reason"]
+    assert "'minirlhf.equations'" in rows["ada", "05.1"]["reason"] and float(rows["ada", "05.1"]["points"]) == 0
 
 
 def leaning_by_a_helper():
@@ -405,7 +407,7 @@ def leaning_by_a_helper():
     return lambda ref, rewards, beta: rlhf.optimal_logps(ref.log(), rewards, beta).exp()
 
 
-def test_the_notebook_s_check_allows_the_imports_that_the_grader_allows():
+def test_check_allows_imports_that_grader_allows():
     from minirlhf.equations.rlhf import optimal_logps
 
     def imports(ref, rewards, beta):
@@ -415,57 +417,53 @@ def test_the_notebook_s_check_allows_the_imports_that_the_grader_allows():
 
     for answer in (optimal_logps, imports, leaning_by_a_helper()):
         verdict = check("05.1", best_policy=answer, best_value=value)
-        assert not verdict.passed
-        assert "it uses minirlhf.equations.rlhf; an answer may import torch, NumPy and what the exercise" in repr(
-            verdict
-        )
+        assert verdict.outcome.problem == "import" and "minirlhf.equations.rlhf" in repr(verdict)
     space = {"STUDENT": "ada", "print": lambda *args: None}
     exec(loaded("12.3").given + "\n" + loaded("12.3").solution, space)
     answers = {name: space[name] for name in loaded("12.3").asks}
     assert check("12.3", **answers, student="ada").passed, "what the exercise imports is allowed"
 
 
-def test_where_there_is_no_answer_to_judge_no_hint_is_spent():
-    assert "Hint" not in repr(check("05.1", best_value=value))
-    shown = repr(check("05.1", best_policy=greedy, best_value=value))
-    assert "Hint 1 of 2" in shown
-    assert "Hint" not in repr(check("05.1", best_value=value)), "the second hint was given for a missing name"
+def test_check_spends_no_hint_on_missing_name():
+    assert check("05.1", best_value=value).hint == ""
+    assert len(hints(check("05.1", best_policy=greedy, best_value=value))) == 1
+    assert check("05.1", best_value=value).hint == "", "the second hint was given for a missing name"
 
 
-def test_one_chapter_s_feedback_does_not_replace_another_s(tmp_path):
+def test_grade_feedback_of_chapters_stands_apart(tmp_path):
     hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
     hand_in(tmp_path, "ada/b.py", answered("02.3", loaded("02.3").solution))
     for chapter in ("02", "05"):
         command = ["grade", str(tmp_path / "submissions"), "--chapter", chapter, "--allow-weak-isolation"]
-        assert cli.main([*command, "--out", str(tmp_path / f"{chapter}.csv")]) == 0
+        assert cli.dispatch([*command, "--out", str(tmp_path / f"{chapter}.csv")]) == 0
     for chapter in ("02", "05"):
         assert f"| {chapter}.1 " in (tmp_path / f"{chapter}-feedback" / "ada.md").read_text()
 
 
-def test_a_release_does_not_replace_what_was_worked_on(tmp_path, capsys):
+def test_release_does_not_replace_changed_files(tmp_path):
     command = ["release", "--chapter", "05", "--out", str(tmp_path)]
-    assert cli.main(command) == cli.main(command) == 0, "what has not been changed may be written again"
+    assert cli.dispatch(command) == cli.dispatch(command) == 0, "what has not been changed may be written again"
     script = tmp_path / "05_rlhf_problem.py"
     script.write_text("my work")
     (tmp_path / "05_rlhf_problem.ipynb").unlink()
-    assert cli.main(command) == 2
-    assert "has been changed; name another folder" in capsys.readouterr().err
+    with raises(UserError, argument="--replace", file=str(script)):
+        cli.dispatch(command)
     assert script.read_text() == "my work" and not (tmp_path / "05_rlhf_problem.ipynb").exists()
-    assert cli.main([*command, "--replace"]) == 0
+    assert cli.dispatch([*command, "--replace"]) == 0
     assert "# %% exercise 05.1" in script.read_text()
 
 
-def test_a_cache_that_cannot_be_written_costs_no_verdict(tmp_path, monkeypatch):
+def test_check_with_unwritable_cache_gives_first_hint(tmp_path, monkeypatch):
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "a file"))
     for _ in range(2):
-        assert "Hint 1 of 2" in repr(check("05.1", best_policy=greedy, best_value=value))
+        assert len(hints(check("05.1", best_policy=greedy, best_value=value))) == 1
 
 
 # -- watching, progress, pictures --------------------------------------------------------------------------------
 
 
-def test_a_file_counts_when_two_looks_find_the_same(tmp_path, monkeypatch):
+def test_watch_saves_waits_until_file_is_whole(tmp_path, monkeypatch):
     """Half a file is not read: the editor writes twice, and the change is told once, after the second."""
     path, other = tmp_path / "a.py", tmp_path / "b.py"
     path.write_text("1")
@@ -478,7 +476,7 @@ def test_a_file_counts_when_two_looks_find_the_same(tmp_path, monkeypatch):
         next(found)
 
 
-def test_watching_prints_only_what_has_changed(tmp_path, monkeypatch, capsys):
+def test_check_watch_prints_only_changes(tmp_path, monkeypatch, capsys):
     script = tmp_path / "mine.py"
     one, four = loaded("05.1"), loaded("05.4")
 
@@ -503,42 +501,42 @@ def test_watching_prints_only_what_has_changed(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(watch, "saves", saves)
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["check", "05.1", "05.4", "--watch"]) == 0
+    assert cli.dispatch(["check", "05.1", "05.4", "--watch"]) == 0
     first, solved, spaces, again = heard
-    assert "✗ 05.1" in first and "✓ 05.4" in first and "6 of 12 points" in first
-    assert "✓ 05.1" in solved and "05.4" not in solved and "12 of 12 points" in solved
-    assert "saved; nothing has changed" in spaces and "saved; nothing has changed" in again
+    assert "✗ 05.1" in first and "✓ 05.4" in first and " 12 " in first
+    assert "✓ 05.1" in solved and "05.4" not in solved
+    assert not any(mark in later for mark in "✓✗" for later in (spaces, again))
 
 
-def test_progress_keeps_the_best_and_names_what_is_next(capsys):
-    one = loaded("05.1")
+def test_progress_command_keeps_best_and_names_next(capsys):
+    one, chapter = loaded("05.1"), sources.load(ROOT, ["05"])
     assert check("05.1", best_policy=policy, best_value=value).passed
     check("05.1", best_policy=greedy, best_value=value)
     check("05.5", ppo_gb=1.0, student="ada")
-    assert cli.main(["progress", "05"]) == 0
+    assert cli.dispatch(["progress", "05"]) == 0
     shown = capsys.readouterr().out
-    assert f"✓ 05.1  {one.points:g} of {one.points:g}  {one.title} ({one.kind}, {one.minutes} min, 2 checks)" in shown
-    assert "· 05.5  0 of 3" in shown and "  05.2  0 of 5" in shown
-    assert "next: 05.5" in shown, "what was begun comes first"
+    assert f"✓ 05.1  {one.points:g} of {one.points:g}  {one.title}" in shown and "· 05.5" in shown
+    reached = Progress().reached
+    assert (reached["05.1"].points, reached["05.1"].checks, reached["05.5"].points) == (one.points, 2, 0)
+    assert following(chapter, reached).id == "05.5" and "05.5" in shown.splitlines()[-1], "what was begun comes first"
     check("05.5", **{n: float(v) for n, v in release.personal_answers(loaded("05.5"), "ada").items()}, student="ada")
-    assert cli.main(["progress", "05"]) == 0
     shortest = min((loaded(f"05.{k}") for k in (2, 3, 4)), key=lambda e: e.minutes)
-    assert f"next: {shortest.id} " in capsys.readouterr().out
+    assert following(chapter, Progress().reached).id == shortest.id
 
 
-def test_progress_without_a_cache_and_with_a_broken_one(tmp_path, monkeypatch, capsys):
+def test_progress_command_without_or_with_broken_cache_shows_nothing(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "progress.json").write_text('{"05.1": 3}')
     for cache in (folder, tmp_path / "a file"):
         monkeypatch.setenv("MINIRLHF_CACHE", str(cache))
         (tmp_path / "a file").write_text("")
-        assert cli.main(["progress", "05"]) == 0
-        assert "0 of " in capsys.readouterr().out
+        assert cli.dispatch(["progress", "05"]) == 0
+        assert "  05.1  0 " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("number", "slip"), [("04.5", "maximum"), ("09.5", "multiplier"), ("14.1", "logarithm")])
-def test_a_picture_shows_the_learner_s_curve_beside_the_right_one(number, slip, tmp_path, monkeypatch, capsys):
+def test_check_picture_shows_learner_curve_beside_right_one(number, slip, tmp_path, monkeypatch):
     """The solution's curves lie on the right ones, a mutant's do not; the notebook and the command line draw alike."""
     exercise = loaded(number)
     spaces = []
@@ -558,8 +556,7 @@ def test_a_picture_shows_the_learner_s_curve_beside_the_right_one(number, slip, 
     assert f'alt="{right.says[:20]}' in verdict._repr_html_() and "✗" in verdict._repr_html_()
     (tmp_path / "mine.py").write_text(f"# %% exercise {number}\n{exercise.given}\n{exercise.solution}\n")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["check", number, "--picture", "mine.png"]) == 0
+    assert cli.dispatch(["check", number, "--picture", "mine.png"]) == 0
     assert (tmp_path / "mine.png").read_bytes() != verdict.image
-    assert cli.main(["check", "05.1", "--picture", "x.png"]) == 2
-    drawn = ", ".join(e.id for e in sources.load(ROOT) if e.picture)
-    assert f"--picture is for one exercise that has a picture: {drawn}" in capsys.readouterr().err
+    with raises(UserError, argument="--picture", expected=[e.id for e in sources.load(ROOT) if e.picture]):
+        cli.dispatch(["check", "05.1", "--picture", "x.png"])
