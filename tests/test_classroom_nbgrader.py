@@ -1,8 +1,10 @@
 """The nbgrader route, headless and whole: release, submissions, autograding, CSV, feedback."""
 
 import csv
+import html
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import release
 from minirlhf.core import provenance
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]  # the route that the guide describes for those who have nbgrader
 ROOT = provenance.PACKAGE.parent / "exercises"
 CHAPTER = "05"
 FORGERY = "import minirlhf.classroom.nbgrader as route\nroute.score = lambda number: 3.0\n"
@@ -61,14 +63,14 @@ def hand_in(folder, assignment, released, student, answers):
     path.write_text(json.dumps(notebook), encoding="utf-8")
 
 
-def test_release_is_without_solutions(course):
+def test_nbgrader_release_holds_no_solutions(course):
     _, _, released, exercises = course
     for exercise in exercises:
         assert exercise.title in released
         assert release.leaks(exercise, release.plain_text(released)) == []
 
 
-def test_grades_are_exported(course):
+def test_nbgrader_exports_grades(course):
     folder, _, _, exercises = course
     with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
         rows = {row["student_id"]: row for row in csv.DictReader(file)}
@@ -78,15 +80,16 @@ def test_grades_are_exported(course):
     assert float(rows["bob"]["score"]) == sum(e.partials[0].points for e in exercises)
 
 
-def test_feedback_says_what_is_wrong_and_gives_a_hint(course):
+def test_nbgrader_feedback_shows_points_and_hints(course):
     folder, assignment, _, exercises = course
     page = (folder / "feedback" / "bob" / assignment / f"{assignment}.html").read_text(encoding="utf-8")
-    assert "Hint: " in page
+    text = html.unescape(re.sub("<[^>]+>", "", page))
     for exercise in exercises:
-        assert f"({exercise.partials[0].points:g} of {exercise.points:g} points)" in page
+        assert f"({exercise.partials[0].points:g} of {exercise.points:g} " in text
+        assert any(hint in text for t in exercise.tests for hint in t.hints)
 
 
-def test_the_isolated_grader_reads_the_same_notebooks_and_is_not_fooled(course, tmp_path):
+def test_grade_command_reads_nbgrader_notebooks_and_sees_forgery(course, tmp_path):
     folder, _, _, exercises = course
     with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
         forged = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}["mallory"]

@@ -54,8 +54,9 @@ def course(tmp_path_factory):
     return folder / "course", done.stdout
 
 
+@pytest.mark.release
 @pytest.mark.slow
-def test_the_guide_s_commands_run_and_leave_what_it_says(course):
+def test_guide_commands_grade_class_as_expected(course):
     folder, printed = course
     totals = rows(folder / "marks" / "totals.csv")
     assert len(totals) == 30
@@ -65,31 +66,34 @@ def test_the_guide_s_commands_run_and_leave_what_it_says(course):
     assert (
         rows(folder / "marks" / "late-totals.csv")[0]["total"] == rows(folder / "marks" / "late-totals.csv")[0]["max"]
     )
-    assert "--seed 7 replays it" in printed
+    assert "--seed 7 " in printed
     back = rows(folder / "back" / "canvas.csv")
     assert len(back) == 11 and back[0]["Homework 05 (901)"] == rows(folder / "marks" / "05-totals.csv")[0]["max"]
     assert (folder / "back" / "canvas-feedback.zip").is_file()
     (late,) = [r for r in rows(folder / "homework" / "collected.csv") if r["late"]]
     assert late["student"] in (folder / "canvas" / "who.txt").read_text()
     assert (folder / "slope.png").is_file() and "04.5  0 of" in printed
-    assert "not all points" in printed, "the disputed mark was right after all: the guide's example shows nothing"
+    assert all(said in printed for said in re.findall(r'\|\| echo "(.+?)"', script())), (
+        "the disputed mark was right after all"
+    )
     assert "✓ 05.7 What odds cost" in printed
     assert "## 05.7 What odds cost" in (folder / "handout" / "05_rlhf_problem.py").read_text(encoding="utf-8")
     assert rows(folder / "nb" / "grades.csv")[0]["student_id"] == "ada"
     assert (folder / "nb" / "feedback" / "ada").is_dir()
 
 
-def test_each_kind_of_trouble_is_in_the_class_and_its_points_are_known():
+def test_rehearsal_students_hold_each_kind_of_trouble():
     exercises = sources.load(CLONE / "exercises", ["05"])
     made = rehearsal.students(exercises, 30, seed=0)
     assert len({s.id for s in made}) == 30
-    assert {*rehearsal.HOSTILE, "late", "hands in nothing", "forgot STUDENT"} <= {s.note for s in made}
+    assert len({s.note for s in made if sum(s.points.values()) < sum(e.points for e in exercises)}) >= 10
+    assert {*rehearsal.HOSTILE} <= {s.note for s in made} and [s.late for s in made].count(True) == 1
     works = [sum(s.points.values()) for s in made if s.note == "works"]
     assert len(set(works)) > 3, "the class is too much alike"
 
 
 @each_chapter
-def test_a_rehearsed_class_can_be_read_for_every_chapter(chapter, tmp_path):
+def test_rehearsal_class_of_chapter_can_be_read(chapter, tmp_path):
     exercises = sources.load(CLONE / "exercises", [chapter])
     made = rehearsal.write(exercises, tmp_path / "class", 20, seed=1)
     enrolled = [roster.Enrolled(s.id) for s in made]
@@ -101,7 +105,7 @@ def test_a_rehearsed_class_can_be_read_for_every_chapter(chapter, tmp_path):
                 assert handed is not None and not handed.is_stub(e), (student.note, e.id)
 
 
-def test_the_guide_s_rubrics_add_up_to_one_hundred():
+def test_guide_rubrics_add_up_to_one_hundred():
     text = GUIDE.read_text(encoding="utf-8")
     for part in re.split(r"(?m)^### ", text.split("## Two capstones")[1].split("\n## ")[0])[1:]:
         assert sum(map(int, re.findall(r"(?m)^\| \*\*.+?\*\* \((\d+)\)", part))) == 100, part[:40]
@@ -111,7 +115,7 @@ def test_the_guide_s_rubrics_add_up_to_one_hundred():
         assert sum(int(n) for n in re.findall(r"(?<!times )\b(\d+)\b(?=[ ,(]|$)", marks)) == 100, marks
 
 
-def test_the_guide_names_exercises_with_personal_numbers_as_they_are():
+def test_guide_names_exercises_with_personal_numbers():
     named = set(
         re.findall(r"\d\d\.\d", GUIDE.read_text(encoding="utf-8").split("**Personal numbers.**")[1].split("\n* ")[0])
     )
