@@ -53,6 +53,10 @@ class Cell(nn.Module):
         return 10.0 * seen
 
 
+def small_policy(width=8):
+    return po.network(4, 2, width, last_gain=0.5, rng=torch.Generator())
+
+
 def cartpole():
     return gymnasium.make("CartPole-v1", disable_env_checker=True)
 
@@ -106,17 +110,20 @@ def test_credit_bootstraps_only_where_cut_off():
     assert alone[0].tolist() == targets[0].tolist()
 
 
+RARELY = pytest.mark.release
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "num_steps", "total_steps"),
     [
-        (po.PPO, 50, 8_000),
-        (po.PPO_PENALTY, 50, 8_000),
-        (po.A2C, 10, 8_000),
-        (po.REINFORCE_WITH_BASELINE, 10, 8_000),
-        (po.REINFORCE, None, 12_000),
-        (replace(po.PPO, cliprange_value=10.0, entropy_coef=0.01), 50, 8_000),
-        (po.ACTOR_CRITIC, 10, 40_000),  # worse first: it believes a critic that has learned nothing yet
+        pytest.param(po.PPO_PENALTY, 50, 8_000, id="ppo_penalty"),
+        pytest.param(po.A2C, 10, 8_000, id="a2c"),
+        pytest.param(po.REINFORCE, None, 12_000, id="reinforce"),
+        pytest.param(po.REINFORCE_WITH_BASELINE, 10, 8_000, id="baseline", marks=RARELY),
+        pytest.param(replace(po.PPO, cliprange_value=10.0, entropy_coef=0.01), 50, 8_000, id="ppo_clip", marks=RARELY),
+        # Worse first: it believes a critic that has learned nothing yet.
+        pytest.param(po.ACTOR_CRITIC, 10, 40_000, id="actor_critic", marks=RARELY),
     ],
 )
 def test_train_policy_improves(method, num_steps, total_steps):
@@ -159,9 +166,7 @@ def test_train_policy_repeats():
 
 
 def test_trpo_step_gains_within_region():
-    rollout = Environments(cartpole, 4, seed=1).collect(
-        policy := po.network(4, 2, 16, last_gain=0.5, rng=torch.Generator()), 100
-    )
+    rollout = Environments(cartpole, 4, seed=1).collect(policy := small_policy(16), 100)
     advantages, _ = po.credit(rollout, None, gamma=0.99, lam=1.0)
     with torch.no_grad():
         before = policy(rollout.observations[rollout.mask]).log_softmax(-1)
@@ -183,9 +188,7 @@ def test_train_trpo_improves_within_region():
 
 
 def test_trpo_step_without_advantages_keeps_policy():
-    rollout = Environments(cartpole, 2, seed=1).collect(
-        policy := po.network(4, 2, 8, last_gain=0.5, rng=torch.Generator()), 20
-    )
+    rollout = Environments(cartpole, 2, seed=1).collect(policy := small_policy(), 20)
     before = [w.clone() for w in policy.parameters()]
     assert trpo_step(policy, rollout, torch.zeros_like(rollout.rewards)).kl == 0.0
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
@@ -323,9 +326,7 @@ def test_mistake_maximum_has_gradient_where_clip_has_none():
 
 
 def test_mistake_undetached_baseline_pulls_critic():
-    rollout = Environments(cartpole, 2, seed=0).collect(
-        policy := po.network(4, 2, 8, last_gain=0.5, rng=torch.Generator()), 20
-    )
+    rollout = Environments(cartpole, 2, seed=0).collect(policy := small_policy(), 20)
     run = po.ControlRun(policy, po.network(4, 1, 8, last_gain=1.0, rng=torch.Generator()))
     advantages, values = po.credit(rollout, run.critic, gamma=0.99, lam=0.95)
     columns = (rollout.actions, rollout.logps, values, advantages, advantages + values)

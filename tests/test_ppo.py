@@ -253,6 +253,22 @@ def test_improve_clip_fraction_is_zero_on_policy(world):
     assert metrics["clip_fraction"] == 0.0 and metrics["policy_log_ratio_max"] < 1e-9
 
 
+def test_improve_shuffles_minibatches_in_every_pass(world, monkeypatch):
+    policy, _, critic, graded = world
+    rows = []
+
+    def watched(*args):
+        rows.append(args[-1].tolist())
+        return value_losses(*args)
+
+    monkeypatch.setattr("minirlhf.trainers.improve.value_losses", watched)
+    config = OnlineConfig(learning_rate=1e-9)
+    loop = Loop("ppo", policy, config, parts={"critic": critic}, quiet=True)
+    improve(loop, graded, PPO.with_(num_iterations=2, num_minibatches=2), config)
+    assert sorted(rows[0] + rows[1]) == sorted(rows[2] + rows[3]) == list(range(8))
+    assert rows[:2] != rows[2:]
+
+
 def test_value_losses_without_clip_are_squared_errors(world):
     _, _, critic, graded = world
     targets = PPO.credit.targets(graded, PPO.update.kl)
