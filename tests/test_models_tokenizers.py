@@ -55,15 +55,6 @@ def test_word_tokenizer_round_trip(words):
     assert len(ids) == len(words) and tokenizer.decode(ids) == text
 
 
-def test_word_tokenizer_encodes_by_chat_template():
-    tokenizer = word_tokenizer(WORDS)
-    coded = chat.encode(tokenizer, MESSAGES)
-    assert tokenizer.decode(coded.input_ids) == "<user> tell me about cats <assistant> cats sleep a lot . <eos>"
-    spoken = [i for i, kept in zip(coded.input_ids, coded.loss_mask, strict=True) if kept]
-    assert tokenizer.decode(spoken) == "cats sleep a lot . <eos>"
-    assert tokenizer.decode(spoken, skip_special_tokens=True) == "cats sleep a lot ."
-
-
 def test_word_tokenizer_other_word_is_unknown_token():
     tokenizer = word_tokenizer(WORDS)
     assert tokenizer("cats zebras")["input_ids"] == [tokenizer.convert_tokens_to_ids("cats"), tokenizer.unk_token_id]
@@ -110,13 +101,6 @@ def test_train_tokenizer_special_tokens_are_one_id_each(trained):
     assert trained("<user>hi<eos>")["input_ids"][0] == trained.convert_tokens_to_ids("<user>")
     assert trained("<user>hi<eos>")["input_ids"][-1] == trained.eos_token_id
     assert trained.pad_token_id != trained.eos_token_id
-
-
-def test_train_tokenizer_encodes_by_chat_template(trained):
-    coded = chat.encode(trained, chat.conversation("Add 1 and 2.\n", " 3!"))
-    assert trained.decode(coded.input_ids) == "<user>Add 1 and 2.\n<assistant> 3!<eos>"
-    spoken = [i for i, kept in zip(coded.input_ids, coded.loss_mask, strict=True) if kept]
-    assert trained.decode(spoken) == " 3!<eos>"
 
 
 def test_train_tokenizer_bad_input_is_error():

@@ -215,35 +215,6 @@ def test_assistant_reference_has_best_number_of_features():
         assert ASSISTANT.grade(prompt, ASSISTANT.reference(prompt)) == pytest.approx(max(map(gold, options)))
 
 
-@pytest.mark.parametrize(
-    ("extra", "best"),
-    [("lovely", "lovely cats purr and nap and bees buzz"), ("people", "cats purr and nap and bees buzz")],
-)
-def test_assistant_best_reply_by_brute_force(extra, best):
-    """Over all orders of a few words with any ``and`` between them: nothing says three facts in fewer words."""
-    words, prompt = ("cats", "purr", "nap", "bees", "buzz", extra), "what do cats and bees do?"
-    top = -math.inf
-    for size in range(len(words) + 1):
-        for order in itertools.permutations(words, size):
-            for gaps in itertools.product((" ", " and "), repeat=max(size - 1, 0)):
-                top = max(
-                    top, ASSISTANT.grade(prompt, "".join(w + gap for w, gap in zip(order, (*gaps, ""), strict=False)))
-                )
-    assert ASSISTANT.grade(prompt, best) == pytest.approx(top)
-
-
-def test_assistant_gold_orders_replies():
-    def grade(reply):
-        return ASSISTANT.grade("tell me about cats", reply)
-
-    ladder = ["cats", "cats purr", "cats purr and nap", "lovely cats purr and nap", "sure! lovely cats purr and nap"]
-    scores = [grade(reply) for reply in ladder]
-    assert scores == sorted(scores)
-    best = scores[-1]
-    for worse in ("um {}", "sure! {}", "great {}", "{} and cats bark", "{} and nap", "{} tell me about dogs"):
-        assert grade(worse.format(ladder[-1])) < best
-
-
 def test_assistant_documents_demonstrations_reference_are_ordered():
     """Room for fine-tuning and for reinforcement learning; the margins are far beyond the standard error (< 0.06)."""
     rng, prompts = np.random.default_rng(0), ASSISTANT.prompts("train")
@@ -540,18 +511,6 @@ def test_knights_and_knaves_answer_form_is_strict():
         assert not world.well_formed(wrong) and world.grade(prompt, wrong) == 0.0
     with raises(ValueError, argument="people", value=6, expected=(2, 5)):
         knights_and_knaves.KnightsAndKnaves(6)
-
-
-def test_knights_and_knaves_more_people_are_harder():
-    """Longer chains; and a blind guess is right one time in 2ⁿ at best."""
-    lengths, guesses = [], []
-    for people in (2, 3, 4, 5):
-        world = knights_and_knaves.KnightsAndKnaves(people)
-        references = [world.reference(prompt).split() for prompt in world.prompts("train")[:2000]]
-        answers = [" ".join(words[-people:]) for words in references]
-        lengths.append(np.mean([len(words) for words in references]))
-        guesses.append(max(map(answers.count, set(answers))) / len(answers))
-    assert lengths == sorted(lengths) and guesses == sorted(guesses, reverse=True)
 
 
 # -- the scratchpad ---------------------------------------------------------------------------------------------------

@@ -70,7 +70,8 @@ def cached(name: str, determinants: Mapping[str, Any], build: Callable[[], tuple
         lock = FileLock(root / f"{folder.name}.lock")
         lock.acquire()
     except OSError as problem:
-        raise UserError(f"{root}: the cache cannot be written ({problem.strerror}); set MINIRLHF_CACHE") from None
+        said = f"{root}: the cache cannot be written ({problem.strerror}); set MINIRLHF_CACHE"
+        raise UserError(said, argument="MINIRLHF_CACHE", file=root, problem="not writable") from None
     try:
         if folder.exists():
             reason = checkpoints.damage(folder)
