@@ -17,7 +17,7 @@ DATA = [
     ROOT / "minirlhf" / folder
     for folder in ("data", "chapters", "tour", "gallery", "models", "sandbox", "classroom/skeleton.py")
 ]
-DATA.append(ROOT / "tools" / "chapter.py")  # writes files
+DATA += [ROOT / "tools" / "chapter.py", ROOT / "book" / "_ext" / "labelling.py"]  # write files and a page
 DATA.append(ROOT / "book" / "_ext" / "plain_formulas.py")  # lists of commands, which are split
 WORD = re.compile(r"(?<![\w/.$@%{\-=\\])[A-Za-z][a-z]{2,}(?![\w/\-=(\\]|\.\w)")
 SAYING = re.compile(r"(?:.*Error|Facts|about|refuse\w*|print|warn|warning|info|fail|exit|UserError|Failure|Unusable)$")
@@ -57,7 +57,7 @@ class Respell(ast.NodeTransformer):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in PATTERNS:
             return node
-        if name == "unknown":  # its arguments are facts: a kind and names
+        if name in {"unknown", "get"}:  # arguments are facts, a kind and names; or a key
             return node
         return self._said(node) if SAYING.match(name) else self.generic_visit(node)
 
