@@ -1,7 +1,7 @@
 """``{quoted}`01 sure! lovely cats purr and nap```: a reply that a model gave, as the executed notebook of a chapter has printed it.
 
-A quotation of words is set in italics, one of a number as it is. The build fails where the notebook prints something else: when it is
-executed anew, the quotation has to be looked at again. What several seeds found is ``{measured}``'s.
+A quotation of words is set in italics, one of a number as it is. The build fails where the committed notebook has not printed it. Executing a
+notebook on another machine changes nothing that it has printed, as long as its code stays the same (``tools/notebooks.py``). What several seeds found is ``{measured}``'s.
 """
 
 import json
