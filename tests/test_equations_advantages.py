@@ -40,6 +40,26 @@ def rewards_in_unit_interval(seed, prompts=3, size=5):
     return torch.rand(prompts, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+# -- examples of the book, by hand -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("advantage", "first"),
+    [
+        pytest.param(functools.partial(adv.group_zscore, ddof=0, eps=0.0), 1.732, id="group_zscore, population"),
+        pytest.param(functools.partial(adv.group_zscore, ddof=1, eps=0.0), 1.5, id="group_zscore"),
+        (adv.group_center, 0.75),
+        (adv.leave_one_out, 1.0),
+        (difficulty.maxrl, 3.0),
+    ],
+)
+def test_group_advantages_of_one_success_in_four_by_hand(advantage, first):
+    result = advantage(torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64))
+    assert result[0, 0].item() == pytest.approx(first, abs=5e-4)
+    assert result[0, 1:].tolist() == pytest.approx([-first / 3] * 3, abs=5e-4)
+    assert result.sum().item() == pytest.approx(0, abs=1e-12)
+
+
 # -- properties --------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,29 @@ def logits(seed, *shape, scale=2.0):
     return scale * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+# -- examples of the book, by hand -----------------------------------------------------------------------------
+
+
+P, Q = torch.tensor([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2]], dtype=torch.float64)
+
+
+def test_k1_k2_k3_as_losses_have_three_gradients_by_hand():
+    def as_loss(estimator):
+        x = P.log().requires_grad_()
+        (P * estimator(x.log_softmax(-1), Q.log())).sum().backward()
+        return x.grad
+
+    x = P.log().requires_grad_()
+    value = kl.reverse_kl(x, Q.log())
+    value.backward()
+    reverse = torch.tensor([0.098938, -0.093885, -0.005053]).double()
+    assert value.item() == pytest.approx(0.0252672, abs=5e-8)
+    torch.testing.assert_close(x.grad, reverse, atol=5e-7, rtol=0)
+    torch.testing.assert_close(as_loss(kl.k1), torch.zeros(3).double(), atol=1e-15, rtol=0)
+    torch.testing.assert_close(as_loss(kl.k2), reverse, atol=5e-7, rtol=0)
+    torch.testing.assert_close(as_loss(kl.k3), torch.tensor([0.1, -0.1, 0.0], dtype=torch.float64), atol=1e-15, rtol=0)
+
+
 # -- properties --------------------------------------------------------------------------------------------------
 
 

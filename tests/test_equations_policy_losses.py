@@ -10,6 +10,7 @@ from facts import called, raises
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import diagnostics, off_policy, value_losses
 from minirlhf.equations import policy_losses as pg
+from minirlhf.equations.aggregation import aggregate, sequence_mean
 
 TOKEN = {
     "reinforce": pg.reinforce,
@@ -44,6 +45,18 @@ def value_and_gradient(objective, logps, old, advantages, mask):
     leaf = logps.clone().requires_grad_()
     value = objective(leaf, old, advantages, mask)
     return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+# -- examples of the book, by hand -----------------------------------------------------------------------------
+
+
+def test_ppo_clip_and_gspo_of_two_tokens_by_hand():
+    logps = torch.tensor([[2.0, 0.4]], dtype=torch.float64).log()
+    old, ones = torch.zeros(1, 2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
+    grpo = aggregate(pg.ppo_clip(logps, old, ones, ones.bool(), epsilon=0.2), sequence_mean(ones), ones)
+    gspo = aggregate(pg.gspo(logps, old, ones, ones.bool(), epsilon=0.2, epsilon_high=0.2), sequence_mean(ones), ones)
+    assert grpo.item() == pytest.approx(0.8, abs=1e-12)  # (1.2 + .4)/2: the minimum keeps the low ratio as it is
+    assert gspo.item() == pytest.approx(0.894, abs=5e-4)
 
 
 # -- properties --------------------------------------------------------------------------------------------------

@@ -16,6 +16,16 @@ def rewards(seed, *shape, scale=2.0):
     return scale * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+# -- examples of the book, by hand -----------------------------------------------------------------------------
+
+
+def test_plackett_luce_logp_by_hand():
+    """softmax(2, 1, 0)[0] · softmax(1, 0)[0] = .665241 · .731059."""
+    assert rl.plackett_luce_logp(torch.tensor([2.0, 1.0, 0.0]).double()).exp().item() == pytest.approx(
+        0.486330, abs=5e-7
+    )
+
+
 # -- properties --------------------------------------------------------------------------------------------------
 
 

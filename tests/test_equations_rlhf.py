@@ -14,6 +14,14 @@ REF, REWARDS = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.flo
 OPTIMUM = torch.tensor([0.784399, 0.173139, 0.042463], dtype=torch.float64)
 
 
+def test_rlhf_objective_and_optimum_by_hand():
+    best = rlhf.optimal_logps(REF.log(), REWARDS, beta=1.0)
+    torch.testing.assert_close(best.exp(), OPTIMUM, atol=5e-7, rtol=0)
+    assert rlhf.optimal_value(REF.log(), REWARDS, beta=1.0).item() == pytest.approx(0.549691, abs=5e-7)
+    for form in (rlhf.rlhf_objective, rlhf.regrouped_objective, rlhf.objective_from_optimum):
+        assert form(best, REF.log(), REWARDS, beta=1.0).item() == pytest.approx(0.549691, abs=5e-7)
+
+
 def test_beta_for_kl_inverts_the_kl_of_the_optimum():
     best = rlhf.optimal_logps(REF.log(), REWARDS, beta=0.7)
     spent = float(exact.divergence(best.exp(), REF))
