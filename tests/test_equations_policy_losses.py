@@ -84,8 +84,9 @@ def test_policy_losses_of_a_row_do_not_depend_on_other_rows(objective, seed):
         (functools.partial(pg.ppo_clip, delta=1e9), pg.ppo_clip),
         (functools.partial(pg.ppo_penalty, beta=0.0), pg.importance_weighted),
     ],
+    ids=["ppo_clip, wide", "ppo_clip, endless", "ppo_clip, high delta", "ppo_penalty, free"],
 )
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_policy_losses_with_a_limit_setting_equal_a_simpler_loss(objective, limit, seed):
     inputs = batch(seed, spread=1.0)
     torch.testing.assert_close(value_and_gradient(objective, *inputs), value_and_gradient(limit, *inputs))
