@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.chapters import chapters, load_checks, load_legends
 from minirlhf.ledger import pages
@@ -75,7 +76,7 @@ P = batch(0.2, 0.5, 0.3)
         (r"f(a + 1)", 9),
     ],
 )
-def test_a_formula_means_what_it_means_to_a_mathematician(latex, expected):
+def test_ink_reader_evaluates_each_construction(latex, expected):
     """Every construction against a number worked out by hand; None stands for ink that is refused."""
     theta = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     legend = {"i": range(1, 4), "j": range(1, 4), "a": 2, "b": 3, "n": 3, "x_i": X, "x": X, "p": P, "p(i)": P}
@@ -89,31 +90,31 @@ def test_a_formula_means_what_it_means_to_a_mathematician(latex, expected):
 
 
 @pytest.mark.parametrize(
-    ("latex", "why"),
+    ("latex", "facts"),
     [
-        (r"y = a/b c", "two ways"),
-        (r"y = z", "no legend for"),
-        (r"y = x_t", "no legend for"),
-        (r"y = \sum_i a", "does not occur"),
-        (r"y = (a", "never closed"),
-        (r"y = a]", "closes"),
-        (r"y = a +", "missing"),
-        (r"y = a.b", "cannot read on"),
-        (r"a b", "no relation"),
-        (r"y = a,\qquad q = b", "nothing uses it"),
-        (r"y = \begin{cases} a & a > b, \\ b & a > 2 b \end{cases}", "no case applies"),
-        (r"y = \E[a]", r"no legend for \\E"),
-        (r"y = \nabla a", "differentiate"),
-        (r"y = x_7", "no entry"),
-        (r"y = \sigma a", "bracket"),
+        (r"y = a/b c", {"problem": "ambiguous"}),
+        (r"y = z", {"value": "z", "problem": "no legend"}),
+        (r"y = x_t", {"problem": "no legend"}),
+        (r"y = \sum_i a", {"argument": "i", "problem": "unused index"}),
+        (r"y = (a", {"value": "(", "problem": "not closed"}),
+        (r"y = a]", {"value": "]", "problem": "not opened"}),
+        (r"y = a +", {"problem": "missing"}),
+        (r"y = a.b", {"problem": "unread rest"}),
+        (r"a b", {"problem": "no relation"}),
+        (r"y = a,\qquad q = b", {"argument": "legend", "value": "q"}),
+        (r"y = \begin{cases} a & a > b, \\ b & a > 2 b \end{cases}", {"problem": "no case"}),
+        (r"y = \E[a]", {"value": r"\E", "problem": "no legend"}),
+        (r"y = \nabla a", {"problem": "no variable"}),
+        (r"y = x_7", {"value": 7, "problem": "no entry"}),
+        (r"y = \sigma a", {"value": r"\sigma", "problem": "no bracket"}),
     ],
 )
-def test_what_could_be_meant_in_two_ways_or_is_unknown_is_refused(latex, why):
-    with pytest.raises(InkError, match=why):
+def test_ink_reader_refuses_what_is_ambiguous_or_unknown(latex, facts):
+    with raises(InkError, **facts):
         worst(latex, {"i": range(1, 4), "x_i": X, "a": 2, "b": 3, "c": 4, "y": 2})
 
 
-def test_a_chain_is_compared_side_by_side_and_a_definition_is_used():
+def test_ink_proof_compares_chains_side_by_side_and_uses_definitions():
     legend = {"i": range(1, 4), "x_i": X, "m": X.mean(), "y_i": X - X.mean()}
     latex = r"y_i = x_i - q = x_i - m, \qquad q = \tfrac13 \sum_i x_i"
     assert worst(latex, legend) < 1e-15
@@ -123,25 +124,25 @@ def test_a_chain_is_compared_side_by_side_and_a_definition_is_used():
     assert len(list(proof.comparisons(tokens(latex), legend, reader))) == 2
 
 
-def test_a_stopped_gradient_is_compared_by_its_gradient():
+def test_ink_proof_compares_stopped_gradients_by_gradient():
     """sg[θ] θ and θ²/2 differ in value; sg[θ] θ and θ² only in the gradient."""
     theta = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     assert worst(r"y = \mathrm{sg}[\theta]\,\theta", {r"\theta": theta, "y": theta.detach() * theta}) == 0
     assert worst(r"y = \mathrm{sg}[\theta]\,\theta", {r"\theta": theta, "y": theta**2}) == 1.0
 
 
-def test_a_condition_in_brackets_says_where_a_claim_holds():
+def test_ink_proof_holds_a_claim_where_its_condition_holds():
     legend = {"i": range(1, 4), "x_i": X, "y_i": X.clamp(max=2.0)}
     assert worst(r"y_i = x_i \qquad (x_i < 2)", legend) == 0
     assert worst(r"y_i = x_i", legend) > 0.1
 
 
 @pytest.mark.parametrize(("relation", "holds"), [(r"\ge", True), (r"\le", False), (">", True), ("<", False)])
-def test_an_inequality_holds_or_fails(relation, holds):
+def test_ink_proof_of_inequalities(relation, holds):
     assert (worst(rf"a {relation} b", {"a": 2, "b": 1}) == 0) == holds
 
 
-def test_vectors_and_matrices_multiply_where_the_legend_says_so():
+def test_ink_reader_multiplies_vectors_and_matrices_of_linear_legends():
     m, u = torch.tensor([[2.0, 1.0], [0.0, 3.0]], dtype=torch.float64), batch(1.0, -1.0)
     legend = {"M": m, "u": u, "y": batch(1.0, -3.0), "z": 4.0}
     assert worst(r"y = M u", legend, linear=True) == 0
@@ -149,14 +150,14 @@ def test_vectors_and_matrices_multiply_where_the_legend_says_so():
     assert worst(r"u = M^{-1} y", legend, linear=True) < 1e-15
 
 
-def test_spaces_and_sizes_do_not_change_the_digest_and_a_sign_does():
+def test_ink_digest_ignores_spaces_and_sizes():
     assert digest(r"a = \Big(b\,+ c\Big)") == digest("a=(b+c)") != digest("a=(b-c)")
 
 
 # -- misprints ---------------------------------------------------------------------------------------------------
 
 
-def test_the_rules_make_the_misprints_that_they_name():
+def test_ink_misprints_generate_each_kind():
     kinds = Counter(
         kind for kind, _ in misprints.generate(tokens(r"y_i = -\frac{a_w}{\beta} \sum_{j\ge 1} x_j^2"), ["i", "j"])
     )
@@ -235,7 +236,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize(("kind", "at"), [(kind, at) for kind in PLANTED for at in range(5)])
-def test_a_planted_misprint_is_noticed(kind, at):
+def test_ink_proof_notices_planted_misprints(kind, at):
     """By a wrong value on the inputs of one of two seeds, or by the reader."""
     label, piece, misprint = PLANTED[kind][at]
     assert piece in PRINTED[label]
@@ -249,10 +250,10 @@ def test_a_planted_misprint_is_noticed(kind, at):
 
 
 @pytest.mark.parametrize("label", [label for label in PRINTED if label in KNOWN.legends])
-def test_a_printed_formula_holds_and_its_legend_notices_misprints(label):
+def test_ink_printed_formula_holds_and_its_legend_notices_misprints(label):
     """At another seed than the book's; the misprints are sampled."""
     found = proof.prove(PRINTED[label], KNOWN.legends[label], SEED, misprinted=12)
-    assert found.passed, found.message or found.error
+    assert found.passed, found
     assert [wrong for wrong in found.misprints if wrong.how == "missed"] == []
 
 
@@ -277,7 +278,7 @@ def calls_its_function(legend, checks):
     return bool(codes & called) if codes else any("equations" in code.co_filename for code in called)
 
 
-def test_the_legend_calls_the_function_that_the_ledger_proves():
+def test_ink_legends_call_the_function_that_the_ledger_proves():
     """So that print, function and oracle are three views of one thing; the exceptions are listed."""
     ledger = load_checks()
     without = {
@@ -286,14 +287,14 @@ def test_the_legend_calls_the_function_that_the_ledger_proves():
     assert without == WITHOUT_A_FUNCTION
 
 
-def test_a_formula_that_is_not_evaluated_was_read_as_it_stands():
+def test_ink_pins_match_the_formulas_that_are_not_evaluated():
     edited = {
         label: digest(PRINTED[label]) for label, pin in KNOWN.pins.items() if digest(PRINTED[label]) != pin.digest
     }
     assert edited == {}, "read these again; if they are right, pin these digests"
 
 
-def test_every_formula_has_a_legend_or_a_pin_and_nearly_all_are_evaluated():
+def test_ink_formulas_have_a_legend_or_a_pin():
     """And each has its formula, but for legends of a chapter that has no page yet."""
     unwritten = {f".ch{c.number:02}_" for c in chapters() if not (BOOK / f"{c.page}.md").is_file()}
     early = {label for label, one in KNOWN.legends.items() if any(name in one.build.__module__ for name in unwritten)}
@@ -301,10 +302,10 @@ def test_every_formula_has_a_legend_or_a_pin_and_nearly_all_are_evaluated():
     assert len(KNOWN.legends.keys() - early) >= 0.9 * len(PRINTED)
 
 
-def test_what_opens_with_an_answer_is_text():
+def test_ink_displays_and_fences_inside_predict_blocks():
     """Its formulas are read, a block of code inside it is code, and what stands behind it is found at its own lines."""
     page = "````{predict} up\nSo\n\n$$\na = 1\n$$ (eq:a)\n\n```python\n$$\nb = 2\n$$ (eq:b)\n```\n````\n\n$$\nc = 3\n$$ (eq:c)\n"
     assert [(found.label, found.line) for found in displays(page)] == [("eq:a", 4), ("eq:c", 15)]
     assert [(found.info, found.line, found.last) for found in fences(page)] == [("python", 8, 12)]
-    with pytest.raises(InkError, match="1: ```` is never closed"):
+    with raises(InkError, value="````", problem="not closed", line=1):
         list(fences("````{predict} up\nSo\n```python\nx\n```\n"))

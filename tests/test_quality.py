@@ -18,12 +18,14 @@ STRICT = ("core", "equations", "recipes", "trainers")
         pytest.param("mypy", 60, id="types", marks=pytest.mark.slow),  # 2 s once .mypy_cache is there
     ],
 )
-def test_tool_finds_nothing(command, usually):
+def test_ruff_and_mypy_find_nothing(command, usually):
     done = finished([sys.executable, "-m", *command.split()], cwd=ROOT, usually=usually)
     assert done.returncode == 0, f"{command}\n{done.stdout}"
 
 
-def test_untyped_functions_are_refused(tmp_path):
+@pytest.mark.release
+@pytest.mark.slow
+def test_mypy_refuses_untyped_functions(tmp_path):
     """Guards the strictness itself: an untyped function placed in these packages would be an error."""
     (tmp_path / "minirlhf").mkdir()
     (tmp_path / "minirlhf" / "__init__.py").write_text("")

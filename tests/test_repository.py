@@ -38,16 +38,16 @@ def repository_files() -> list[Path]:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def test_no_file_is_larger_than_a_megabyte():
+def test_repository_has_no_file_larger_than_a_megabyte():
     assert [f for f in repository_files() if f.stat().st_size > 2**20] == []
 
 
-def test_no_weights():
+def test_repository_has_no_weights():
     weights = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npz", ".gguf", ".onnx"}
     assert [f for f in repository_files() if f.suffix in weights] == []
 
 
-def test_no_path_of_somebodys_machine():
+def test_repository_has_no_path_of_a_home_folder():
     home = re.compile(r"/(?:root|home|Users)/\w")
     found = []
     for file in repository_files():
@@ -59,7 +59,7 @@ def test_no_path_of_somebodys_machine():
     assert found == []
 
 
-def test_committed_notebooks_have_been_run():
+def test_notebooks_committed_are_executed():
     """The output checks of nbval pass over a notebook without execution counts."""
     notebooks = [f for f in repository_files() if f.suffix == ".ipynb" and f.parts[len(ROOT.parts)] == "notebooks"]
     if not notebooks:
@@ -74,12 +74,12 @@ def test_committed_notebooks_have_been_run():
             assert cell["outputs"] or not checked, f"{file.name}: nothing to check"
 
 
-def test_the_entry_of_continuous_integration_can_be_run():
+def test_ci_run_is_executable_and_parses():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"]).returncode == 0
 
 
-def test_make_help_names_every_target():
+def test_make_help_lists_every_target():
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY:(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert phony is not None
@@ -106,33 +106,33 @@ def pin_tool():
     return module
 
 
-def test_every_declared_requirement_is_pinned_within_its_range():
+def test_constraints_pin_every_requirement_within_its_range():
     pinned = pins()
     for requirement in pin_tool().declared():
         version = pinned[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
 
 
-def test_everything_installed_with_it_is_pinned():
+def test_constraints_pin_everything_that_is_installed_with_it():
     tool = pin_tool()
     assert tool.closure(tool.declared()).keys() - pins().keys() == set()
 
 
-def test_these_tests_run_on_the_pinned_versions():
+def test_constraints_are_the_installed_versions():
     tool = pin_tool()
     pinned = pins()
     for name, version in tool.closure(tool.declared()).items():
         assert version == pinned[name], f"{name} {version} is installed, {pinned[name]} is pinned: run `make setup`"
 
 
-def test_the_extra_all_names_every_extra():
+def test_pyproject_extra_all_names_every_extra():
     extras = PYPROJECT["project"]["optional-dependencies"]
     [requirement] = map(Requirement, extras["all"])
     assert requirement.name == PYPROJECT["project"]["name"]
     assert requirement.extras == extras.keys() - {"all"}
 
 
-def test_conda_environment_installs_what_is_tested():
+def test_environment_yml_installs_what_is_tested():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     python, pip, section = environment["dependencies"]
     name, version = python.split("=")
@@ -142,7 +142,7 @@ def test_conda_environment_installs_what_is_tested():
     assert environment["name"] == PYPROJECT["project"]["name"]
 
 
-def test_version_is_the_same_everywhere():
+def test_version_is_that_of_pyproject_and_metadata():
     import minirlhf
 
     assert Version(minirlhf.__version__) == Version(PYPROJECT["project"]["version"])
@@ -164,7 +164,7 @@ def public_functions(tree: ast.Module) -> dict[str, str]:
     return {f.name: ast.get_docstring(f) or "" for f in functions}
 
 
-def test_every_equation_names_its_label_and_source():
+def test_equations_docstrings_have_label_and_source():
     """A public function without a label is no equation: it must be a part of one, used inside the layer."""
     layer = equation_layer()
     nodes = [node for tree in layer.values() for node in ast.walk(tree)]
@@ -180,19 +180,19 @@ def test_every_equation_names_its_label_and_source():
     assert wrong == [], f"no 'Label:' or no 'Source:': {wrong}"
 
 
-def test_every_label_has_one_home():
+def test_equations_labels_have_one_home():
     shared = {label: [f.__name__ for f in homes] for label, homes in reader.homes().items() if len(homes) > 1}
     assert shared == {}
 
 
-def test_every_label_of_an_equation_is_checked():
+def test_equations_labels_are_checked_by_the_ledger():
     unproved = {
         label: homes[0].__name__ for label, homes in reader.homes().items() if label not in load_checks().labels()
     }
     assert unproved == {}, f"labels without a check: {unproved}"
 
 
-def test_every_checked_label_is_an_equation_or_a_step():
+def test_ledger_labels_are_equations_or_steps_of_derivations():
     ledger = load_checks()
     steps = {label for chain in ledger.chains.values() for label in chain.labels}
     homeless = [label for label in ledger.labels() if label not in reader.homes() and label not in steps]

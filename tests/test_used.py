@@ -121,7 +121,7 @@ class Library:
         }
 
 
-def test_every_public_function_is_used_or_claimed_and_every_claim_is_needed():
+def test_public_functions_are_used_or_claimed_and_claims_are_needed():
     claimed = {claim: chapter for chapter in chapters() for claim in chapter.claims}
     library = Library()
     assert sorted(library.unused(claimed)) == [], "used by nothing but tests: claim them, or remove them"

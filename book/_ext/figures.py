@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -161,10 +162,14 @@ class Figure:
         generator = random.Random(f"{self.name} {seed}")
         return [{c.name: generator.choice(list(c.values)) for c in self.controls} for _ in range(count)]
 
-    def asked(self) -> Settled:
-        """:attr:`ask` with its answer, which is computed from the oracle's values at settings."""
+    @cached_property
+    def _settled(self) -> Settled:  # it may take half a minute, and a build asks several times
         data = self.data()
         return self.ask.settled(lambda **changes: self.oracle(data, self.start | changes))
+
+    def asked(self) -> Settled:
+        """:attr:`ask` with its answer, which is computed from the oracle's values at settings, once."""
+        return self._settled
 
     @property
     def promised(self) -> set[str]:
@@ -172,6 +177,7 @@ class Figure:
         return {mark.series for panel in self.panels for mark in panel.marks} | {r.name for r in self.readings}
 
 
+@cache
 def load(name: str) -> Figure:
     """The figure of that name."""
     path = FOLDER / f"{name}.py"

@@ -55,7 +55,7 @@ def fences(markdown: str) -> Iterator[Fence]:
     if around and not mark:
         mark, first = around[-1]
     if mark:
-        raise InkError(f"{first}: {mark} is never closed", line=first)
+        raise InkError(f"{first}: {mark} is never closed", value=mark, problem="not closed", line=first)
 
 
 def displays(markdown: str) -> Iterator[Display]:

@@ -80,14 +80,14 @@ def nested(signs: Sequence[str]) -> Items:
         elif sign in _CLOSING.values():
             opened, inner = stack.pop()
             if _CLOSING.get(opened) != sign:
-                raise InkError(f"{sign} closes {opened or 'nothing'}")
+                raise InkError(f"{sign} closes {opened or 'nothing'}", value=sign, problem="not opened")
             single = opened == "{" and len(inner) == 1
             kind = "cases" if opened == r"\begin{cases}" else opened
             stack[-1][1].append(inner[0] if single else Group(kind, tuple(inner)))
         else:
             stack[-1][1].append(sign)
     if len(stack) > 1:
-        raise InkError(f"{stack[-1][0]} is never closed")
+        raise InkError(f"{stack[-1][0]} is never closed", value=stack[-1][0], problem="not closed")
     return _without_underbraces(tuple(stack[0][1]))
 
 

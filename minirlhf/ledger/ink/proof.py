@@ -144,7 +144,7 @@ def _stacked(rows: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 def _compared(clause: _Clause, reader: InkReader, stops_gradients: bool) -> Iterator[Claim]:
     if not clause.signs:
-        raise InkError(f"no relation in {show(clause.sides[0])!r}")
+        raise InkError(f"no relation in {show(clause.sides[0])!r}", problem="no relation")
     sides = [*clause.sides]
     if clause.signs[0] == r"\leftarrow":
         sides[0] = (*sides[0], r"\leftarrow")

@@ -242,7 +242,8 @@ class InkReader:
             for name, x in zip(entry.slots, at, strict=True):
                 position = int(x) - int(self.indices[name][0])
                 if not 0 <= position < found.shape[0]:
-                    raise InkError(f"{show(entry.pattern)} has no entry {name} = {int(x)}")
+                    message = f"{show(entry.pattern)} has no entry {name} = {int(x)}"
+                    raise InkError(message, argument=name, value=int(x), problem="no entry")
                 found = found[position]
             return found
 
@@ -257,13 +258,14 @@ class InkReader:
             if _is_leaf(entry.meaning) and self._match(entry.pattern, items, 0, slots, inside=True) is not None:
                 self.used.add(entry.name)
                 return entry.meaning, [self.term(piece) for _, piece in slots]
-        raise InkError(f"the legend has no {show(items)} to differentiate in")
+        raise InkError(f"the legend has no {show(items)} to differentiate in", problem="no variable")
 
     def single_leaf(self) -> Tensor:
         """The one tensor of the legend that derivatives can be taken in."""
         found = [e.meaning for e in self._entries if _is_leaf(e.meaning)]
         if len(found) != 1:
-            raise InkError(f"the legend has {len(found)} tensors to differentiate in; one is needed")
+            message = f"the legend has {len(found)} tensors to differentiate in; one is needed"
+            raise InkError(message, value=len(found), expected=1, problem="no variable")
         return found[0]
 
     def law(self, below: Items) -> tuple[str | None, Term]:
@@ -275,7 +277,7 @@ class InkReader:
             name, weights = meaning if isinstance(meaning, tuple) else (None, meaning)
             return name, Term(lambda env: weights)
         if not below:
-            raise InkError(r"no legend for \E without a subscript")
+            raise InkError(r"no legend for \E without a subscript", value=r"\E", problem="no legend")
         return None, self.term(below)
 
 
@@ -290,13 +292,14 @@ class Line:
 
     def take(self) -> Item:
         if self.at >= len(self.items):
-            raise InkError(f"something is missing after {show(self.items) or 'an opening bracket'}")
+            raise InkError(f"something is missing after {show(self.items) or 'an opening bracket'}", problem="missing")
         self.at += 1
         return self.items[self.at - 1]
 
     def finish(self) -> None:
         if self.at < len(self.items):
-            raise InkError(f"cannot read on at {show(self.items[self.at : self.at + 6])!r}")
+            message = f"cannot read on at {show(self.items[self.at : self.at + 6])!r}"
+            raise InkError(message, problem="unread rest")
 
     def argument(self) -> Items:
         """What ``\\frac``, ``_`` and ``^`` take: the items in braces, or one item."""
@@ -370,7 +373,7 @@ class Line:
             elif item is None or item in _STOPS or (isinstance(item, str) and item.startswith(r"\text")):
                 return found
             elif slashed:
-                raise InkError("a/b c can be read in two ways; print a fraction")
+                raise InkError("a/b c can be read in two ways; print a fraction", problem="ambiguous")
             else:
                 found = apply(self.reader.times, found, self.factor())
 
@@ -411,7 +414,8 @@ class Line:
         if item == "e" and self.peek() == "^":
             self.at += 1
             return apply(v.FUNCTIONS[r"\exp"], self.reader.term(self.argument()))
-        raise InkError(f"no legend for {show(self.items[here : here + 5])!r}")
+        message = f"no legend for {show(self.items[here : here + 5])!r}"
+        raise InkError(message, value=show(self.items[here : here + 5]), problem="no legend")
 
     def _number(self, first: str) -> Term:
         digits = first
@@ -446,7 +450,7 @@ class Line:
         def chosen(*flat: v.Value) -> Tensor:
             values, truths = flat[::2], [v.tensor(t) > 0 for t in flat[1::2]]
             if not bool(torch.stack(torch.broadcast_tensors(*truths)).any(0).all()):
-                raise InkError("no case applies")
+                raise InkError("no case applies", problem="no case")
             result = v.tensor(values[-1])
             for value, truth in zip(reversed(values), reversed(truths), strict=True):
                 result = torch.where(truth, v.tensor(value), result)
@@ -536,7 +540,7 @@ class Line:
             pieces = split(group.items, {",", r"\|"})[0]
             found = self._checked_call(name, [self.reader.term(p) for p in pieces])
         elif name == r"\sigma":
-            raise InkError(r"\sigma without a bracket is not in the legend")
+            raise InkError(r"\sigma without a bracket is not in the legend", value=r"\sigma", problem="no bracket")
         else:
             found = self._checked_call(name, [self.factor()])
         return apply(v.power, found, exponent) if exponent else found
@@ -598,7 +602,7 @@ class Line:
         body = self.product()
         for name in names:
             if name not in body.free:
-                raise InkError(f"the index {name} runs, but does not occur")
+                raise InkError(f"the index {name} runs, but does not occur", argument=name, problem="unused index")
         over = lambda env: reduce([body.value(inner) for inner in values(env)])
         return Term(over, (body.free - set(names)) | outer)
 
