@@ -34,7 +34,7 @@ from minirlhf.trainers.collecting import Sampler, collect, decouple, with_refere
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.loop import Loop
 from minirlhf.trainers.online import OnlineConfig, observe, train_online
-from minirlhf.trainers.toy import train_toy
+from minirlhf.trainers.toy import EnumerableWorld, train_toy
 
 WORDS = word_tokenizer(("go", "stop", "one", "two"))
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
@@ -392,6 +392,12 @@ def test_rollout_join_keeps_rows_of_different_width():
 
 
 # -- a sampler that lags behind ----------------------------------------------------------------------------------
+
+
+def test_enumerable_world_prompts_take_turns():
+    lm = ToyLM(3, 2, num_prompts=3, seed=1)
+    world = EnumerableWorld(lm, lm, {"reward": torch.zeros(lm.distribution().shape)})
+    assert [world.pick(2, step, 0) for step in range(3)] == [[0, 1], [2, 0], [1, 2]]
 
 
 def test_sampler_lags_by_staleness():

@@ -15,6 +15,7 @@ from minirlhf.core import exact
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation, ends_of
+from minirlhf.data.collate import batch_indices
 from minirlhf.data.records import Problem
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations.estimators import best_of_n_distribution
@@ -125,7 +126,7 @@ def test_rejection_loss_is_mean_over_kept_tokens():
 
 def watched_run(monkeypatch, problems, **changed):
     """What a run without learning has picked, drawn and kept, round by round, and the version of the model that drew."""
-    seen = {"picked": [], "drawn": [], "kept": [], "versions": []}
+    seen = {"picked": [], "drawn": [], "kept": [], "versions": [], "batches": []}
 
     class Watched(Problems):
         def pick(self, *asked):
@@ -143,7 +144,13 @@ def watched_run(monkeypatch, problems, **changed):
         seen["kept"].append(rows.tolist())
         return rows
 
+    def batch(*asked):
+        rows = batch_indices(*asked)
+        seen["batches"].append(rows.tolist())
+        return rows
+
     monkeypatch.setattr(rejection, "kept", noted)
+    monkeypatch.setattr(rejection, "batch_indices", batch)
     policy = tiny_model("nano", WORDS, seed=0)
     world = Watched(problems, length, WORDS, {}, 0.0, ends_of(WORDS, policy))
     settings = {"max_steps": 4, "steps_per_round": 2, "num_generations": 16, "learning_rate": 1e-9, **changed}
@@ -163,6 +170,7 @@ def test_rejection_rounds_sample_and_select_anew(monkeypatch):
     seen = watched_run(monkeypatch, PROBLEMS[:1] * 4, num_prompts=4, selection="random", keep=32)
     assert seen["drawn"][0] != seen["drawn"][1]
     assert seen["kept"][0] != seen["kept"][1], "two choices of 32 out of 64"
+    assert seen["batches"][0] != seen["batches"][2], "the first steps of both rounds"
 
 
 def test_rejection_exact_metrics_follow_update_for_any_micro_batch():

@@ -1,6 +1,7 @@
 """Tools, environments and learning in turns: what is called, what is heard, what is learned from."""
 
 import inspect
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -328,7 +329,7 @@ def scripted(made, *turns):
     return Scripted(tokenizer, scripts)
 
 
-def drawn(made, policy, monkeypatch, **options):
+def drawn(made, policy, monkeypatch, config=CONFIG, **options):
     from minirlhf.engine import decoding
     from minirlhf.models import sampling
 
@@ -336,7 +337,7 @@ def drawn(made, policy, monkeypatch, **options):
         monkeypatch.setattr(
             module, "reader", lambda model, ids, mask, repeats, **_: decoding._Rereading(model, ids, mask, repeats)
         )
-    return made.answers(policy, CONFIG, [0, 4, 8], step=0, seed=0, version=0, **options)
+    return made.answers(policy, config, [0, 4, 8], step=0, seed=0, version=0, **options)
 
 
 CALL = calls.OPEN + ' calculator(" {expression} ") ' + calls.CLOSE
@@ -412,6 +413,23 @@ def test_tool_world_grade_steps_are_reward_differences(monkeypatch):
         assert grades[row][grades[row].isfinite()].tolist() == [1.0, 1.0, 0.0]
         assert torch.equal(grades[row].isfinite(), turn_ends(rollout.mask[row]))
     assert torch.nansum(grades, 1).tolist() == [2.0] * 6, "together they are the episode's reward"
+
+
+def test_tool_world_grade_steps_of_talk_cut_off_after_answer(monkeypatch):
+    """The tool has answered, and there is no room for another turn."""
+    made, _ = world(Paid)
+    call = made.tokenizer(CALL.format(expression="0 + 0"), add_special_tokens=False)["input_ids"]
+    heard = encode_heard(made.tokenizer, [{"role": "tool", "content": "0"}])
+    config = replace(CONFIG, max_completion_length=len(call) + 1 + len(heard))
+    rollout = drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch, config).rollout
+    assert [len(episode.answers) for episode in made.episodes] == [1] * 6
+    assert torch.nansum(made.grade_steps([0, 4, 8], rollout), 1).tolist() == [1.0] * 6
+
+
+def test_tool_world_tool_choice_any_opens_first_turn_only(monkeypatch):
+    made, _ = world(tool_choice="any")
+    graded = drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch)
+    assert graded.rewards.tolist() == [[1.0, 1.0]] * 3
 
 
 @pytest.mark.parametrize("choice", ["any", "calculator"])
