@@ -18,8 +18,10 @@ DATA = [
     for folder in ("data", "chapters", "tour", "gallery", "models", "sandbox", "classroom/skeleton.py")
 ]
 DATA += [ROOT / "tools" / "chapter.py", ROOT / "book" / "_ext" / "labelling.py"]  # write files and a page
+DATA += [ROOT / "minirlhf" / "stages" / "bridge" / name for name in ("scripts.py", "grader.py", "hooks.py")]  # write programs
 DATA.append(ROOT / "book" / "_ext" / "plain_formulas.py")  # lists of commands, which are split
 WORD = re.compile(r"(?<![\w/.$@%{\-=\\])[A-Za-z][a-z]{2,}(?![\w/\-=(\\]|\.\w)")
+CODE = re.compile(r"(?m)^ *(?:import|from|def) \w+[^\n]*\n")
 SAYING = re.compile(r"(?:.*Error|Facts|about|refuse\w*|print|warn|warning|info|fail|exit|UserError|Failure|Unusable)$")
 
 PATTERNS = {"compile", "_present"}  # take regular expressions, which are no prose
@@ -37,6 +39,8 @@ class Respell(ast.NodeTransformer):
         self.everything, self.saying = everything, 0
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str) and (" " not in node.value or CODE.search(node.value)):
+            return node  # a name, or a program
         if isinstance(node.value, str) and (
             self.saying
             or (self.everything and " " in node.value and "(?" not in node.value and len(WORD.findall(node.value)) >= 4)
