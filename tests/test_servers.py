@@ -173,19 +173,19 @@ BEGUN = "import json, sys, time\ngot = json.loads(input())\nprint(json.dumps({'i
 
 
 @pytest.mark.parametrize(
-    ("then", "ask", "method"),
+    ("then", "seconds", "ask", "method"),
     [
         # A pipe holds some 64 thousand characters: a call of a million would block whoever writes it.
-        ("time.sleep(600)", lambda server: server.call("say", text="x" * 1_000_000), "tools/call"),
-        # Long notices, so that there is always one more to read.
-        ("while True: print(json.dumps({'method': 'notice', 'text': 'x' * 900_000}), flush=True)", ToolServer.tools, "tools/list"),
+        ("time.sleep(600)", 1, lambda server: server.call("say", text="x" * 1_000_000), "tools/call"),
+        # There is always one more to read, also when the time is over.
+        ("while True: print(json.dumps({'method': 'notice'}), flush=True)", -1, ToolServer.tools, "tools/list"),
     ],
     ids=["deaf", "talkative"],
 )  # fmt: skip
-def test_tool_server_patience_ends(then, ask, method):
+def test_tool_server_patience_ends(then, seconds, ask, method):
     server = serve(BEGUN + then)
-    server._patience = 1
-    with raises(UserError, argument=method, expected=1, problem="late"):
+    server._patience = seconds
+    with raises(UserError, argument=method, expected=seconds, problem="late"):
         ask(server)
     server.close()
     assert server._process.returncode is not None, "it is gone"

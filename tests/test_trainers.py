@@ -20,7 +20,7 @@ from minirlhf.feedback.rewards import ask, model_reward, reference_reward
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
-from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.recipes.offline import get_preference
 from minirlhf.recipes.parts import cut_off
 from minirlhf.trainers.config import TrainerConfig
@@ -163,6 +163,13 @@ def test_pairs_of_takes_every_pair_of_ranking_but_ties(chats):
         (0, 2, 3),
         (1, 2, 2),
     ]
+
+
+def test_model_reward_ignores_space_around_reply():
+    tokenizer = train_tokenizer(["go one", "one two"])
+    reward = model_reward(RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1), seed=5), tokenizer)
+    alone, spaced, other = reward([Problem(conversation("go"))] * 3, ["one", " one\n", "two"])
+    assert alone == pytest.approx(spaced) and alone != pytest.approx(other)
 
 
 # -- online -------------------------------------------------------------------------------------------------------
