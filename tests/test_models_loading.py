@@ -55,12 +55,12 @@ def test_load_model_folder_of_any_architecture(name, tmp_path):
             assert torch.equal(a, b), n
 
 
-def test_load_model_misspelt_preset_does_not_ask_hub(monkeypatch):
-    monkeypatch.setattr(
-        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("asked the hub")
-    )
-    with raises(UserError, argument="model", value="mirco", expected="micro"):
-        load_model("mirco")
+@pytest.mark.parametrize("name", ["mirco", "./none", "/none/at/all", "a/b/c", "~/none"])
+def test_load_model_misspelt_preset_or_path_does_not_ask_hub(name, monkeypatch):
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("asked"))
+    expected, problem = ("micro", "unknown") if name == "mirco" else (None, "missing")
+    with raises(UserError, argument="model", value=name, expected=expected, problem=problem):
+        load_model(name)
 
 
 def test_load_model_unknown_hub_name_is_one_line():
@@ -68,15 +68,6 @@ def test_load_model_unknown_hub_name_is_one_line():
     with raises(UserError, argument="model", value="someone/something", problem="unknown") as caught:
         load_model("someone/something")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["./none", "/none/at/all", "a/b/c", "~/none"])
-def test_load_model_path_does_not_ask_hub(name, monkeypatch):
-    monkeypatch.setattr(
-        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("asked the hub")
-    )
-    with raises(UserError, argument="model", value=name, problem="missing"):
-        load_model(name)
 
 
 def test_load_model_tokenizer_is_for_presets_only(folder):
