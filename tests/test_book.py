@@ -1,6 +1,9 @@
-"""The book builds without a warning, and every page of it works in a browser; each guard is shown a fault that it must find."""
+"""The book builds without a warning, and its pages are whole: all of them as they are written, a sample of them in a browser.
 
-import base64
+Before a release (``--all``) every page is opened, at three widths and in the dark, PDF, EPUB and print are made, and each guard is shown
+faults that it must find.
+"""
+
 import importlib
 import importlib.util
 import json
@@ -12,6 +15,8 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from functools import cache
+from html import unescape
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,14 +26,16 @@ import numpy as np
 import pytest
 from browser import Browser
 from commands import complaint
+from facts import raises
 from matplotlib import image as image_file
 from matplotlib import pyplot as plt
-from pages import ACCESS, FOCUS, anchors, faults, pages_of, served, violations
+from pages import ACCESS, FOCUS, TEX, anchors, article, faults, pages_of, served, static_faults, violations
 from patience import finished
 from plan import of_chapter
 
 from minirlhf import evidence
 from minirlhf.chapters import chapters, load_checks
+from minirlhf.core.errors import ArgumentError
 from minirlhf.ledger.pages import written
 from minirlhf.ledger.registry import run
 
@@ -36,8 +43,20 @@ ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 SEED = 20240607
 PAGES = {c.number: c.page for c in chapters() if c.finished}
+NOTEBOOKS = {number: next((ROOT / "notebooks").glob(f"{number:02}_*.ipynb")) for number in PAGES}
+# What a browser opens in every run: the landing page, lists, and the chapters with the shortest and the longest text, with one notebook.
+SHORT, LONG = (pick(PAGES, key=lambda n: (BOOK / f"{PAGES[n]}.md").stat().st_size) for pick in (min, max))
+SAMPLE = ["index", "ledger", "glossary", "search", PAGES[SHORT], PAGES[LONG], f"notebooks/{NOTEBOOKS[SHORT].stem}"]
+ONLY_WHOLE = {"one-page.html", "minirlhf.pdf", "minirlhf.epub"}  # what a fast build leaves out
+
 each_chapter = pytest.mark.parametrize("page", [of_chapter(number, page, id="page") for number, page in PAGES.items()])
 pytestmark = pytest.mark.slow
+
+
+def but(*sampled: int) -> Any:
+    """The chapters; all but these are opened before a release."""
+    release = [pytest.mark.release]
+    return [of_chapter(n, n, id="page", marks=[] if n in sampled else release) for n in PAGES]
 
 
 def build(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,12 +65,20 @@ def build(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return finished(command, usually=300, env={**os.environ, "MINIRLHF_SEED": str(SEED), "SPHINXOPTS": ""})
 
 
+def extension(name: str) -> ModuleType:
+    """A module of ``book/_ext``, without Sphinx around it."""
+    spec = importlib.util.spec_from_file_location(name, BOOK / "_ext" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, system_tool) -> Path:
-    """The whole book, built anew: site, one page and PDF; for one chapter's tests the site alone."""
-    system_tool("chromium")
+def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """The book, built anew: the site, and with ``--all`` one page and PDF."""
     out = tmp_path_factory.mktemp("book") / "book"
-    done = build(out, *(["--fast"] if pytestconfig.getoption("chapter") is not None else []))
+    done = build(out, *([] if pytestconfig.getoption("all") else ["--fast"]))
     assert done.returncode == 0, done.stdout[-6000:]
     return out
 
@@ -63,431 +90,182 @@ def browser(tmp_path_factory: pytest.TempPathFactory, system_tool) -> Iterator[B
         yield opened
 
 
-# -- the book ----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def phone(browser: Browser) -> Iterator[Browser]:
+    """The browser, as wide as a phone."""
+    browser.resize(390, 844)
+    yield browser
+    browser.resize(1280, 900)
 
 
-@pytest.mark.every_chapter  # the build: its first test waits for it
-def test_every_page_that_is_no_chapter_works(site: Path, browser: Browser) -> None:
-    """No raw TeX, MathJax error, console error, dead link, image without text, outside request, or page too wide.
-
-    The one page, which takes long to typeset, is opened below.
-    """
-    seen = {"one-page.html", *(f"{page}.html" for page in PAGES.values())}
-    with served(site) as base:
-        assert faults(browser, base, site, [page for page in pages_of(site) if page not in seen]) == {}
+@pytest.fixture
+def in_the_dark(browser: Browser) -> Iterator[Browser]:
+    """The browser of a reader whose system is dark."""
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    yield browser
+    browser.call("Emulation.setEmulatedMedia", features=[])
 
 
-@each_chapter
-def test_a_chapter_s_page_works(page: str, site: Path, browser: Browser) -> None:
-    """The same of a chapter's page."""
-    with served(site) as base:
-        assert faults(browser, base, site, [f"{page}.html"]) == {}
+@cache
+def text_of(path: Path) -> str:
+    """A page as it is written."""
+    return path.read_text(encoding="utf-8")
 
 
-@each_chapter
-def test_axe_finds_nothing_on_a_chapter_s_page(page: str, site: Path, browser: Browser) -> None:
-    """No rule of WCAG 2.1 (A, AA) or of good practice is violated, as far as axe-core can tell."""
-    assert violations(browser, (site / f"{page}.html").as_uri()) == []
+def fresh(browser: Browser, address: str) -> Any:
+    """Open a page for a reader of whom the browser has kept nothing."""
+    browser.open(address)
+    browser.ask("localStorage.clear()")
+    return browser.open(address)
 
 
-@pytest.mark.every_chapter  # one page holds them all
-def test_the_book_is_readable_from_a_folder(site: Path, browser: Browser) -> None:
-    """Opened as files, without a server, nothing is wrong with a page either: with one of each kind, and with the one page."""
-    pages = ["index.html", "glossary.html", "one-page.html"]
-    assert faults(browser, f"{site.as_uri()}/", site, pages) == {}
-    assert browser.ask("document.querySelectorAll('mjx-container').length") > 0
+def plain(html: str) -> str:
+    """The words of a piece of HTML."""
+    return unescape(re.sub("<[^>]*>", "", html))
 
 
-@each_chapter
-def test_equations_and_figures_count_from_one(page: str, site: Path) -> None:
-    text = (site / f"{page}.html").read_text(encoding="utf-8")
-    equations = re.findall(r'<span class="eqno">\((\d+)\.(\d+)\)', text)
-    figures = re.findall(r'<span class="caption-number">Fig\. (\d+)\.(\d+)', text)
-    number = str(int(page[:2]))
-    assert equations == [(number, str(k)) for k in range(1, len(equations) + 1)]
-    assert figures == [(number, str(k)) for k in range(1, len(figures) + 1)] and figures
+# -- pages as they are written -----------------------------------------------------------------------------------
+
+
+@pytest.mark.every_chapter
+def test_book_pages_have_no_fault_as_they_are_written(site: Path) -> None:
+    """No raw TeX, dead link or anchor, picture without text, id that stands twice, skipped heading, or file of another site."""
+    missing = {f"broken link: {name}" for name in ONLY_WHOLE if not (site / name).is_file()}
+    found = static_faults(site, [page for page in pages_of(site) if page != "one-page.html"])
+    assert {page: texts for page, texts in found.items() if set(texts) - missing} == {}
+
+
+WRITTEN = {
+    "<p>the policy \\(\\pi\\)</p>": "raw TeX",
+    "<p>costs $\\beta$</p>": "raw TeX",
+    "<p>in {{share}} of the runs</p>": "raw TeX",
+    "<p>the *reverse* KL</p>": "raw TeX",
+    "<p title='x' aria-label=\"\\KL(p)\">the KL</p>": "in a title",
+    "<pre># NBVAL_CHECK_OUTPUT</pre>": "scaffolding",
+    "<img src='page.html'>": "no alternative text",
+    '<p id="a"></p><p id="a"></p>': "stands twice",
+    "<h1>a</h1><h3>b</h3>": "heading of level 3",
+    '<a href="gone.html">x</a>': "broken link: gone.html",
+    '<a href="#gone">x</a>': "broken anchor: #gone",
+    '<img src="https://example.invalid/x.png" alt="x">': "leaves the site",
+}
+
+
+@pytest.mark.parametrize("body", WRITTEN)
+def test_static_faults_names_planted_fault_alone(body: str, tmp_path: Path) -> None:
+    fine = '<h1>t</h1><span class="math">\\(\\pi\\)</span> <a href="page.html#b" id="b">5 $ and 6 $</a><pre>{{x}}</pre>'
+    (tmp_path / "page.html").write_text(HEAD.format(head="", body=f"<article>{fine}</article>"), encoding="utf-8")
+    assert static_faults(tmp_path, ["page.html"]) == {}
+    (tmp_path / "bad.html").write_text(HEAD.format(head="", body=f"<article>{body}</article>"), encoding="utf-8")
+    found = static_faults(tmp_path, ["bad.html"])["bad.html"]
+    assert found and all(WRITTEN[body] in text for text in found)
 
 
 def proof_marks(page: Path) -> tuple[list[str], int]:
     """The seeds in the proof marks of a page, and how many numbered equations it has."""
-    text = page.read_text(encoding="utf-8")
-    marks = re.findall(r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text, re.S)
-    return marks, text.count('<span class="eqno">')
+    marks = re.findall(
+        r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text_of(page), re.S
+    )
+    return marks, text_of(page).count('<span class="eqno">')
 
 
 @each_chapter
-def test_every_numbered_equation_has_its_mark(page: str, site: Path) -> None:
-    """After each numbered equation stands a mark, made with this build's seed."""
-    marks, equations = proof_marks(site / f"{page}.html")
-    assert marks == [str(SEED)] * equations
+def test_chapter_page_numbers_equations_and_figures_and_marks_every_equation(page: str, site: Path) -> None:
+    """From one; each numbered equation has a mark of a check with this build's seed."""
+    text, number = text_of(site / f"{page}.html"), str(int(page[:2]))
+    equations = re.findall(r'<span class="eqno">\((\d+)\.(\d+)\)', text)
+    figures = re.findall(r'<span class="caption-number">Fig\. (\d+)\.(\d+)', text)
+    assert equations == [(number, str(k)) for k in range(1, len(equations) + 1)]
+    assert figures == [(number, str(k)) for k in range(1, len(figures) + 1)] and figures
+    assert proof_marks(site / f"{page}.html") == ([str(SEED)] * len(equations), len(equations))
 
 
-def test_the_ledger_s_page_shows_what_the_checks_give(site: Path) -> None:
-    """Every equation of the one page, which has its marks too, with the worst error of its checks on this build's seed."""
-    marks, equations = proof_marks(site / "one-page.html")
-    assert marks == [str(SEED)] * equations
+@each_chapter
+def test_chapter_page_has_its_links_commands_description_and_terms(page: str, site: Path) -> None:
+    """Notebook and slides are linked, each command begins to run as it stands, and search engines and popovers have what they show."""
+    number, text = int(page[:2]), text_of(site / f"{page}.html")
+    links = re.search(r'<p class="chapter-links">(.*?)</p>', text)
+    assert links and set(re.findall(r'href="([^"]+)"', links[1])) >= {
+        f"notebooks/{NOTEBOOKS[number].stem}.html",
+        f"slides/{number:02}.html",
+    }
+    told = [
+        plain(line)
+        for part in re.findall(r'<p class="run-this">(.*?)</p>', text)
+        for line in re.findall("<code.*?</code>", part)
+    ]
+    told += plain("\n".join(re.findall(r"<pre>(.*?)</pre>", article(site / f"{page}.html"), re.S))).splitlines()
+    runs = [re.split(" (?:&&|[|>#]) ", command)[0] for command in told if command.startswith("minirlhf ")]
+    assert {command.split()[1] for command in runs} >= {"verify", "release", "check"}
+    assert [command for command in runs if complaint(command)] == []
+    assert {int(n) for n in re.findall(r"--chapter (\d+)", " ".join(runs))} == {number}
+    assert f"jupyter lab notebooks/{NOTEBOOKS[number].name}" in told
+    [described] = [m for m in re.findall(r"<meta\b[^>]*>", text) if 'name="description"' in m]
+    assert len(described) > 100
+    terms = re.findall(r'<a [^>]*href="glossary\.html#term-[^>]*>', article(site / f"{page}.html"))
+    assert [link for link in terms if not re.search(r'title="[^"]{10,}', link)] == []
+
+
+def test_ledger_page_shows_what_the_checks_give(site: Path) -> None:
+    """For each chapter's first equation: how many checks it has and their worst error on this build's seed."""
     ledger = load_checks()
-    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code><span class="proof-numbers">(\d+) checks?, worst error ([^,]+), tolerance'
-    shown = re.findall(entry, (site / "ledger.html").read_text(encoding="utf-8"), re.S)
-    assert len(shown) == equations
-    for chapter, label, count, error in shown:
+    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code><span class="proof-numbers">(.*?)</span>'
+    shown = re.findall(entry, text_of(site / "ledger.html"), re.S)
+    assert (
+        len(shown)
+        == len({label for _, label, _ in shown})
+        == sum(proof_marks(p)[1] for p in site.glob("*.html") if p.stem not in ("ledger", "one-page"))
+    )
+    for chapter, label, numbers in {chapter: one for one in reversed(shown) for chapter in one[:1]}.values():
         results = [run(c, SEED) for c in ledger.select([label])]
         worst = max(results, key=lambda r: r.error / r.check.tolerance)
-        assert (int(chapter), int(count), error) == (worst.check.chapter, len(results), written(worst.error)), label
+        assert (int(chapter), int(re.findall(r"\d+", numbers)[0])) == (worst.check.chapter, len(results)), label
+        assert written(worst.error) in numbers, label
 
 
 HEAVIEST = 400_000  # bytes of a page without its pictures
 
 
 @pytest.mark.every_chapter
-def test_no_page_is_heavy(site: Path) -> None:
+def test_book_pages_weigh_little(site: Path) -> None:
     """What weighs stands in files of its own: pictures, and what the marks hold. The one page is the whole book."""
-    sizes = {page: (site / page).stat().st_size for page in pages_of(site)}
-    print("kB: " + ", ".join(f"{page} {sizes[f'{page}.html'] / 1000:.0f}" for page in (*PAGES.values(), "ledger")))
-    heavy = {page: size for page, size in sizes.items() if size > HEAVIEST}
-    heavy.pop("one-page.html", None)
-    assert heavy == {}
+    sizes = {page: (site / page).stat().st_size for page in pages_of(site) if page not in ONLY_WHOLE}
+    print("kB: " + ", ".join(f"{page} {size / 1000:.0f}" for page, size in sizes.items()))
+    assert {page: size for page, size in sizes.items() if size > HEAVIEST} == {}
 
 
-def test_a_mark_shows_what_it_holds_when_it_is_opened(site: Path, browser: Browser) -> None:
-    """From a folder too; on the page and on the one page, where links stay on it. Where the file is gone, the mark says so."""
-    label = "eq:rlhf-optimum"
-    first = f"[...document.querySelectorAll('.proof-kept')].find(e => e.dataset.key == '{label}')"
-    for page in ("05-rlhf-problem.html", "one-page.html"):
-        if not (site / page).is_file():
-            continue
-        heard = browser.open((site / page).as_uri())
-        assert browser.ask(f"{first}.textContent") == ""
-        browser.ask(f"{first}.parentElement.open = true")
-        text = browser.until(f"{first}.textContent")
-        assert all(
-            c.statement in text and f"Checked against: {c.against}" in text for c in load_checks().select([label])
-        )
-        dead = f"[...{first}.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.getElementById(a.getAttribute('href').slice(1)))"
-        assert browser.ask(f"{dead}.length") == 0 and heard.complaints == []
-    browser.open((site / "05-rlhf-problem.html").as_uri())
-    browser.ask(f"{first}.dataset.from = '_static/proofs/html/gone.js'; {first}.parentElement.open = true")
-    assert "gone.js is not there" in browser.until(f"{first}.textContent")
+def script_of(site: Path, name: str, variable: str) -> Any:
+    """What a script of the site sets a variable to."""
+    return json.loads(text_of(site / "_static" / name).removeprefix(f"window.{variable} = ").rstrip().removesuffix(";"))
 
 
-def test_the_ledger_is_filtered(site: Path, browser: Browser) -> None:
-    """By chapter and by words; what is hidden is counted."""
-    browser.open((site / "ledger.html").as_uri())
-    told, shown = (
-        "document.querySelector('.ledger-filter output').textContent",
-        "[...document.querySelectorAll('.ledger-entry:not([hidden])')]",
-    )
-    everything = browser.ask(f"{shown}.length")
-    assert browser.ask(told) == f"{everything} of {everything} equations"
-    change = "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', {bubbles: true})); }"
-    browser.ask(f"({change})(document.getElementById('ledger-chapter'), '5')")
-    of_chapter = browser.ask(f"{shown}.length")
-    assert 0 < of_chapter < everything and browser.ask(told).startswith(f"{of_chapter} of")
-    assert browser.ask(f"{shown}.every(e => e.classList.contains('of-chapter-5'))")
-    browser.ask(f"({change})(document.getElementById('ledger-words'), 'rlhf-OPTIMUM')")
-    assert 0 < browser.ask(f"{shown}.length") < of_chapter
-
-
-OPEN_BEHIND = """() => [...document.querySelectorAll("div.cell.tag_predicted")].flatMap((cell) => {
-    const found = [];
-    let next = cell.nextElementSibling;
-    for (; next && /^(P|UL|OL)$/.test(next.tagName); next = next.nextElementSibling) found.push(next);
-    const leads = found.length > 1 && next?.matches(".predict-form");
-    return found.slice(0, leads ? -1 : undefined).filter((one) => !one.hidden).map((one) => one.textContent.slice(0, 60));
-})"""
-
-
-@pytest.mark.every_chapter
-def test_every_question_of_a_notebook_waits_for_a_prediction(site: Path, browser: Browser) -> None:
-    """Each becomes a form, and each result that is asked for stays closed until then."""
-    with served(site) as base:
-        for notebook in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-            browser.open(f"{base}notebooks/{notebook.stem}.html")
-            browser.ask("localStorage.clear()")
-            browser.open(f"{base}notebooks/{notebook.stem}.html")
-            cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-            asked = sum("".join(o.get("text", "")).count("\nAnswer: ") for c in cells for o in c.get("outputs", []))
-            forms = browser.ask("document.querySelectorAll('.predict-form').length")
-            assert forms == asked >= 3, notebook.stem
-            results = "[...document.querySelectorAll('div.cell.tag_predicted details')]"
-            assert browser.ask(f"{results}.filter(d => d.textContent.includes('Answer: ') && d.open).length") == 0
-            # Nothing that tells stands open behind a closed result: what follows it, to the next question, is hidden but for one paragraph.
-            assert browser.ask(f"({OPEN_BEHIND})()") == [], notebook.stem
-            shut = "document.querySelectorAll('div.cell.tag_predicted details.hide:not(.above-input, [open])').length"
-            assert browser.ask(shut) > 0
-            browser.ask(
-                "document.querySelectorAll('.predict-form').forEach(f => { f.querySelector('input').click(); f.requestSubmit(); })"
-            )
-            assert browser.ask(shut) == 0 == browser.ask("document.querySelectorAll('.predict-after[hidden]').length")
-
-
-def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, browser: Browser) -> None:
-    """On a notebook's page and in a chapter; what was right is counted, and all can be forgotten."""
-    form, verdict, tally = ".predict-form", "document.querySelector('.predict-verdict').textContent", ".predict-tally"
-
-    def predict(choice: str, number: int = 0) -> None:
-        browser.ask(f"document.querySelectorAll('{form}')[{number}].querySelector('[value={choice}]').click()")
-        browser.ask(f"document.querySelectorAll('{form}')[{number}].querySelector('.predict-commit').click()")
-
-    with served(site) as base:
-        page = base + "notebooks/05_rlhf_problem.html"
-        browser.open(page)
-        browser.ask("localStorage.clear()")
-        browser.open(page)
-        after = "document.querySelectorAll('.predict-after[hidden]').length"
-        covered = browser.ask(after)
-        assert covered > 0 and "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
-        predict("a")
-        assert browser.ask("document.activeElement.className") == "predict-verdict"
-        assert browser.ask(verdict) == "✗ It came out otherwise: it rises, then falls."
-        assert browser.ask(after) < covered
-        assert browser.ask("document.querySelector('div.cell.tag_predicted details').open")
-        predict("c", 1)
-        assert "You predicted 1 of 2; 4 are still open." in browser.ask(
-            f"document.querySelector('{tally}').textContent"
-        )
-        browser.open(page)
-        assert browser.until(verdict).startswith("✗ It came out otherwise")
-        browser.ask(f"document.querySelector('{tally} button').click()")
-        assert "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
-        assert browser.ask(after) == covered and browser.ask(verdict) == ""
-        browser.open(base + "20-overoptimization.html")
-        predict("b")
-        assert browser.ask(verdict) == "✓ So it came out."
-        assert browser.ask("document.querySelector('.predict details').open")
-        told = f"document.querySelector('{tally} p').textContent"
-        left = browser.ask(f"document.querySelectorAll('{form}').length") - 1
-        assert browser.ask(told) == f"You predicted 1 of 1; {left} are still open."
-        browser.open(page)
-        assert browser.ask(told) == ("6 questions on this page ask for a prediction. In the whole book so far: 1 of 1.")
-        browser.open(base + "20-overoptimization.html")
-        disabled = "[...document.querySelectorAll('.predict-form')].map((f) => [...f.querySelectorAll('input')].filter((e) => e.disabled).length)"
-        assert browser.ask(disabled)[0] > 1
-        browser.ask("document.querySelector('.predict-again').click()")
-        assert not browser.ask("document.querySelector('.predict details').open") and browser.ask(verdict) == ""
-        assert browser.ask("document.activeElement.matches('.predict-form input')") and set(browser.ask(disabled)) == {
-            0
-        }
-        browser.open(base + "20-overoptimization.html")
-        assert browser.ask(verdict) == "", "an answer that was taken back is back"
-
-
-@pytest.mark.every_chapter
-def test_nothing_tells_what_comes_out_before_it_is_predicted(site: Path, browser: Browser) -> None:
-    """On notebooks' pages: what stands between a result and the next code or heading waits, and all of it opens with the answer."""
-    told = """[...document.querySelectorAll(".predict-form")].map((form, n) => {
-      const left = [...document.querySelectorAll("div.cell.tag_predicted")].filter((cell) => {
-        let next = cell.nextElementSibling;
-        return next?.matches("p, ul, ol") && !next.hidden && !cell.querySelector("details").open;
-      });
-      return left.map((cell) => cell.nextElementSibling.textContent.slice(0, 60));
-    }).flat()"""
-    for name in ("16_reasoning", "01_introduction", "09_regularisation"):
-        page = (site / "notebooks" / f"{name}.html").as_uri()
-        browser.open(page)
-        browser.ask("localStorage.clear()")
-        browser.open(page)
-        assert browser.ask(told) == [], name
-        forms = browser.ask("document.querySelectorAll('.predict-form').length")
-        for number in range(forms):
-            form = f"document.querySelectorAll('.predict-form')[{number}]"
-            browser.ask(f"{form}.querySelector('input').click()")
-            browser.ask(f"{form}.querySelector('.predict-commit').click()")
-        closed = "[...document.querySelectorAll('div.cell.tag_predicted details')].filter((fold) => !fold.open).length"
-        assert (
-            browser.ask(closed) == 0 and browser.ask("document.querySelectorAll('.predict-after[hidden]').length") == 0
-        )
-        browser.ask("localStorage.clear()")
-
-
-def test_a_wrong_choice_hears_why_and_a_number_is_typed(site: Path, browser: Browser) -> None:
-    """What an answer has to teach stands behind the verdict and in the tally at the end; a number may be written in several ways, and is near enough or not."""
-    page = (site / "11-rejection-sampling.html").as_uri()
-    browser.open(page)
-    browser.ask("localStorage.clear()")
-    browser.open(page)
-    asked = browser.ask("[...document.querySelectorAll('.predict-form legend')].map((e) => e.textContent)")
-    settled = _questions("11")
-
-    def answer(name: str, given: str) -> str:
-        form = f"document.querySelectorAll('.predict-form')[{asked.index(settled[name].question)}]"
-        if settled[name].typed:
-            browser.ask(f"{form}.querySelector('input').value = {given!r}")
-        else:
-            browser.ask(f"{form}.querySelectorAll('input')[{list(settled[name].lessons).index(given)}].click()")
-        browser.ask(f"{form}.querySelector('.predict-commit').click()")
-        said: str = browser.ask(f"{form}.querySelector('.predict-verdict').textContent")
-        if not said.startswith("Type a number first"):
-            assert browser.ask(f"{form}.closest('.predict').querySelector('details').open")
-            browser.ask(f"{form}.querySelector('.predict-again').click()")
-        return said
-
-    lessons = settled["best_of_sixteen"].lessons
-    both = f"✗ It came out otherwise: more reward, less worth. {lessons['more of both']}"
-    assert answer("best_of_sixteen", "more of both") == both
-    assert answer("best_of_sixteen", "more reward, less worth") == "✓ So it came out."
-    lessons = settled["best_of_coins"].lessons  # log 2 = .693, and .1 is near enough
-    for near in ("0.7", ".6", " 0,78 ", "0.693 nats", "2/3", "¾", ".7 √nats", "70 %"):
-        assert answer("best_of_coins", near) == "✓ Near enough: .69 nats.", near
-    for low in ("0.59", "0", "-0.7", "−.7", "1/2", "½", "−½", "30 %"):
-        assert answer("best_of_coins", low) == f"✗ It came out otherwise: .69 nats. {lessons['low']}", low
-    assert answer("best_of_coins", "1½").endswith(lessons["high"])
-    assert answer("best_of_coins", "3.175") == f"✗ It came out otherwise: .69 nats. {lessons['high']}"
-    wrong = f"document.querySelectorAll('.predict-form')[{asked.index(settled['best_of_sixteen'].question)}]"
-    marked = (
-        f"['came-out', 'was-mine'].map((c) => [...{wrong}.querySelectorAll('.' + c)].map((e) => e.textContent.trim()))"
-    )
-    browser.ask(
-        f"{wrong}.querySelectorAll('input')[{list(settled['best_of_sixteen'].lessons).index('more of both')}].click()"
-    )
-    browser.ask(f"{wrong}.querySelector('.predict-commit').click()")
-    assert browser.ask(marked) == [["more reward, less worth"], ["more of both"]]
-    link = browser.ask("document.querySelector('.predict-tally li a').getAttribute('href').slice(1)")
-    assert (
-        browser.ask(f"document.getElementById({link!r}).querySelector('legend').textContent")
-        == settled["best_of_sixteen"].question
-    )
-    browser.ask(f"{wrong}.querySelector('.predict-again').click()")
-    for nothing in ("", "much", "1.2.3", "1/0", "1,234", "2 or 3"):
-        assert answer("best_of_coins", nothing) == "Type a number first, such as 0.5 or 1200."
-    form = f"document.querySelectorAll('.predict-form')[{asked.index(settled['best_of_coins'].question)}]"
-    browser.ask(f"{form}.querySelector('input').value = '3'")
-    browser.ask(f"{form}.querySelector('.predict-commit').click()")
-    tally = browser.ask("document.querySelector('.predict-tally').textContent")
-    assert tally.startswith(f"You predicted 0 of 1; {len(asked) - 1} are still open.")
-    assert f"{settled['best_of_coins'].question} .69 nats. {lessons['high']}" in tally
-    browser.open(page)
-    assert browser.until(f"{form}.querySelector('.predict-verdict').textContent").endswith(lessons["high"])
-    browser.ask("localStorage.clear()")
-
-
-# Typed on a page: near enough, too low, too high, and what is no number. Percents, factors and thousands are read as they are meant.
-TYPED = [
-    (12, "cut_off_less", ["16", "16 %", ".16", "0,16"], [".16 %", "1"], ["35", "0.5"], ["one sixth"]),
-    (5, "cache", ["69", "62", "75", "68.7 GB"], ["34", "0", "-69"], ["90", "138"], ["1,234"]),
-    (17, "read_again", ["105000", "105,000", "105 000", "105k", "100 k tokens"], ["10,500", "21k"], ["1,050,000"], ["1,05,000"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("number", "name", "near", "low", "high", "nothing"), TYPED)
-def test_a_typed_number_is_read_as_it_is_meant(
-    number: int,
-    name: str,
-    near: list[str],
-    low: list[str],
-    high: list[str],
-    nothing: list[str],
-    site: Path,
-    browser: Browser,
-) -> None:
-    """And a mistake's number gets the mistake's lesson."""
-    asked = _questions(f"{number:02}")[name]
-    browser.open((site / f"{PAGES[number]}.html").as_uri())
-    form = f"[...document.querySelectorAll('.predict-form')].find((f) => f.querySelector('legend').textContent === {asked.question!r})"
-    for given in [*near, *low, *high, *nothing]:
-        browser.ask(f"{form}.querySelector('input').value = {given!r}")
-        browser.ask(f"{form}.querySelector('.predict-commit').click()")
-        said = browser.ask(f"{form}.querySelector('.predict-verdict').textContent")
-        if given in nothing:
-            assert said.startswith("Type a number first"), given
-            continue
-        assert said.startswith("✓ Near enough" if given in near else "✗"), (given, said)
-        assert given in near or said.endswith(asked.lessons["low" if given in low else "high"]), (given, said)
-        browser.ask(f"{form}.querySelector('.predict-again').click()")
-    browser.ask("localStorage.clear()")
-
-
-def test_without_javascript_each_lesson_says_to_whom_it_speaks(site: Path) -> None:
-    """In the page as it is written, and so in print."""
-    found = [
-        pair
+def test_popovers_have_every_equation_that_a_page_refers_to(site: Path) -> None:
+    """Those of other pages stand in the script of equations."""
+    known = script_of(site, "equations.js", "minirlhfEquations")
+    asked = {
+        a
         for page in PAGES.values()
-        for pair in re.findall(r'data-chosen="(low|high)"><em>(\w+)\?', (site / f"{page}.html").read_text("utf-8"))
-    ]
-    assert len(found) > 40 and set(found) == {("low", "less"), ("high", "more")}
+        for a in re.findall(r'href="([\w-]+\.html#equation-[^"]*)"', text_of(site / f"{page}.html"))
+    }
+    assert len(asked) > 30 and asked - known.keys() == set()
+    assert all(tex.startswith(r"\[") or r"\begin" in tex for tex in known.values())
 
 
-def test_a_figure_waits_for_the_answer_and_goes_to_what_was_asked(site: Path, browser: Browser) -> None:
-    """Whoever opens what came out sees it too; where nothing is asked, on the front page, it does not wait."""
-    page = (site / f"{PAGES[4]}.html").as_uri()
-    browser.open(page)
-    browser.ask("localStorage.clear()")
-    seen = "document.querySelector('.touch-panels').getBoundingClientRect().height > 50"
-    fold, whole = "document.querySelector('.touch-whole .predict details')", "document.querySelector('.touch-whole')"
-    browser.open(page)
-    assert not browser.ask(seen)
-    beside = f"[...{whole}.querySelector('.touch').children].filter((e) => !e.matches('.predict') && e.getBoundingClientRect().height).length"
-    assert browser.ask(beside) == 0, "what stands beside a covered figure may answer for it"
-    browser.ask(f"{fold}.open = true")
-    assert browser.until(seen)
-    browser.ask("localStorage.clear()")
-    browser.open(page)
-    browser.ask(f"{whole}.querySelector('.predict-form input').click()")
-    browser.ask(f"{whole}.querySelector('.predict-commit').click()")
-    assert browser.until(seen)
-    browser.ask(f"{fold}.open = false")
-    browser.ask("new Promise((done) => setTimeout(done, 100))")
-    assert browser.ask(seen), "an answered figure goes when its result is folded"
-    state = browser.ask("document.querySelector('.touch').touch.state")
-    spec = browser.ask("JSON.parse(document.querySelector('.touch script').textContent)")
-    assert spec["shows"] and state == spec["start"] | spec["shows"]
-    browser.open(page)
-    assert browser.until("document.querySelector('.touch')?.touch?.state") == state, (
-        "an answered figure begins where it was asked"
-    )
-    browser.ask("document.querySelector('.predict-tally button').click()")
-    browser.open(page)
-    assert browser.until("document.querySelector('.touch')?.touch?.state") == spec["start"]
-    browser.ask("localStorage.clear()")
-    browser.open((site / "index.html").as_uri())
-    assert browser.ask(seen)
-
-
-@pytest.mark.parametrize("name", ["02-language-models", "13-group-relative-methods"])
-def test_on_a_phone_the_controls_stay_in_sight_of_the_picture(name: str, site: Path, browser: Browser) -> None:
-    """Where the last panel is read, the controls stand above it and leave it room."""
-    browser.resize(390, 844)
-    try:
-        browser.open((site / f"{name}.html").as_uri())
-        browser.ask(
-            "document.querySelectorAll('.touch-whole .predict details').forEach((fold) => { fold.open = true; })"
-        )
-        browser.ask("new Promise((done) => setTimeout(done, 100))")
-        for number in range(browser.ask("document.querySelectorAll('.touch').length")):
-            one = f"document.querySelectorAll('.touch')[{number}]"
-            last = f"[...{one}.querySelectorAll('.touch-panel')].at(-1)"
-            browser.ask(f"{last}.scrollIntoView({{block: 'end', behavior: 'instant'}})")
-            hand, panel = (
-                browser.ask(f"(({{top, bottom}}) => [top, bottom])({e}.getBoundingClientRect())")
-                for e in (f"{one}.querySelector('.touch-controls')", last)
+def test_search_index_holds_what_a_reader_sees(site: Path) -> None:
+    """No TeX outside code, no label of an equation in a chapter, no lesson of a wrong choice; each section's anchor is there."""
+    lessons = {lesson for n in PAGES for q in _questions(f"{n:02}").values() for lesson in q.lessons.values() if lesson}
+    for page, kind, sections in script_of(site, "search-data.js", "minirlhfPages"):
+        code = set(
+            TEX.findall(
+                plain("".join(re.findall("<code.*?</code>|<pre.*?</pre>", text_of(site / f"{page}.html"), re.S)))
             )
-            assert 0 <= hand[0] < hand[1] <= panel[0] + 1 and panel[1] <= 845, (number, hand, panel)
-    finally:
-        browser.resize(1280, 900)
-
-
-def test_who_only_wants_to_read_opens_all_results(site: Path, browser: Browser) -> None:
-    """On every page, and nothing counts as predicted; a link to what is folded away opens it."""
-    page = (site / "11-rejection-sampling.html").as_uri()
-    shut = "document.querySelectorAll('.predict details.fold:not([open])').length"
-    browser.open(page)
-    browser.ask("localStorage.clear()")
-    browser.open(page)
-    closed = browser.ask(shut)
-    assert closed == browser.ask("document.querySelectorAll('.predict-form').length") >= 5
-    browser.ask("document.querySelector('.predict-only-reads input').click()")
-    assert browser.ask(shut) == 0
-    browser.open((site / "20-overoptimization.html").as_uri())
-    assert browser.ask(shut) == 0
-    browser.ask("document.querySelector('.predict-form input').click()")
-    browser.ask("document.querySelector('.predict-commit').click()")
-    assert "does not count" in browser.ask("document.querySelector('.predict-verdict').textContent")
-    browser.ask("document.querySelector('.predict-only-reads input').click()")
-    assert browser.ask(shut) > 0
-    browser.ask("localStorage.clear()")
-    browser.open(page + "#thm-rounds")
-    assert browser.until(f"{shut} === {closed - 1}")
-    assert browser.ask("document.getElementById('thm-rounds').closest('details').open")
+        )
+        for anchor, title, said, *_ in sections:
+            tex = set(TEX.findall(f"{title} {said}"))
+            assert kind in ("library", "notebook") or tex <= code, (page, tex)
+            assert anchor in anchors(site / f"{page}.html") and title, (page, anchor)
+            assert kind != "chapter" or not re.search(r"\beq:[a-z]", said), (page, anchor)
+            assert [lesson for lesson in lessons if lesson in said] == [], (page, anchor)
 
 
 def _questions(chapter: str) -> dict[str, Any]:
@@ -499,139 +277,263 @@ def _questions(chapter: str) -> dict[str, Any]:
         sys.path.remove(str(BOOK / "_ext"))
 
 
-def test_a_result_that_was_seen_first_is_no_prediction(site: Path, browser: Browser) -> None:
-    """Who opens it and then chooses is told so, and counted nowhere."""
-    browser.open((site / "20-overoptimization.html").as_uri())
-    browser.ask("localStorage.clear()")
-    browser.open((site / "20-overoptimization.html").as_uri())
-    counted = browser.ask("document.querySelector('.predict-tally p').textContent")
-    browser.ask("document.querySelector('.predict details').open = true")
-    browser.ask("document.querySelector('.predict-form [value=b]').click()")
-    browser.until("document.querySelector('.predict details').open")
-    browser.ask("new Promise((done) => setTimeout(done, 50))")  # until the page has heard of it
-    browser.ask("document.querySelector('.predict-commit').click()")
-    assert "does not count" in browser.ask("document.querySelector('.predict-verdict').textContent")
-    assert browser.ask("document.querySelector('.predict-tally p').textContent") == counted
-    browser.ask("localStorage.clear()")
+def test_index_page_lists_each_touch_figure_under_its_chapter(site: Path) -> None:
+    [items] = re.findall(r'<ul class="[^"]*touch-list[^"]*">(.*?)</ul>', text_of(site / "index.html"), re.S)
+    listed = re.findall(r'<p>(\d+) .*?href="(\d\d)-[^"#]*#touch-', items)
+    assert len(listed) >= 12 and [one for one in listed if int(one[0]) != int(one[1])] == []
 
 
-def test_to_choose_is_not_to_commit(site: Path, browser: Browser) -> None:
-    """Keys walk over the choices on the way to one of them; only the button, or Enter, gives the answer."""
-    browser.open((site / "20-overoptimization.html").as_uri())
-    browser.ask("localStorage.clear()")
-    browser.open((site / "20-overoptimization.html").as_uri())
-    browser.ask("document.querySelector('.predict-commit').click()")
-    verdict = "document.querySelector('.predict-verdict').textContent"
-    opened = "document.querySelector('.predict details').open"
-    assert browser.ask(verdict) == "Choose an answer first." and not browser.ask(opened)
-    browser.ask("document.querySelector('.predict-form input').focus()")
-    for key, code in (("ArrowDown", 40), ("ArrowUp", 38), ("ArrowDown", 40)):
-        for kind in ("keyDown", "keyUp"):
-            browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
-    assert browser.ask("document.querySelector('.predict-form input:checked').value") == "b" and not browser.ask(opened)
-    for kind, text in (("keyDown", "\r"), ("keyUp", "")):
-        browser.call(
-            "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text=text
-        )
-    assert browser.until(opened) and browser.ask(verdict) == "✓ So it came out."
+def test_glossary_letters_lead_to_their_first_term(site: Path) -> None:
+    page = text_of(site / "glossary.html")
+    links = re.findall(r'href="#(term-[^"]+)">(?:<[^>]*>)?([A-Z])<', page.split('class="letters"')[1].split("</p>")[0])
+    terms = re.findall(r'<dt id="(term-[^"]+)">([A-Za-z])', page)
+    assert len(links) > 20 and [letter for _, letter in links] == sorted({first.upper() for _, first in terms})
+    for place, letter in links:
+        assert place == next(anchor for anchor, first in terms if first.upper() == letter)
 
 
-def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
-    """A reference shows its equation, a ticked section stays ticked, code can be copied."""
+def test_glossary_terms_have_two_languages_a_meaning_and_a_place_in_the_index(site: Path) -> None:
+    """An English line, a Chinese line, then the meaning; in the index, a link to the glossary and at least one to where the book has it."""
+    terms = text_of(BOOK / "glossary.md").split(":sorted:")[1].rsplit(":::", 1)[0].strip().split("\n\n")
+    for entry in terms:
+        english, chinese, *meaning = entry.splitlines()
+        assert not re.search(r"[\u4e00-\u9fff]", english) and re.search(r"[\u4e00-\u9fff]", chinese), entry
+        assert meaning and all(line.startswith("  ") for line in meaning), entry
+    entries = re.findall(r"index-entry[^>]*>(.*?)</p>", text_of(site / "terms.html"), re.S)
+    places = {
+        links[0]: links[1:]
+        for one in entries
+        if (links := re.findall(r'href="([^"]*)', one))[0].startswith("glossary.html#")
+    }
+    assert len(places) == len(terms) and [term for term, found in places.items() if not found] == []
+
+
+# -- pages in a browser ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", SAMPLE)
+def test_sample_page_works_in_a_browser(page: str, site: Path, browser: Browser) -> None:
+    """No MathJax error, console error, failed request, or page too wide, on a desk and on a phone, opened from a folder."""
+    found = static_unbuilt(faults(browser, f"{site.as_uri()}/", site, [f"{page}.html"]), site)
+    assert found == {}
+
+
+def static_unbuilt(found: dict[str, list[str]], site: Path) -> dict[str, list[str]]:
+    """Faults, but for links to what a fast build leaves out."""
+    missing = {f"broken link: {name}" for name in ONLY_WHOLE if not (site / name).is_file()}
+    return {page: sorted(set(texts) - missing) for page, texts in found.items() if set(texts) - missing}
+
+
+@pytest.mark.parametrize("page", ["index", PAGES[SHORT], f"notebooks/{NOTEBOOKS[SHORT].stem}"])
+def test_sample_page_can_be_read_in_the_dark(page: str, site: Path, in_the_dark: Browser) -> None:
+    """Its ground is dark; contrast and the other rules of accessibility hold, and what is focused shows it."""
+    in_the_dark.open((site / f"{page}.html").as_uri())
+    ground = "getComputedStyle(document.body).getPropertyValue('background-color').match(/\\d+/g).map(Number)[0]"
+    assert in_the_dark.ask(ground) < 60 and in_the_dark.ask(ACCESS) + in_the_dark.ask(FOCUS) == []
+
+
+@pytest.mark.release
+@pytest.mark.every_chapter
+def test_every_page_works_in_a_browser(site: Path, browser: Browser) -> None:
+    """The pages that are no chapters, from a server; the one page, which takes long to typeset, from a folder."""
+    done = {"one-page.html", *(f"{page}.html" for page in PAGES.values())}
     with served(site) as base:
-        page = base + "05-rlhf-problem.html"
-        browser.open(page)
-        browser.ask("localStorage.clear()")
-        link = "document.querySelector('article p a[href^=\"#equation-\"]')"
-        browser.ask(f"{link}.dispatchEvent(new Event('mouseenter'))")
-        shown = "document.querySelector('.equation-shown')"
-        assert (
-            not browser.ask(f"{shown}.hidden") and browser.ask(f"{shown}.querySelectorAll('mjx-container').length") == 1
+        assert faults(browser, base, site, [page for page in pages_of(site) if page not in done]) == {}
+    assert faults(browser, f"{site.as_uri()}/", site, ["one-page.html"]) == {}
+    assert proof_marks(site / "one-page.html")[0] == [str(SEED)] * proof_marks(site / "one-page.html")[1]
+
+
+@pytest.mark.release
+@each_chapter
+def test_chapter_page_works_in_a_browser_and_axe_finds_nothing(page: str, site: Path, browser: Browser) -> None:
+    """No rule of WCAG 2.1 (A, AA) or of good practice is violated, as far as axe-core can tell."""
+    with served(site) as base:
+        assert faults(browser, base, site, [f"{page}.html"]) == {}
+    assert violations(browser, (site / f"{page}.html").as_uri()) == []
+
+
+@pytest.mark.parametrize("page", [PAGES[5], pytest.param("one-page", marks=pytest.mark.release)])
+def test_proof_mark_shows_what_it_holds_when_it_is_opened(page: str, site: Path, browser: Browser) -> None:
+    """From a folder too; links stay on the page. Where the file is gone, the mark names it."""
+    first = "document.querySelector('.proof-kept')"
+    heard = browser.open((site / f"{page}.html").as_uri())
+    label = browser.ask(f"{first}.dataset.key")
+    assert browser.ask(f"{first}.textContent") == ""
+    browser.ask(f"{first}.parentElement.open = true")
+    text = browser.until(f"{first}.textContent")
+    assert all(c.statement in text and c.against in text for c in load_checks().select([label]))
+    dead = f"[...{first}.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.getElementById(a.getAttribute('href').slice(1)))"
+    assert browser.ask(f"{dead}.length") == 0 and heard.complaints == []
+    browser.open((site / f"{page}.html").as_uri())
+    browser.ask(f"{first}.dataset.from = '_static/proofs/html/gone.js'; {first}.parentElement.open = true")
+    assert "gone.js" in browser.until(f"{first}.textContent")
+
+
+def test_ledger_page_is_filtered_by_chapter_and_by_words(browser: Browser, tmp_path: Path) -> None:
+    """On a page of three entries; what is shown is counted."""
+    entries = "".join(
+        f'<div class="ledger-entry of-chapter-{n}">{words}</div>'
+        for n, words in ((1, "eq:a"), (5, "eq:b"), (5, "eq:c"))
+    )
+    head = f'<script src="{(BOOK / "_static" / "ledger.js").as_uri()}"></script>'
+    (tmp_path / "ledger.html").write_text(
+        HEAD.format(head=head, body=f'<div class="ledger-entries">{entries}</div>'), encoding="utf-8"
+    )
+    browser.open((tmp_path / "ledger.html").as_uri())
+    shown = "[...document.querySelectorAll('.ledger-entry:not([hidden])')].map((e) => e.textContent)"
+    counted = "document.querySelector('.ledger-filter output').textContent.match(/\\d+/g).map(Number)"
+    change = "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', {bubbles: true})); }"
+    assert browser.ask(counted) == [3, 3]
+    browser.ask(f"({change})(document.getElementById('ledger-chapter'), '5')")
+    assert browser.ask(shown) == ["eq:b", "eq:c"] and browser.ask(counted) == [2, 3]
+    browser.ask(f"({change})(document.getElementById('ledger-words'), 'EQ:C')")
+    assert browser.ask(shown) == ["eq:c"] and browser.ask(counted) == [1, 3]
+
+
+OPEN_BEHIND = """() => [...document.querySelectorAll("div.cell.tag_predicted")].flatMap((cell) => {
+    const found = [];
+    let next = cell.nextElementSibling;
+    for (; next && /^(P|UL|OL)$/.test(next.tagName); next = next.nextElementSibling) found.push(next);
+    const leads = found.length > 1 && next?.matches(".predict-form");
+    return found.slice(0, leads ? -1 : undefined).filter((one) => !one.hidden).map((one) => one.textContent.slice(0, 60));
+})"""
+
+
+@pytest.mark.parametrize("number", but(SHORT))
+def test_notebook_page_hides_results_until_they_are_predicted(number: int, site: Path, browser: Browser) -> None:
+    """Each question becomes a form; what tells its result stays closed or hidden, and all of it opens with the answers."""
+    with served(site) as base:
+        fresh(browser, f"{base}notebooks/{NOTEBOOKS[number].stem}.html")
+        cells = json.loads(text_of(NOTEBOOKS[number]))["cells"]
+        asked = sum("".join(o.get("text", "")).count("\nAnswer: ") for c in cells for o in c.get("outputs", []))
+        assert browser.ask("document.querySelectorAll('.predict-form').length") == asked >= 3
+        results = "[...document.querySelectorAll('div.cell.tag_predicted details')]"
+        assert browser.ask(f"{results}.filter(d => d.textContent.includes('Answer: ') && d.open).length") == 0
+        # What follows a closed result, to the next question, is hidden but for one paragraph.
+        assert browser.ask(f"({OPEN_BEHIND})()") == []
+        shut = "document.querySelectorAll('div.cell.tag_predicted details.hide:not(.above-input, [open])').length"
+        assert browser.ask(shut) > 0
+        browser.ask(
+            "document.querySelectorAll('.predict-form').forEach(f => { f.querySelector('input').click(); f.requestSubmit(); })"
         )
-        browser.ask("dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
-        assert browser.ask(f"{shown}.hidden")
-        browser.ask("document.querySelector('.section-tick').click()")
-        browser.open(page)
-        ticked = "document.querySelector('.section-tick')"
-        assert browser.ask(f"{ticked}.textContent + {ticked}.getAttribute('aria-pressed')") == "✓ readtrue"
-        assert browser.ask("document.querySelectorAll('a.is-read').length") == 1
-        browser.ask(f"{ticked}.click()")
-        browser.open(page)
-        assert browser.ask(f"{ticked}.getAttribute('aria-pressed')") == "false", "what is ticked stays so for ever"
-        browser.ask(f"{link}.dispatchEvent(new Event('mouseenter'))")
-        browser.ask(f"{link}.dispatchEvent(new Event('mouseleave'))")
-        browser.ask(f"{shown}.dispatchEvent(new Event('mouseenter'))")
-        browser.ask("new Promise((done) => setTimeout(done, 600))")
-        assert not browser.ask(f"{shown}.hidden"), "the mouse cannot reach what is shown"
-        browser.ask(f"{shown}.dispatchEvent(new Event('mouseleave'))")
-        assert browser.until(f"{shown}.hidden")
-        browser.ask(f"{link}.dispatchEvent(new Event('mouseenter'))")
-        browser.ask(f"{link}.dispatchEvent(new Event('mouseleave'))")
-        assert browser.until(f"{shown}.hidden"), "what is shown stays when the mouse has left"
-        browser.ask("document.querySelector('.copy-button').click()")
-        assert browser.until("/copied|selected/.test(document.querySelector('.copy-button').textContent)")
+        assert browser.ask(shut) == 0 == browser.ask("document.querySelectorAll('.predict-after[hidden]').length")
         browser.ask("localStorage.clear()")
 
 
-def test_a_formula_that_goes_on_says_so_on_a_phone(site: Path, browser: Browser) -> None:
-    """Also where its edge falls into a gap between two halves, in which nothing would be seen to fade."""
-    look = """[...document.querySelectorAll("div.math > mjx-container")].filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 1)
-      .filter((e) => !e.matches(".more-right") || !/inset/.test(getComputedStyle(e).boxShadow) || !/-14/.test(getComputedStyle(e).boxShadow))
-      .map((e) => e.parentElement.id)"""
-    wide = "[...document.querySelectorAll('div.math > mjx-container.more-right')].map((e) => e.parentElement.id)"
-    browser.resize(390, 844)
-    try:
-        browser.open((site / "13-group-relative-methods.html").as_uri())
-        assert "equation-eq-kept-probability" in browser.ask(wide) or len(browser.ask(wide)) > 3
-        assert browser.ask(look) == []
-    finally:
-        browser.resize(1280, 900)
+def touched() -> list[int]:
+    """The chapters in which a figure can be touched."""
+    return [n for n, page in PAGES.items() if "```{touch}" in text_of(BOOK / f"{page}.md")]
 
 
-def test_numbers_of_equations_stand_in_one_column(site: Path, browser: Browser) -> None:
-    """However wide the formula is, in a wide window."""
-    ends = "[...document.querySelectorAll('section > div.math > .eqno')].filter((e) => e.offsetWidth).map((e) => Math.round(e.getBoundingClientRect().right))"
-    covered = """[...document.querySelectorAll("div.math.past-column")].filter((e) => e.offsetWidth && Math.min(...[...e.nextElementSibling.querySelectorAll("summary")]
-      .map((m) => m.getBoundingClientRect().top)) < e.querySelector(".eqno").getBoundingClientRect().bottom - 4).map((e) => e.id)"""
-    browser.resize(1440, 900)
-    try:
-        for page in ("02-language-models", "04-policy-gradients-to-ppo", "13-group-relative-methods"):
-            browser.open((site / f"{page}.html").as_uri())
-            browser.until(f"((at) => at.length && Math.max(...at) - Math.min(...at) <= 1)({ends})")
-            assert browser.ask(covered) == []
-    finally:
-        browser.resize(1280, 900)
+def test_touch_figure_waits_for_the_answer_and_goes_to_what_was_asked(site: Path, browser: Browser) -> None:
+    """Whoever opens what came out sees it too; where nothing is asked, on the front page, it does not wait."""
+    moved = [
+        n
+        for n in touched()
+        if re.search(
+            r'"shows":\{"', text_of(site / f"{PAGES[n]}.html").split("application/json")[1].split("</script>")[0]
+        )
+    ]
+    page = (site / f"{PAGES[moved[0]]}.html").as_uri()
+    seen = "document.querySelector('.touch-panels').getBoundingClientRect().height > 50"
+    fold, whole = "document.querySelector('.touch-whole .predict details')", "document.querySelector('.touch-whole')"
+    fresh(browser, page)
+    assert not browser.ask(seen)
+    beside = f"[...{whole}.querySelector('.touch').children].filter((e) => !e.matches('.predict') && e.getBoundingClientRect().height).length"
+    assert browser.ask(beside) == 0, "what stands beside a covered figure may answer for it"
+    browser.ask(f"{fold}.open = true")
+    assert browser.until(seen)
+    fresh(browser, page)
+    browser.ask(f"{whole}.querySelector('.predict-form input').click()")
+    browser.ask(f"{whole}.querySelector('.predict-commit').click()")
+    assert browser.until(seen)
+    browser.ask(f"{fold}.open = false")
+    browser.ask("new Promise((done) => setTimeout(done, 100))")
+    assert browser.ask(seen), "an answered figure goes when its result is folded"
+    state = browser.ask("document.querySelector('.touch').touch.state")
+    spec = browser.ask("JSON.parse(document.querySelector('.touch script').textContent)")
+    assert state == spec["start"] | spec["shows"]
+    browser.open(page)
+    assert browser.until("document.querySelector('.touch')?.touch?.state") == state
+    browser.ask("document.querySelector('.predict-tally button').click()")
+    browser.open(page)
+    assert browser.until("document.querySelector('.touch')?.touch?.state") == spec["start"]
+    browser.ask("localStorage.clear()")
+    browser.open((site / "index.html").as_uri())
+    assert browser.ask(seen)
 
 
-def test_a_figure_that_can_be_touched_stands_apart_from_the_text_below(site: Path, browser: Browser) -> None:
+@pytest.mark.parametrize("number", but())
+def test_touch_figure_on_a_phone_keeps_its_controls_in_sight(number: int, site: Path, phone: Browser) -> None:
+    """Where the last panel is read, the controls stand above it and leave it room; the text below stands apart."""
+    phone.open((site / f"{PAGES[number]}.html").as_uri())
+    phone.ask("document.querySelectorAll('.touch-whole .predict details').forEach((fold) => { fold.open = true; })")
+    phone.ask("new Promise((done) => setTimeout(done, 100))")
+    for at in range(phone.ask("document.querySelectorAll('.touch').length")):
+        one = f"document.querySelectorAll('.touch')[{at}]"
+        last = f"[...{one}.querySelectorAll('.touch-panel')].at(-1)"
+        phone.ask(f"{last}.scrollIntoView({{block: 'end', behavior: 'instant'}})")
+        hand, panel = (
+            phone.ask(f"(({{top, bottom}}) => [top, bottom])({e}.getBoundingClientRect())")
+            for e in (f"{one}.querySelector('.touch-controls')", last)
+        )
+        assert 0 <= hand[0] < hand[1] <= panel[0] + 1 and panel[1] <= 845, (at, hand, panel)
     gaps = """[...document.querySelectorAll("article .touch-whole")].filter((e) => e.nextElementSibling)
       .map((e) => e.nextElementSibling.getBoundingClientRect().top - e.getBoundingClientRect().bottom)"""
-    browser.open((site / "13-group-relative-methods.html").as_uri())
-    found = browser.ask(gaps)
-    assert found and min(found) >= 16, found
+    assert min(phone.ask(gaps), default=16) >= 16
 
 
-def test_no_mark_of_a_fold_is_printed(site: Path, browser: Browser, tmp_path: Path, system_tool) -> None:
-    """What folds on the screen is open on paper, or is left out; and a figure that can be moved says so."""
-    for page in ("13-group-relative-methods", "notebooks/13_group_relative_methods"):
-        browser.open((site / f"{page}.html").as_uri())
-        sheet = tmp_path / "sheet.pdf"
-        sheet.write_bytes(base64.b64decode(browser.call("Page.printToPDF")["data"]))
-        text = subprocess.run(
-            [system_tool("pdftotext"), str(sheet), "-"], capture_output=True, text=True, check=True
-        ).stdout
-        assert not re.search("[▶▸▼▾]", text), page
-        assert not re.search(r"Docstring|Run this chapter|Predict first, then open", text), page
-        if page.startswith("13"):
-            assert "What came out" in text and "this figure can be moved" in " ".join(text.split())
+REFERENCE = "document.querySelector('article p a[href^=\"#equation-\"]:not(.headerlink)')"
+POPOVER = "document.querySelector('.equation-shown')"
 
 
-def test_a_chapter_that_is_read_has_its_tick(site: Path, browser: Browser) -> None:
-    """In the sidebar and on its card, once all of its sections have theirs; the sidebar shows the chapter that is open."""
+@pytest.mark.parametrize("width", [1280, 390])
+def test_reading_helps_copy_tick_and_show_equations(width: int, site: Path, browser: Browser) -> None:
+    """Code can be copied, a ticked section stays ticked, and an equation is shown inside the window as long as the mouse is there."""
+    browser.resize(width, 844)
     with served(site) as base:
-        browser.open(base + "22-character-and-product.html")
-        browser.ask("localStorage.clear()")
-        browser.open(base + "22-character-and-product.html")
+        page = f"{base}{PAGES[5]}.html"
+        fresh(browser, page)
+        ticks = "document.querySelectorAll('.section-tick')"
+        assert browser.ask(f"[...{ticks}].every((e) => e.getBoundingClientRect().right <= innerWidth)")
+        for wanted in ("true", "false"):
+            browser.ask(f"{ticks}[1].click()")
+            browser.open(page)
+            assert browser.ask(f"{ticks}[1].getAttribute('aria-pressed')") == wanted
+            assert browser.ask("document.querySelectorAll('a.is-read').length") == (wanted == "true")
+        bare = "[...document.querySelectorAll('p.run-this code, article .highlight-shell pre')].filter(e => !(e.matches('code') ? e.nextElementSibling : e.parentElement.querySelector('button'))?.matches('.copy-button'))"
+        assert browser.ask(f"{bare}.length") == 0
+        copy = "document.querySelector('div.highlight .copy-button')"
+        before = browser.ask(f"{copy}.textContent")
+        browser.ask(f"{copy}.click()")
+        assert browser.until(f"{copy}.textContent !== {before!r}")
+        browser.ask(f"{REFERENCE}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        browser.ask("new Promise((done) => setTimeout(done, 100))")
+        browser.ask(f"{REFERENCE}.dispatchEvent(new Event('mouseenter'))")
+        left, right, top, bottom = browser.ask(
+            f"(({{left, right, top, bottom}}) => [left, right, top, bottom])({POPOVER}.getBoundingClientRect())"
+        )
+        assert not browser.ask(f"{POPOVER}.hidden") and 0 <= left < right <= width and 0 <= top < bottom <= 844
+        assert browser.ask(f"{POPOVER}.querySelectorAll('mjx-container').length") == 1
+        room = f"(() => {{ const e = {POPOVER}; e.scrollLeft = 1e4; return e.getBoundingClientRect().right - e.querySelector('mjx-math').getBoundingClientRect().right; }})()"
+        assert browser.ask(room) >= 0, "what is wide cannot be scrolled to its end"
+        browser.ask(f"{REFERENCE}.dispatchEvent(new Event('mouseleave'))")
+        browser.ask(f"{POPOVER}.dispatchEvent(new Event('mouseenter'))")
+        browser.ask("new Promise((done) => setTimeout(done, 600))")
+        assert not browser.ask(f"{POPOVER}.hidden"), "the mouse cannot reach what is shown"
+        browser.ask(f"{POPOVER}.dispatchEvent(new Event('mouseleave'))")
+        assert browser.until(f"{POPOVER}.hidden")
+        browser.ask(f"{REFERENCE}.dispatchEvent(new Event('mouseenter'))")
+        browser.ask("dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+        assert browser.ask(f"{POPOVER}.hidden")
+    browser.resize(1280, 900)
+
+
+def test_chapter_that_is_read_has_its_tick_in_sidebar_and_on_its_card(site: Path, browser: Browser) -> None:
+    """Once all of its sections have theirs; the sidebar shows the chapter that is open."""
+    page = f"{PAGES[max(PAGES)]}.html"
+    with served(site) as base:
+        fresh(browser, base + page)
         read = "document.querySelectorAll('.bd-sidebar-primary a.is-read').length"
         browser.ask("[...document.querySelectorAll('.section-tick')].slice(1).forEach((e) => e.click())")
         assert browser.ask(read) == 0
@@ -640,114 +542,27 @@ def test_a_chapter_that_is_read_has_its_tick(site: Path, browser: Browser) -> No
         here = "document.querySelector('.bd-sidebar-primary li.current.active > a').getBoundingClientRect()"
         assert browser.ask(f"{here}.top > 0 && {here}.bottom < innerHeight")
         browser.open(base + "index.html")
-        assert browser.ask(
-            "[...document.querySelectorAll('.card-title a.is-read')].map((e) => e.getAttribute('href'))"
-        ) == ["22-character-and-product.html"]
+        cards = "[...document.querySelectorAll('.card-title a.is-read')].map((e) => e.getAttribute('href'))"
+        assert browser.ask(cards) == [page]
         browser.ask("localStorage.clear()")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("page", [PAGES[5], PAGES[16], PAGES[22]])
-def test_a_chapter_helps_on_a_desk_and_on_a_phone(page: str, width: int, site: Path, browser: Browser) -> None:
-    """Commands and slides are named, a section is ticked, code is copied whole, an equation is shown inside the window, by the keyboard."""
-    browser.resize(width, 844)
-    try:
-        browser.open((site / f"{page}.html").as_uri())
-        browser.ask("localStorage.clear()")
-        browser.open((site / f"{page}.html").as_uri())
-        said = browser.ask("[...document.querySelectorAll('p.run-this code')].map((e) => e.textContent)")
-        number = int(page[:2])
-        assert f"minirlhf verify --chapter {number}" in said
-        slides = browser.ask("[...document.querySelectorAll('p.chapter-links a')].map((e) => e.getAttribute('href'))")
-        assert any(address.startswith(f"notebooks/{number:02d}_") for address in slides)
-        assert f"slides/{number:02d}.html" in slides and (BOOK / "slides" / f"{number:02d}.md").is_file()
-        ticks = "document.querySelectorAll('.section-tick')"
-        assert browser.ask(f"[...{ticks}].every((e) => e.getBoundingClientRect().right <= innerWidth)")
-        browser.ask(f"{ticks}[1].click()")
-        assert browser.ask(f"{ticks}[1].getAttribute('aria-pressed')") == "true"
-        assert browser.ask("document.querySelectorAll('a.is-read').length") == 1
-        code = "document.querySelector('div.highlight .copy-button').parentElement.querySelector('pre')"
-        browser.ask("document.querySelector('div.highlight .copy-button').click()")
-        how = browser.until(
-            "document.querySelector('div.highlight .copy-button').textContent.match(/copied|selected/)?.[0]"
-        )
-        assert how == "copied" or browser.ask(f"getSelection().toString().trim() === {code}.innerText.trim()")
-        link = "document.querySelector('article p a[href^=\"#equation-\"]')"
-        browser.ask(f"{link}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        browser.ask("new Promise((done) => setTimeout(done, 100))")  # scrolling hides what is shown
-        browser.ask(f"{link}.focus()")
-        shown = "document.querySelector('.equation-shown')"
-        at = browser.ask(
-            f"(({{left, right, top, bottom}}) => [left, right, top, bottom])({shown}.getBoundingClientRect())"
-        )
-        assert not browser.ask(f"{shown}.hidden") and at[0] >= 0 and at[1] <= width and 0 <= at[2] < at[3] <= 844, at
-        browser.ask("localStorage.clear()")
-    finally:
-        browser.resize(1280, 900)
-
-
-def test_what_a_chapter_says_to_run_can_be_copied_and_run(site: Path, browser: Browser) -> None:
-    """The line below the title and the way to the exercises: each command has its button, is complete, and ends before its sentence does."""
-    with served(site) as base:
-        for page in (PAGES[5], PAGES[13]):
-            browser.open(base + f"{page}.html")
-            here = "[...document.querySelectorAll('p.run-this code, article .highlight-shell pre')]"
-            told = [line for text in browser.ask(f"{here}.map(e => e.textContent)") for line in text.splitlines()]
-            runs = [command for command in told if command.startswith("minirlhf ")]
-            assert {command.split()[1] for command in runs} >= {"verify", "release", "check"}
-            assert [command for command in runs if complaint(command) or command.endswith(".")] == []
-            assert {int(n) for n in re.findall(r"--chapter (\d+)", " ".join(runs))} == {int(page[:2])}
-            (notebook,) = (command.split()[-1] for command in told if command.startswith("jupyter "))
-            assert (ROOT / notebook).is_file()
-            bare = f"{here}.filter(e => !(e.matches('code') ? e.nextElementSibling : e.parentElement.querySelector('button'))?.matches('.copy-button'))"
-            assert browser.ask(f"{bare}.map(e => e.textContent)") == []
-            own = "[...document.querySelectorAll('p.run-this .copy-button')].map(b => getComputedStyle(b).display)"
-            assert set(browser.ask(own)) == {"inline-block"}, "a button on a line of its own"
-
-
-LINK = "document.querySelector('article {}')"
-POPOVER = "document.querySelector('.equation-shown')"
-TEX = re.compile(
-    r"\\[A-Za-z]+|\b(?:frac|mathrm|mathbb|operatorname|piref|piold)\b|\b(?:sim|mid|cdot) (?:pi|theta|beta)\b"
-)
-
-
-def test_a_chapter_is_described_by_what_it_says_first(site: Path) -> None:
-    """To search engines, which show a line of each page."""
-    for page in PAGES.values():
-        [said] = re.findall(
-            r'<meta content="([^"]*)" name="description"|<meta name="description" content="([^"]*)"',
-            (site / f"{page}.html").read_text("utf-8"),
-        )
-        text = "".join(said)
-        assert len(text) > 60 and not re.match("notebook|In the repository", text), (page, text)
-
-
-def test_no_popover_holds_tex(site: Path) -> None:
-    """What the pages say of terms, and in titles, has its formulas in letters; each term of a chapter says what it means."""
-    told = 0
-    for page in PAGES.values():
-        text = (site / f"{page}.html").read_text(encoding="utf-8")
-        article = text[text.index("<article") : text.rindex("</article>")]
-        assert [title for title in re.findall(r'\btitle="([^"]*)"', text) if TEX.search(title)] == []
-        terms = re.findall(r'<a [^>]*href="glossary\.html#term-[^>]*>', article)
-        assert [link for link in terms if not re.search(r'title="[^"]{10,}', link)] == []
-        assert [link for link in terms if "…" in re.sub(r" …\"", "", link)] == [], "a formula that has no letters"
-        told += len(terms)
-    assert told > 100
-
-
-def test_terms_and_equations_are_shown_to_mouse_keyboard_and_finger(site: Path, browser: Browser) -> None:
-    """Of this page and of others, from a folder too; a finger's second touch follows the link; what is wide can be scrolled."""
-    term, foreign = LINK.format('a[href*="#term-"]'), LINK.format('a[href^="12-policy-gradients.html#equation-"]')
-    heard = browser.open((site / f"{PAGES[13]}.html").as_uri())
-    focus = "(() => {{ const a = {0}; a.focus(); return a.title; }})()"
-    assert browser.ask(focus.format(term)) == ""
+def test_popovers_show_terms_and_equations_to_mouse_keyboard_and_finger(site: Path, browser: Browser) -> None:
+    """Of this page and of others, from a folder too; a finger's second touch follows the link."""
+    link = "document.querySelector('article {}')"
+    term, foreign = link.format('a[href*="#term-"]'), link.format('a[href*=".html#equation-"]')
+    page = next(
+        p
+        for p in PAGES.values()
+        if ".html#equation-" in article(site / f"{p}.html") and "#term-" in article(site / f"{p}.html")
+    )
+    heard = browser.open((site / f"{page}.html").as_uri())
+    assert browser.ask(f"(() => {{ const a = {term}; a.focus(); return a.title; }})()") == ""
     assert browser.until(f"!{POPOVER}.hidden && {POPOVER}.textContent.length > 10")
     assert browser.ask(f"{term}.getAttribute('aria-describedby') === {POPOVER}.id")
     browser.ask(f"{term}.blur()")
     assert browser.until(f"{POPOVER}.hidden")
-    browser.ask(focus.format(foreign))
+    browser.ask(f"{foreign}.focus()")
     assert browser.until(f"!{POPOVER}.hidden && {POPOVER}.querySelector('mjx-container mjx-math') !== null")
     assert browser.ask(f"{POPOVER}.querySelectorAll('mjx-merror').length") == 0
     browser.ask(f"{foreign}.blur()")
@@ -761,245 +576,113 @@ def test_terms_and_equations_are_shown_to_mouse_keyboard_and_finger(site: Path, 
     }})()"""
     assert browser.ask(touch) is True
     assert browser.until(f"!{POPOVER}.hidden")
-    assert browser.ask(touch) is False
-    assert heard.complaints == []
-    browser.resize(390, 844)
-    browser.open((site / f"{PAGES[5]}.html").as_uri())
-    wide = LINK.format('a[href="#equation-eq-rlhf-objective"]:not(.headerlink)')
-    browser.ask(f"{wide}.focus({{preventScroll: true}})")
-    assert browser.until(f"!{POPOVER}.hidden")
-    room = f"(() => {{ const e = {POPOVER}; e.scrollLeft = 1e4; const f = e.querySelector('mjx-math'); return e.getBoundingClientRect().right - f.getBoundingClientRect().right; }})()"
-    assert browser.ask(room) >= 0 and browser.ask(f"{POPOVER}.getBoundingClientRect().right") <= 390
-    browser.resize(1280, 900)
+    assert browser.ask(touch) is False and heard.complaints == []
 
 
-def test_every_equation_that_a_page_refers_to_can_be_shown(site: Path) -> None:
-    """Those of other pages stand in the script of equations."""
-    text = (site / "_static" / "equations.js").read_text(encoding="utf-8")
-    known = json.loads(text.removeprefix("window.minirlhfEquations = ").rstrip().removesuffix(";"))
-    asked = set()
-    for page in PAGES.values():
-        asked |= set(
-            re.findall(r'href="([\w-]+\.html#equation-[^"]*)"', (site / f"{page}.html").read_text(encoding="utf-8"))
-        )
-    assert len(asked) > 30 and asked - known.keys() == set()
-    assert all(tex.startswith(r"\[") or r"\begin" in tex for tex in known.values())
+# -- search ------------------------------------------------------------------------------------------------------
 
-
-# What a student types, and the chapter that should lead; where several are as good, any of them. Judged before the search was asked, but for
-# "why KL": a reader would begin with chapter 5, where the search puts the chapter that is all about it first.
-SOUGHT = {
-    "Bellman": "03",
-    "GAE": "04",
-    "Bradley-Terry": "06",
-    "k3": "09",
-    "best-of-n": "11",
-    "GRPO": "13",
-    "DPO": "14",
-    "constitution": "15",
-    "distillation": "18",
-    "overoptimization": "20",
-    "reward hacking": "20",
-    "Elo": "06",
-    "advantage": "03 04",
-    "dpo loss": "14",
-    "KL penalty": "05 09",
-    "why KL": "05 09",
-    "how to choose beta": "05 09",
-    "reference model": "05",
-    "importance sampling": "04 12",
-    "value function": "03",
-    "policy gradient theorem": "04",
-    "what is a reward model": "08",
-    "temperature": "02",
-    "top-p": "02",
-    "Dr. GRPO": "13",
-    "DAPO": "13",
-    "PPO clip": "04",
-    "IPO": "14",
-    "KTO": "14",
-    "process reward model": "08",
-    "LoRA": "10",
-    "chat template": "10",
-    "pass@k": "11 16 19",
-    "tool call": "17",
-    "prompt injection": "17",
-    "inter-annotator agreement": "07",
-    "confidence interval": "19",
-    "Q-learning": "03",
-    "entropy collapse": "13 16",
-    "model collapse": "18",
-    "RLAIF": "15",
-    "self-consistency": "16",
-    "what is perplexity": "02",
-    "Goodhart": "20",
-    "Arrow's theorem": "06",
-    "GSPO": "13",
-    "packing": "10",
-    "TRPO": "04",
-    "on-policy vs off-policy": "05",
-    "LLM as a judge": "08 15",
-    "rejection sampling": "11",
-    "discount factor": "03",
-}
-# In Chinese: the entry of the glossary that answers, and the chapter that leads.
-MEANT = {
-    "优势函数": "term-advantage 03 04",
-    "优势": "term-advantage 03 04",
-    "KL散度": "term-KL-divergence 02 05 09",
-    "奖励模型": "term-reward-model 08",
-    "强化学习": "term-reinforcement-learning 03",
-    "温度": "term-temperature 02",
-    "近端策略优化": "term-proximal-policy-optimisation 04",
-    "直接偏好优化": "term-direct-preference-optimisation 14",
-    "拒绝采样": "term-rejection-sampling 11",
-    "工具调用": "term-tool-call 17",
+# A small book: [page, kind, [[anchor, title, text, terms, names], …]].
+SMALL = [
+    ["01-apples", "chapter", [["apples", "Apples", "An apple is a fruit and falls."], ["cider", "Cider", "Cider is pressed from apples, " * 3]]],
+    ["02-pears", "chapter", [["pears", "Pears", "A pear is a fruit."], ["grafting", "Grafting", "To graft a pear one cuts a twig and waits."]]],
+    ["03-fruit", "chapter", [["fruit", "Fruit", "Fruit is sweet. A fruit, any fruit. The word apple stands here too."]]],
+    ["glossary", "appendix", [["glossary", "Glossary", ""], ["term-apple", "apple", "A fruit.", [], ["apple", "苹果"]]]],
+    ["api/fruit", "library", [["fruit", "fruit", "Apples, cider, pears, grafting, twig."]]],
+]  # fmt: skip
+FOUND = {
+    "apple": ["01-apples", "term-apple"],  # by its title
+    "APPLES?": ["01-apples", "term-apple"],  # whatever its number and case
+    "cider": ["01-apples", None],
+    "how does one graft the twig of a pear": ["02-pears", None],  # though no page has all words
+    "fruit graft": ["02-pears", None],  # a rare word counts more than a common one
+    "苹果": ["01-apples", "term-apple"],  # by the English name
+    "zzzyx": [None, None],
+    "": [None, None],
 }
 
 
-def answer(browser: Browser, words: str) -> tuple[list[str], list[str], str]:
-    """Asked on a page that is open: where the first pages lead, where the meanings do, and all that is shown."""
+def answer(browser: Browser, words: str) -> tuple[list[str], list[str]]:
+    """Asked on a page that is open: where the first pages lead, and where the meanings do."""
     browser.ask(f"minirlhfSearch({json.dumps(words)})")
     links = "[...document.querySelectorAll('{}')].slice(0, 5).map(a => a.getAttribute('href'))"
-    return (
-        browser.ask(links.format("#search-found > li > p > a")),
-        browser.ask(links.format("#search-meaning a")),
-        browser.ask("['search-meaning', 'search-found'].map(id => document.getElementById(id).innerText).join(' ')"),
+    return browser.ask(links.format("#search-found > li > p > a")), browser.ask(links.format("#search-meaning a"))
+
+
+def test_search_ranks_pages_of_a_small_book(browser: Browser, tmp_path: Path) -> None:
+    ids = (
+        "".join(f'<p id="{i}"></p>' for i in ("search-meaning", "search-told"))
+        + '<input id="search-words"><ol id="search-found"></ol>'
     )
-
-
-def test_search_leads_to_the_chapter_of_a_subject(site: Path, browser: Browser) -> None:
-    """From a folder, where a page may fetch nothing, with the words round what was found and no TeX among them."""
-    heard = browser.open((site / "search.html").as_uri() + "?q=GRPO")
-    assert browser.until("document.querySelector('#search-found li mark')?.textContent.length > 0")
-    answers = {words: answer(browser, words) for words in SOUGHT}
-    assert {words: a[0][:3] for words, a in answers.items() if a[0][0][:2] not in SOUGHT[words].split()} == {}
-    assert {words: TEX.findall(a[2]) for words, a in answers.items() if TEX.search(a[2].replace(r"\boxed", ""))} == {}
+    script = (BOOK / "_static" / "search.js").as_uri()
+    head = f'<script>window.minirlhfPages = {json.dumps(SMALL)}</script><script src="{script}"></script>'
+    (tmp_path / "search.html").write_text(HEAD.format(head=head, body=ids), encoding="utf-8")
+    heard = browser.open((tmp_path / "search.html").as_uri() + "?q=apple")
+    assert browser.ask("document.querySelector('#search-found li mark').textContent")
+    for words, (page, meaning) in FOUND.items():
+        pages, meanings = answer(browser, words)
+        assert pages[:1] == ([f"{page}.html"] if page else []), (words, pages)
+        assert meanings[:1] == ([f"glossary.html#{meaning}"] if meaning else []), (words, meanings)
+        assert browser.ask("document.getElementById('search-told').dataset.found") == "0" or page, words
+        assert bool(browser.ask("document.getElementById('search-told').textContent")) == bool(words)
     assert heard.complaints == []
 
 
-# Whole questions, and the chapters that answer them; written down before the search was asked; the last sixteen were asked only when its ranking had been chosen.
-WHOLE_QUESTIONS = {
-    "temperature 0": "02",
-    "entropy collapse remedy": "13 16",
-    "why is the ratio not 1 on the first step": "12",
-    "my reward goes up but the replies get longer and longer": "08 16 20",
-    "how many preference pairs do I need to train a reward model": "07 08",
-    "what is the difference between DPO and PPO": "14",
-    "why does the chosen logprob go down in DPO": "14",
-    "how do I stop the model from hacking the reward": "20",
-    "why subtract the group mean from the reward": "13",
-    "what happens when all replies in a group get the same reward": "13",
-    "how do I mask the prompt in supervised fine-tuning": "10",
-    "should the output of a tool be trained on": "17",
-    "how do I know if the difference between two models is significant": "19",
-    "the judge prefers the first answer": "07 08 15 19",
-    "how do I estimate the KL divergence from samples": "09",
-    "can a model judge itself": "15",
-    "do annotators agree with each other": "07",
-    "a student learns from the logits of a teacher": "18",
-    "fine-tune with less memory": "10",
-    "how long can I train before overoptimization begins": "20",
-    "why do we need a value network": "03 04 12 13",
-    "what if preferences are cyclic": "06",
-    "what does the reference model do": "05",
-    "how do I evaluate a code model with pass@k": "19",
-    "which loss should I use for a reward model": "08",
-    "why is importance sampling high variance": "04 12",
-    "does clipping stop the policy from moving too far": "04",
-    "how do I choose the number of generations per prompt": "12 13",
-    "the model repeats itself, how do I sample better": "02",
-    "how does a model learn to say no to harmful requests": "15 21 22",
-    "rejection sampling versus best-of-n": "11",
-    "teach a model to use a calculator": "17",
-    "how large should the effective batch size be": "10 12",
-    "train on old rollouts": "12",
-    "what is the optimal policy of the KL-regularised objective": "05",
-    "is the reward model calibrated": "08",
-    "credit for each step of a reasoning chain": "08 16",
-    "how to detect contamination of a benchmark": "19",
-    "why do labels of crowd workers disagree": "07",
-    "forgetting during fine-tuning": "09 10",
-}
-
-
-def test_search_answers_most_whole_questions(site: Path, browser: Browser) -> None:
-    """No page has all words of a long question: a search that asks for all of them, or that counts common ones like rare ones, finds few."""
-    browser.open((site / "search.html").as_uri() + "?q=GRPO")
-    firsts = {words: answer(browser, words)[0][:3] for words in WHOLE_QUESTIONS}
-    found = [w for w, pages in firsts.items() if any(page[:2] in WHOLE_QUESTIONS[w].split() for page in pages)]
-    print(f"{len(found)} of {len(firsts)} questions have a fitting chapter among the first three")
-    assert len(found) >= 0.6 * len(firsts), {w: firsts[w] for w in firsts if w not in found}
-
-
-def test_search_understands_chinese_and_says_what_a_term_means(site: Path, browser: Browser) -> None:
-    """The entry of the glossary, at its own place, and the chapters by its English name; an English term is told as well."""
-    browser.open((site / "search.html").as_uri() + "?q=GRPO")
-    entries = anchors(site / "glossary.html")
-    for words, told in MEANT.items():
-        pages, meanings, _ = answer(browser, words)
-        anchor, *chapters_ = told.split()
-        assert meanings[0] == f"glossary.html#{anchor}" and anchor in entries, (words, meanings)
-        assert pages[0][:2] in chapters_, (words, pages)
-    for words, anchor in {
-        "KL divergence": "term-KL-divergence",
-        "value functions": "term-value",
-        "GAE": "term-generalised-advantage-estimation",
-    }.items():
-        assert answer(browser, words)[1][:1] == [f"glossary.html#{anchor}"]
-
-
-def test_the_index_of_the_search_holds_what_a_reader_sees(site: Path) -> None:
-    """No TeX but what is printed as code, no lost reference, no key of a citation; each section's anchor is there."""
-    text = (site / "_static" / "search-data.js").read_text(encoding="utf-8")
-    pages = json.loads(text.removeprefix("window.minirlhfPages = ").rstrip().removesuffix(";"))
-    printed = {("16-reasoning", r"\boxed"), ("own-derivation", r"\pi")}
-    for page, kind, sections in pages:
-        for anchor, title, said, *_ in sections:
-            tex = {(page, sign) for sign in TEX.findall(f"{title} {said}")} - printed
-            assert kind in ("library", "notebook") or not tex, tex
-            assert anchor in anchors(site / f"{page}.html"), (page, anchor)
-            assert not re.search(r"\beq:[a-z]", said) or kind != "chapter", (page, anchor)
-            assert title, (page, anchor)
-    lessons = {
-        lesson
-        for page in PAGES.values()
-        for q in _questions(page[:2]).values()
-        for lesson in q.lessons.values()
-        if lesson
-    }
-    said = " ".join(said for _, _, sections in pages for _, _, said, *_ in sections)
-    assert len(lessons) > 200 and [lesson for lesson in lessons if lesson in said] == [], (
-        "the lessons of wrong choices, without their question"
+def test_search_results_lead_to_their_sections(site: Path, browser: Browser) -> None:
+    """From a folder, where a page may fetch nothing, with the words round what was found."""
+    heard = browser.open((site / "search.html").as_uri() + "?q=GRPO")
+    assert browser.until("document.querySelector('#search-found li mark')?.textContent.length > 0")
+    links = browser.ask(
+        "[...document.querySelectorAll('#search-found li div > a, #search-meaning a')].map((a) => a.getAttribute('href'))"
     )
-
-
-def test_a_result_of_the_search_leads_to_its_section(site: Path, browser: Browser) -> None:
-    browser.open((site / "search.html").as_uri() + "?q=GRPO")
-    links = browser.ask("[...document.querySelectorAll('#search-found li div > a')].map((a) => a.getAttribute('href'))")
-    assert len(links) > 10
+    assert len(links) > 10 and heard.complaints == []
     for page, _, anchor in (link.partition("#") for link in links):
         assert anchor in anchors(site / page), (page, anchor)
 
 
-def test_each_figure_that_can_be_touched_is_listed_under_its_chapter(site: Path, browser: Browser) -> None:
-    browser.open((site / "index.html").as_uri())
-    listed = browser.ask(
-        "[...document.querySelectorAll('.touch-list li')].map((e) => [e.textContent, e.querySelector('a').getAttribute('href')])"
-    )
-    assert len(listed) >= 12
-    assert [text for text, address in listed if int(text.split(" · ")[0]) != int(address[:2])] == []
+# What a reader asks, in words and in whole questions, and the chapters that answer; judged before the search was asked.
+SOUGHT = {
+    "02": "temperature|top-p|what is perplexity|temperature 0|the model repeats itself, how do I sample better",
+    "03": "Bellman|value function|Q-learning|discount factor",
+    "04": "GAE|policy gradient theorem|PPO clip|TRPO|does clipping stop the policy from moving too far",
+    "03 04": "advantage|优势函数|优势",
+    "04 12": "importance sampling|why is importance sampling high variance",
+    "05": "reference model|on-policy vs off-policy|what does the reference model do|what is the optimal policy of the KL-regularised objective",
+    "05 09": "KL penalty|why KL|how to choose beta",
+    "02 05 09": "KL散度",
+    "06": "Bradley-Terry|Elo|Arrow's theorem|what if preferences are cyclic",
+    "07": "inter-annotator agreement|do annotators agree with each other|why do labels of crowd workers disagree",
+    "07 08": "how many preference pairs do I need to train a reward model",
+    "08": "what is a reward model|奖励模型|process reward model|which loss should I use for a reward model|is the reward model calibrated",
+    "09": "k3|how do I estimate the KL divergence from samples",
+    "10": "LoRA|chat template|packing|how do I mask the prompt in supervised fine-tuning|fine-tune with less memory",
+    "11": "best-of-n|rejection sampling|拒绝采样|rejection sampling versus best-of-n",
+    "12": "why is the ratio not 1 on the first step|train on old rollouts",
+    "13": "GRPO|Dr. GRPO|DAPO|GSPO|why subtract the group mean from the reward|what happens when all replies in a group get the same reward",
+    "13 16": "entropy collapse|entropy collapse remedy",
+    "14": "DPO|dpo loss|IPO|KTO|直接偏好优化|what is the difference between DPO and PPO|why does the chosen logprob go down in DPO",
+    "15": "constitution|RLAIF|can a model judge itself",
+    "16": "self-consistency",
+    "17": "tool call|prompt injection|工具调用|should the output of a tool be trained on|teach a model to use a calculator",
+    "18": "distillation|model collapse|a student learns from the logits of a teacher",
+    "19": "confidence interval|how do I evaluate a code model with pass@k|how to detect contamination of a benchmark",
+    "20": "overoptimization|reward hacking|Goodhart|how do I stop the model from hacking the reward",
+    "08 15": "LLM as a judge",
+    "11 16 19": "pass@k",
+}
 
 
-def test_a_search_in_vain_says_so(site: Path, browser: Browser) -> None:
-    """Several words have to stand in one section; a word that nowhere stands finds nothing; none is no question."""
-    for words, told in {"zzzyx": "No page speaks of zzzyx.", "": ""}.items():
-        browser.open((site / "search.html").as_uri() + f"?q={words}")
-        assert browser.ask("document.getElementById('search-told').textContent") == told
-    browser.open((site / "search.html").as_uri() + "?q=importance+ratio")
-    both = "[...document.querySelectorAll('#search-found li div')].slice(0, 3).map(e => e.textContent.toLowerCase())"
-    assert all("ratio" in text or "importance" in text for text in browser.until(both))
+@pytest.mark.release
+def test_search_of_the_book_answers_most_questions(site: Path, browser: Browser) -> None:
+    """Among the first three; a sentence more or less on a page may cost one of them, a broken ranking costs many."""
+    browser.open((site / "search.html").as_uri() + "?q=GRPO")
+    asked = {words: right.split() for right, many in SOUGHT.items() for words in many.split("|")}
+    found = {words: answer(browser, words)[0][:3] for words in asked}
+    lost = {words: pages for words, pages in found.items() if not {p[:2] for p in pages} & set(asked[words])}
+    print(f"{len(asked) - len(lost)} of {len(asked)} questions have a fitting chapter among the first three")
+    assert len(lost) <= 0.15 * len(asked), lost
 
+
+# -- mathematics and figures -------------------------------------------------------------------------------------
 
 # What each batch of formulas was when it was typeset: how many, and how many without MathML for reading aloud.
 BATCHES = """window.batches = [];
@@ -1011,33 +694,31 @@ HELD = """(() => { // the rest waits until the test says so
   window.release = () => { open = true; held.splice(0).forEach((work) => own(work)); };
 })();"""
 LEFT = "[...document.querySelectorAll('.math')].filter((e) => !e.querySelector('mjx-container'))"
-SETTLES = 1.5  # seconds of computing until what is in the window stands
 
 
-@pytest.mark.parametrize("page", ["ledger", "notation", PAGES[4], PAGES[14]])
-def test_what_is_in_the_window_is_typeset_first(page: str, site: Path, tmp_path: Path, system_tool) -> None:
-    """Soon, and all the rest by itself, with MathML that can be read aloud; asked for nothing, as a reader's browser is."""
-    with Browser(system_tool("chromium"), tmp_path) as fresh:
-        fresh.resize(1280, 900)
-        fresh.call("Page.addScriptToEvaluateOnNewDocument", source=BATCHES + HELD)
-        fresh.call("Performance.enable", timeDomain="threadTicks")
-        fresh.call("Page.navigate", url=(site / f"{page}.html").as_uri())
-        fresh.until("window.batches?.length > 0")
-        spent = {m["name"]: m["value"] for m in fresh.call("Performance.getMetrics")["metrics"]}["TaskDuration"]
+@pytest.mark.parametrize(
+    "page", [PAGES[SHORT], *(pytest.param(p, marks=pytest.mark.release) for p in ("ledger", PAGES[LONG]))]
+)
+def test_mathematics_in_the_window_is_typeset_first(page: str, site: Path, tmp_path: Path, system_tool) -> None:
+    """And all the rest by itself, with MathML that can be read aloud; asked for nothing, as a reader's browser is."""
+    with Browser(system_tool("chromium"), tmp_path) as one:
+        one.resize(1280, 900)
+        one.call("Page.addScriptToEvaluateOnNewDocument", source=BATCHES + HELD)
+        one.call("Page.navigate", url=(site / f"{page}.html").as_uri())
+        one.until("window.batches?.length > 0")
         above = "(e) => e.getClientRects().length && e.getBoundingClientRect().top < innerHeight"
-        print(f"{page}: {spent:.2f} s of computing until the window stands, {SETTLES} allowed")
-        assert 0 < spent <= SETTLES and fresh.ask(f"{LEFT}.filter({above}).length") == 0
-        assert fresh.ask(f"{LEFT}.length") > 0
-        fresh.ask("release()")
-        fresh.until(f"document.readyState == 'complete' && {LEFT}.length == 0")
-        batches, formulas = fresh.ask("batches"), fresh.ask("document.querySelectorAll('.math').length")
+        assert one.ask(f"{LEFT}.filter({above}).length") == 0 < one.ask(f"{LEFT}.length")
+        one.ask("release()")
+        one.until(f"document.readyState == 'complete' && {LEFT}.length == 0")
+        batches, formulas = one.ask("batches"), one.ask("document.querySelectorAll('.math').length")
         assert batches[0][0] < formulas / 3 and sum(count for count, _ in batches) == formulas
         assert all(silent == 0 for _, silent in batches), batches
 
 
-@pytest.mark.parametrize("page", [PAGES[4], PAGES[14]])
-def test_a_link_to_a_formula_leads_there_and_a_print_is_whole(page: str, site: Path, browser: Browser) -> None:
+@pytest.mark.release
+def test_mathematics_link_leads_to_its_formula_and_print_is_whole(site: Path, browser: Browser) -> None:
     """The formula stays in the window while what stands above it is typeset; a print that comes first has the rest typeset at once."""
+    page = PAGES[LONG]
     names = re.findall(r' id="(equation-[^"]+)"', (site / f"{page}.html").read_text(encoding="utf-8"))
     name = names[len(names) // 2]
     heard = browser.call("Page.addScriptToEvaluateOnNewDocument", source=BATCHES)
@@ -1061,18 +742,6 @@ def test_a_link_to_a_formula_leads_there_and_a_print_is_whole(page: str, site: P
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=heard["identifier"])
 
 
-def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
-    """Text and background change places when the reader's system is dark."""
-    brightness = "getComputedStyle(document.body).getPropertyValue('background-color').match(/\\d+/g).map(Number)[0]"
-    seen = {}
-    for scheme in ("light", "dark"):
-        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        browser.open((site / "glossary.html").as_uri())
-        seen[scheme] = browser.ask(brightness)
-    browser.call("Emulation.setEmulatedMedia", features=[])
-    assert seen["light"] > 200 and seen["dark"] < 60
-
-
 def shade(browser: Browser, image: str, path: Path, dark: bool) -> float:
     """The lightness of most of a picture as it is on the screen, from 0 to 1."""
     browser.ask(f"{image}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
@@ -1085,6 +754,7 @@ def shade(browser: Browser, image: str, path: Path, dark: bool) -> float:
     return float(np.median(image_file.imread(path)[top:bottom, left:right, :3]))
 
 
+@pytest.mark.release
 def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Path) -> None:
     """On a chapter's page and a notebook's, light as drawn by day; what is said to be dark or pale stays so."""
     seen = {}
@@ -1108,52 +778,53 @@ def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Pa
     ), seen
 
 
-KINDS = (
-    "index",
-    "05-rlhf-problem",
-    "notebooks/05_rlhf_problem",
-    "ledger",
-    "search",
-    "api/index",
-    "gallery",
-    "glossary",
-)
-
-
-@pytest.mark.every_chapter
-def test_a_page_of_each_kind_can_be_read_in_the_dark(site: Path, browser: Browser) -> None:
-    """Contrast and the other rules, when the reader's system is dark; what is focused shows it."""
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    browser.resize(1280, 900)
-    found = {}
-    for kind in KINDS:
-        browser.open((site / f"{kind}.html").as_uri())
-        found[kind] = browser.ask(ACCESS) + browser.ask(FOCUS)
-    browser.call("Emulation.setEmulatedMedia", features=[])
-    assert {kind: faults for kind, faults in found.items() if faults} == {}
-
-
+@pytest.mark.release
 @pytest.mark.every_chapter
 def test_axe_finds_nothing_on_a_page_of_each_kind(site: Path, browser: Browser) -> None:
-    """The same, of the book's other pages and a page of each kind that there are many of."""
-    others = {page.stem for page in site.glob("*.html")} - {"one-page", *PAGES.values()}
-    found = {
-        kind: violations(browser, (site / f"{kind}.html").as_uri())
-        for kind in sorted({*others, *KINDS} - set(PAGES.values()))
-    }
+    """The book's pages that are no chapters, and one of each kind that there are many of."""
+    kinds = {path.stem for path in site.glob("*.html")} - {"one-page", *PAGES.values()} | {"api/index", SAMPLE[-1]}
+    found = {kind: violations(browser, (site / f"{kind}.html").as_uri()) for kind in sorted(kinds)}
     assert {kind: texts for kind, texts in found.items() if texts} == {}
 
 
-def test_axe_is_heard(browser: Browser, tmp_path: Path) -> None:
-    """A list that holds something else is named."""
-    page = tmp_path / "list.html"
-    page.write_text(
-        HEAD.format(head="", body="<main><h1>t</h1><div role='list'><p>x</p></div></main>"), encoding="utf-8"
-    )
-    assert [text.split(":")[0] for text in violations(browser, page.as_uri())] == ["aria-required-children"]
+@pytest.mark.release
+def test_axe_names_a_planted_violation(browser: Browser, tmp_path: Path) -> None:
+    """A list that holds something else."""
+    body = "<main><h1>t</h1><div role='list'><p>x</p></div></main>"
+    (tmp_path / "list.html").write_text(HEAD.format(head="", body=body), encoding="utf-8")
+    found = violations(browser, (tmp_path / "list.html").as_uri())
+    assert [text.split(":")[0] for text in found] == ["aria-required-children"]
 
 
-def test_the_number_of_an_equation_cuts_nothing_on_a_phone(site: Path, browser: Browser) -> None:
+@pytest.mark.release
+def test_formula_that_goes_on_to_the_right_fades_on_a_phone(site: Path, phone: Browser) -> None:
+    """Also where its edge falls into a gap between two halves, in which nothing would be seen to fade."""
+    look = """[...document.querySelectorAll("div.math > mjx-container")].filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 1)
+      .filter((e) => !e.matches(".more-right") || !/inset/.test(getComputedStyle(e).boxShadow) || !/-14/.test(getComputedStyle(e).boxShadow))
+      .map((e) => e.parentElement.id)"""
+    wide = "[...document.querySelectorAll('div.math > mjx-container.more-right')].map((e) => e.parentElement.id)"
+    phone.open((site / f"{PAGES[LONG]}.html").as_uri())
+    assert len(phone.ask(wide)) > 3 and phone.ask(look) == []
+
+
+@pytest.mark.release
+@each_chapter
+def test_numbers_of_equations_stand_in_one_column(page: str, site: Path, browser: Browser) -> None:
+    """However wide the formula is, in a wide window."""
+    ends = "[...document.querySelectorAll('section > div.math > .eqno')].filter((e) => e.offsetWidth).map((e) => Math.round(e.getBoundingClientRect().right))"
+    covered = """[...document.querySelectorAll("div.math.past-column")].filter((e) => e.offsetWidth && Math.min(...[...e.nextElementSibling.querySelectorAll("summary")]
+      .map((m) => m.getBoundingClientRect().top)) < e.querySelector(".eqno").getBoundingClientRect().bottom - 4).map((e) => e.id)"""
+    browser.resize(1440, 900)
+    try:
+        browser.open((site / f"{page}.html").as_uri())
+        browser.until(f"((at) => at.length && Math.max(...at) - Math.min(...at) <= 1)({ends})")
+        assert browser.ask(covered) == []
+    finally:
+        browser.resize(1280, 900)
+
+
+@pytest.mark.release
+def test_number_of_an_equation_stands_below_it_on_a_phone(site: Path, phone: Browser) -> None:
     """It stands below the formula, which has the whole width, in one row with the marks, closed or open, which do not cover it."""
     look = """[...document.querySelectorAll("div.math:has(> .eqno)")].map((e) => {
       const number = e.querySelector(".eqno").firstChild, words = document.createRange(), formula = e.querySelector("mjx-container").getBoundingClientRect();
@@ -1162,18 +833,17 @@ def test_the_number_of_an_equation_cuts_nothing_on_a_phone(site: Path, browser: 
       const free = Math.min(...marks.map((m) => Math.max(m.left - box.right, m.top - box.bottom)));
       return [box.top - formula.bottom, formula.width / e.clientWidth, free, Math.max(...marks.map((m) => m.bottom)) - box.bottom];
     })"""
-    browser.resize(390, 844)
-    browser.open((site / "05-rlhf-problem.html").as_uri())
-    closed = browser.ask(look)
-    browser.ask("document.querySelectorAll('details.proof-mark').forEach((mark) => { mark.open = true; })")
-    opened = browser.ask(look)
-    browser.resize(1280, 900)
+    phone.open((site / f"{PAGES[5]}.html").as_uri())
+    closed = phone.ask(look)
+    phone.ask("document.querySelectorAll('details.proof-mark').forEach((mark) => { mark.open = true; })")
+    opened = phone.ask(look)
     assert closed and all(below >= -1 and share > 0.98 and free >= 0 for below, share, free, _ in closed + opened), (
         closed
     )
     assert all(height < 12 for *_, height in closed), closed  # pixels: no second row
 
 
+@pytest.mark.release
 def test_figures_can_be_read_on_a_phone(site: Path, browser: Browser) -> None:
     """What is narrow is seen whole, of what is wide the panels, each as wide as the phone; what has no panels scrolls and says so.
 
@@ -1207,12 +877,9 @@ def test_figures_can_be_read_on_a_phone(site: Path, browser: Browser) -> None:
     assert all(12.5 * shown / wide >= 8 for wide, shown, *_ in across), across
 
 
-def test_a_figure_is_cut_between_its_panels(tmp_path: Path) -> None:
+def test_phone_figures_are_cut_between_their_panels(tmp_path: Path) -> None:
     """Not between a panel and the names of its axis or rows; drawn here, and cut where the axes are not."""
-    spec = importlib.util.spec_from_file_location("phone_figures", BOOK / "_ext" / "phone_figures.py")
-    assert spec and spec.loader
-    phone = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(phone)
+    phone = extension("phone_figures")
     for count in (1, 2, 3):
         figure, axes = plt.subplots(1, count, figsize=(4 * count, 3), layout="constrained", squeeze=False)
         for k, axis in enumerate(axes[0]):
@@ -1251,6 +918,7 @@ LINES = r"""[...document.querySelectorAll("article section > p")].flatMap((p) =>
 })"""
 
 
+@pytest.mark.release
 def test_a_line_has_about_72_letters(site: Path, browser: Browser) -> None:
     """In a wide window, of prose without formulas; the last line of a paragraph is left out."""
     browser.resize(1440, 900)
@@ -1260,7 +928,22 @@ def test_a_line_has_about_72_letters(site: Path, browser: Browser) -> None:
     assert len(lines) > 30 and 64 <= np.median(lines) <= 80, np.median(lines)
 
 
-def test_the_pdf_is_a_book(site: Path, system_tool) -> None:
+# -- PDF, EPUB and print -----------------------------------------------------------------------------------------
+
+
+def printed(page: Path, out: Path, system_tool, *flags: str) -> str:
+    """The text of a page printed as a reader prints it; ``out`` is the PDF."""
+    common = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=60000")
+    files = (f"--user-data-dir={out.with_suffix('.profile')}", f"--print-to-pdf={out}")
+    subprocess.run(
+        [system_tool("chromium"), *common, *flags, *files, page.as_uri()], check=True, capture_output=True, timeout=600
+    )
+    command = [system_tool("pdftotext"), "-layout", str(out), "-"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.release
+def test_pdf_has_every_chapter_and_sheet_numbers(site: Path, system_tool) -> None:
     """Every chapter is in it, in the bookmarks and in the contents with the sheet where it begins; no sheet is blank."""
     pdf = site / "minirlhf.pdf"
     command = [system_tool("pdftotext"), "-layout", str(pdf), "-"]
@@ -1296,12 +979,13 @@ def epub_s_faults(pages: dict[str, str], style: str) -> list[tuple[str, str]]:
             found += [(name, kind) for kind in used if not re.search(rf"\.touch-legend i[^{{]*\.{kind}\b", style)]
         found += [(name, "a mark that folds")] * len(re.findall(r"<details[^>]*proof-mark(?! touch-mark)[^>]*>", text))
         found += [(name, "text over an arrow")] * text.count("<mpadded")
-        if 'class="touch-panel"' in text and "this figure can be moved" not in text:
+        if 'class="touch-panel"' in text and "touch-still" not in text:
             found.append((name, "a figure that stands still"))
     return found
 
 
-def test_the_epub_is_whole(site: Path) -> None:
+@pytest.mark.release
+def test_epub_is_whole(site: Path) -> None:
     """Every page is XML with its formulas in MathML; every link and picture leads to something inside; nothing needs a script."""
     done = build(site, "--fast", "--epub")
     assert done.returncode == 0, done.stdout[-6000:]
@@ -1335,17 +1019,15 @@ def test_the_epub_is_whole(site: Path) -> None:
     assert sum(text.count("<math") for text in pages.values()) > 3000
 
 
-def test_the_cheat_sheet_prints_on_two_sides(site: Path, tmp_path: Path, system_tool) -> None:
-    """Printed as a reader prints it."""
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--no-pdf-header-footer")
-    files = (f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={tmp_path / 'sheet.pdf'}")
-    command = [system_tool("chromium"), *flags, *files, (site / "cheat-sheet.html").as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+@pytest.mark.release
+def test_cheat_sheet_prints_on_two_sides(site: Path, tmp_path: Path, system_tool) -> None:
+    printed(site / "cheat-sheet.html", tmp_path / "sheet.pdf", system_tool)
     told = [system_tool("pdfinfo"), str(tmp_path / "sheet.pdf")]
     info = subprocess.run(told, check=True, capture_output=True, text=True).stdout
     assert re.search(r"^Pages: +2$", info, re.M), info
 
 
+@pytest.mark.release
 def test_boxes_of_code_stay_whole_in_print(tmp_path: Path, system_tool) -> None:
     """With the book's style sheet: a box of ten lines stands on one sheet, and one of 120 leaves no end of a line or two."""
     long = 20
@@ -1354,31 +1036,36 @@ def test_boxes_of_code_stay_whole_in_print(tmp_path: Path, system_tool) -> None:
     body = "".join(f"<p>{'word ' * 17 * (k % 5)}</p>" + box.format("\n".join(one)) for k, one in enumerate(lines))
     head = f'<link rel="stylesheet" href="{(BOOK / "_static" / "book.css").as_uri()}"><style>pre {{border: 1px solid; padding: 1rem}}</style>'
     (tmp_path / "code.html").write_text(HEAD.format(head=head, body=body), encoding="utf-8")
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
-    files = (f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={tmp_path / 'code.pdf'}")
-    command = [system_tool("chromium"), *flags, *files, (tmp_path / "code.html").as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    command = [system_tool("pdftotext"), "-layout", str(tmp_path / "code.pdf"), "-"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = printed(tmp_path / "code.html", tmp_path / "code.pdf", system_tool)
     sheets = [re.findall(r"^ *(\d+)\.\d+ *$", sheet, re.M) for sheet in text.split("\f")]
     parts = {k: [n for sheet in sheets if (n := sheet.count(str(k)))] for k in range(40)}
     assert [k for k, n in parts.items() if k != long and n != [10]] == []
     assert sum(parts[long]) == 120 and len(parts[long]) > 1 and min(parts[long]) >= 6
 
 
-def test_a_page_printed_by_itself_begins_with_its_title(site: Path, tmp_path: Path, system_tool) -> None:
-    """Its first sheet does, and no button of the screen stands on paper."""
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=30000")
-    files = (f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={tmp_path / 'page.pdf'}")
-    command = [system_tool("chromium"), *flags, *files, (site / f"{PAGES[5]}.html").as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    command = [system_tool("pdftotext"), "-layout", str(tmp_path / "page.pdf"), "-"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert text.split("\n")[0].strip() == "5. The RLHF problem"
-    assert not re.search(r"\b(?:copy|mark as read|commit|back to the start)\b *(?:$|[·:])", text, re.M)
+@pytest.mark.release
+def test_page_printed_by_itself_begins_with_its_title_and_has_no_buttons(
+    site: Path, browser: Browser, tmp_path: Path, system_tool
+) -> None:
+    """What folds on the screen is open on paper, or is left out; a figure that can be moved says so."""
+    for page in (PAGES[LONG], f"notebooks/{NOTEBOOKS[LONG].stem}"):
+        text = printed(site / f"{page}.html", tmp_path / "page.pdf", system_tool)
+        browser.open((site / f"{page}.html").as_uri())
+        title = browser.ask(
+            "document.querySelector('article h1').firstChild.textContent + document.querySelector('article h1').textContent"
+        )
+        assert text.split("\n")[0].strip() in title.replace("#", "") and text.split("\n")[0].strip()
+        assert not re.search("[▶▸▼▾]", text), page
+        buttons = set(
+            browser.ask("[...document.querySelectorAll('article button')].map((e) => e.textContent.trim())")
+        ) - {""}
+        assert buttons and [b for b in buttons if re.search(rf"^ *{re.escape(b)} *$", text, re.M)] == []
+        still = browser.ask("document.querySelector('.touch-still')?.textContent ?? ''")
+        assert " ".join(still.split()) in " ".join(text.split())
 
 
-def test_chinese_letters_are_printed(site: Path, system_tool) -> None:
+@pytest.mark.release
+def test_pdf_has_chinese_letters(site: Path, system_tool) -> None:
     """The PDF has a font that holds them; without one they are empty boxes, though the text beneath is right."""
     system_tool("fc-list")
     command = [system_tool("pdftotext"), "-layout", str(site / "minirlhf.pdf"), "-"]
@@ -1393,37 +1080,7 @@ def test_chinese_letters_are_printed(site: Path, system_tool) -> None:
     assert fonts & names, (fonts, names)
 
 
-def test_a_letter_leads_to_its_first_term(site: Path) -> None:
-    page = (site / "glossary.html").read_text(encoding="utf-8")
-    links = re.findall(r'href="#(term-[^"]+)">(?:<[^>]*>)?([A-Z])<', page.split('class="letters"')[1].split("</p>")[0])
-    terms = re.findall(r'<dt id="(term-[^"]+)">([A-Za-z])', page)
-    assert len(links) > 20 and [letter for _, letter in links] == sorted({first.upper() for _, first in terms})
-    for place, letter in links:
-        assert place == next(anchor for anchor, first in terms if first.upper() == letter)
-
-
-def test_every_term_of_the_glossary_has_a_place_in_the_index(site: Path) -> None:
-    """The first link of an entry leads to the glossary, the others to where the book speaks of it."""
-    page = (site / "terms.html").read_text(encoding="utf-8")
-    entries = [re.findall(r'href="([^"]*)', entry) for entry in re.findall(r"index-entry[^>]*>(.*?)</p>", page, re.S)]
-    places = {links[0]: links[1:] for links in entries if links[0].startswith("glossary.html#")}
-    terms = (BOOK / "glossary.md").read_text(encoding="utf-8").split(":sorted:")[1].rsplit(":::", 1)[0].strip()
-    assert len(places) == len(terms.split("\n\n"))
-    assert [term for term, found in places.items() if not found] == [], (
-        "link it with {term} where the book speaks of it"
-    )
-
-
-def test_every_term_is_there_in_two_languages() -> None:
-    """An English line, a Chinese line, then the meaning."""
-    lines = (BOOK / "glossary.md").read_text(encoding="utf-8").split(":sorted:")[1].rsplit(":::", 1)[0].strip()
-    for entry in lines.split("\n\n"):
-        english, chinese, *meaning = entry.splitlines()
-        assert not re.search(r"[\u4e00-\u9fff]", english) and re.search(r"[\u4e00-\u9fff]", chinese), entry
-        assert meaning and all(line.startswith("  ") for line in meaning), entry
-
-
-# -- the build complains -----------------------------------------------------------------------------------------
+# -- the build names what is wrong -------------------------------------------------------------------------------
 
 CHAPTER = """\
 # Faults
@@ -1494,34 +1151,34 @@ def _(f, draw):
     "One is two."
     return f(), 2.0
 """
+# What each planted fault is called in the build's output.
 COMPLAINTS = {
-    "label without a check": "equation eq:no-such-equation has no check",
-    "label of another chapter": "equation eq:k3 belongs to chapter 09",
-    "failing check": "a check failed: eq:planted (value): One is two.",
-    "wrong variant that passes": "eq:planted (value) does not reject the wrong variant 'just as right'",
-    "equation missing in a finished chapter": "chapter 05 is finished, but eq:rlhf-optimum (value) is not on its page",
-    "dead equation reference": "equation not found: eq:nowhere",
+    "label without a check": "eq:no-such-equation",
+    "label of another chapter": "eq:k3 .*09",
+    "failing check and wrong variant that passes": "eq:planted.*just as right",
+    "equation missing in a finished chapter": "05 .*eq:rlhf-optimum",
+    "dead equation reference": "eq:nowhere",
     "unknown citation": "nobody1999",
-    "unknown term": "term not in glossary: 'no such term'",
+    "unknown term": "no such term",
     "unknown page": "no-such-page",
     "unknown place": "no-such-place",
-    "no such chapter": "{chapter} takes a number from 1 to 22",
-    "no such function": "module minirlhf.equations.kl has no 'k9'",
-    "a quotation without its notebook": "{quoted} expected one notebook notebooks/05_*.ipynb, found 0",
-    "no such function referred to": "target not found: minirlhf.trainers.evaluation.no_such_function",
-    "no such measurement": "unknown measurement of ch05 'no_such_number'",
-    "no such measurement to compare with": "unknown measurement of ch05 'no_such_rival'",
-    "no such comparison": "'>= 0 count' is none of its forms",
-    "comparison with a format": "'> 0 .2f' is none of its forms",
-    "measurement without a form": "expected a study, a measurement and a form",
-    "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
-    "no exercises": "77",
-    "no such other library": "{bridge} ['recipes', 'Elsewhere']: not among recipes, losses, settings, numbers; TRL, verl, OpenRLHF",
-    "no such figure to touch": "there is no figure 'no_such_figure' in book/figures",
-    "no such question": "book/predictions/05.py has no question 'no_such_question'; it has held_for_right, without_a_word",
-    "another answer than the author's": "question held_for_right: 'two' came out; the choice without a lesson, the right one, is 'one'",
-    "a wrong choice without a lesson": "what is told to those who choose 'two' is no sentence: 'no sentence'",
-    "no such table of the engine": "{engine} 'no-such-table': not one of steps, memory, profile",
+    "no such chapter": r"\{chapter\}.*\b22\b",
+    "no such function": "k9",
+    "a quotation without its notebook": r"\{quoted\}.*notebooks/05_",
+    "no such function referred to": r"evaluation\.no_such_function",
+    "no such measurement": "no_such_number",
+    "no such measurement to compare with": "no_such_rival",
+    "no such comparison": "'>= 0 count'",
+    "comparison with a format": r"'> 0 \.2f'",
+    "measurement without a form": "'ch05 rloo_2_gap'",
+    "no such figure": r"notebooks/05_\*\.ipynb",
+    "no exercises": r"\b77\b",
+    "no such other library": r"\{bridge\}.*Elsewhere",
+    "no such figure to touch": "no_such_figure",
+    "no such question": r"predictions/05\.py.*no_such_question",
+    "another answer than the author's": "held_for_right.*'two'.*'one'",
+    "a wrong choice without a lesson": "no sentence'",
+    "no such table of the engine": r"\{engine\}.*no-such-table",
 }
 
 
@@ -1541,10 +1198,11 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("fault", COMPLAINTS)
-def test_the_build_finds(fault: str, complaints: str) -> None:
-    """A planted fault is named and fails the build."""
-    assert COMPLAINTS[fault] in complaints
+def test_build_names_planted_fault(fault: str, complaints: str) -> None:
+    """And fails the build."""
+    assert re.search(COMPLAINTS[fault], complaints), complaints[-3000:]
 
 
 # -- what studies found ------------------------------------------------------------------------------------------
@@ -1593,46 +1251,43 @@ TOLD = {
 }
 
 
-@pytest.fixture(scope="module")
-def measured() -> ModuleType:
-    """The extension, without Sphinx around it."""
-    spec = importlib.util.spec_from_file_location("measured", BOOK / "_ext" / "measured.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("text", TOLD)
-def test_a_study_is_quoted(text: str, measured: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges, means, and in how many seeds; a number that changes in the study changes in the text."""
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The extension, beside one small study."""
     monkeypatch.setattr(evidence.paired, "results", lambda: {"mine": tmp_path / "mine.json"})
     seeds = {str(k): {name: numbers[k] for name, numbers in SEEN.items()} for k in range(5)}
     (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
+    return extension("measured")
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_measured_quotes_a_study(text: str, measured: ModuleType) -> None:
+    """Ranges, means, and in how many seeds; a number that changes in the study changes in the text."""
     assert measured.told(f"mine {text}") == TOLD[text]
 
 
 @pytest.mark.parametrize(
-    "text", ["up vs same larger .2f", "up vs same smaller .2f", "up vs down alike .2f", "up vs down bigger .2f"]
+    ("text", "facts"),
+    [
+        ("up vs same larger .2f", {"argument": "larger", "problem": "not shown"}),
+        ("up vs same smaller .2f", {"argument": "smaller", "problem": "not shown"}),
+        ("up vs down alike .2f", {"argument": "alike", "problem": "not shown"}),
+        ("up vs down bigger .2f", {"argument": "verdict", "value": "bigger"}),
+        ("up >= 0 count", {"argument": "form", "value": ">= 0 count"}),
+        ("up > 0 .2f", {"argument": "form", "value": "> 0 .2f"}),
+        ("up", {"problem": "missing"}),
+    ],
 )
-def test_what_a_study_does_not_show_is_not_said(
-    text: str, measured: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_refuses_what_a_study_does_not_show(text: str, facts: dict, measured: ModuleType) -> None:
     """The word of a comparison is checked against the seeds."""
-    monkeypatch.setattr(evidence.paired, "results", lambda: {"mine": tmp_path / "mine.json"})
-    seeds = {str(k): {name: numbers[k] for name, numbers in SEEN.items()} for k in range(5)}
-    (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"is not larger|is not smaller|is not alike|is none of"):
+    with raises(ArgumentError, **facts):
         measured.told(f"mine {text}")
 
 
-def test_a_quotation_is_what_the_notebook_has_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quoted_is_what_the_notebook_has_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole words and whole numbers, however the lines are broken."""
     monkeypatch.syspath_prepend(str(BOOK / "_ext"))
-    spec = importlib.util.spec_from_file_location("quoted", BOOK / "_ext" / "quoted.py")
-    assert spec and spec.loader
-    quoted = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(quoted)
+    quoted = extension("quoted")
     outputs = [
         {"text": ["sure! cats\n", "purr  -0.62\n"]},
         {"data": {"text/plain": "12.5 nats"}},
@@ -1642,46 +1297,29 @@ def test_a_quotation_is_what_the_notebook_has_printed(tmp_path: Path, monkeypatc
     monkeypatch.setattr(quoted, "notebook_of", lambda chapter: tmp_path / f"{chapter}_mine.ipynb")
     for said in ("sure! cats purr", "−0.62", "12.5 nats"):
         assert quoted.quoted(f"05 {said}") == said
-    for said in ("cats pur", "0.6", "2.5", "cats nap", "dogs bark", ""):
-        with pytest.raises(ValueError, match=r"has not printed|expected a chapter"):
+    for said in ("cats pur", "0.6", "2.5", "cats nap", "dogs bark"):
+        with raises(ArgumentError, value=said, problem="not printed"):
             quoted.quoted(f"05 {said}")
+    with raises(ArgumentError, problem="empty"):
+        quoted.quoted("05 ")
 
 
-# -- tables of notebooks ----------------------------------------------------------------------------------------
-
-PRINTED = {
-    "cells": [
-        {"id": "aa", "outputs": [{"text": ["base  -0.6   paddle hi!\n", "SFT  0.8  cats nap and purr\n"]}]},
-        {
-            "id": "table-opening",
-            "outputs": [{"data": {"text/markdown": ["| a |\n", "|---|\n"], "text/plain": ["<M>"]}}],
-        },
-        {"id": "bb"},
-    ]
-}
-
-
-@pytest.fixture
-def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The extension that shows notebooks, beside one small notebook."""
-    spec = importlib.util.spec_from_file_location("notebook_figures", BOOK / "_ext" / "notebook_figures.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks" / "05_test.ipynb").write_text(json.dumps(PRINTED), encoding="utf-8")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    return module
-
-
-def test_a_table_comes_from_the_cell_of_its_name(printed: ModuleType) -> None:
+def test_nbtable_comes_from_the_cell_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Markdown, as it was printed."""
-    assert printed.table("05", "opening") == "| a |\n|---|\n"
-    with pytest.raises(ValueError, match="has no table 'end'; it has: opening"):
-        printed.table("05", "end")
+    shown = [{"data": {"text/markdown": ["| a |\n", "|---|\n"], "text/plain": ["<M>"]}}]
+    cells = [{"id": "aa", "outputs": [{"text": ["base"]}]}, {"id": "table-opening", "outputs": shown}, {"id": "bb"}]
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "05_test.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    module = extension("notebook_figures")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    assert module.table("05", "opening") == "| a |\n|---|\n"
+    with raises(ArgumentError, argument="table", value="end", expected=["opening"]):
+        module.table("05", "end")
+    with raises(ArgumentError, value=0, expected=1):
+        module.table("06", "end")
 
 
-# -- the browser test complains ----------------------------------------------------------------------------------
+# -- the browser names what is wrong ----------------------------------------------------------------------------------
 
 HEAD = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title>{head}</head><body>{body}</body></html>'
@@ -1763,12 +1401,13 @@ def found(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> dict[st
         return faults(browser, base, folder, pages_of(folder))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("page", FAULTY)
-def test_the_browser_finds(page: str, found: dict[str, list[str]]) -> None:
+def test_browser_faults_name_planted_fault(page: str, found: dict[str, list[str]]) -> None:
     """A planted fault is named."""
     assert any(FAULTY[page][2] in text for text in found.get(page, [])), found.get(page)
 
 
-def test_a_page_without_a_fault_passes(found: dict[str, list[str]]) -> None:
-    """And nothing else is complained about."""
+@pytest.mark.release
+def test_browser_faults_pass_a_page_without_one(found: dict[str, list[str]]) -> None:
     assert "fine.html" not in found

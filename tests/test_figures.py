@@ -75,7 +75,6 @@ def browser(tmp_path_factory, system_tool):
     (folder / "scripts").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXT))
-        patch.setattr(figures, "load", figure)
         patch.setattr(figures, "proof", functools.partial(figures.proof, count=FEW))
         touch.scripts(folder / "scripts", seed=own_seed("figures"))
     shutil.copy(EXT.parent / "_static" / "book.css", folder)
