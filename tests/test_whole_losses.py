@@ -268,7 +268,7 @@ def papers(name, models, data, loss=None):
     return slopes(sum(losses) / len(losses), models[0])
 
 
-def test_the_answers_fall_on_both_sides(models):
+def test_whole_losses_answers_fall_on_both_sides(models):
     pairs = [[answer(models, tokens) for tokens in e.answers] for e in EXAMPLES[PairLogps]]
     for numbers, level in (
         ([w.ratio for w, _ in pairs], 0),  # DPO-Positive's penalty
@@ -279,23 +279,23 @@ def test_the_answers_fall_on_both_sides(models):
         assert min(found) < level < max(found)
 
 
-def test_every_row_has_a_transcription():
+def test_preferences_have_a_transcription_each():
     assert {**PAIRS, **BATCHES, **LISTS, **THUMBS}.keys() == PREFERENCES.keys()
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *BATCHES, *LISTS, *THUMBS])
-def test_loss_and_gradient_are_those_of_the_paper(name, models):
+def test_preference_loss_and_gradient_are_the_papers(name, models):
     found, data = ours(PREFERENCES[name], models)
     torch.testing.assert_close(found, papers(name, models, data), rtol=1e-5, atol=1e-6)
 
 
-def test_the_hinge_on_both_of_its_sides(models):
+def test_hinge_loss_and_gradient_on_both_sides(models):
     found, data = ours(PREFERENCES["hinge"].with_(beta=1.0), models)
     hinge = papers("hinge", models, data, lambda w, l, _: torch.clamp(1 - (w.ratio - l.ratio), min=0))
     torch.testing.assert_close(found, hinge, rtol=1e-5, atol=1e-6)
 
 
-def test_no_row_passes_for_another(models):
+def test_preference_losses_differ_from_one_another(models):
     """The transcriptions tell the losses of one kind apart, so each comparison above could have failed."""
     for table in ({**PAIRS, **BATCHES}, LISTS, THUMBS):
         losses = {name: ours(PREFERENCES[name], models) for name in table}

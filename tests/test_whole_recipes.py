@@ -542,7 +542,7 @@ def batch():
     return build()
 
 
-def test_the_batch_is_one_on_which_recipes_differ(batch):
+def test_whole_recipes_batch_is_one_on_which_recipes_differ(batch):
     ratios = [float(x.detach()) for r in batch.replies for x in r.ratios()]
     assert min(ratios) < 1 - EPS and max(ratios) > 1.28 and any(1 + EPS < x < 1.28 for x in ratios)
     assert any(abs(math.log(x)) < 0.1 for x in ratios)
@@ -553,20 +553,20 @@ def test_the_batch_is_one_on_which_recipes_differ(batch):
     assert sum(x > 1 + 4.0 for x in ratios) == 1  # CISPO's bound
 
 
-def test_every_row_has_a_transcription():
+def test_recipes_have_a_transcription_each():
     assert OBJECTIVES.keys() == RECIPES.keys()
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_loss_and_gradient_are_those_of_the_papers_objective(name, seed):
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_recipe_loss_and_gradient_are_the_papers(name, seed):
     batch = build(seed)
     ours = with_gradient(trained(RECIPES[name], batch), batch.policy)
     paper = with_gradient(-OBJECTIVES[name](batch), batch.policy)
     torch.testing.assert_close(ours, paper, rtol=1e-9, atol=1e-12)
 
 
-def test_no_row_passes_for_another(batch):
+def test_recipes_differ_from_one_another(batch):
     """The transcriptions tell all rows apart, so each comparison above could have failed."""
     ours = {name: with_gradient(trained(row, batch), batch.policy) for name, row in RECIPES.items()}
     papers = {name: with_gradient(-objective(batch), batch.policy) for name, objective in OBJECTIVES.items()}
@@ -576,14 +576,14 @@ def test_no_row_passes_for_another(batch):
     assert alike == {("gspo", "gspo_token"), ("gspo_token", "gspo")}
 
 
-def test_vapos_lambda_where_replies_are_long_enough(batch):
+def test_vapo_lambda_where_replies_are_long_enough(batch):
     recipe = RECIPES["vapo"].with_(alpha=0.6)
     ours = with_gradient(trained(recipe, batch), batch.policy)
     torch.testing.assert_close(ours, with_gradient(-vapo(batch, alpha=0.6), batch.policy), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "beta", "lam"), [("ppo", BETA_REWARD, 0.95), ("vapo", 0.0, 1.0)])
-def test_the_critics_loss_and_gradient(batch, name, beta, lam, monkeypatch):
+def test_recipe_critic_loss_and_gradient_are_the_papers(batch, name, beta, lam, monkeypatch):
     """½ max((V' − R)², (clip(V', V ± .2) − R)²), the mean over the tokens of graded replies, half as heavy."""
     recipe = RECIPES[name]
     rows = torch.arange(len(batch.graded.rollout))
@@ -607,7 +607,7 @@ def test_the_critics_loss_and_gradient(batch, name, beta, lam, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gfpo", "ppo"])
-def test_an_entropy_bonus_is_aggregated_like_the_objective(batch, name):
+def test_recipe_entropy_bonus_is_aggregated_like_the_objective(batch, name):
     """GFPO with the two numbers of its paper; and the bonus of Schulman et al."""
     changes = {"beta": 0.001, "entropy_coef": 0.001} if name == "gfpo" else {"entropy_coef": 0.01}
     ours = with_gradient(trained(RECIPES[name].with_(**changes), batch), batch.policy)
@@ -655,7 +655,7 @@ def within(reply, t):
     ],
     ids=["sequence", "masked"],
 )
-def test_other_weights_of_samples_that_another_policy_drew(batch, changes, weight):
+def test_decoupled_ppo_corrections_are_importance_weights(batch, changes, weight):
     assert len({weight(r, t) > 1 for r in batch.replies for t in range(len(r))}) == 2
     ours = with_gradient(trained(RECIPES["decoupled_ppo"].with_(**changes), batch), batch.policy)
     paper = with_gradient(-over_constant(batch, centred(batch), weight), batch.policy)
@@ -761,7 +761,7 @@ def updating(name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_update_of_a_step_is_the_papers(name, monkeypatch):
+def test_recipe_updates_of_a_step_are_the_papers(name, monkeypatch):
     assert agrees(name, updating(name), [build()], monkeypatch)
 
 
@@ -784,7 +784,7 @@ def test_every_update_of_a_step_is_the_papers(name, monkeypatch):
         ("high_entropy", {"num_minibatches": 4}),
     ],
 )
-def test_a_changed_row_has_other_updates(name, changes, monkeypatch):
+def test_recipe_updates_of_a_changed_row_differ(name, changes, monkeypatch):
     assert not agrees(name, updating(name).with_(**changes), [build()], monkeypatch)
 
 

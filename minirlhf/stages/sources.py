@@ -141,7 +141,11 @@ class DistillSource(WorldSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.teacher is None:
-            raise UserError("no teacher; give --teacher, a zoo entry, model folder or hub name")
+            raise UserError(
+                "no teacher; give --teacher, a zoo entry, model folder or hub name",
+                argument="--teacher",
+                problem="missing",
+            )
 
     def without_effect(self, max_steps: int) -> dict[str, str]:
         """Without a tiny world also what is said of it."""
