@@ -130,7 +130,9 @@ def test_in_gold_units_has_the_moments_of_gold(learned):
 def test_dpo_believed_of_the_tilt_by_gold_is_true():
     """Whatever β and whatever is added per prompt; one that has not moved believes in the reference's mean."""
     rng = torch.Generator().manual_seed(0)
-    worth = torch.randn(3, 400, dtype=torch.float64, generator=rng)  # three prompts, 400 replies each, which are all there is
+    worth = torch.randn(
+        3, 400, dtype=torch.float64, generator=rng
+    )  # three prompts, 400 replies each, which are all there is
     shifted = worth + torch.tensor([[0.0], [5.0], [-2.0]])
     for strength in (0.3, 1.0):
         logs = (strength * shifted).log_softmax(-1)
