@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 
-class Facts:
+class Facts(Exception):
     """What an error says, as data; a fact that the error does not state is None.
 
     Attributes:
@@ -55,7 +55,7 @@ class ArgumentError(Facts, ValueError):
     """A wrong argument of a function; the message names the argument, what it was, and what was expected."""
 
 
-class UserError(Facts, Exception):
+class UserError(Facts):
     """Bad input from outside: a file, a flag, a name. The command line prints it as one line and exits with 2.
 
     The message names what is wrong and what would be right. Programming errors are ``ValueError`` or ``TypeError``.
