@@ -108,6 +108,10 @@ def test_from_outcomes_adds_probabilities_and_averages_rewards():
     assert p.rewards[0, 0].tolist() == [1.0, 3.0]
     assert p.expected_rewards.tolist() == [[2.0], [0.0]]
     assert p.terminal.tolist() == [False, True]
+    rest = from_outcomes(
+        {(0, 0): [(1.0, 0, 0.0)], (0, 1): [(1.0, 1, 0.0)]}, num_states=2, actions="ab", start=(1, 0), terminal=(1,)
+    )
+    assert rest.terminal.tolist() == [False, True]  # one can stay for nothing, and one can leave
 
 
 def test_process_refuses_bad_tables():
