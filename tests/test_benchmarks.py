@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def spread(world, rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("varying", [False, True], ids=["fixed", "varying"])
 @pytest.mark.parametrize("name", jobs.JOBS)
-def test_both_sides_do_the_same_work(name, varying):
+def test_benchmark_jobs_do_same_work_on_both_sides(name, varying):
     """As many optimizer steps, which the clock counts, and as many tokens: exactly those of the data, or as they are sampled."""
     world = small(varying)
     job = jobs.JOBS[name](world)
@@ -70,7 +71,7 @@ def test_both_sides_do_the_same_work(name, varying):
 
 
 @pytest.mark.parametrize("size", ["nano", "micro"])
-def test_completions_have_the_lengths_that_are_asked_for(size, fresh_seed):
+def test_benchmark_speaker_completions_have_asked_lengths(size, fresh_seed):
     """Whoever samples: none shorter, none longer, all of them about equally often."""
     world = dataclasses.replace(small(True, groups=32), size=size)
     model, rows, longest = world.speaker(), 32 * jobs.GENERATIONS, world.lengths[-1]
@@ -93,7 +94,7 @@ def test_completions_have_the_lengths_that_are_asked_for(size, fresh_seed):
         assert abs(float(lengths.double().var()) / np.var(world.lengths) - 1) < 0.4
 
 
-def test_equal_lengths_never_end_early():
+def test_benchmark_sampling_of_equal_lengths_never_ends_early():
     world = small()
     history = jobs.sampling(world).ours(2)
     assert history["sampled_tokens"] == [world.groups * jobs.GENERATIONS * world.completion] * 2
@@ -115,7 +116,7 @@ def read(monkeypatch):
 
 
 @pytest.mark.parametrize("varying", [False, True], ids=["fixed", "varying"])
-def test_the_floor_reads_what_is_needed(varying, read):
+def test_benchmark_floor_reads_needed_tokens(varying, read):
     """Counted here from the texts: every prompt once, no padding, a last token only where it is not merely predicted."""
     world = small(varying, groups=8)
     rows = world.groups * jobs.GENERATIONS
@@ -139,12 +140,12 @@ def test_the_floor_reads_what_is_needed(varying, read):
         assert abs(predicted - (width if name == "reward" else job.spoken)) <= width / 2
 
 
-def test_a_trainer_that_takes_another_number_of_steps_is_noticed():
-    with pytest.raises(RuntimeError, match="0 optimizer steps were taken; expected 2"):
+def test_benchmark_clock_other_number_of_steps_raises():
+    with pytest.raises(RuntimeError, match=r"\b0\b.*\b2\b"):
         engine.seconds_of(lambda steps: None, engine.clock(1, "cpu"), steps=1)
 
 
-def test_a_line_and_a_power_law():
+def test_benchmark_fit_of_line_and_power_law():
     line = engine.fit([1, 2, 4], [3.0, 5.0, 9.0])
     assert line["r2"] == pytest.approx(1) and line["slope"] == pytest.approx(2) and line["start"] == pytest.approx(1)
     square = engine.fit([1, 2, 4], [1.0, 4.0, 16.0])
@@ -152,7 +153,7 @@ def test_a_line_and_a_power_law():
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux")
-def test_peak_memory_is_what_was_held_at_once(monkeypatch):
+def test_benchmark_peak_is_memory_held_at_once(monkeypatch):
     """Not what went before, and not the sum of what came after one another."""
 
     def take(megabytes):
@@ -166,7 +167,7 @@ def test_peak_memory_is_what_was_held_at_once(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_run_has_every_number(tmp_path, monkeypatch, capsys):
+def test_benchmark_engine_run_writes_every_number(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(Path(engine.__file__).parent))  # the child processes look there too
     monkeypatch.setattr(engine, "GROUPS", (1, 2, 3))
     monkeypatch.setattr(engine, "COMPLETIONS", (4, 8, 12))
@@ -197,20 +198,20 @@ def test_one_run_has_every_number(tmp_path, monkeypatch, capsys):
     assert "x trl" in capsys.readouterr().out
 
 
-def test_the_plot_needs_its_numbers(capsys):
+def test_benchmark_engine_plot_without_scaling_exits(capsys):
     with pytest.raises(SystemExit):
         engine.parse(["--plot", "x.png", "--parts", "steps"])
-    assert "add it to --parts" in capsys.readouterr().err
+    assert "--parts" in capsys.readouterr().err
 
 
-def test_the_large_shape():
+def test_benchmark_half_world_has_358_million_parameters():
     """Half a billion parameters with a full vocabulary; here without one, and nothing is allocated."""
     with torch.device("meta"):
         model = jobs.transformers.LlamaForCausalLM(jobs.World("half").config)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(358e6, rel=0.01)
 
 
-def test_the_readme_says_what_was_measured():
+def test_benchmark_readme_holds_measured_ratios():
     """Nano, one thread, fixed and varying lengths."""
     rows = json.loads((Path(engine.__file__).parent / "engine.json").read_text(encoding="utf-8"))["steps"]
 
@@ -224,12 +225,5 @@ def test_the_readme_says_what_was_measured():
     shares = [
         f"{ratio:.2f}".removeprefix("0") for prompt in (18, 50) for ratio in ratios("grpo", prompt, "ours", "trl")
     ]
-    said = " ".join((Path(engine.__file__).parents[1] / "README.md").read_text(encoding="utf-8").split())
-    assert (
-        f"sampling {faster[0]} (rows of one length) and {faster[1]} times (of 16 to 48 tokens) as fast as `generate`"
-        in said
-    )
-    step = (
-        "a GRPO step takes {} and {} of TRL's with prompts of 18 tokens, {} and {} with 50, when both do the same work"
-    )
-    assert step.format(*shares) in said
+    readme = " ".join((Path(engine.__file__).parents[1] / "README.md").read_text(encoding="utf-8").split())
+    assert re.search(r"\D.*?".join(map(re.escape, [*faster, *shares])), readme), (faster, shares)

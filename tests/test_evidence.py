@@ -648,7 +648,7 @@ def rows(names, *marks):
             yield pytest.param(name, id=name, marks=marks)
 
 
-each_study = pytest.mark.parametrize("name", rows(STUDIES))
+each_study = pytest.mark.parametrize("name", [*rows(STUDIES)])
 each_probe = pytest.mark.parametrize(
     "name", [*rows(FIRST.values()), *rows([n for n in STUDIES if n not in FIRST.values()], pytest.mark.release)]
 )
