@@ -1,7 +1,5 @@
 """Generic claims: every labelled function keeps its promises on the inputs of its own checks, and each promise can be broken."""
 
-import re
-
 import pytest
 import torch
 
@@ -28,7 +26,7 @@ def recorded(fresh_seed):
 @pytest.mark.parametrize(
     "function", [pytest.param(f, id=f"{f.__module__.removeprefix('minirlhf.')}.{f.__name__}") for f in LABELLED]
 )
-def test_a_labelled_function_keeps_its_promises(function, recorded, fresh_seed):
+def test_broken_is_empty_for_labelled_function(function, recorded, fresh_seed):
     """A check is handed the function itself, and on its inputs all generic claims hold."""
     # Of the divergence that this one differentiates nothing is left in a recorded call.
     assert any(map(claims.usable, recorded[function])) == (function.__name__ != "fisher_vector_product")
@@ -102,28 +100,28 @@ M = torch.tensor([[True, True, True], [True, True, False]])
 
 
 @pytest.mark.parametrize(
-    ("function", "problem"),
+    ("function", "promise", "kind", "argument"),
     [
-        (unmasked_gradient, "mask: .* reaches the gradient in x"),
-        (unmasked, "mask: .* a column that nobody sampled changes the result"),
-        (not_zero, "mask: .* the result is not 0 outside the mask"),
-        (next_column, "mask: .* a column that nobody sampled changes the result"),
-        (by_width, "mask: .* a column that nobody sampled changes the result"),
-        (constant, "gradient: .* a gradient flows in x, which the documentation excludes"),
-        (detached, "gradient: .* in x is not the derivative of the value: 0,"),
-        (half, "gradient: .* in x is not the derivative"),
-        (in_place, "inputs: .* changes its argument x"),
+        (unmasked_gradient, "mask", "gradient", "x"),
+        (unmasked, "mask", "column", None),
+        (not_zero, "mask", "not 0", None),
+        (next_column, "mask", "column", None),
+        (by_width, "mask", "column", None),
+        (constant, "gradient", "flows", "x"),
+        (detached, "gradient", "derivative", "x"),
+        (half, "gradient", "derivative", "x"),
+        (in_place, "inputs", "changed", "x"),
     ],
 )
-def test_a_broken_promise_is_named(function, problem):
+def test_broken_names_the_promise_that_is_not_kept(function, promise, kind, argument):
     arguments = {"x": X.masked_fill(~M, 5.0), "mask": M}
     found = claims.broken([Call(function, arguments)] * 8, seed=1)
-    assert any(re.search(problem, text) for text in found), found
+    assert (promise, kind, argument) in {(p.promise, p.kind, p.argument) for p in found}, found
     assert claims.broken([Call(kept, arguments)] * 8, seed=1) == []
 
 
-def test_stacked_inputs_are_independent():
-    assert "a stack of two inputs" in claims.broken([Call(across_rows, {"x": X[0]})], seed=0)[0]
+def test_broken_finds_dependent_rows_of_a_stack():
+    assert claims.broken([Call(across_rows, {"x": X[0]})], seed=0)[0].kind == "stack"
     assert claims.broken([Call(takes(x="... N")(lambda x: x.softmax(-1)), {"x": X[0]})], seed=0) == []
 
 
@@ -132,14 +130,14 @@ def through_reference(pair):
     return pair.chosen - pair.ref_chosen
 
 
-def test_a_record_says_which_of_its_fields_have_a_gradient():
+def test_broken_knows_which_fields_of_a_record_have_a_gradient():
     pair = PairLogps(*(torch.tensor([float(i), -1.0]) for i in range(4)))
     [found] = claims.broken([Call(through_reference, {"pair": pair})], seed=0)
-    assert "a gradient flows in ref_chosen" in found
+    assert (found.kind, found.argument) == ("flows", "ref_chosen")
     assert claims.broken([Call(lambda pair: pair.margins, {"pair": pair})], seed=0) == []
 
 
-def test_keywords_that_no_check_varies_are_listed():
+def test_keywords_lists_those_that_no_check_varies():
     def function(x, *, beta, ddof=1, flag=False, delta=None):
         return beta * x
 
@@ -155,11 +153,11 @@ def declared(x, y, mask):
     return torch.where(mask, x, 0.0) * y
 
 
-def test_what_takes_declares_is_what_holds():
+def test_broken_is_empty_where_takes_declares_what_holds():
     assert claims.broken([Call(declared, {"x": X, "y": X.flip(0), "mask": M})] * 4, seed=3) == []
 
 
-def test_every_keyword_is_varied_by_the_checks(recorded):
+def test_keywords_of_labelled_functions_are_all_varied(recorded):
     """Two values that are not the default, one of a flag and of ``ddof``."""
     missing = {f.__name__: claims.keywords(f, recorded[f]) for f in LABELLED}
     assert {name: found for name, found in missing.items() if found} == {}
