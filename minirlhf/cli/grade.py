@@ -34,9 +34,10 @@ from minirlhf.classroom.marks import Mark, Tried
 from minirlhf.classroom.runner import Server
 from minirlhf.classroom.submission import HandedIn
 from minirlhf.core.errors import UserError
+from minirlhf.sandbox import isolation
 
 # Without these, a submission could read the answers or stop the grading: graded only if the instructor says so.
-NEEDED = ("exercise sources out of reach", "grader out of reach")
+NEEDED = (isolation.ANSWERS_HIDDEN, isolation.GRADER_HIDDEN)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

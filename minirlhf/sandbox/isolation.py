@@ -32,6 +32,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+ANSWERS_HIDDEN, GRADER_HIDDEN = "exercise sources out of reach", "grader out of reach"  # what grading needs
 LEVELS = ("namespaces", "user-namespaces", "user", "limits")
 BOX = Path("/box")
 BOX_BYTES = 64 << 20
@@ -344,8 +345,8 @@ def probe(level: str, secrets: Sequence[str], grader: int) -> dict[str, bool]:
 
     return {
         "a user without rights": level in ("namespaces", "user") and os.geteuid() == nobody()[0],
-        "exercise sources out of reach": all(fails(functools.partial(read, path)) for path in secrets),
-        "grader out of reach": fails(lambda: os.kill(grader, 0)),
+        ANSWERS_HIDDEN: all(fails(functools.partial(read, path)) for path in secrets),
+        GRADER_HIDDEN: fails(lambda: os.kill(grader, 0)),
         "no network": fails(connect),
         "no new processes": fails(fork),
         "no new namespaces": fails(separate),
