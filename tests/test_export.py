@@ -5,14 +5,21 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch, main
+from minirlhf.core.errors import UserError
 from minirlhf.data.chat import ends_of
 from minirlhf.models.loading import load_folder
+from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
+from minirlhf.stages.bridge.write import ENGINES, MOVED
+from minirlhf.stages.sources import SFTSource
+from minirlhf.trainers.sft import SFTConfig
 
 SPEC = importlib.util.spec_from_file_location(
     "foreign_models", Path(__file__).parents[1] / "benchmarks/foreign_models.py"
@@ -57,46 +64,54 @@ def trained(trainer, place, out, *more):
     return out
 
 
-def exported(run, out, capsys, *more):
-    capsys.readouterr()
-    status = main(["export", str(run), "--out", str(out), *more])
-    said, err = capsys.readouterr()
-    assert (status == 0) == out.exists()
-    return said if status == 0 else err.splitlines()[-1]
+def exported(run, out, *more):
+    """The files of an exported run."""
+    assert dispatch(["export", str(run), "--out", str(out), *more]) == 0
+    return out
 
 
-def test_others_stop_where_the_template_ends_a_reply(place, tmp_path, capsys):
+def script_of(out):
+    return next(out.glob("train.*")).read_text()
+
+
+@contextmanager
+def refused(out, **facts):
+    """The export ends with an error of these facts, and leaves nothing behind."""
+    with raises(UserError, **facts):
+        yield
+    assert not out.exists() and not list(out.parent.glob(f".{out.name}*"))
+
+
+def test_export_stops_where_the_template_ends_a_reply(place, tmp_path):
     """TRL and vLLM ask ``generation_config``; so does ``generate`` of what a run leaves behind."""
     run = trained("grpo", place, tmp_path / "run")
-    exported(run, tmp_path / "big", capsys)
+    exported(run, tmp_path / "big")
     for folder in (tmp_path / "big/model", run / "model"):
         model, tokenizer = load_folder(folder)
         assert ends_of(tokenizer).names.keys() == set(model.generation_config.eos_token_id)
         assert tokenizer.convert_tokens_to_ids("<|im_end|>") in model.generation_config.eos_token_id
 
 
-def test_the_template_of_the_run_goes_with_it(place, tmp_path, capsys):
+def test_export_has_the_chat_template_of_the_run(place, tmp_path):
     text = "{% for m in messages %}{{ '|' ~ m['role'] ~ m['content'] ~ '<|im_end|>' }}{% endfor %}{{ '|assistant' if add_generation_prompt }}"
     (tmp_path / "t.jinja").write_text(text)
-    exported(
-        trained("grpo", place, tmp_path / "run", "--chat-template", f"{tmp_path}/t.jinja"), tmp_path / "big", capsys
-    )
+    exported(trained("grpo", place, tmp_path / "run", "--chat-template", f"{tmp_path}/t.jinja"), tmp_path / "big")
     assert load_folder(tmp_path / "big/model")[1].chat_template == text
 
 
-def test_long_rows_that_the_run_left_out_stay_out(place, tmp_path, capsys):
+def test_export_leaves_out_long_rows_that_the_run_left_out(place, tmp_path):
     data = rows(
         tmp_path / "long.jsonl", [*PROBLEMS, *({"prompt": f"{n} and so on " * 90, "reference": "1"} for n in range(9))]
     )
     run = trained("grpo", place, tmp_path / "run", "--data", data, "--drop-long", "true")
-    exported(run, tmp_path / "big", capsys)
+    exported(run, tmp_path / "big")
     found = [json.loads(line) for line in (tmp_path / "big/data.jsonl").read_text().splitlines()]
     assert len(found) == json.loads((run / "result.json").read_text())["train"]
     assert all(len(row["prompt"][0]["content"]) < 50 for row in found)
 
 
 @pytest.mark.parametrize("what", ["data", "grader", "model"])
-def test_what_is_no_longer_what_the_run_was_given_is_refused(what, place, tmp_path, capsys):
+def test_export_of_changed_inputs_is_refused(what, place, tmp_path):
     copy = tmp_path / "place"
     subprocess.run(["cp", "-r", str(place), str(copy)], check=True)
     run = trained("grpo", copy, tmp_path / "run")
@@ -108,8 +123,8 @@ def test_what_is_no_longer_what_the_run_was_given_is_refused(what, place, tmp_pa
         case "model":
             (copy / "base").rename(copy / "gone")
             (copy / "other").rename(copy / "base")
-    assert f"not what the run was given: its {what} was" in exported(run, tmp_path / "big", capsys)
-    assert not list(tmp_path.glob(".big*"))
+    with refused(tmp_path / "big", argument=what):
+        exported(run, tmp_path / "big")
 
 
 @pytest.mark.parametrize(
@@ -123,10 +138,10 @@ def test_what_is_no_longer_what_the_run_was_given_is_refused(what, place, tmp_pa
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["trl", "verl"])
-def test_a_grader_of_any_kind_and_name_goes(engine, name, text, place, tmp_path, capsys):
+def test_export_has_a_grader_of_any_kind_and_name(engine, name, text, place, tmp_path):
     (tmp_path / name).write_text(text)
     run = trained("grpo", place, tmp_path / "run", "--grader", f"{tmp_path}/{name}:fn")
-    exported(run, tmp_path / "big", capsys, "--to", engine, "--accept-differences")
+    exported(run, tmp_path / "big", "--to", engine, "--accept-differences")
     spec = importlib.util.spec_from_file_location("exported_grader", tmp_path / "big/grader.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -144,9 +159,9 @@ def digest(folder):
 
 @pytest.mark.parametrize("trainer", ["grpo", "dpo"])
 @pytest.mark.parametrize("how", ["named", "end"])
-def test_the_reference_is_the_runs(trainer, how, place, tmp_path, capsys):
+def test_export_reference_is_the_runs(trainer, how, place, tmp_path):
     run = trained(trainer, place, tmp_path / "run", *(["--ref-model", f"{place}/other"] if how == "named" else []))
-    exported(run, tmp_path / "big", capsys, *(["--model", "end"] if how == "end" else []))
+    exported(run, tmp_path / "big", *(["--model", "end"] if how == "end" else []))
     expected = place / {"named": "other", "end": "base"}[how]
     assert digest(tmp_path / "big/reference") == pytest.approx(digest(expected), rel=1e-6)
     assert digest(tmp_path / "big/model") != pytest.approx(digest(tmp_path / "big/reference"), rel=1e-6)
@@ -155,7 +170,7 @@ def test_the_reference_is_the_runs(trainer, how, place, tmp_path, capsys):
     assert reads in script
 
 
-def test_without_a_reference_none_is_written(place, tmp_path, capsys):
+def test_export_without_a_reference_writes_none(place, tmp_path):
     run = tmp_path / "run"
     argv = [
         "train",
@@ -168,31 +183,33 @@ def test_without_a_reference_none_is_written(place, tmp_path, capsys):
         f"{place}/base",
     ]
     assert main([*argv, "--ref-model", f"{place}/other", "--out", str(run), *QUICK, *ONLINE]) == 0
-    exported(run, tmp_path / "big", capsys, "--model", "end")
+    exported(run, tmp_path / "big", "--model", "end")
     assert not (tmp_path / "big/reference").exists()
 
 
-@pytest.mark.parametrize(
-    ("engine", "asked", "model", "words"),
-    [
-        ("verl", ["--ref-model", "other"], "start", "a reference that is not the model to begin with"),
-        ("openrlhf", ["--ref-model", "other"], "start", "a reference that is not the model to begin with"),
-        ("trl", ["--ref-model", "other", "--lora-r", "2"], "start", "a reference that is not the model to begin with"),
-        ("trl", ["--lora-r", "2"], "end", "the reference is the exported model"),
-    ],
-)
-def test_a_reference_that_cannot_go_is_refused_or_said(engine, asked, model, words, place, tmp_path, capsys):
+@pytest.mark.parametrize(("engine", "lora"), [("verl", False), ("openrlhf", False), ("trl", True)])
+def test_export_of_another_reference_than_the_model_is_refused(engine, lora, place, tmp_path):
     pytest.importorskip("peft")
-    run = trained("grpo", place, tmp_path / "run", *(f"{place}/{word}" if word == "other" else word for word in asked))
-    assert words in exported(run, tmp_path / "big", capsys, "--to", engine, "--model", model)
-    if model == "end":
-        assert words in exported(run, tmp_path / "big", capsys, "--model", model, "--accept-differences")
+    asked = ["--ref-model", f"{place}/other", *(["--lora-r", "2"] if lora else [])]
+    run = trained("grpo", place, tmp_path / "run", *asked)
+    with refused(tmp_path / "big", argument="ref_model"):
+        exported(run, tmp_path / "big", "--to", engine)
 
 
-def test_trl_learns_from_the_reference_that_was_named(place, tmp_path, capsys):
+def test_export_of_the_end_of_a_lora_run_has_another_reference(place, tmp_path):
+    pytest.importorskip("peft")
+    run, out = trained("grpo", place, tmp_path / "run", "--lora-r", "2"), tmp_path / "big"
+    with refused(out, argument="--accept-differences", value=(MOVED,)):
+        exported(run, out, "--model", "end")
+    exported(run, out, "--model", "end", "--accept-differences")
+    assert MOVED in (out / "DIFFERENCES.md").read_text()
+
+
+@pytest.mark.slow
+def test_export_to_trl_learns_from_the_named_reference(place, tmp_path):
     """Launched: the KL of the first step is that to the other model, and not 0 as it would be to the model itself."""
     run = trained("grpo", place, tmp_path / "run", "--ref-model", f"{place}/other")
-    exported(run, tmp_path / "big", capsys)
+    exported(run, tmp_path / "big")
     done = subprocess.run(
         [sys.executable, "train.py"], cwd=tmp_path / "big", capture_output=True, text=True, timeout=300,
         env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)},
@@ -210,96 +227,92 @@ TALKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("engine", "model", "words"),
-    [
-        ("trl", "nano", "'assistant_only_loss': True"),
-        ("trl", "base", "without {% generation %} in the chat template"),
-        ("openrlhf", "nano", "several replies of a conversation"),
-        ("verl", "nano", "data.messages_key=messages"),
-    ],
-)
-def test_every_reply_of_a_conversation_is_learned_over_there_too(engine, model, words, place, tmp_path, capsys):
-    data = rows(tmp_path / "t.jsonl", TALKS)
-    argv = ["train", "sft", "--data", data, "--out", str(tmp_path / "run"), *QUICK, "--vocab-size", "300"]
-    assert main([*argv, "--model", f"{place}/base" if model == "base" else model]) == 0
-    said = exported(tmp_path / "run", tmp_path / "big", capsys, "--to", engine, "--accept-differences")
-    script = next((file.read_text() for file in (tmp_path / "big").glob("train.*")), "")
-    assert words in said + script
-    if "True" in words:
-        [row, *_] = map(json.loads, (tmp_path / "big/data.jsonl").read_text().splitlines())
-        assert [message["role"] for message in row["messages"]] == ["user", "assistant"] * 2
-
-
 #: A prompt in which the assistant speaks, and one reply behind it, or two.
 ONE_MORE = [{"prompt": talk["messages"][:3], "completion": talk["messages"][3:]} for talk in TALKS]
 TWO_MORE = [{**row, "completion": row["completion"] + TALKS[0]["messages"][:2]} for row in ONE_MORE]
 
 
-def sft_exported(data, place, tmp_path, capsys, *asked, to="trl", model="nano"):
-    """The rows, the script and what was said of a run that was asked this."""
+def sft_run(data, place, tmp_path, *asked, model="nano"):
     argv = ["train", "sft", "--data", rows(tmp_path / "t.jsonl", data), "--out", str(tmp_path / "run"), *QUICK]
     argv += ["--vocab-size", "300", "--context", "96", "--model", f"{place}/base" if model == "base" else model]
     assert main([*argv, *asked]) == 0
-    said = exported(tmp_path / "run", tmp_path / "big", capsys, "--to", to, "--accept-differences")
-    out = tmp_path / "big/data.jsonl"
-    found = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    return found, next((file.read_text() for file in (tmp_path / "big").glob("train.*")), ""), said
+    return tmp_path / "run"
+
+
+def sft_exported(data, place, tmp_path, *asked, to="trl", model="nano"):
+    """The rows and the script of a run that was asked this."""
+    run = sft_run(data, place, tmp_path, *asked, model=model)
+    out = exported(run, tmp_path / "big", "--to", to, "--accept-differences")
+    found = out / "data.jsonl"
+    return [json.loads(line) for line in found.read_text().splitlines()] if found.exists() else [], script_of(out)
+
+
+def test_export_of_several_replies_has_them_all_learned(place, tmp_path):
+    found, script = sft_exported(TALKS, place, tmp_path)
+    assert "'assistant_only_loss': True" in script
+    assert [message["role"] for message in found[0]["messages"]] == ["user", "assistant"] * 2
+    assert "data.messages_key=messages" in script_of(
+        exported(tmp_path / "run", tmp_path / "other", "--to", "verl", "--accept-differences")
+    )
+    with refused(tmp_path / "third", argument="messages"):
+        exported(tmp_path / "run", tmp_path / "third", "--to", "openrlhf", "--accept-differences")
+
+
+def test_export_of_several_replies_needs_marks_in_the_template(place, tmp_path):
+    run = sft_run(TALKS, place, tmp_path, model="base")
+    with refused(tmp_path / "big", argument="chat_template"):
+        exported(run, tmp_path / "big")
 
 
 @pytest.mark.parametrize("engine", ["trl", "openrlhf"])
-def test_one_reply_behind_a_prompt_goes_without_marks_in_the_template(engine, place, tmp_path, capsys):
-    found, script, said = sft_exported(ONE_MORE, place, tmp_path, capsys, to=engine, model="base")
-    assert script, said
+def test_export_of_one_reply_behind_a_prompt_needs_no_marks(engine, place, tmp_path):
+    found, script = sft_exported(ONE_MORE, place, tmp_path, to=engine, model="base")
     assert {len(row["prompt"]) for row in found} == {3}
-    assert "'assistant_only_loss': True" not in script
+    assert script and "'assistant_only_loss': True" not in script
 
 
-def test_of_the_last_reply_all_else_is_the_prompt(place, tmp_path, capsys):
-    found, script, _ = sft_exported(TALKS, place, tmp_path, capsys, "--train-on", "last", model="base")
+def test_export_trained_on_the_last_reply_has_all_else_as_prompt(place, tmp_path):
+    found, script = sft_exported(TALKS, place, tmp_path, "--train-on", "last", model="base")
     assert {(len(row["prompt"]), len(row["completion"])) for row in found} == {(3, 1)}
     assert "'completion_only_loss': True" in script and "assistant_only_loss" not in script
 
 
-def test_what_a_packed_run_was_told_stands_in_the_script(place, tmp_path, capsys):
+def test_export_of_a_packed_run_has_its_settings_in_the_script(place, tmp_path):
     asked = ["--packing", "true", "--max-length", "80", "--loss-type", "dft", "--train-on", "all"]
-    found, script, _ = sft_exported(TALKS, place, tmp_path, capsys, *asked)
-    for words in (
-        "packing': True",
-        "packing_strategy': 'bfd'",
-        "max_length': 80",
-        "loss_type': 'dft'",
-        "completion_only_loss': False",
-    ):
-        assert words in script
-    assert "told apart by their positions" in (tmp_path / "big/DIFFERENCES.md").read_text()
+    found, script = sft_exported(TALKS, place, tmp_path, *asked)
+    named = {
+        "packing": True,
+        "packing_strategy": "bfd",
+        "max_length": 80,
+        "loss_type": "dft",
+        "completion_only_loss": False,
+    }
+    assert all(f"'{name}': {value!r}" in script for name, value in named.items())
     assert {tuple(row) for row in found} == {("messages",)} and "assistant_only_loss" not in script
 
 
-def test_replies_of_the_context_are_not_learned_over_there(place, tmp_path, capsys):
-    _, script, said = sft_exported(TWO_MORE, place, tmp_path, capsys)
-    assert not script and "behind a prompt in which the assistant speaks" in said
+def test_export_with_replies_in_the_context_is_refused(place, tmp_path):
+    run = sft_run(TWO_MORE, place, tmp_path)
+    with refused(tmp_path / "big", argument="train_on"):
+        exported(run, tmp_path / "big")
 
 
 @pytest.mark.parametrize("engine", ["verl", "openrlhf"])
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (["--packing", "true"], "no counterpart of packing = True"),
-        (["--loss-type", "dft"], "no counterpart of loss_type = dft"),
-        (["--train-on", "all"], "no counterpart of train_on = all"),
-    ],
-)
-def test_what_only_trl_can_be_told_is_refused_elsewhere(engine, asked, words, place, tmp_path, capsys):
-    _, script, said = sft_exported(TALKS, place, tmp_path, capsys, *asked, to=engine)
-    assert words in said and not script
+def test_bridge_sft_refuses_settings_that_only_trl_has(engine):
+    asked = lambda config, **source: Told("sft", SFTSource(out="x", **source), config, None)
+    for told, argument, value in (
+        (asked(SFTConfig(packing=True)), "packing", True),
+        (asked(SFTConfig(), loss_type="dft"), "loss_type", "dft"),
+        (asked(SFTConfig(), train_on="all"), "train_on", "all"),
+    ):
+        with raises(NoCounterpartError, argument=argument, value=value):
+            ENGINES[engine].mapped(told)
 
 
 @pytest.mark.parametrize("trainer", ["sft", "dpo", "reward"])
-def test_nothing_is_cut(trainer, tmp_path, capsys):
+def test_export_to_trl_cuts_nothing(trainer, tmp_path):
     """TRL's default is 1,024 tokens."""
     data = rows(tmp_path / "d.jsonl", PAIRS)
     argv = ["train", trainer, "--data", data, "--out", str(tmp_path / "run"), *QUICK, "--vocab-size", "300"]
     assert main(argv) == 0
-    exported(tmp_path / "run", tmp_path / "big", capsys)
-    assert "'max_length': None" in (tmp_path / "big/train.py").read_text()
+    assert "'max_length': None" in script_of(exported(tmp_path / "run", tmp_path / "big"))

@@ -1,9 +1,11 @@
 """``{bridge} recipes TRL`` (or ``losses TRL``, ``settings``, ``numbers``): the maps of ``minirlhf export`` as tables."""
 
+import re
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.stages.bridge import tables
@@ -72,7 +74,26 @@ class Bridge(SphinxDirective):
         return [self.state.document.reporter.error(f"{{bridge}} {self.arguments}: not among {known}", line=self.lineno)]
 
 
+#: The appendix that prints all tables.
+PAGE = "other-libraries"
+
+
+def wanted() -> list[str]:
+    """The tables of the appendix, in its order; an engine without any preference loss has no table of them."""
+    losses = {title: tables.preferences(name).values() for title, name in TITLES.items()}
+    with_losses = [title for title, cells in losses.items() if any(cell.mark != tables.NONE for cell in cells)]
+    return [*NAMES, *(f"recipes {title}" for title in TITLES), *(f"losses {title}" for title in with_losses)]
+
+
+def require_tables(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Refuse the appendix if one of its tables is missing, or stands elsewhere than expected."""
+    asked = re.findall(r"^```\{bridge\} (.*)$", source[0], flags=re.MULTILINE)
+    if docname == PAGE and asked != wanted():
+        raise ExtensionError(f"{docname}: its {{bridge}} tables are {asked}; expected {wanted()}")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive."""
     app.add_directive("bridge", Bridge)
+    app.connect("source-read", require_tables)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

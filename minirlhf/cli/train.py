@@ -177,7 +177,9 @@ def told(run: Path) -> Told:
     """
     file = run / "config.json"
     if not (run / "metrics.jsonl").is_file() or not file.is_file():
-        raise UserError(f"{run}: no run (expected a folder that `minirlhf train` made)")
+        raise UserError(
+            f"{run}: no run (expected a folder that `minirlhf train` made)", argument="run", value=str(run), problem="missing"
+        )
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))
         values = dict(settings["noted"]["given"])

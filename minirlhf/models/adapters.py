@@ -140,7 +140,12 @@ def base_of(folder: str | Path) -> str:
     except (ValueError, KeyError, TypeError):
         name = ""
     if not name:
-        raise UserError(f"{folder}: an adapter whose {PLAN} names no base (base_model_name_or_path)")
+        raise UserError(
+            f"{folder}: an adapter whose {PLAN} names no base (base_model_name_or_path)",
+            argument="base_model_name_or_path",
+            file=folder,
+            problem="missing",
+        )
     places = [Path(name), *(above / name for above in Path(folder).resolve().parents)]
     return next((str(place) for place in places if (place / "config.json").is_file()), name)
 
@@ -156,7 +161,8 @@ def merge(base: Any, folder: str | Path) -> Any:
         return merged.requires_grad_(True)  # peft froze the base
     except (RuntimeError, ValueError, KeyError, OSError) as problem:
         reason = str(problem).strip().splitlines()[0]
-        raise UserError(f"{folder}: this adapter does not fit its base ({reason[:160]})") from problem
+        message = f"{folder}: this adapter does not fit its base ({reason[:160]})"
+        raise UserError(message, argument="adapter", file=folder, problem="shape") from problem
 
 
 def copy_files(source: Path, folder: Path) -> None:

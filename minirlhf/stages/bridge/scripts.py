@@ -265,7 +265,9 @@ def for_verl(told: Told, found: Mapped, data: Data) -> str:
     if prompts * update.num_minibatches != config.batch_size:
         raise UserError(
             f"{told.name}: verl's minibatches are whole groups; {config.batch_size} prompts (batch_size) cannot be divided into "
-            f"{update.num_minibatches} of them (num_minibatches)"
+            f"{update.num_minibatches} of them (num_minibatches)",
+            argument="num_minibatches",
+            value=update.num_minibatches,
         )
     of_run = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed", "max_steps",
               "batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]  # fmt: skip
@@ -351,7 +353,9 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
     rows = config.batch_size * config.num_generations
     if rows % update.num_minibatches:
         raise UserError(
-            f"{told.name}: {rows} replies cannot be divided into {update.num_minibatches} minibatches of OpenRLHF"
+            f"{told.name}: {rows} replies cannot be divided into {update.num_minibatches} minibatches of OpenRLHF",
+            argument="num_minibatches",
+            value=update.num_minibatches,
         )
     of_run = ["batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]
     options = _named(2, {name: getattr(config, name) for name in of_run}) | {
