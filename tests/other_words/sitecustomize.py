@@ -35,7 +35,7 @@ WORD = re.compile(r"(?<![\w/.$@%{\-=\\])[A-Za-z][a-z]{2,}(?![\w/\-=(\\]|\.\w)")
 CODE = re.compile(r"(?m)^ *(?:import|from|def) \w+[^\n]*\n")
 SAYING = re.compile(r"(?:.*Error|Facts|about|refuse\w*|print|warn|warning|info|fail|exit|UserError|Failure|Unusable)$")
 
-PATTERNS = {"compile", "_present"}  # take regular expressions, which are no prose
+PATTERNS = {"compile", "_present", "findall"}  # take regular expressions, which are no prose
 
 
 def respelled(text: str) -> str:
