@@ -15,12 +15,6 @@ from minirlhf.data.collate import collate
 from minirlhf.data.records import Comparison, Problem, SteppedReply
 from minirlhf.data.types import Stepped, labelled, pair, ranked
 from minirlhf.equations.overoptimization import worst_case
-from minirlhf.equations.reward_losses import (
-    bradley_terry_loss,
-    centring_penalty,
-    plackett_luce_logp,
-    regression_loss,
-)
 from minirlhf.feedback.judge import Judge, Verdicts, lessons, question, verdict
 from minirlhf.feedback.rewards import combined_reward
 from minirlhf.models.forward import completion_logps
@@ -286,23 +280,6 @@ def test_measure_reward_equals_definitions():
     assert 0 <= numbers["calibration error"]["low"] <= numbers["calibration error"]["value"] + 0.5
     pairs = [pair(said(a), said(b)) for a, b, _ in texts]
     assert pair_accuracy(model, pairs, pad_token_id=0) == sum(right) / 4
-
-
-def test_reward_losses_of_chapter_08_table():
-    """One pair with the rewards 1.2 and 0.4, rated 5 and 2, under every loss of the chapter."""
-    chosen, rejected = torch.tensor([1.2], dtype=torch.float64), torch.tensor([0.4], dtype=torch.float64)
-    plain = bradley_terry_loss(chosen, rejected)
-    found = {
-        ".371101": plain,
-        "2.305083": bradley_terry_loss(chosen, rejected, margin=torch.tensor([3.0], dtype=torch.float64)),
-        ".451101": bradley_terry_loss(chosen, rejected, label_smoothing=0.1),
-        ".396701": plain + 0.01 * centring_penalty(chosen, rejected),
-        "8.500000": regression_loss(torch.tensor([1.2, 0.4]), torch.tensor([5.0, 2.0])).mean(),
-        ".720868": -plackett_luce_logp(torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)),
-    }
-    for text, value in found.items():
-        assert float(value) == pytest.approx(float(text), abs=6e-7), text
-    torch.testing.assert_close(bradley_terry_loss(chosen - 5, rejected - 5), plain)
 
 
 # -- from files --------------------------------------------------------------------------------------------------
