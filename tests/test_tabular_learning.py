@@ -357,6 +357,17 @@ def test_sarsa_is_on_policy_and_q_learning_off_policy():
 
 
 @pytest.mark.parametrize("learner", [control.sarsa, control.q_learning])
+def test_learner_stops_learning_after_its_episodes(learner):
+    """One of different lengths each, whose last step alone earns something."""
+    outcomes = {(0, 0): [(0.5, 0, 0.0), (0.5, 1, 1.0)]}
+    process = from_outcomes(outcomes, num_states=2, actions="a", start=(1, 0), terminal=(1,))
+    settings = {"gamma": 0.0, "alpha": 0.5, "epsilon": 0.0, "episodes": 1, "learners": 20, "rng": generator()}
+    learned = learner(process, **settings)
+    assert len(set(learned.lengths.flatten().tolist())) > 1
+    assert learned.action_values[:, 0, 0].tolist() == [0.5] * 20
+
+
+@pytest.mark.parametrize("learner", [control.sarsa, control.q_learning])
 def test_greedy_learner_tries_first_action_once(learner):
     """Of a loss and a gain by one step; each episode begins with the best action at its start."""
     process = from_outcomes(
