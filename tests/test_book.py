@@ -127,7 +127,6 @@ def plain(html: str) -> str:
 # -- pages as they are written -----------------------------------------------------------------------------------
 
 
-@pytest.mark.every_chapter
 def test_book_pages_have_no_fault_as_they_are_written(site: Path) -> None:
     """No raw TeX, dead link or anchor, picture without text, id that stands twice, skipped heading, or file of another site."""
     missing = {f"broken link: {name}" for name in ONLY_WHOLE if not (site / name).is_file()}
@@ -226,7 +225,6 @@ def test_ledger_page_shows_what_the_checks_give(site: Path) -> None:
 HEAVIEST = 400_000  # bytes of a page without its pictures
 
 
-@pytest.mark.every_chapter
 def test_book_pages_weigh_little(site: Path) -> None:
     """What weighs stands in files of its own: pictures, and what the marks hold. The one page is the whole book."""
     sizes = {page: (site / page).stat().st_size for page in pages_of(site) if page not in ONLY_WHOLE}
@@ -333,7 +331,6 @@ def test_sample_page_can_be_read_in_the_dark(page: str, site: Path, in_the_dark:
 
 
 @pytest.mark.release
-@pytest.mark.every_chapter
 def test_every_page_works_in_a_browser(site: Path, browser: Browser) -> None:
     """The pages that are no chapters, from a server; the one page, which takes long to typeset, from a folder."""
     done = {"one-page.html", *(f"{page}.html" for page in PAGES.values())}
@@ -779,7 +776,6 @@ def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Pa
 
 
 @pytest.mark.release
-@pytest.mark.every_chapter
 def test_axe_finds_nothing_on_a_page_of_each_kind(site: Path, browser: Browser) -> None:
     """The book's pages that are no chapters, and one of each kind that there are many of."""
     kinds = {path.stem for path in site.glob("*.html")} - {"one-page", *PAGES.values()} | {"api/index", SAMPLE[-1]}

@@ -303,7 +303,6 @@ def test_release_notebook_runs_and_checks(tmp_path, monkeypatch):
         assert verdict.startswith("✓"), verdict
 
 
-@pytest.mark.every_chapter
 def test_release_writes_same_files_each_time(tmp_path):
     for name in ("a", "b"):
         assert cli.dispatch(["release", "--out", str(tmp_path / name)]) == 0

@@ -217,9 +217,7 @@ def test_answers_of_equal_problems_differ_and_ignore_batch_size(batch_size):
 def test_best_of_n_is_independent_of_batch_size():
     some = asked("cats") * 6
     how = {"num_generations": 2, "max_completion_length": 5}
-    best = lambda size: best_of(
-        Answering(Request("m", "d", **how, batch_size=size), POLICY, WORDS, some, long, "long")
-    )
+    best = lambda size: best_of(Answering(Request("m", "d", **how, batch_size=size), POLICY, WORDS, some, long, "long"))
     rows = best(2).rows
     assert rows == best(64).rows and len({row["messages"][-1]["content"] for row in rows}) > 2
 

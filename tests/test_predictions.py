@@ -168,7 +168,7 @@ LAB = {
     "size": asking.Ask("How large?", asking.Typed(7.0, LOW, HIGH, "GB", ".0f"), lambda: 68.7),
     "tokens": asking.Ask("How many?", asking.Typed(1.5, LOW, HIGH, "tokens", ",.0f", factor=True), lambda: 105_000),
 }
-RADIO = ["one", "two", "three"] if list(LAB["choice"].settled().lessons)[0] == "one" else ["three", "two", "one"]
+RADIO = ["one", "two", "three"] if next(iter(LAB["choice"].settled().lessons)) == "one" else ["three", "two", "one"]
 LETTERS = dict(zip(RADIO, "abc", strict=True))
 # What is typed where, and how it is read.
 TYPED = [
@@ -277,7 +277,9 @@ def test_predict_form_shows_lesson_marks_choices_and_keeps_the_answer(lab):
         if reopened:
             lab.open(forget=False)
         assert lab.of("choice", "form.querySelector('.predict-lesson').textContent") == LAB["choice"].choices["one"]
-        marked = "['came-out', 'was-mine'].map((c) => [...form.querySelectorAll('.' + c)].map((e) => e.textContent.trim()))"
+        marked = (
+            "['came-out', 'was-mine'].map((c) => [...form.querySelectorAll('.' + c)].map((e) => e.textContent.trim()))"
+        )
         assert lab.of("choice", marked) == [["two"], ["one"]]
         assert lab.of("choice", "fold.open") and lab.tally() == counts(1, 0)
     link = lab.browser.ask("document.querySelector('.predict-tally li a').getAttribute('href').slice(1)")
@@ -318,7 +320,10 @@ def test_predict_form_result_that_was_seen_first_does_not_count(lab):
 @pytest.mark.slow
 def test_predict_form_opens_all_results_for_who_only_reads(lab):
     """On every page until it is switched off; nothing then counts. A link to what is folded away opens that alone."""
-    shut, box = "document.querySelectorAll('details.fold:not([open])').length", "document.querySelector('.predict-only-reads input')"
+    shut, box = (
+        "document.querySelectorAll('details.fold:not([open])').length",
+        "document.querySelector('.predict-only-reads input')",
+    )
     lab.open()
     assert lab.browser.ask(shut) == len(LAB)
     lab.browser.ask(f"{box}.click()")

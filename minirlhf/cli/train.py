@@ -178,7 +178,10 @@ def told(run: Path) -> Told:
     file = run / "config.json"
     if not (run / "metrics.jsonl").is_file() or not file.is_file():
         raise UserError(
-            f"{run}: no run (expected a folder that `minirlhf train` made)", argument="run", value=str(run), problem="missing"
+            f"{run}: no run (expected a folder that `minirlhf train` made)",
+            argument="run",
+            value=str(run),
+            problem="missing",
         )
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.chat import Message
 from minirlhf.data.formats import Format, Row
-from minirlhf.data.readers import Place, one_line, read_rows
+from minirlhf.data.readers import RowPlace, one_line, read_rows
 from minirlhf.data.records import (
     Comparison,
     Conversation,
@@ -176,7 +176,7 @@ class Scan:
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
-    def __iter__(self) -> Iterator[tuple[Place, Example | Unusable | UserError]]:
+    def __iter__(self) -> Iterator[tuple[RowPlace, Example | Unusable | UserError]]:
         for where, row in islice(read_rows(self.source, self.split), self.limit):
             try:
                 yield where, self._read(row)

@@ -20,19 +20,19 @@ from typing import Any, TextIO, TypeAlias
 from minirlhf.core.errors import UserError
 
 
-class Place(str):
+class RowPlace(str):
     """Where a row stands, as errors write it; ``line`` of ``file`` (or its row), counted from 1."""
 
     file: str
     line: int
 
-    def __new__(cls, file: object, line: int, unit: str = "line") -> Place:
+    def __new__(cls, file: object, line: int, unit: str = "line") -> RowPlace:
         place = super().__new__(cls, f"{file}, {unit} {line}")
         place.file, place.line = str(file), line
         return place
 
 
-Rows: TypeAlias = Iterator[tuple[Place, Any]]
+Rows: TypeAlias = Iterator[tuple[RowPlace, Any]]
 
 #: Characters of a line of JSON. The longest conversations are a thousandth of that.
 LONGEST_LINE = 2**26
@@ -166,11 +166,11 @@ def _parse_json(text: str, path: Path, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as problem:
-        where = Place(path, line or problem.lineno)
+        where = RowPlace(path, line or problem.lineno)
         said = f"{where}: not valid JSON: {problem.msg} at column {problem.colno}"
         raise UserError(said, value=problem.colno, file=path, line=where.line, problem="json") from problem
     except (ValueError, RecursionError) as problem:  # a number of thousands of digits, thousands of brackets
-        said = f"{Place(path, line) if line else path}: not usable JSON: {problem}"
+        said = f"{RowPlace(path, line) if line else path}: not usable JSON: {problem}"
         raise UserError(said, file=path, line=line, problem="json") from problem
 
 
@@ -186,7 +186,7 @@ def _read_jsonl(path: Path) -> Rows:
                     problem="length",
                 )
             if line.strip():
-                where = Place(path, number)
+                where = RowPlace(path, number)
                 try:
                     row = _parse_json(line, path, number)
                 except UserError as problem:
@@ -222,7 +222,7 @@ def _read_json(path: Path) -> Rows:
             f"{path}: expected a list of rows or one row on each line", value=rows, expected="list", file=path
         )
     for number, row in enumerate(rows, 1):
-        yield Place(path, number, "row"), row
+        yield RowPlace(path, number, "row"), row
 
 
 def _objects(text: str, path: Path) -> Rows:
@@ -231,7 +231,7 @@ def _objects(text: str, path: Path) -> Rows:
     at, line, counted = 0, 1, 0
     while (at := blank.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         line, counted = line + text.count("\n", counted, at), at
-        where = Place(path, line)
+        where = RowPlace(path, line)
         try:
             row, at = read(text, at)
         except json.JSONDecodeError as problem:
@@ -252,7 +252,7 @@ def _read_csv(path: Path) -> Rows:
                 said = f"{path}, line 1: the column {twice[0]!r} is there twice"
                 raise UserError(said, argument=twice[0], file=path, line=1, problem="duplicate")
             for row in reader:
-                where = Place(path, reader.line_num)
+                where = RowPlace(path, reader.line_num)
                 if None in row or None in row.values():
                     said = f"{where}: expected {len(columns)} columns, as in the first line"
                     raise UserError(said, argument="columns", expected=len(columns), file=path, line=where.line)
@@ -272,7 +272,7 @@ def _read_parquet(path: Path) -> Rows:
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     number += 1
-                    yield Place(path, number, "row"), row
+                    yield RowPlace(path, number, "row"), row
     except pyarrow.ArrowException as problem:
         said = f"{path}: not a readable Parquet file: {one_line(problem)}"
         raise UserError(said, file=path, problem="parquet") from problem
@@ -324,4 +324,4 @@ def _table_rows(source: str, table: Any, split: str | None) -> Rows:
         said = f"{source}: no split {picked!r}; it has {', '.join(table)}"
         raise UserError(said, argument="split", value=picked, expected=list(table), file=source)
     for number, row in enumerate(table[picked], 1):
-        yield Place(f"{source} ({picked})", number, "row"), dict(row)
+        yield RowPlace(f"{source} ({picked})", number, "row"), dict(row)

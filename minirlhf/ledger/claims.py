@@ -162,7 +162,7 @@ def _close(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-class Problem(str):
+class BrokenClaim(str):
     """A sentence about a promise that is not kept.
 
     Attributes:
@@ -183,16 +183,16 @@ class Problem(str):
         return problem
 
 
-def inputs(call: Call, draw: Draw) -> Iterator[Problem]:
+def inputs(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """No argument is changed."""
     given = {path: t.clone() for path, t in call.tensors.items()}
     call(given)
     for path, t in given.items():
         if not _close(t, call.tensors[path]):
-            yield Problem(f"changes its argument {path[-1]}", kind="changed", argument=path[-1])
+            yield BrokenClaim(f"changes its argument {path[-1]}", kind="changed", argument=path[-1])
 
 
-def gradient(call: Call, draw: Draw) -> Iterator[Problem]:
+def gradient(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """Autograd is the derivative of the value, in each argument that is not excluded; there it is nothing."""
     weights = [draw.normal(*t.shape) * t.isfinite() for t in call() if t.is_floating_point()]
     if not weights:
@@ -214,7 +214,7 @@ def gradient(call: Call, draw: Draw) -> Iterator[Problem]:
         if not flows(call, path):
             if bool((slope != 0).any()):
                 message = f"a gradient flows in {path[-1]}, which the documentation excludes"
-                yield Problem(message, kind="flows", argument=path[-1])
+                yield BrokenClaim(message, kind="flows", argument=path[-1])
         elif not stops_gradients(call.function):
             x = leaf.detach()
             direction = _direction(x, draw)
@@ -229,7 +229,7 @@ def gradient(call: Call, draw: Draw) -> Iterator[Problem]:
                 message = (
                     f"the gradient in {path[-1]} is not the derivative of the value: {got:.6g}, expected {exact:.6g}"
                 )
-                yield Problem(message, kind="derivative", argument=path[-1])
+                yield BrokenClaim(message, kind="derivative", argument=path[-1])
 
 
 def _slope(value: Callable[[float], float], tolerance: float) -> float | None:
@@ -253,19 +253,19 @@ def _direction(x: Tensor, draw: Draw) -> Tensor:
     return direction.masked_fill(~x.isfinite(), 0.0)
 
 
-def mask(call: Call, draw: Draw) -> Iterator[Problem]:
+def mask(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """What is not sampled never matters: other numbers there, NaN there, a column more."""
     yield from _hidden(call, draw, "mask", call.arguments.get("mask"))
 
 
-def valid(call: Call, draw: Draw) -> Iterator[Problem]:
+def valid(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """The same of rewards that could not be graded; ``valid`` may be left out, and all count."""
     if "valid" in inspect.signature(call.function).parameters:
         grid = next(t for t in call.tensors.values() if t.dim() == 2)
         yield from _hidden(call, draw, "valid", call.arguments.get("valid", torch.ones_like(grid, dtype=torch.bool)))
 
 
-def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[Problem]:
+def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[BrokenClaim]:
     if not isinstance(given, Tensor) or given.dim() != 2:
         return
     call = Call(call.function, {**call.arguments, by: given})
@@ -296,10 +296,10 @@ def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[Problem]:
     with_nan = {p: outside(p, torch.nan).requires_grad_() for p in floats}
     got = call(base | with_nan)
     if not all(_close(a, b) for a, b in zip(plain, got, strict=True)):
-        yield Problem(f"what stands outside the {by} changes the result", kind="result")
+        yield BrokenClaim(f"what stands outside the {by} changes the result", kind="result")
     for t in got:
         if t.shape[:2] == given.shape and width > 1 and bool((t.detach()[~ragged] != 0).any()):
-            yield Problem(f"the result is not 0 outside the {by}", kind="not 0")
+            yield BrokenClaim(f"the result is not 0 outside the {by}", kind="not 0")
     roots = [t for t in got if t.requires_grad]
     if roots and floats:
         total = torch.stack([t.masked_fill(~t.detach().isfinite(), 0.0).sum() for t in roots]).sum()
@@ -307,7 +307,7 @@ def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[Problem]:
         for path, slope in zip(with_nan, slopes, strict=True):
             if slope is not None and not bool(slope.isfinite().all() and (slope[~ruled[path]] == 0).all()):
                 message = f"what stands outside the {by} reaches the gradient in {path[-1]}"
-                yield Problem(message, kind="gradient", argument=path[-1])
+                yield BrokenClaim(message, kind="gradient", argument=path[-1])
 
     # Where integers stand or gaps say something, the place of a token has a meaning; elsewhere a column may come anywhere.
     placed = counts or "input_ids" in call.arguments or "gap in the mask" in (call.function.__doc__ or "")
@@ -318,9 +318,9 @@ def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[Problem]:
         if b.shape[:2] == (rows, width + 1):
             empty, b = b[:, at], torch.cat([b[:, :at], b[:, at + 1 :]], 1)
             if bool((empty != 0).any()):
-                yield Problem("the result is not 0 in a column that nobody sampled", kind="not 0")
+                yield BrokenClaim("the result is not 0 in a column that nobody sampled", kind="not 0")
         if not _close(a, b):
-            yield Problem("a column that nobody sampled changes the result", kind="column")
+            yield BrokenClaim("a column that nobody sampled changes the result", kind="column")
 
 
 def _nobody(t: Tensor) -> Tensor:
@@ -328,7 +328,7 @@ def _nobody(t: Tensor) -> Tensor:
     return column.fill_(torch.nan) if t.is_floating_point() and t.dim() >= 2 else column
 
 
-def batch(call: Call, draw: Draw) -> Iterator[Problem]:
+def batch(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """Leading axes are independent: two inputs in a stack give their two results."""
     said = {path: getattr(call.function, "__rules__", {}).get(str(path[0]), "") for path in call.tensors}
     # Where "..." stands in the shape, as in (K, ..., V): there the stack's axis goes.
@@ -346,10 +346,10 @@ def batch(call: Call, draw: Draw) -> Iterator[Problem]:
         return
     for a, b, both in zip(*alone, together, strict=True):
         if not _close(torch.stack([a, b]), both):
-            yield Problem("a stack of two inputs does not give the two results", kind="stack")
+            yield BrokenClaim("a stack of two inputs does not give the two results", kind="stack")
 
 
-PROMISES: dict[str, Callable[[Call, Draw], Iterator[Problem]]] = {
+PROMISES: dict[str, Callable[[Call, Draw], Iterator[BrokenClaim]]] = {
     "inputs": inputs,
     "gradient": gradient,
     "mask": mask,
@@ -367,18 +367,18 @@ def usable(call: Call) -> bool:
     return True
 
 
-def broken(calls: Iterable[Call], seed: int) -> list[Problem]:
+def broken(calls: Iterable[Call], seed: int) -> list[BrokenClaim]:
     """Which promises a function does not keep on the first :data:`CALLS` of these calls; empty if all is well."""
-    found: dict[Problem, None] = {}
+    found: dict[BrokenClaim, None] = {}
     first = itertools.islice(filter(usable, calls), CALLS)
     for (i, call), (name, promise) in itertools.product(enumerate(first), PROMISES.items()):
         try:
             problems = list(promise(call, Draw(seed, name, i)))
         except Exception as error:  # what the function took, it takes without padding or in a stack too
-            problems = [Problem(f"{type(error).__name__}: {error}", kind="error")]
+            problems = [BrokenClaim(f"{type(error).__name__}: {error}", kind="error")]
         for problem in problems:
             message = f"{name}: {call.function.__module__}.{call.function.__name__}: {problem}"
-            found[Problem(message, kind=problem.kind, argument=problem.argument, promise=name)] = None
+            found[BrokenClaim(message, kind=problem.kind, argument=problem.argument, promise=name)] = None
     return list(found)
 
 
