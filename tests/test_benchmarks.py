@@ -166,6 +166,7 @@ def test_benchmark_peak_is_memory_held_at_once(monkeypatch):
     assert 92 < engine.peak("sft", "trl", small(), 1) < 112
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_benchmark_engine_run_writes_every_number(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(Path(engine.__file__).parent))  # the child processes look there too

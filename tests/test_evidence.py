@@ -823,6 +823,7 @@ def unmasked(original, mask, *args, **kwargs):
     return original(mask | True, *args, **kwargs)
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "function", "change", "moves"),

@@ -307,6 +307,7 @@ def test_examples_sample_mask_marks_completion(pages, tokenizer, fresh_seed):
 # -- whole pages -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_examples_pages_learn(pages, monkeypatch):
     """Fewer steps and pairs than by default, from one short warm start. Beside each page the margin: at most half of

@@ -60,8 +60,14 @@ def test_gallery_failure_changes_one_thing(failure):
     assert failure.change[0] in failure.line
 
 
+#: Each of these runs for longer than a few seconds; the others are failures of the same kinds.
+LONG = {"many_updates", "no_clip"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", EVERY.values(), ids=EVERY)
+@pytest.mark.parametrize(
+    "failure", [pytest.param(f, id=n, marks=[pytest.mark.release] * (n in LONG)) for n, f in EVERY.items()]
+)
 def test_diagnose_names_every_gallery_failure(failure):
     """On the seed on which the thresholds were set; the study has others."""
     history = failure.run(0)

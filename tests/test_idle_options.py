@@ -17,7 +17,7 @@ import torch
 
 from minirlhf.cli import main
 from minirlhf.cli.train import TRAINERS
-from minirlhf.core.idle import Idle
+from minirlhf.core.errors import Idle
 from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model

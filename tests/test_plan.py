@@ -99,9 +99,8 @@ def test_of_a_chapter(): pass
     ("options", "chosen"),
     [
         ([], {"plain", "drawing", "property", "of_a_chapter"}),
-        (["--all"], {"plain", "drawing", "property", "of_a_chapter", "of_a_release"}),
+        (["--all", "--shuffle=1"], {"plain", "drawing", "property", "of_a_chapter", "of_a_release"}),
         (["--random-inputs"], {"drawing", "property"}),
-        (["--chapter=5", "--shuffle=1"], {"of_a_chapter"}),
     ],
 )
 def test_options_select_tests_and_costs_are_written(options, chosen, tmp_path, costs):

@@ -10,7 +10,7 @@ import pytest
 from minirlhf.data.loaders import load
 from minirlhf.feedback import graders
 from minirlhf.sandbox import isolation
-from minirlhf.sandbox.programs import examine, shared_boxes
+from minirlhf.sandbox.programs import Desk, examine, shared_boxes
 from minirlhf.sandbox.server import Boxes, Limits
 
 SAMPLES = Path(__file__).parent / "samples" / "human_eval.jsonl"
@@ -216,6 +216,16 @@ def test_examine_works_from_several_threads():
     for worker in workers:
         worker.join()
     assert shares == [1.0] * 4
+
+
+def test_desk_asks_again_in_a_new_box_where_the_old_one_has_ended():
+    """Its time is up after some minutes; that is no fault of the next program. One that ends a new box has failed."""
+    desk = Desk(shared_boxes())
+    assert desk.outputs("def f(x):\n    return x + 1\n", "f", [(1,), (2,)]) == [2, 3]
+    desk._box.close()
+    assert desk.outputs("def f(x):\n    return x + 2\n", "f", [(1,)]) == [3]
+    assert desk.outputs("import os\ndef f(x):\n    os._exit(1)\n", "f", [(1,)]) == [None]
+    assert desk.outputs("def f(x):\n    return 2 * x\n", "f", [(3,)]) == [6]
 
 
 # -- HumanEval's format -------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ def train(x, length, first_won):
     columns = torch.cat([x, length[:, None], torch.ones_like(length)[:, None]], -1)
     weights = torch.zeros(6, dtype=x.dtype, requires_grad=True)
     optimiser = torch.optim.SGD([weights], lr=0.3)
-    for _ in range(34):
+    for _ in range(50):
         loss = torch.nn.functional.binary_cross_entropy_with_logits(columns @ weights, first_won.to(x.dtype))
         optimiser.zero_grad()
         loss.backward()

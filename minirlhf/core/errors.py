@@ -74,3 +74,19 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     said = name if len(name) <= 80 else f"{name[:80]}…"
     message = f"unknown {kind} {said!r}: {' '.join(filter(None, (hint, listed)))}"
     return UserError(message, argument=kind, value=name, expected=close[0] if close else options, problem="unknown")
+
+
+class Idle(str):
+    """A sentence about options that have no effect, and why.
+
+    Attributes:
+        options: of which it speaks.
+    """
+
+    options: tuple[str, ...]
+
+    def __new__(cls, sentence: str, *options: str) -> Self:
+        """The sentence with the names of its options."""
+        idle = super().__new__(cls, sentence)
+        idle.options = options
+        return idle

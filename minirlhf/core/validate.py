@@ -258,26 +258,27 @@ DDOF = _simple("0 or 1", lambda x: x in (0, 1))
 def _bind(name: str, tensor: Tensor, axes: list[str], seen: Arguments) -> None:
     """Hold a tensor against its axes and remember their sizes."""
     shape = tuple(tensor.shape)
-    wanted = f"({', '.join(axes)})"
-
-    def refuse(more: str = "") -> ArgumentError:
-        message = f"{name} has shape {shape}; expected {wanted}{more}"
-        return ArgumentError(message, argument=name, value=shape, expected=wanted, problem="shape")
-
     if "..." in axes:
         at = axes.index("...")
         end = len(shape) - (len(axes) - at - 1)
         if end < at:
-            raise refuse()
+            raise _wrong_shape(name, shape, axes)
         sizes: list[Any] = [*shape[:at], shape[at:end], *shape[end:]]
     elif len(axes) == len(shape):
         sizes = list(shape)
     else:
-        raise refuse()
+        raise _wrong_shape(name, shape, axes)
     for axis, size in zip(axes, sizes, strict=True):
         expected, source = (int(axis), "") if axis.isdigit() else seen.sizes.setdefault(axis, (size, name))
         if size != expected:
-            raise refuse(f" with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})")
+            why = f" with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})"
+            raise _wrong_shape(name, shape, axes, why)
+
+
+def _wrong_shape(name: str, shape: tuple[int, ...], axes: list[str], why: str = "") -> ArgumentError:
+    expected = f"({', '.join(axes)})"
+    message = f"{name} has shape {shape}; expected {expected}{why}"
+    return ArgumentError(message, argument=name, value=shape, expected=expected, problem="shape")
 
 
 # -- the same as plain functions ---------------------------------------------------------------------------------

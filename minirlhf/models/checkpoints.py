@@ -123,14 +123,12 @@ def save(
     return target
 
 
-def damage(folder: str | Path) -> str | None:
-    """Why this checkpoint must not be used, in a few words; None if every file is as it was written."""
-    found = _damage(Path(folder))
-    return None if found is None else str(found)
+def damage(folder: str | Path) -> UserError | None:
+    """Why this checkpoint must not be used; None if every file is as it was written.
 
-
-def _damage(root: Path) -> UserError | None:
-    """The damage in a few words; its facts are the name of the file in ``argument`` and the kind in ``problem``."""
+    Its facts: ``argument`` is the name of the file, ``problem`` is "missing", "added", "size", "altered" or "unreadable".
+    """
+    root = Path(folder)
     try:
         listed: dict[str, dict[str, Any]] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"]
         found = {str(path.relative_to(root)) for path in _files(root)} - {MANIFEST}
@@ -152,7 +150,7 @@ def _damage(root: Path) -> UserError | None:
 
 def refuse_damage(folder: str | Path) -> None:
     """Raise :class:`UserError` if this folder has a manifest and differs from it; a folder without one passes."""
-    if Path(folder, MANIFEST).is_file() and (reason := _damage(Path(folder))):
+    if Path(folder, MANIFEST).is_file() and (reason := damage(folder)):
         raise UserError.about(f"{folder}: damaged checkpoint ({reason})", reason, file=folder)
 
 
@@ -165,7 +163,7 @@ def load(folder: str | Path) -> Loaded:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"{path}: no such checkpoint folder", file=path, problem="missing")
-    if reason := _damage(path):
+    if reason := damage(path):
         raise UserError.about(f"{path}: damaged checkpoint ({reason})", reason, file=path)
     return Loaded(path, load_file(path / TENSORS), json.loads((path / INFO).read_text(encoding="utf-8")))
 

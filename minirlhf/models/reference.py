@@ -52,7 +52,7 @@ def reference_logps(model: nn.Module, answers: Sequence[Tokens], *, pad_token_id
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f"{folder.name}.lock"):
-            if checkpoints.damage(folder) is None:
+            if folder.is_dir() and checkpoints.damage(folder) is None:
                 return checkpoints.load(folder).tensors["logps"]
             with evaluating(model):
                 parts = [

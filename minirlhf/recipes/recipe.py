@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import ArgumentError, UserError
-from minirlhf.core.idle import Idle
+from minirlhf.core.errors import ArgumentError, Idle, UserError
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import most_uncertain
 from minirlhf.recipes.binding import Bindable, name_of

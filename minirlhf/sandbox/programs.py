@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import atexit
 import builtins
+import contextlib
 import functools
 import os
 import socket
@@ -140,20 +141,35 @@ class Desk:
     def outputs(self, program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What the program's function gives for each of these arguments, None where it fails."""
         with self._lock:
-            if self._box is not None and self._asked >= self.MOST:
-                self._box.close()
-                self._box = None
-            if self._box is None:
-                self._box, self._asked = Box(self.boxes, LIMITS), 0
-            self._asked += 1
-            every = wire.encode(list(arguments), wide=True)
             try:
-                answer = self._box.ask({"op": "each", "code": program, "name": name, "arguments": every})
-                found = wire.decode(answer["ok"], wide=True)
-            except (BoxEnded, KeyError, wire.WireError):
-                self._box.close()
-                self._box, found = None, None
+                found = self._ask(program, name, arguments)
+            except BoxEnded:
+                found = None
+                if (
+                    self._asked > 1
+                ):  # the box may have ended before: its time was up. In a new one the program answers for itself.
+                    with contextlib.suppress(BoxEnded):
+                        found = self._ask(program, name, arguments)
         return found if isinstance(found, list) and len(found) == len(arguments) else [None] * len(arguments)
+
+    def _ask(self, program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> Any:
+        """What the box answers, None for an error; a box that has ended is closed."""
+        if self._box is not None and self._asked >= self.MOST:
+            self._box.close()
+            self._box = None
+        if self._box is None:
+            self._box, self._asked = Box(self.boxes, LIMITS), 0
+        self._asked += 1
+        every = wire.encode(list(arguments), wide=True)
+        try:
+            answer = self._box.ask({"op": "each", "code": program, "name": name, "arguments": every})
+            return wire.decode(answer["ok"], wide=True)
+        except (BoxEnded, KeyError, wire.WireError) as problem:
+            self._box.close()
+            self._box = None
+            if isinstance(problem, BoxEnded):
+                raise
+            return None
 
 
 @functools.cache

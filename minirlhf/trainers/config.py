@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from minirlhf.core.errors import UserError, unknown
-from minirlhf.core.idle import Idle
+from minirlhf.core.errors import Idle, UserError, unknown
 from minirlhf.models.sampling import Sampling
 
 

@@ -1,5 +1,5 @@
 # problem: raised
-# error: BlockingIOError
+# error: Error: [Errno
 # needs: a box
 # %% exercise 05.1
 import os
