@@ -55,7 +55,7 @@ def said(*command: str) -> str:
             status = end.code
         except UserError as problem:
             status = f"error: {problem}"
-    return CLOCK.sub("…", f"{out.getvalue()}\n[{status}]")
+    return CLOCK.sub("…", f"{out.getvalue()}\n[{status}]".replace(f"{ROOT}/", ""))
 
 
 def help_texts() -> Record:
