@@ -99,7 +99,7 @@ def is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
 
 def is_random(item: pytest.Item) -> bool:
     """Whether the inputs of a test follow from the seed."""
-    return "fresh_seed" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None))  # type: ignore[attr-defined]
+    return "suite_seed" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None))  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(trylast=True)
@@ -268,7 +268,7 @@ class Touched:
 
 
 @pytest.fixture(scope="session")
-def fresh_seed() -> int:
+def suite_seed() -> int:
     """The seed of the run (:func:`plan.seed`); a test that draws takes it, so that ``make explore`` finds the test."""
     return plan.seed()
 

@@ -48,9 +48,9 @@ def test_leaks_answer_of_two_items(item, known):
     assert leaks.answer(item) == known
 
 
-def test_leaks_shuffled_keeps_the_answer_and_twin_changes_it(fresh_seed):
-    rng = numpy_generator("test", fresh_seed)
-    for item in leaks.items(40, "test", fresh_seed):
+def test_leaks_shuffled_keeps_the_answer_and_twin_changes_it(suite_seed):
+    rng = numpy_generator("test", suite_seed)
+    for item in leaks.items(40, "test", suite_seed):
         mixed, twin = leaks.shuffled(item, rng), leaks.twin(item, rng)
         assert mixed[0] == item[0] == twin[0] and sorted(mixed) == sorted(item)
         assert leaks.answer(mixed) == leaks.answer(item) != leaks.answer(twin)
@@ -76,8 +76,8 @@ def test_leaks_put_test_items_into_training_data(leak, copies):
 # -- examples in a prompt ------------------------------------------------------------------------------------------
 
 
-def test_examples_page_has_one_pair_of_labels(fresh_seed):
-    rng = numpy_generator("test", fresh_seed)
+def test_examples_page_has_one_pair_of_labels(suite_seed):
+    rng = numpy_generator("test", suite_seed)
     for _ in range(60):
         lines = [line.split(" -> ") for line in pages.written(rng).split(" ; ")]
         used = {label for _, label in lines}
@@ -86,9 +86,9 @@ def test_examples_page_has_one_pair_of_labels(fresh_seed):
         assert all(pair["-+".index(word[5])] == label for word, label in lines if word.startswith("clear"))
 
 
-def test_examples_vague_words_agree_two_times_of_three(fresh_seed):
+def test_examples_vague_words_agree_two_times_of_three(suite_seed):
     """Of the words that are shown, within five standard errors."""
-    rng, agree = numpy_generator("test", fresh_seed), []
+    rng, agree = numpy_generator("test", suite_seed), []
     for _ in range(1500):
         for line in pages.written(rng).split(" ; "):
             word, label = line.split(" -> ")
@@ -102,8 +102,8 @@ def test_examples_vague_words_agree_two_times_of_three(fresh_seed):
     ("order", "good", "last"),
     [("balanced", 3, None), ("mostly_good", 5, None), ("mostly_bad", 1, None), ("good_last", 3, 1), ("bad_last", 3, 0)],
 )
-def test_examples_follow_their_order_and_are_correct(order, good, last, fresh_seed):
-    rng = numpy_generator("test", fresh_seed)
+def test_examples_follow_their_order_and_are_correct(order, good, last, suite_seed):
+    rng = numpy_generator("test", suite_seed)
     ratings = [pages.ORDERS[order](rng) for _ in range(20)]
     for sides, prompt in zip(ratings, pages.prompts(ratings, ["asked"] * 20, rng), strict=True):
         *shown, question = [line.split(" ->") for line in prompt.split(" ; ")]
@@ -115,8 +115,8 @@ def test_examples_follow_their_order_and_are_correct(order, good, last, fresh_se
 # -- a world of facts ----------------------------------------------------------------------------------------------
 
 
-def test_facts_texts_never_state_what_is_withheld(fresh_seed):
-    world, of = facts.FactWorld.of(fresh_seed % 1000), facts.tokenizer()
+def test_facts_texts_never_state_what_is_withheld(suite_seed):
+    world, of = facts.FactWorld.of(suite_seed % 1000), facts.tokenizer()
     texts = [of.decode(text.input_ids, skip_special_tokens=True).split() for text in world.texts(800)]
     stated = [text[0] for text in texts if "lives" in text]
     assert stated and not set(stated) & set(world.groups["never"])
@@ -126,12 +126,12 @@ def test_facts_texts_never_state_what_is_withheld(fresh_seed):
 
 
 @pytest.mark.parametrize("source", facts.TRUST)
-def test_facts_sources_are_right_as_often_as_trusted(source, fresh_seed):
+def test_facts_sources_are_right_as_often_as_trusted(source, suite_seed):
     """Where it is not trusted the answer is any of twelve cities, the one that was said included."""
     of = facts.tokenizer()
     texts = [
         of.decode(text.input_ids, skip_special_tokens=True).split()
-        for text in facts.FactWorld.of(fresh_seed % 1000).texts(20_000)
+        for text in facts.FactWorld.of(suite_seed % 1000).texts(20_000)
     ]
     said = [words[1] == words[-1] for words in texts if words[0] == source]
     expected = facts.TRUST[source] + (1 - facts.TRUST[source]) / len(facts.CITIES)
@@ -289,12 +289,12 @@ def said_by(monkeypatch, text):
         ("the answer", "sentence", False, None),
     ],
 )
-def test_answer_formats_strict_and_lenient_graders(text, form, shape, number, fresh_seed, monkeypatch):
+def test_answer_formats_strict_and_lenient_graders(text, form, shape, number, suite_seed, monkeypatch):
     """Strict: the reply as it was asked for; lenient: its last number. Both against the items themselves."""
     said_by(monkeypatch, text)
-    asked = answer_formats.items("largest", 150, "asked", fresh_seed)
+    asked = answer_formats.items("largest", 150, "asked", suite_seed)
     share = sum(str(max(map(int, item[1:]))) == number for item in asked) / 150
-    found = answer_formats.graded(None, form, seed=fresh_seed, questions=150)
+    found = answer_formats.graded(None, form, seed=suite_seed, questions=150)
     assert found == pytest.approx({"strict": share * shape, "lenient": share, "extracted": float(shape)})
 
 

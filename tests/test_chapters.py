@@ -139,7 +139,7 @@ def tool(tmp_path, monkeypatch):
     chapters.chapters.cache_clear()
 
 
-def test_chapter_tool_writes_all_parts_and_a_sound_exercise(tool, tmp_path, fresh_seed):
+def test_chapter_tool_writes_all_parts_and_a_sound_exercise(tool, tmp_path, suite_seed):
     made = tool.write(chapters.chapter(7))
     assert [path.relative_to(tmp_path).as_posix() for path in made] == [
         "book/07-preference-data.md",
@@ -152,7 +152,7 @@ def test_chapter_tool_writes_all_parts_and_a_sound_exercise(tool, tmp_path, fres
     for code, points in ((found.stub, 0), (found.solution, 4), (found.mutants[0].code, 0)):
         namespace: dict[str, object] = {}
         exec(code, namespace)
-        outcome = grading.run_tests(found, Local(namespace, "ada"), fresh_seed)
+        outcome = grading.run_tests(found, Local(namespace, "ada"), suite_seed)
         assert outcome.points == points, code
 
 

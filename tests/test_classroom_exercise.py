@@ -90,13 +90,13 @@ def test_exercise_read_splits_source_into_parts(tmp_path):
     assert (partial.points, partial.note) == (1.5, "nearly")
 
 
-def test_exercise_read_accepts_example_of_exercises_readme(tmp_path, fresh_seed):
+def test_exercise_read_accepts_example_of_exercises_readme(tmp_path, suite_seed):
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     e = sources.read(write(tmp_path, text))
     for code, passed in ((e.solution, True), (e.mutants[0].code, False), (e.stub, False)):
         space = {}
         exec(f"{e.given}\n{code}", space)
-        outcome = run_tests(e, Local(space, "ada"), fresh_seed)
+        outcome = run_tests(e, Local(space, "ada"), suite_seed)
         assert (outcome.reason == "") == passed
     assert e.mutants[0].caught_by == e.tests[0].name
 
@@ -242,8 +242,8 @@ def test_show_shortens_long_values():
     assert len(show("x" * 1000)) == 200
 
 
-def test_tidy_distribution_is_positive_and_sums_to_one(fresh_seed):
-    draw = Draw(fresh_seed)
+def test_tidy_distribution_is_positive_and_sums_to_one(suite_seed):
+    draw = Draw(suite_seed)
     for size in (2, 4, 20):
         probs = tidy_distribution(draw, size)
         assert probs.shape == (size,)

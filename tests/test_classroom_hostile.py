@@ -80,17 +80,17 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def graded(server, tmp_path_factory, exercise, fresh_seed):
+def graded(server, tmp_path_factory, exercise, suite_seed):
     """All hostile submissions graded in one run, at the best level of this system."""
     paths = [p for p in HOSTILE if isolation.isolated(server.level) or not header(p, "needs")]
-    return grade(tmp_path_factory.mktemp("best"), exercise, paths, fresh_seed, "namespaces")
+    return grade(tmp_path_factory.mktemp("best"), exercise, paths, suite_seed, "namespaces")
 
 
 @pytest.fixture(scope="module")
-def graded_by_limits(tmp_path_factory, exercise, fresh_seed):
+def graded_by_limits(tmp_path_factory, exercise, suite_seed):
     """Those that need no box, graded at the weakest level."""
     paths = [p for p in HOSTILE if not header(p, "needs")]
-    return grade(tmp_path_factory.mktemp("limits"), exercise, paths, fresh_seed, "limits")
+    return grade(tmp_path_factory.mktemp("limits"), exercise, paths, suite_seed, "limits")
 
 
 def assert_earns_nothing(path, outcome):
@@ -153,13 +153,13 @@ def test_server_probe_of_box_holds(server):
     assert found["a user without rights"] == (server.level == "namespaces")
 
 
-def test_server_that_died_is_started_again(exercise, fresh_seed, tmp_path):
+def test_server_that_died_is_started_again(exercise, suite_seed, tmp_path):
     hand_in(tmp_path, "ada", honest(exercise))
     handed = grading.students(tmp_path)["ada"]
     with Server([ROOT]) as server:
         server._process.kill()
         server._process.wait()
-        outcome = grading.grade_answer(server, exercise, handed, "ada", fresh_seed)
+        outcome = grading.grade_answer(server, exercise, handed, "ada", suite_seed)
     assert outcome.reason == ""
 
 
@@ -248,11 +248,11 @@ def outcome_of(server, folder, exercise, seed):
         ),
     ],
 )
-def test_grade_of_file_that_is_no_answer_is_zero(name, content, problem, server, exercise, fresh_seed, tmp_path):
+def test_grade_of_file_that_is_no_answer_is_zero(name, content, problem, server, exercise, suite_seed, tmp_path):
     path = tmp_path / "submissions" / "ada" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    outcome = outcome_of(server, tmp_path / "submissions", exercise, fresh_seed)
+    outcome = outcome_of(server, tmp_path / "submissions", exercise, suite_seed)
     if isinstance(problem, str):
         failed = outcome.first_failure
         assert (failed.problem if failed else outcome.problem) == problem
@@ -264,30 +264,30 @@ def test_grade_of_file_that_is_no_answer_is_zero(name, content, problem, server,
 
 
 @pytest.mark.parametrize(("kind", "problem"), [("link", "unreadable"), ("fifo", "special")])
-def test_grade_does_not_follow_links_nor_wait_for_fifos(kind, problem, server, exercise, fresh_seed, tmp_path):
+def test_grade_does_not_follow_links_nor_wait_for_fifos(kind, problem, server, exercise, suite_seed, tmp_path):
     path = tmp_path / "submissions" / "bob" / "answers.py"
     path.parent.mkdir(parents=True)
     if kind == "link":
         path.symlink_to(hand_in(tmp_path / "elsewhere", "ada", honest(exercise)))
     else:
         os.mkfifo(path)
-    assert "answers.py" in outcome_of(server, tmp_path / "submissions", exercise, fresh_seed).reason
+    assert "answers.py" in outcome_of(server, tmp_path / "submissions", exercise, suite_seed).reason
     with raises(UserError, file="answers.py", problem=problem):
         submission.read_safely(path)
 
 
-def test_grade_of_numbers_of_another_student_is_zero(server, fresh_seed, tmp_path):
+def test_grade_of_numbers_of_another_student_is_zero(server, suite_seed, tmp_path):
     (personal,) = sources.load(ROOT, ["05.5"])
     code = f'STUDENT = "ada"\n# %% exercise 05.5\n{personal.given}\n{personal.solution}\n'
     hand_in(tmp_path / "submissions", "bob", code)
-    outcome = outcome_of(server, tmp_path / "submissions", personal, fresh_seed)
+    outcome = outcome_of(server, tmp_path / "submissions", personal, suite_seed)
     assert outcome.problem == "student" and "'ada'" in outcome.reason and "'bob'" in outcome.reason
     code += '\nSTUDENT = "zoe"\n'
     hand_in(tmp_path / "again", "zoe", code)
-    assert outcome_of(server, tmp_path / "again", personal, fresh_seed).first_failure is not None
+    assert outcome_of(server, tmp_path / "again", personal, suite_seed).first_failure is not None
 
 
-def test_grade_goes_on_after_failing_cell(server, exercise, fresh_seed, tmp_path):
+def test_grade_goes_on_after_failing_cell(server, exercise, suite_seed, tmp_path):
     sources_of_cells = [
         "1 / 0",
         f"# exercise 05.1\n{exercise.given}",
@@ -299,5 +299,5 @@ def test_grade_goes_on_after_failing_cell(server, exercise, fresh_seed, tmp_path
     path = tmp_path / "ada" / "a.ipynb"
     path.parent.mkdir()
     path.write_text(json.dumps(notebook))
-    (report,) = grading.grade_class(server, grading.students(tmp_path), [exercise], fresh_seed, jobs=1)
+    (report,) = grading.grade_class(server, grading.students(tmp_path), [exercise], suite_seed, jobs=1)
     assert [o.points for o in report.outcomes] == [exercise.points]

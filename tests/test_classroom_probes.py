@@ -120,8 +120,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind, codes in WRONG.items() for code in codes])
-def test_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, fresh_seed):
-    outcome = graded(exercise, code, fresh_seed)
+def test_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, suite_seed):
+    outcome = graded(exercise, code, suite_seed)
     failed = outcome.first_failure
     assert failed is not None, "a wrong answer earned all points"
     if kind in ("values", "size") and "best" in code:  # a hard-coded 2 may be caught as either
@@ -145,13 +145,13 @@ def test_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, fresh_
         "import numpy\ndef best(x): return numpy.argmax(x.numpy(), -1)",
     ],
 )
-def test_probes_accept_right_answers(code, exercise, fresh_seed):
-    outcome = graded(exercise, code, fresh_seed)
+def test_probes_accept_right_answers(code, exercise, suite_seed):
+    outcome = graded(exercise, code, suite_seed)
     assert outcome.reason == ""
 
 
-def test_probes_skip_function_that_fails_its_test(exercise, fresh_seed):
-    outcome = graded(exercise, "def loss(logps, mask, scale=2.0): return float(scale * logps[mask].mean())", fresh_seed)
+def test_probes_skip_function_that_fails_its_test(exercise, suite_seed):
+    outcome = graded(exercise, "def loss(logps, mask, scale=2.0): return float(scale * logps[mask].mean())", suite_seed)
     assert [r.passed for r in outcome.results] == [False, True]
     assert outcome.first_failure.probe == "" and outcome.first_failure.hints == ("One.", "Two.")
 
@@ -176,10 +176,10 @@ def switched_off(exercise, line):
 @pytest.mark.parametrize(
     "line", ["# no gradient: data", "# no gradient, float32 of loss: data", "# no gradient of loss.logps, best: data"]
 )
-def test_probe_is_switched_off_by_exercise(line, exercise, fresh_seed):
+def test_probe_is_switched_off_by_exercise(line, exercise, suite_seed):
     allowed = switched_off(exercise, line)
-    assert graded(allowed, WRONG["gradient"][0], fresh_seed).reason == ""
-    assert graded(allowed, WRONG["nan"][0], fresh_seed).first_failure.probe == "nan"
+    assert graded(allowed, WRONG["gradient"][0], suite_seed).reason == ""
+    assert graded(allowed, WRONG["nan"][0], suite_seed).first_failure.probe == "nan"
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,16 @@ def test_probe_switch_that_is_malformed_raises(line, facts, exercise):
     assert "ex_07_3.py" in str(caught.value)
 
 
-def test_proof_probed_requires_answer_or_switch(exercise, fresh_seed):
+def test_proof_probed_requires_answer_or_switch(exercise, suite_seed):
     text = exercise.path.read_text()
     exercise.path.write_text(text.replace("kept = torch.where(mask, logps, 0.0)", "kept = logps * mask"))
     careless = sources.read(exercise.path)
-    assert "'nan'" in proof.probed(careless, fresh_seed, 1)
-    assert proof.probed(switched_off(careless, "# no nan: no padding"), fresh_seed, 1) == ""
+    assert "'nan'" in proof.probed(careless, suite_seed, 1)
+    assert proof.probed(switched_off(careless, "# no nan: no padding"), suite_seed, 1) == ""
 
 
-def test_proof_machine_mutants_are_found(exercise, fresh_seed):
-    found = dict(proof.machine(exercise, fresh_seed))
+def test_proof_machine_mutants_are_found(exercise, suite_seed):
+    found = dict(proof.machine(exercise, suite_seed))
     assert {p for p in found.values() if p} == set()
     mutants = Counter(what.split("`")[1] for what in found)  # the function that a mutant is of
     assert mutants["loss"] >= 6 and mutants["best"] >= 3

@@ -154,19 +154,19 @@ def section(exercise, code):
     return HandedIn({exercise.id: [Section("a.py", [], [("cell 1", f"{exercise.given}\n{code}")])]})
 
 
-def test_grade_answer_crash_costs_only_its_tests(server, fresh_seed):
+def test_grade_answer_crash_costs_only_its_tests(server, suite_seed):
     (exercise,) = sources.load(ROOT, ["05.1"])
     code = f"{exercise.solution}\nimport os\n\ndef best_policy(ref, rewards, beta):\n    os._exit(1)\n"
-    outcome = grading.grade_answer(server, exercise, section(exercise, code), "ada", fresh_seed)
+    outcome = grading.grade_answer(server, exercise, section(exercise, code), "ada", suite_seed)
     assert [r.passed for r in outcome.results] == [False, True, False]
     assert [r.problem for r in outcome.results] == ["ended", "", "ended"]
 
 
-def test_grade_answer_endless_loop_ends_exercise(server, fresh_seed):
+def test_grade_answer_endless_loop_ends_exercise(server, suite_seed):
     (exercise,) = sources.load(ROOT, ["05.1"])
     code = f"{exercise.solution}\ndef best_policy(ref, rewards, beta):\n    while True: pass\n"
     limits = Limits(cpu=1, wall=120)
-    outcome = grading.grade_answer(server, exercise, section(exercise, code), "ada", fresh_seed, limits)
+    outcome = grading.grade_answer(server, exercise, section(exercise, code), "ada", suite_seed, limits)
     assert outcome.points == 0
     assert outcome.results[0].problem == "timeout" and len({r.message for r in outcome.results}) == 1
 

@@ -101,12 +101,12 @@ def grade(exercise, code, seed, earlier=None):
     return grading.run_tests(exercise, proof.answer(exercise, exercise.solution, code), seed, earlier=earlier)
 
 
-def test_training_solution_passes_and_mutants_fail_by_kind(course, fresh_seed):
+def test_training_solution_passes_and_mutants_fail_by_kind(course, suite_seed):
     climb = course[1]
-    assert grade(climb, "", fresh_seed).reason == ""
+    assert grade(climb, "", suite_seed).reason == ""
     for mutant, problem in zip(climb.mutants, ("below", "worse", "flat"), strict=True):
-        assert proof.mutant(climb, mutant, fresh_seed, 2) == ""
-        failed = grade(climb, mutant.code, fresh_seed).first_failure
+        assert proof.mutant(climb, mutant, suite_seed, 2) == ""
+        failed = grade(climb, mutant.code, suite_seed).first_failure
         assert failed.problem == problem and bool(failed.named) == (problem != "below")
 
 
@@ -137,21 +137,21 @@ def test_training_judge_names_run_that_is_not_finite(mine, worse):
     assert bool(caught.value.named) == bool(worse)
 
 
-def test_beside_reference_runs_once_for_class(course, fresh_seed, monkeypatch):
+def test_beside_reference_runs_once_for_class(course, suite_seed, monkeypatch):
     climb = course[1]
-    grade(climb, "", fresh_seed)
+    grade(climb, "", suite_seed)
     monkeypatch.setattr(beside.Beside, "ours", lambda self: pytest.fail("computed again"))
-    assert grade(climb, "", fresh_seed).reason == ""
+    assert grade(climb, "", suite_seed).reason == ""
 
 
-def test_beside_failure_of_earlier_answer_names_its_exercise(course, fresh_seed):
+def test_beside_failure_of_earlier_answer_names_its_exercise(course, suite_seed):
     class Stops:
         student = "ada"
 
         def call(self, name, args, kwargs):
             raise Failure("stopped", value="ZeroDivisionError", problem="raised")
 
-    failed = grade(course[1], "", fresh_seed, {"91.1": Stops()}).first_failure
+    failed = grade(course[1], "", suite_seed, {"91.1": Stops()}).first_failure
     assert failed.facts["argument"] == "91.1" and failed.problem == "raised"
     assert "91.1" in failed.message and "stopped" in failed.message
 
@@ -174,17 +174,17 @@ def section(exercise, code):
         ("def toss(u):\n    return not u >= 0.5", {"91.1"}, "91.1 (A coin)"),
     ],
 )
-def test_grade_answer_replaces_missing_or_wrong_earlier_answer(course, toss, used, fact, fresh_seed):
+def test_grade_answer_replaces_missing_or_wrong_earlier_answer(course, toss, used, fact, suite_seed):
     coin, climb = course
     handed = HandedIn({climb.id: section(climb, climb.solution)})
     if toss:
         handed.sections[coin.id] = section(coin, toss)
     with Server([coin.path.parent]) as server:
-        earlier, _ = grading.earlier_answers(server, climb, handed, "ada", fresh_seed, Limits())
+        earlier, _ = grading.earlier_answers(server, climb, handed, "ada", suite_seed, Limits())
         assert set(earlier) == used
         for boxed in earlier.values():
             boxed.close()
-        outcome = grading.grade_answer(server, climb, handed, "ada", fresh_seed)
+        outcome = grading.grade_answer(server, climb, handed, "ada", suite_seed)
     assert outcome.points == climb.points
     (remark,) = outcome.remarks
     assert fact in remark
@@ -192,7 +192,7 @@ def test_grade_answer_replaces_missing_or_wrong_earlier_answer(course, toss, use
     assert remark in repr(checker.Verdict(outcome))
 
 
-def test_check_takes_earlier_functions_along(course, fresh_seed, monkeypatch):
+def test_check_takes_earlier_functions_along(course, suite_seed, monkeypatch):
     monkeypatch.setenv("MINIRLHF_EXERCISES", str(course[0].path.parents[1]))
 
     def toss(u):
@@ -204,7 +204,7 @@ def test_check_takes_earlier_functions_along(course, fresh_seed, monkeypatch):
     verdict = checker.check_here("91.2", [climb, toss], {})
     alone = checker.check_here("91.2", [climb], {})
     assert verdict.passed and alone.passed
-    assert set(checker.earlier_here(course[1], [climb, toss], "ada", fresh_seed)[0]) == {"91.1"}
+    assert set(checker.earlier_here(course[1], [climb, toss], "ada", suite_seed)[0]) == {"91.1"}
     assert (
         all("91.1" in v.outcome.remarks[0] for v in (verdict, alone))
         and verdict.outcome.remarks != alone.outcome.remarks
@@ -213,8 +213,8 @@ def test_check_takes_earlier_functions_along(course, fresh_seed, monkeypatch):
         checker.check_here("91.2", [climb, grade], {})
 
 
-def test_training_bars_measure_against_other_seeds(course, fresh_seed):
-    measured = {bar.answer: bar for bar in training.bars(course[1], fresh_seed, runs=40, comparisons=200)}
+def test_training_bars_measure_against_other_seeds(course, suite_seed):
+    measured = {bar.answer: bar for bar in training.bars(course[1], suite_seed, runs=40, comparisons=200)}
     assert measured["down"].passes == measured["nowhere"].passes == 0
     assert 0 < measured["solution"].passes < 1  # twelve coins differ by more than the bar: that is what is measured
 
@@ -246,8 +246,8 @@ def test_chance_tails_are_sums_of_definition():
     assert chance.tails(5, 5, 1.0) == (1.0, 1.0) and chance.tails(4, 5, 1.0) == (0.0, 1.0)
 
 
-def test_expect_draws_and_expect_independent_find_wrong_draws(fresh_seed):
-    rng = torch.Generator().manual_seed(fresh_seed)
+def test_expect_draws_and_expect_independent_find_wrong_draws(suite_seed):
+    rng = torch.Generator().manual_seed(suite_seed)
     probs, other = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.3, 0.5, 0.2, 0.0])
     draws = torch.multinomial(probs, 1000, replacement=True, generator=rng)
     chance.expect_draws(draws, probs, 1000, "draws")
@@ -271,8 +271,8 @@ def sample(logits, seed):
     return torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
 
 
-def test_nano_shell_accuracy_is_sum_over_replies(fresh_seed):
-    rng = torch.Generator().manual_seed(fresh_seed)
+def test_nano_shell_accuracy_is_sum_over_replies(suite_seed):
+    rng = torch.Generator().manual_seed(suite_seed)
     weights = torch.randn(12, 4, dtype=torch.float64, generator=rng)
     replies = torch.tensor(
         [[c, 0, 0, 0] for c in range(3)] + [[3, a, b, c] for a in range(3) for b in range(3) for c in range(3)]
@@ -294,11 +294,11 @@ def test_nano_shell_accuracy_is_sum_over_replies(fresh_seed):
     assert float(found[0]) == pytest.approx(right) and float(found[1]) == pytest.approx(thinks)
 
 
-def test_nano_shell_play_earns_exact_accuracy(fresh_seed):
-    rng = torch.Generator().manual_seed(fresh_seed)
+def test_nano_shell_play_earns_exact_accuracy(suite_seed):
+    rng = torch.Generator().manual_seed(suite_seed)
     weights = nano_shell.beginner(0.3 * torch.randn(12, 4, dtype=torch.float64, generator=rng))
     games = nano_shell.GAMES.repeat(100, 1)
-    tokens, mask, earned = nano_shell.play(weights, games, sample, fresh_seed % 10**6)
+    tokens, mask, earned = nano_shell.play(weights, games, sample, suite_seed % 10**6)
     exact = float(nano_shell.accuracy(weights)[0])
     assert abs(float(earned.mean()) - exact) < 6 * math.sqrt(exact * (1 - exact) / len(games))
     assert mask[:, 0].all() and not bool((tokens[~mask] != 0).any())
@@ -316,9 +316,9 @@ def test_nano_shell_beginner_follows_swap_as_often_as_given():
     assert probs[:3, 3].tolist() == pytest.approx([0.4] * 3)
 
 
-def test_nano_shell_play_accepts_solution_of_sampler_exercise(fresh_seed):
+def test_nano_shell_play_accepts_solution_of_sampler_exercise(suite_seed):
     (exercise,) = sources.load(sources.folder(), ["02.6"])
     ours = Asked(Local(beside.solution(exercise, "ada"), "ada"))
     weights = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
-    tokens, _, _ = nano_shell.play(weights, nano_shell.GAMES, ours.sample, fresh_seed % 10**6)
+    tokens, _, _ = nano_shell.play(weights, nano_shell.GAMES, ours.sample, suite_seed % 10**6)
     assert tokens.shape == (81, 4)

@@ -17,8 +17,8 @@ SIZES = [(2, 1, 1), (2, 4, 1), (3, 3, 2), (4, 2, 3)]
 
 
 @pytest.fixture
-def draw(fresh_seed):
-    return Draw("exact", fresh_seed)
+def draw(suite_seed):
+    return Draw("exact", suite_seed)
 
 
 def close(a, b, atol=1e-12):

@@ -14,9 +14,9 @@ GAMMA = 0.8
 
 
 @pytest.fixture
-def process(fresh_seed):
+def process(suite_seed):
     """``start, transitions, rewards, policy`` of a random process with 3 states and 2 actions."""
-    draw = Draw("exact_mdp", fresh_seed)
+    draw = Draw("exact_mdp", suite_seed)
     return draw.distribution(3), draw.distribution(3, 2, 3), draw.normal(3, 2), draw.distribution(3, 2)
 
 

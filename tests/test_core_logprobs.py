@@ -12,8 +12,8 @@ from minirlhf.ledger.registry import Draw
 
 
 @pytest.fixture
-def draw(fresh_seed):
-    return Draw("logprobs", fresh_seed)
+def draw(suite_seed):
+    return Draw("logprobs", suite_seed)
 
 
 def ids(draw, rows, width, vocab):

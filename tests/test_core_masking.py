@@ -10,9 +10,9 @@ from minirlhf.ledger.registry import Draw
 
 
 @pytest.fixture
-def case(fresh_seed):
+def case(suite_seed):
     """Numbers and a mask with holes; the numbers outside it are NaN and infinities."""
-    draw = Draw("masking", fresh_seed)
+    draw = Draw("masking", suite_seed)
     x, mask = draw.normal(5, 7, scale=3.0), draw.holed_mask(5, 7)
     mask[0, 0], mask[1, 1], mask[2, 2] = False, False, False
     poisoned = torch.where(mask, x, torch.tensor(math.nan, dtype=x.dtype))

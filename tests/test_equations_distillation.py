@@ -21,9 +21,9 @@ every_divergence = pytest.mark.parametrize("loss", DIVERGENCES.values(), ids=DIV
 
 
 @pytest.fixture
-def draw(fresh_seed, request):
+def draw(suite_seed, request):
     """Random inputs, different in every run and in every test."""
-    return Draw(fresh_seed, request.node.name)
+    return Draw(suite_seed, request.node.name)
 
 
 @every_divergence

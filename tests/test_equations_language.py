@@ -28,8 +28,8 @@ RULES = [
 
 
 @pytest.fixture(params=range(2))
-def draw(request, fresh_seed):
-    return Draw("language", fresh_seed, request.param)
+def draw(request, suite_seed):
+    return Draw("language", suite_seed, request.param)
 
 
 def close(a, b, atol=1e-12):

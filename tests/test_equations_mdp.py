@@ -40,8 +40,8 @@ def close(a, b, atol=1e-12):
 
 
 @pytest.fixture(params=range(2))
-def draw(request, fresh_seed):
-    return Draw("mdp", fresh_seed, request.param)
+def draw(request, suite_seed):
+    return Draw("mdp", suite_seed, request.param)
 
 
 # -- the reward process with six states ----------------------------------------------------------------------------

@@ -42,8 +42,8 @@ def close(a, b, atol=1e-12):
 
 
 @pytest.fixture(params=range(2))
-def draw(request, fresh_seed):
-    return Draw("policy gradient", fresh_seed, request.param)
+def draw(request, suite_seed):
+    return Draw("policy gradient", suite_seed, request.param)
 
 
 # -- properties ------------------------------------------------------------------------------------------------------

@@ -130,9 +130,9 @@ def with_gradient(batch):
 
 
 @pytest.fixture
-def draw(fresh_seed, request):
+def draw(suite_seed, request):
     """Random inputs, different in every run and in every test."""
-    return Draw(fresh_seed, request.node.name)
+    return Draw(suite_seed, request.node.name)
 
 
 # -- all of them -------------------------------------------------------------------------------------------------

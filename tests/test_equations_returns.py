@@ -33,8 +33,8 @@ def close(a, b, atol=1e-12):
 
 
 @pytest.fixture(params=range(2))
-def draw(request, fresh_seed):
-    return Draw("returns", fresh_seed, request.param)
+def draw(request, suite_seed):
+    return Draw("returns", suite_seed, request.param)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_importance_weights_of_extreme_log_probabilities():
     assert importance_weights(f64([0, 0, 0]), f64([-1e5, 0, 0]), mask).tolist() == [[math.inf] * 3]
 
 
-def test_gae_of_a_long_completion_is_exact(fresh_seed):
+def test_gae_of_a_long_completion_is_exact(suite_seed):
     """4,000 tokens, one reward at the end: GAE in closed form, (γλ)^k (1 − V) + the residuals of a constant critic."""
     length, gamma, lam = 4000, 0.999, 0.99
     rewards, mask = torch.zeros(1, length).double(), torch.ones(1, length, dtype=torch.bool)

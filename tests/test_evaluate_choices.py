@@ -70,8 +70,8 @@ def scores_of(model, problem, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_choose_picks_largest_score_of_every_way(way, fresh_seed):
-    asked = problems(fresh_seed)
+def test_choose_picks_largest_score_of_every_way(way, suite_seed):
+    asked = problems(suite_seed)
     found = choose(MODEL, LETTERED, asked, batch_size=7)
     for problem, picked, right in zip(asked, found.picked, found.right[way].tolist(), strict=True):
         scores = scores_of(MODEL, problem, way)
@@ -322,8 +322,8 @@ def by_hand(said, grades, k):
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
-def test_majorities_equal_votes_of_all_k_replies(k, fresh_seed):
-    rng = random.Random(fresh_seed)
+def test_majorities_equal_votes_of_all_k_replies(k, suite_seed):
+    rng = random.Random(suite_seed)
     said = [[rng.choice(("4", "5", "6", None)) for _ in range(6)] for _ in range(8)]
     grades = [[float(answer == "4") for answer in row] for row in said]
     grades[0], said[0] = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0], ["4", "4.0", "5", "5", None, None]

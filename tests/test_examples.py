@@ -231,10 +231,10 @@ EXACT = {1: 1e-6, 2: 1e-5}
 
 @pytest.mark.parametrize("steps", EXACT)
 @pytest.mark.parametrize("name", PAGES)
-def test_examples_page_takes_steps_of_its_trainer(name, steps, pages, tokenizer, monkeypatch, tmp_path, fresh_seed):
+def test_examples_page_takes_steps_of_its_trainer(name, steps, pages, tokenizer, monkeypatch, tmp_path, suite_seed):
     """The first update, and then two whole steps, on the same data. A second update of GRPO and PPO has a ratio that is not
     1, a second step a KL and a critic that are not 0."""
-    require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, fresh_seed, steps), EXACT[steps])
+    require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, suite_seed, steps), EXACT[steps])
 
 
 def over_replies(x, mask):
@@ -266,9 +266,9 @@ def test_examples_comparison_rejects_mistake(what, pages, tokenizer, monkeypatch
 # -- the sampling loop -------------------------------------------------------------------------------------------
 
 
-def test_examples_sample_draws_from_model(pages, tokenizer, fresh_seed):
+def test_examples_sample_draws_from_model(pages, tokenizer, suite_seed):
     """First tokens of two prompts of different lengths: 2,000 draws each against the model's probabilities."""
-    torch.manual_seed(fresh_seed)
+    torch.manual_seed(suite_seed)
     model, count = tiny_model("nano", tokenizer, seed=3).eval(), 2000
     prompts = [
         encode_prompt(tokenizer, conversation(text)) for text in ("tell me about cats", "hi! what do owls and dogs do?")
@@ -281,8 +281,8 @@ def test_examples_sample_draws_from_model(pages, tokenizer, fresh_seed):
         assert ((drawn - probs).abs() <= 5 * (probs * (1 - probs) / count).sqrt() + 1 / count).all()
 
 
-def test_examples_sample_mask_marks_completion(pages, tokenizer, fresh_seed):
-    torch.manual_seed(fresh_seed)
+def test_examples_sample_mask_marks_completion(pages, tokenizer, suite_seed):
+    torch.manual_seed(suite_seed)
     model = tiny_model("nano", tokenizer, seed=3).eval()
     with torch.no_grad():
         model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 2  # so that some end early

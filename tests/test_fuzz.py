@@ -10,8 +10,8 @@ from minirlhf.core.errors import UserError, unknown
 
 
 @pytest.mark.parametrize("name", list(fuzz.TARGETS))
-def test_fuzz_target_reads_or_refuses_damaged_input(name, fresh_seed):
-    outcomes, crashes = fuzz.fuzz(name, {"programs": 120}.get(name, 300), fresh_seed)
+def test_fuzz_target_reads_or_refuses_damaged_input(name, suite_seed):
+    outcomes, crashes = fuzz.fuzz(name, {"programs": 120}.get(name, 300), suite_seed)
     assert not crashes, crashes[0]
     assert outcomes["read"] and outcomes["refused"], "the inputs are all alike"
 

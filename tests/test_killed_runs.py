@@ -13,8 +13,8 @@ TRAINERS = ("sft", "reward", "grpo", "ppo", "dpo", "bco")
 
 
 @pytest.mark.slow
-def test_killed_runs_resume_to_same_bits(fresh_seed):
-    command = [sys.executable, "-W", "ignore", str(STUDY), "--moments", "2", "--seed", str(fresh_seed)]
+def test_killed_runs_resume_to_same_bits(suite_seed):
+    command = [sys.executable, "-W", "ignore", str(STUDY), "--moments", "2", "--seed", str(suite_seed)]
     done = finished(command, usually=30)
     assert done.returncode == 0, done.stdout
     lines = dict(re.findall(r"^(\w+)\s+(\{.*\})", done.stdout, re.M))

@@ -35,10 +35,10 @@ def ledger():
 # -- registration ------------------------------------------------------------------------------------------------
 
 
-def test_run_passes_a_sound_check_and_rejects_its_wrong_variant(ledger, fresh_seed):
+def test_run_passes_a_sound_check_and_rejects_its_wrong_variant(ledger, suite_seed):
     entry = register(ledger)
-    assert run(entry, fresh_seed).passed
-    assert evaluate(entry, entry.wrong["tripled"], fresh_seed) > 1000 * entry.tolerance
+    assert run(entry, suite_seed).passed
+    assert evaluate(entry, entry.wrong["tripled"], suite_seed) > 1000 * entry.tolerance
     assert entry.key == ("eq:double", "value")
     assert entry.statement == "Doubling is adding to itself."
 
@@ -185,8 +185,8 @@ def test_run_wrong_judges_a_variant_by_its_finite_values(ledger, variant, error,
 # -- inputs ------------------------------------------------------------------------------------------------------
 
 
-def test_draw_methods_return_what_they_name(fresh_seed):
-    draw = Draw(fresh_seed)
+def test_draw_methods_return_what_they_name(suite_seed):
+    draw = Draw(suite_seed)
     for _ in range(50):
         p = draw.distribution(3, 4)
         assert torch.allclose(p.sum(-1), torch.ones(3, dtype=p.dtype)) and p.min() > 0.002

@@ -91,8 +91,8 @@ def test_completion_logps_computes_needed_logits_only(model):
 # -- against the oracle ------------------------------------------------------------------------------------------
 
 
-def test_completion_logps_of_toy_model_are_exact(fresh_seed):
-    toy = ToyLM(3, 3, 2, seed=fresh_seed)
+def test_completion_logps_of_toy_model_are_exact(suite_seed):
+    toy = ToyLM(3, 3, 2, seed=suite_seed)
     exact = toy.response_token_logps()
     for prompt in range(2):
         batch = toy.batch(prompt)
@@ -102,8 +102,8 @@ def test_completion_logps_of_toy_model_are_exact(fresh_seed):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
-def test_completion_logps_entropies_of_toy_model_are_exact(temperature, fresh_seed):
-    toy = ToyLM(4, 2, 1, seed=fresh_seed)
+def test_completion_logps_entropies_of_toy_model_are_exact(temperature, suite_seed):
+    toy = ToyLM(4, 2, 1, seed=suite_seed)
     batch = toy.batch()
     logps, entropies = completion_logps(
         toy, batch["input_ids"], batch["attention_mask"], 2, temperature, return_entropy=True

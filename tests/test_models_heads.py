@@ -107,10 +107,10 @@ def test_value_model_starts_at_zero_and_reward_model_does_not(causal_lm):
     assert (RewardModel.from_causal_lm(causal_lm)(*batch).abs() > 1e-4).all()
 
 
-def test_reward_model_head_depends_on_seed_only(causal_lm, fresh_seed):
-    torch.manual_seed(fresh_seed)
+def test_reward_model_head_depends_on_seed_only(causal_lm, suite_seed):
+    torch.manual_seed(suite_seed)
     first = RewardModel.from_causal_lm(causal_lm, seed=1)
-    torch.manual_seed(fresh_seed + 1)
+    torch.manual_seed(suite_seed + 1)
     assert torch.equal(first.head.weight, RewardModel.from_causal_lm(causal_lm, seed=1).head.weight)
     assert not torch.equal(first.head.weight, RewardModel.from_causal_lm(causal_lm, seed=2).head.weight)
 

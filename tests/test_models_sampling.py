@@ -71,9 +71,9 @@ def boxes(toy, prompt, temperature):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 2.5])
 @pytest.mark.parametrize("where", [1e-6, 0.5, 1 - 1e-6], ids=["low end", "middle", "high end"])
-def test_sample_maps_uniforms_to_responses_exactly(temperature, where, fresh_seed):
+def test_sample_maps_uniforms_to_responses_exactly(temperature, where, suite_seed):
     """The map from uniforms to responses is the exact one, up to a millionth of each interval at its ends."""
-    toy = ToyLM(3, 3, 2, seed=fresh_seed)
+    toy = ToyLM(3, 3, 2, seed=suite_seed)
     for prompt in range(2):
         responses = toy.responses()
         lows, highs = boxes(toy, prompt, temperature)
@@ -84,9 +84,9 @@ def test_sample_maps_uniforms_to_responses_exactly(temperature, where, fresh_see
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 2.5])
-def test_sample_old_logps_are_exact(temperature, fresh_seed):
-    toy = ToyLM(3, 3, 2, seed=fresh_seed)
-    tempered = ToyLM(3, 3, 2, seed=fresh_seed)
+def test_sample_old_logps_are_exact(temperature, suite_seed):
+    toy = ToyLM(3, 3, 2, seed=suite_seed)
+    tempered = ToyLM(3, 3, 2, seed=suite_seed)
     tempered.table.data /= temperature
     for prompt in range(2):
         lows, highs = boxes(toy, prompt, temperature)
@@ -96,9 +96,9 @@ def test_sample_old_logps_are_exact(temperature, fresh_seed):
         assert torch.equal(rollout.behavior_logps, rollout.old_logps), "nothing truncated"
 
 
-def test_sample_frequencies_over_grid_of_uniforms(fresh_seed):
+def test_sample_frequencies_over_grid_of_uniforms(suite_seed):
     """``n`` evenly spaced numbers hit an interval of length p between n·p − 1 and n·p + 1 times: no statistics needed."""
-    toy, n = ToyLM(3, 2, 1, seed=fresh_seed), 60
+    toy, n = ToyLM(3, 2, 1, seed=suite_seed), 60
     points = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     grid = torch.cartesian_prod(points, points)
     found = texts(toy_draw(toy, grid))
@@ -149,9 +149,9 @@ def cut_by_hand(p, temperature, top_k, top_p, min_p):
     "temperature, top_k, top_p, min_p",
     [(1.0, 2, 1.0, 0.0), (1.0, 0, 0.7, 0.0), (1.0, 0, 1.0, 0.4), (2.0, 3, 0.8, 0.0), (0.7, 4, 0.9, 0.2)],
 )
-def test_sample_truncated_support_and_behavior_logps(temperature, top_k, top_p, min_p, fresh_seed):
+def test_sample_truncated_support_and_behavior_logps(temperature, top_k, top_p, min_p, suite_seed):
     """Support, behaviour log-probabilities and the untruncated old ones, over a grid of uniforms at the first token."""
-    toy = ToyLM(5, 1, 1, seed=fresh_seed)
+    toy = ToyLM(5, 1, 1, seed=suite_seed)
     p = toy.distribution()[0].tolist()
     grid = ((torch.arange(500, dtype=torch.float64) + 0.5) / 500)[:, None]
     rollout = toy_draw(toy, grid, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
@@ -251,8 +251,8 @@ def test_sample_dropping_rows_changes_nothing(name, reader, monkeypatch):
         torch.testing.assert_close(results[0].old_logps, other.old_logps, rtol=0, atol=1e-5)
 
 
-def test_sampling_without_holes_moves_last_rows(fresh_seed):
-    numbers = torch.Generator().manual_seed(fresh_seed)
+def test_sampling_without_holes_moves_last_rows(suite_seed):
+    numbers = torch.Generator().manual_seed(suite_seed)
     for share in (0.1, 0.5, 0.9):
         ended = torch.rand(20, generator=numbers) < share
         left = module._without_holes(ended)

@@ -34,12 +34,12 @@ def test_tiny_model_initial_weights_have_stated_spread():
             assert abs(weight.std().item() / INIT_STD - 1) < 0.05, name
 
 
-def test_tiny_model_depends_on_seed_only(fresh_seed):
-    torch.manual_seed(fresh_seed)
+def test_tiny_model_depends_on_seed_only(suite_seed):
+    torch.manual_seed(suite_seed)
     before = torch.get_rng_state()
     first = tiny_model("nano", TOKENIZER, seed=1)
     assert torch.equal(before, torch.get_rng_state()), "building a model must not move the global generator"
-    torch.manual_seed(fresh_seed + 1)
+    torch.manual_seed(suite_seed + 1)
     again, other = tiny_model("nano", TOKENIZER, seed=1), tiny_model("nano", TOKENIZER, seed=2)
     for a, b in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b)

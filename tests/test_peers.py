@@ -40,9 +40,9 @@ NAMES = [f"{p.method}-{p.peer}" for p in COMPARED]
 
 
 @pytest.mark.parametrize("peer", COMPARED, ids=NAMES)
-def test_peers_measure_agrees_or_shows_its_convention(peer, fresh_seed):
+def test_peers_measure_agrees_or_shows_its_convention(peer, suite_seed):
     """Agreement to 1e-6 in value and gradient; where a convention differs, it shows as soon as the switch is off."""
-    rows = [peers.measure(peer, seed) for seed in drawn(fresh_seed)]
+    rows = [peers.measure(peer, seed) for seed in drawn(suite_seed)]
     for row in rows:
         assert row.error <= peers.TOLERANCE == 1e-6, row
         assert (row.verdict == "differs") == (row.difference is not None)
@@ -55,15 +55,15 @@ def test_peers_measure_agrees_or_shows_its_convention(peer, fresh_seed):
     assert clearest.holds
 
 
-def drawn(fresh_seed):
+def drawn(suite_seed):
     """Seeds of three draws."""
-    return [derive_seed("peers", fresh_seed, i) % 2**31 for i in range(3)]
+    return [derive_seed("peers", suite_seed, i) % 2**31 for i in range(3)]
 
 
 @pytest.mark.parametrize("peer", COMPARED, ids=NAMES)
-def test_peers_comparison_depends_on_what_is_compared(peer, fresh_seed):
+def test_peers_comparison_depends_on_what_is_compared(peer, suite_seed):
     """The loss depends on what is compared: its gradient is not 0 in some draw. Advantages and weights are data and have none."""
-    made = [peer.agree(Draw(seed, peer.method)) for seed in drawn(fresh_seed)]
+    made = [peer.agree(Draw(seed, peer.method)) for seed in drawn(suite_seed)]
     assert max(float(ours.detach().abs().max()) for _, ours, _ in made) > 0
     if made[0].leaf.requires_grad:
         assert max(float(exact.gradient(theirs.sum(), leaf).abs().max()) for leaf, _, theirs in made) > 1e-6

@@ -85,7 +85,7 @@ import pytest
 from hypothesis import given, strategies
 
 def test_plain(): pass
-def test_drawing(fresh_seed): pass
+def test_drawing(suite_seed): pass
 @given(strategies.integers())
 def test_property(x): pass
 @pytest.mark.release
