@@ -25,11 +25,15 @@ class RowPlace(str):
 
     file: str
     line: int
+    unit: str
 
     def __new__(cls, file: object, line: int, unit: str = "line") -> RowPlace:
         place = super().__new__(cls, f"{file}, {unit} {line}")
-        place.file, place.line = str(file), line
+        place.file, place.line, place.unit = str(file), line, unit
         return place
+
+    def __reduce__(self) -> tuple[Any, ...]:  # for copies
+        return RowPlace, (self.file, self.line, self.unit)
 
 
 Rows: TypeAlias = Iterator[tuple[RowPlace, Any]]

@@ -117,6 +117,9 @@ class Reason(str):
         reason.kind = kind
         return reason
 
+    def __reduce__(self) -> tuple[Any, ...]:  # for copies
+        return Reason, (self.kind, str(self))
+
 
 class Script:
     """The script of a study, as it was when this was made.

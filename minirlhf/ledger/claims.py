@@ -182,6 +182,9 @@ class BrokenClaim(str):
         problem.argument = None if argument is None else str(argument)
         return problem
 
+    def __reduce__(self) -> tuple[Any, ...]:  # for copies
+        return functools.partial(BrokenClaim, str(self), **vars(self)), ()
+
 
 def inputs(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """No argument is changed."""
