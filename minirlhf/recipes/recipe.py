@@ -101,7 +101,7 @@ class Recipe(Bindable):
         advantages = (graded.rewards - 0.5).flatten()[:, None].expand(rollout.mask.shape)
         same = rollout.old_logps, rollout.old_logps, advantages, rollout.mask
         single = update.num_iterations * update.num_minibatches == 1
-        found: dict[str, dict[str, str]] = {}  # why: what it speaks of, by the option's name
+        found: dict[str, dict[str, str]] = {}  # why: what it speaks of, with the option's name
         if single and (staleness == 0 or update.decoupled):
             why = "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
             found[why] = _flat(update.objective, *same)
@@ -116,17 +116,17 @@ class Recipe(Bindable):
             idle = [name for name, factor in factors.items() if bool((factor == 1).all())]
             idle += ["decoupled"] * update.decoupled
             found["the policy that samples is the one that learns (staleness = 0)"] = {
-                name.partition("(")[0]: name for name in idle
+                name: name.partition("(")[0] for name in idle
             }
         if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
-            found[f"it keeps all {num_generations} samples of a group"] = {"retain": name_of(retain)}
+            found[f"it keeps all {num_generations} samples of a group"] = {name_of(retain): "retain"}
         weights_of = {"beta": update.kl and update.kl.beta}  # what has weight 0 says nothing, though it was asked for
         if critic is not None:
             weights_of |= {name: getattr(critic, name) for name in ("vf_coef", "critic_learning_rate_ratio")}
         if any(value == 0 for value in weights_of.values()):
             nothing = {"beta": "the KL term"}
             found["its weight is 0"] = {
-                name: f"{nothing.get(name, 'the critic, which never learns')} ({name} = 0)"
+                f"{nothing.get(name, 'the critic, which never learns')} ({name} = 0)": name
                 for name, value in weights_of.items()
                 if value == 0
             }
@@ -135,12 +135,11 @@ class Recipe(Bindable):
             found[why] = {"refill": "refill"}
         if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
             why = f"critic_warmup = {critic.critic_warmup} lasts the whole run of {max_steps}, which teaches the critic only"
-            found[why] = {"update": "the policy's update"}
+            found[why] = {"the policy's update": "update"}
         if completions is not None and update.num_minibatches > completions:
             why = f"a step has {completions} completions, and as many updates per pass"
-            found[why] = {"num_minibatches": f"num_minibatches = {update.num_minibatches} beyond that"}
-        said = {why: ", ".join(what.values()) for why, what in found.items() if what}
-        return [Idle(f"no effect of {what}: {why}", *found[why]) for why, what in said.items()]
+            found[why] = {f"num_minibatches = {update.num_minibatches} beyond that": "num_minibatches"}
+        return [Idle(f"no effect of {', '.join(what)}: {why}", *what.values()) for why, what in found.items() if what]
 
 
 def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
@@ -170,7 +169,7 @@ def _at_least(low: int, whole: bool = False, **numbers: float) -> None:
 
 
 def _flat(function: Any, at: Tensor, *rest: Tensor) -> dict[str, str]:
-    """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value`` by name."""
+    """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value`` with the name."""
 
     def measured(**changes: float) -> list[Tensor]:
         if not at.is_floating_point():
@@ -188,7 +187,7 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> dict[str, str]:
             with contextlib.suppress(ValueError):  # a number that the function refuses
                 same.append(all(map(torch.equal, measured(), measured(**{name: other}))))
         if same and all(same):
-            found[name] = f"{name} = {value}" if isinstance(value, bool) else f"{name} = {value:g}"
+            found[f"{name} = {value}" if isinstance(value, bool) else f"{name} = {value:g}"] = name
     return found
 
 
