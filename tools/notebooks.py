@@ -383,20 +383,19 @@ def lineage(notebook) -> dict[str, str]:
 def keep_printed(notebook, committed) -> list[str]:
     """Give the cells the outputs that they have in ``committed``, where their lineage is the same; the ids of those that printed otherwise.
 
-    Text and figure of a cell go together. Predictions are kept too: nobody was there.
+    Text and figure of a cell go together. Predictions are kept too: nobody was there. A cell whose outputs were cleared has nothing to keep.
     """
     known = {mark: cell_id for cell_id, mark in lineage(committed).items()}
     were = {cell.id: cell for cell in committed.cells}
     other = []
     for cell_id, mark in lineage(notebook).items():
-        if mark not in known:
+        if mark not in known or not (kept := were[known[mark]].outputs):
             continue
         [cell] = [cell for cell in notebook.cells if cell.id == cell_id]
-        kept = were[known[mark]].outputs
         if _texts(cell.outputs) != _texts(kept):
             other.append(cell_id)
         cell.outputs = [
-            {**out, "execution_count": cell.execution_count} if "execution_count" in out else out for out in kept
+            type(out)(out, execution_count=cell.execution_count) if "execution_count" in out else out for out in kept
         ]
     return other
 
@@ -453,6 +452,7 @@ def execute(path: Path, anew: bool = False) -> Cost:
         other = keep_printed(notebook, nbformat.read(target, as_version=4))
         if other:
             print(f"{path.stem:<40} prints otherwise here, and was kept (--print-anew takes it): {', '.join(other)}")
+        examine(notebook, path)
     target.write_text(nbformat.writes(notebook, indent=1).rstrip() + "\n", encoding="utf-8")
     return Cost(seconds, peak / RSS_PER_MEGABYTE)
 
