@@ -159,9 +159,10 @@ def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
         row, points = found[by_key[key]], number(line["points"], where)
         if not 0 <= points <= row.max:
             message = f"{where}: {points:g} points; expected 0 to {row.max:g}"
-            raise UserError(message, argument="points", value=points, expected=row.max)
+            raise UserError(message, argument="points", value=points, expected=row.max, file=path, line=n)
         if not line["comment"].strip():
-            raise UserError(f"{where}: a mark set by hand needs a comment", argument="comment", problem="missing")
+            message = f"{where}: a mark set by hand needs a comment"
+            raise UserError(message, argument="comment", problem="missing", file=path, line=n)
         reason = f"{BY_HAND} {line['comment'].strip()} (graded: {row.points:g})"
         found[by_key[key]] = replace(row, points=points, reason=reason)
     return found
