@@ -29,7 +29,7 @@ from minirlhf.core.exact import ToyLM
 from minirlhf.core.randomness import derive_seed
 from minirlhf.ledger.ink import misprints, proof
 from minirlhf.ledger.ink import values as v
-from minirlhf.ledger.ink.items import tokens
+from minirlhf.ledger.ink.items import InkError, tokens
 from minirlhf.ledger.ink.reader import InkReader
 from minirlhf.ledger.registry import Draw, discrepancy
 
@@ -181,7 +181,7 @@ def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> l
         return list(proof.comparisons(tokens(step["latex"]), values, InkReader(values, linear)))
     except proof.STUMBLES as problem:
         message = f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}"
-        value = getattr(problem, "value", None)
+        value = problem.value if isinstance(problem, InkError) else None  # any other may be no plain data
         raise _Broken(message, step["line"], argument="formula", value=value, problem=type(problem).__name__) from None
 
 
