@@ -102,8 +102,8 @@ ASKS = {
 class Probed(Failure):
     """A failed probe. ``kind`` is which; its hints are ``HINTS[kind]``."""
 
-    def __init__(self, kind: str, message: str, lines: tuple[str, ...] = ()) -> None:
-        super().__init__(message, lines)
+    def __init__(self, kind: str, message: str, lines: tuple[str, ...] = (), **facts: Any) -> None:
+        super().__init__(message, lines, **facts)
         self.kind = kind
         self.named = (f"{kind} (found by the machine)",)
 
@@ -463,7 +463,7 @@ def ask(probe: Probe, submission: Submission) -> None:
     except Failure as problem:
         if type(problem) is not Failure:  # the process has ended: not for a probe to judge
             raise
-        raise Probed(probe.kind, f"{where}: {problem.message}", shown) from problem
+        raise Probed(probe.kind, f"{where}: {problem.message}", shown, **problem.facts) from problem
     if not (isinstance(answer, dict) and {"result", "args", "kwargs", "gradients"} <= answer.keys()):
         raise Probed(probe.kind, f"{where}: the answer is no plain data", shown)
     if probe.kind == "inputs":
@@ -514,7 +514,7 @@ def _compare(kind: str, got: Any, want: Any, what: str, shown: tuple[str, ...], 
         try:
             expect(got, want, what=what, tolerance=tolerance)
         except Failure as problem:
-            raise Probed(kind, problem.message, (*shown, *problem.lines)) from problem
+            raise Probed(kind, problem.message, (*shown, *problem.lines), **problem.facts) from problem
     elif got != want:
         raise Probed(kind, f"{what} is wrong", (*shown, f"yours: {show(got)}"))
 

@@ -96,7 +96,7 @@ def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
         try:
             verdicts = box.call("check", ([step.as_data() for step in steps], seed), {})
         except Failure as problem:
-            raise UserError(f"{path}: {problem}") from None
+            raise UserError.about(f"{path}: {problem}", problem, file=path) from None
         finally:
             box.close()
     print(derivation.report(path, steps, verdicts, seed))
