@@ -91,9 +91,9 @@ def read(folder: Path) -> Chapter:
     known = {f.name for f in fields(Chapter)} - {"folder"}
     needed = known - {"claims"}
     if said.keys() - known or needed - said.keys():
-        wrong = ", ".join(sorted(said.keys() - known)) or "nothing"
+        wrong = ", ".join(sorted(said.keys() - known)) or None
         raise UserError(
-            f"{path}: {wrong} is unknown, {', '.join(sorted(needed - said.keys())) or 'nothing'} is missing; "
+            f"{path}: {wrong or 'nothing'} is unknown, {', '.join(sorted(needed - said.keys())) or 'nothing'} is missing; "
             f"expected {', '.join(sorted(known))}",
             argument=wrong,
             expected=sorted(needed - said.keys()),
