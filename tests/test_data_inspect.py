@@ -165,7 +165,7 @@ def test_data_inspect_bad_flags_are_errors():
         dispatch([*inspect, "--vocab-size", "3"])
     with raises(UserError, argument="tokenizer", file=str(SAMPLES), problem="missing"):
         dispatch([*inspect, "--tokenizer", str(SAMPLES)])
-    with pytest.raises(UserError):
+    with raises(UserError, problem="usage"):
         dispatch(["data", "inspct", file])
 
 
