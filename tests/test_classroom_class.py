@@ -414,7 +414,7 @@ def test_similarity_sees_through_renaming(tmp_path):
     assert [(a, b) for _, a, b, _ in pairs] == [("ada", "bob")] and pairs[0][3] > 0.99
 
 
-def test_marks_data_round_trip_for_journal(suite_seed):
+def test_marks_data_round_trip_for_journal():
     report = grading.Report("ada", (grading.Outcome(EASY, note="not handed in"),), ())
     rows, tried = marks.from_data(json.loads(json.dumps(marks.as_data(report, "page", "x"))))
     assert rows == marks.rows_of(report) and tried == marks.tried_of(report) == []

@@ -122,7 +122,7 @@ def test_importance_weights_of_extreme_log_probabilities():
     assert importance_weights(f64([0, 0, 0]), f64([-1e5, 0, 0]), mask).tolist() == [[math.inf] * 3]
 
 
-def test_gae_of_a_long_completion_is_exact(suite_seed):
+def test_gae_of_a_long_completion_is_exact():
     """4,000 tokens, one reward at the end: GAE in closed form, (γλ)^k (1 − V) + the residuals of a constant critic."""
     length, gamma, lam = 4000, 0.999, 0.99
     rewards, mask = torch.zeros(1, length).double(), torch.ones(1, length, dtype=torch.bool)
