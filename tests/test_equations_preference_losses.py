@@ -387,7 +387,7 @@ def test_reference_free_losses_need_no_reference():
 
 
 @pytest.mark.parametrize("name", sorted(n for n in LOSSES if "beta" in inspect.signature(getattr(pl, n)).parameters))
-@pytest.mark.parametrize("beta", [0.0, math.nan])
+@pytest.mark.parametrize("beta", [0.0, math.nan, math.inf])
 def test_preference_losses_reject_beta_that_is_not_positive(name, beta):
     """Every other argument is a valid one, so that it is β that is refused."""
     loss = getattr(pl, name)
