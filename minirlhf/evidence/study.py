@@ -25,6 +25,7 @@ import unittest.mock
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
 from minirlhf.evidence import code, paired
+from minirlhf.evidence.code import Code
 from minirlhf.evidence.paired import name_of
 from minirlhf.evidence.probe import SETTING, Numbers, moved
 
@@ -133,7 +135,11 @@ class Script:
         self.path, self.result = path, path.with_suffix(".json")
         self.name = name_of(path)
         self._text = path.read_text(encoding="utf-8")
-        self.code = code.read(path, self._text)
+
+    @cached_property
+    def code(self) -> Code:
+        """What is read from the source; it takes a tenth of a second, which a list of all scripts need not wait for."""
+        return code.read(self.path, self._text)
 
     def load(self) -> Study:
         """Import the script."""
