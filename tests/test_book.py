@@ -889,7 +889,7 @@ def test_phone_figures_are_cut_between_their_panels(tmp_path: Path) -> None:
         ends = [axis.get_tightbbox().transformed(figure.transFigure.inverted()) for axis in axes[0]]
         plt.close(figure)
         picture = image_file.imread(tmp_path / "figure.png")
-        found, told = phone.cuts(picture), phone.classes(picture)
+        found, told = phone.cuts(phone.ink(picture)), phone.classes(picture)
         assert len(found) == count - 1 == sum(name.startswith("cut-") for name in told)
         assert all(left.x1 < at < right.x0 for left, at, right in zip(ends, found, ends[1:], strict=False)), found
         picture[: len(picture) // 3, : round(found[0] * picture.shape[1]) if found else 0] = (

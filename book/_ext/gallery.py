@@ -19,6 +19,7 @@ from minirlhf.gallery import pictures
 from minirlhf.gallery.catalogue import gallery
 from minirlhf.gallery.failure import BrokenRun
 from minirlhf.gallery.questions import AskedQuestion, questions
+from minirlhf.report import curves
 
 
 class Gallery(SphinxDirective):
@@ -37,10 +38,11 @@ class Gallery(SphinxDirective):
         entry = nodes.section("", nodes.title(text=failure.title), ids=[address], names=[address])
         entry += nodes.literal_block(text=f"{failure.line}\n\n{failure.source}".strip(), language="python")
         target = folder / f"gallery-{failure.name}.svg"
-        pictures.save(failure, seen, target)
         drawn = pictures.draw(failure, seen)
         drawn.canvas.draw()
+        drawn.set_layout_engine("none")  # the layout has been found
         cut = phone_figures.classes(np.asarray(drawn.canvas.buffer_rgba()) / 255)
+        curves.save(drawn, target)
         entry += nodes.image(
             uri=f"/_generated/{target.name}", alt=pictures.alt(failure, seen), width="100%", classes=cut
         )

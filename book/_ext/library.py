@@ -1,6 +1,7 @@
 """The library in the book: code by name, and one page per module on which each function names the section that derives it."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -47,8 +48,7 @@ def find(name: str) -> Piece:
     if module is None:
         raise ValueError(f"no module of the library holds {name!r}")
     path = provenance.module_path(module)
-    source = path.read_text(encoding="utf-8")
-    found: ast.AST = ast.parse(source)
+    source, found = _parsed(path)
     for part in name.removeprefix(f"{module}.").split("."):
         inside = [node for node in ast.iter_child_nodes(found) if part in _names(node)]
         if not inside:
@@ -57,6 +57,13 @@ def find(name: str) -> Piece:
     code, docstring = _without_docstring(found, source.splitlines())
     where = f"{path.relative_to(provenance.PACKAGE.parent)}:{found.lineno}"  # type: ignore[attr-defined]
     return Piece(name, where, path, code, docstring)
+
+
+@functools.cache
+def _parsed(path: Path) -> tuple[str, ast.AST]:
+    """A module's source and tree; hundreds of functions are looked for in a few dozen modules."""
+    source = path.read_text(encoding="utf-8")
+    return source, ast.parse(source)
 
 
 def _names(node: ast.AST) -> list[str]:

@@ -32,6 +32,7 @@ Holm's correction where several pairs are looked at). The word says what the sen
 
 from collections.abc import Callable, Mapping
 from fnmatch import filter as matching
+from functools import cache
 from operator import gt, lt
 from statistics import fmean, median
 from typing import Any
@@ -48,6 +49,10 @@ Family = Mapping[tuple[str, str], evidence.Difference]
 PARTS: dict[str, Callable[[list[float]], float]] = {"mean": fmean, "median": median, "min": min, "max": max}
 
 
+#: Reading a result again for each of its numbers takes a fifth of the time of reading the pages.
+result, results = cache(evidence.result), cache(evidence.results)
+
+
 def told(text: str) -> str:
     """What the role's text asks for.
 
@@ -59,7 +64,7 @@ def told(text: str) -> str:
     except ValueError:
         message = f"{text!r}: expected a study, a measurement and a form"
         raise ArgumentError(message, value=text, problem="missing") from None
-    found = evidence.result(study)
+    found = result(study)
     known = list(next(iter(found["seeds"].values())))
 
     def named(names: str) -> dict[str, list[float]]:
@@ -181,7 +186,7 @@ class Measured(SphinxRole):
         except (UserError, ValueError) as problem:
             said = self.inliner.reporter.error(f"{{measured}} {self.text!r}: {problem}", line=self.lineno)
             return [], [said]
-        self.env.note_dependency(str(evidence.results()[self.text.split()[0]]))
+        self.env.note_dependency(str(results()[self.text.split()[0]]))
         return [nodes.Text(text)], []
 
 

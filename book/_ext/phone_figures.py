@@ -36,10 +36,14 @@ def has_axis(inked: np.ndarray) -> bool:
     return any(b - a > 0.5 * inked.shape[1] for row in inked[inked.any(axis=1)] for a, b in runs(row))
 
 
-def cuts(picture: np.ndarray) -> list[float]:
-    """Where a picture ``(height, width, colours)`` is cut, as shares of its width; none if it is one panel."""
-    width = picture.shape[1]
-    inked = (np.abs(picture[..., :3] - picture[0, 0, :3]) > 0.02).any(axis=2)
+def ink(picture: np.ndarray) -> np.ndarray:
+    """Which pixels of ``(height, width, colours)`` differ from the one in the corner."""
+    return (np.abs(picture[..., :3] - picture[0, 0, :3]) > 0.02).any(axis=2)
+
+
+def cuts(inked: np.ndarray) -> list[float]:
+    """Where a picture of which these pixels are inked is cut, as shares of its width; none if it is one panel."""
+    width = inked.shape[1]
     parts = runs(inked.any(axis=0))
     while len(parts) > 1:  # join the narrowest to a neighbour, until each is a panel
         narrow = min(range(len(parts)), key=lambda i: parts[i][1] - parts[i][0])
@@ -56,10 +60,9 @@ def cuts(picture: np.ndarray) -> list[float]:
     return [(a[1] + b[0]) / 2 / width for a, b in itertools.pairwise(parts)]
 
 
-def heights(picture: np.ndarray, places: Sequence[float]) -> list[tuple[float, float]]:
+def heights(inked: np.ndarray, places: Sequence[float]) -> list[tuple[float, float]]:
     """Where the ink of each part begins and ends, as shares of the height: a legend is lower than the panel beside it."""
-    tall, width = picture.shape[:2]
-    inked = (np.abs(picture[..., :3] - picture[0, 0, :3]) > 0.02).any(axis=2)
+    tall, width = inked.shape
     ends = [round(place * width) for place in (0, *places, 1)]
     rows = [np.flatnonzero(inked[:, a:b].any(axis=1)) for a, b in itertools.pairwise(ends)]
     return [(int(row[0]) / tall, (int(row[-1]) + 1) / tall) for row in rows]
@@ -67,8 +70,9 @@ def heights(picture: np.ndarray, places: Sequence[float]) -> list[tuple[float, f
 
 def classes(picture: np.ndarray) -> list[str]:
     """Of a wide image: where it is cut, and between which rows each part stands, ``rows-1-120-480`` for the second one."""
-    places = cuts(picture)
-    rows = heights(picture, places) if places else []
+    inked = ink(picture)
+    places = cuts(inked)
+    rows = heights(inked, places) if places else []
     parts = (f"rows-{i}-{math.floor(1000 * a)}-{math.ceil(1000 * b)}" for i, (a, b) in enumerate(rows))
     return ["wide", *(f"cut-{round(1000 * place)}" for place in places), *parts]
 

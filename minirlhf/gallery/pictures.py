@@ -56,11 +56,6 @@ def draw(failure: BrokenRun, seen: Result) -> Any:
     return drawn
 
 
-def save(failure: BrokenRun, seen: Result, path: Path) -> None:
-    """Write the picture."""
-    curves.save(draw(failure, seen), path)
-
-
 def alt(failure: BrokenRun, seen: Result) -> str:
     """What the picture shows, in numbers: the mean over seeds at the end of the run."""
     parts = []
