@@ -51,8 +51,7 @@ def data(name):
 
 @functools.cache
 def states(name, count=FEW):
-    sources = "".join((figures.FOLDER / f"{name}.{kind}").read_text("utf-8") for kind in ("py", "js"))
-    return [figure(name).start, *figure(name).drawn(own_seed(sources), count)]
+    return [figure(name).start, *figure(name).drawn(own_seed("figure", name), count)]
 
 
 @functools.cache
