@@ -65,6 +65,7 @@ def state(model):
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sft", "reward", "dpo", "grpo", "ppo", "ppo-shared"])
 def test_lora_trains_adapter_only_and_resumes_to_same_bits(kind, tokenizer, tmp_path):
     head = kind == "reward"

@@ -21,6 +21,8 @@ from minirlhf.classroom import grading, proof
 from minirlhf.classroom.runner import Boxed, Server
 from minirlhf.core import provenance
 
+pytestmark = pytest.mark.slow
+
 ROOT = provenance.PACKAGE.parent / "exercises"
 HEAD = re.compile(r"# %% (wrong|right) (\d\d\.\d+): ([^|]+?)(?: \| (\w+)(?: (\w+))?)?")
 

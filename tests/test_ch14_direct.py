@@ -59,6 +59,7 @@ def test_compared_has_negative_true_margins_where_labels_are_wrong(world, sft, p
     assert max(gaps) <= 0 < max(example.margin for example in direct.compared(sft, noisy))
 
 
+@pytest.mark.slow
 def test_dpo_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
     start = weights(sft)
     places, policy = direct.path(world, sft, direct.compared(sft, pairs), "dpo", FEW, (2, 4), tmp_path / "run")

@@ -37,6 +37,7 @@ def test_step_chain_values_are_sums_over_all_chains():
         assert float(found[after, total]) == pytest.approx(right, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "credit",
     [tables.StepCredit("outcome", 1.0), tables.StepCredit("continued", 1.0, 2), tables.StepCredit("exact", 1.0)],

@@ -55,6 +55,7 @@ def test_adventure_environment_agrees_with_its_table():
                 break
 
 
+@pytest.mark.slow
 def test_adventure_courses_sum_to_one():
     every = adventure.courses(0.0)
     drawn = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -77,6 +78,7 @@ def test_adventure_courses_sum_to_one():
     assert float(summed) == pytest.approx(won, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_adventure_played_courses_are_among_the_listed():
     """The same states, rewards and ends, for the actions that were taken."""
     logits = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + adventure.taught(3)
@@ -90,6 +92,7 @@ def test_adventure_played_courses_are_among_the_listed():
     assert 0.05 < p < 0.95 and abs(won - p) < 5 * (p * (1 - p) / 200) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bonus", [0.0, BONUS])
 def test_adventure_credit_has_the_true_gradient(bonus):
     """That of the expected reward, by autograd through the probabilities of all courses."""
@@ -230,6 +233,7 @@ def test_facts_usual_values_are_right_as_often_as_stated():
         assert abs(values.count(facts.USUAL[place]) - 400 * steady) < 5 * (400 * steady * (1 - steady)) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"lie": 0.4, "cost": 0.2}, {"fail": 0.5, "cost": 0.1}, {"fail": 0.2, "lie": 0.3}]
 )

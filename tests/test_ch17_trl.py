@@ -23,6 +23,7 @@ def written(action):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call><|im_end|>"
 
 
+@pytest.mark.slow
 def test_adventure_environment_runs_in_trl_grpo_trainer(tmp_path, monkeypatch):
     """Two rows of one step: one finds the treasure in six calls, the other walks into a locked door and gives up."""
     import trl

@@ -313,6 +313,7 @@ def test_hints_rates_were_best_on_other_seeds():
     assert not others & set(found["seeds"])
 
 
+@pytest.mark.slow
 def test_generations_lineage_of_every_way():
     plan = dataclasses.replace(generations.TRAINING, max_steps=2, batch_size=4)
     lines = {way: generations.lineage(way, seed=1, generations=2, plan=plan, pages=12) for way in generations.LINES}

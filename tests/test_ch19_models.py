@@ -125,6 +125,7 @@ def test_facts_texts_never_state_what_is_withheld(suite_seed):
     assert counts["frequent"] > 5 * counts["rare"] > 0 == counts["never"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", facts.TRUST)
 def test_facts_sources_are_right_as_often_as_trusted(source, suite_seed):
     """Where it is not trusted the answer is any of twelve cities, the one that was said included."""

@@ -47,6 +47,7 @@ def test_refusing_requests_of_train_and_test_are_disjoint():
     assert len(refusing.requests(refusing.SHOWN, "train")) >= 64
 
 
+@pytest.mark.slow
 def test_refusals_agree_with_draws():
     """128 draws from each of two requests, against the chance that is computed."""
     few = replace(refusing.BASE, max_steps=60, batch_size=16)

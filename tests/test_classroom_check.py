@@ -20,6 +20,8 @@ from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
 
+pytestmark = pytest.mark.slow
+
 ROOT = provenance.PACKAGE.parent / "exercises"
 
 
@@ -285,7 +287,6 @@ def test_check_command_takes_answer_that_was_worked_on(tmp_path, monkeypatch):
     assert cli.dispatch(["check", "05.4"]) == 0
 
 
-@pytest.mark.slow
 def test_release_notebook_runs_and_checks(tmp_path, monkeypatch):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     assert cli.dispatch(["release", "--chapter", "05", "--out", str(tmp_path)]) == 0

@@ -20,6 +20,8 @@ from minirlhf.cli import grade as grade_command
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 ROOT = provenance.PACKAGE.parent / "exercises"
 (EASY,) = sources.load(ROOT, ["00.3"])
 (PERSONAL,) = sources.load(ROOT, ["05.5"])

@@ -19,6 +19,8 @@ from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
 
+pytestmark = pytest.mark.slow
+
 ROOT = provenance.PACKAGE.parent / "exercises"
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.py"))
 # Wall time is generous, so that a busy machine fails nobody; those who sleep through it get a short one.
@@ -189,7 +191,6 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[4:]])
 """
 
 
-@pytest.mark.slow
 def test_box_of_ordinary_user_holds(server):
     if server.level != "namespaces":
         pytest.skip("needs root, to become somebody else")

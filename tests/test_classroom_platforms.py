@@ -19,6 +19,8 @@ from minirlhf.classroom import rehearsal, roster
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 (EASY,) = sources.load(provenance.PACKAGE.parent / "exercises", ["00.3"])
 (PERSONAL,) = sources.load(provenance.PACKAGE.parent / "exercises", ["05.5"])
 

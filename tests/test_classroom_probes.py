@@ -156,6 +156,7 @@ def test_probes_skip_function_that_fails_its_test(exercise, suite_seed):
     assert outcome.first_failure.probe == "" and outcome.first_failure.hints == ("One.", "Two.")
 
 
+@pytest.mark.slow
 def test_probe_plan_asks_until_answers_differ(exercise):
     """Else a wrong answer that is this constant would earn all points, once in 27 draws."""
     lucky, right = 0, beside.solution(exercise, "ada")

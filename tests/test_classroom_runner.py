@@ -171,6 +171,7 @@ def test_grade_answer_endless_loop_ends_exercise(server, suite_seed):
     assert outcome.results[0].problem == "timeout" and len({r.message for r in outcome.results}) == 1
 
 
+@pytest.mark.slow
 def test_boxed_counts_time_of_submission_only(server):
     boxed = Boxed(
         server, [("cell 1", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return 1")], {}, "ada"

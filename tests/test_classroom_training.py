@@ -15,6 +15,8 @@ from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core.errors import UserError
 from minirlhf.data import nano_shell
 
+pytestmark = pytest.mark.slow
+
 EARLIER = """# ---
 # title: A coin
 # kind: implement

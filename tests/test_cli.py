@@ -47,6 +47,7 @@ def test_cli_main_prints_user_error_as_one_line_and_returns_2(capsys):
     assert all(name in usage for name in COMMANDS)
 
 
+@pytest.mark.slow
 def test_cli_zoo_lists_entries(capsys):
     assert dispatch(["zoo"]) == 0
     listed = capsys.readouterr().out
@@ -70,12 +71,14 @@ def test_cli_help_of_every_command_exits_0(name, capsys):
     assert f"minirlhf {name}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cli_exits_quietly_on_closed_pipe():
     shell = f"{sys.executable} -m minirlhf.cli recipes | head -1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_cli_prints_question_marks_on_ascii_terminal():
     command = [sys.executable, "-m", "minirlhf.cli", "verify", "--chapter", "5"]
     done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})

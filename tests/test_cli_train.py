@@ -93,6 +93,7 @@ def test_train_config_file_sets_options_and_flags_override(tmp_path):
     assert json.loads((out / "config.json").read_text())["max_steps"] == 2
 
 
+@pytest.mark.slow
 def test_train_online_prints_paper_changes_and_deviations_of_recipe(tmp_path, capsys):
     out = tmp_path / "dapo"
     flags = ["--max-steps", "1", "--batch-size", "2", "--num-generations", "4", "--epsilon-high", "0.3"]
@@ -111,6 +112,7 @@ def test_train_help_names_every_task_and_grader(trainer, capsys):
     assert trainer == "sft" or ", ".join(graders.GRADERS) in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", tasks.TASKS)
 def test_train_sft_imitates_demonstrations_of_every_task(task, tmp_path):
     flags = ["--max-steps", "1", "--batch-size", "2", "--demonstrations", "20"]
@@ -119,6 +121,7 @@ def test_train_sft_imitates_demonstrations_of_every_task(task, tmp_path):
     assert (found["train"], found["held_out"]) == (20, 2)
 
 
+@pytest.mark.slow
 def test_train_dr_grpo_takes_task_in_place_of_data(tmp_path):
     out = tmp_path / "run"
     flags = ["--max-steps", "1", "--batch-size", "2", "--num-generations", "2", "--max-completion-length", "10"]

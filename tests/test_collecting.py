@@ -474,6 +474,7 @@ def test_not_left_behind_masks_bad_distant_completions(world):
     torch.testing.assert_close(weights, recipe.update.row_weights(graded.rollout))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo", "dapo", "remax", "decoupled_ppo"])
 def test_train_toy_raises_exact_reward_with_staleness(name):
     recipe = recipes.get(name)

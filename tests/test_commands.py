@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "book" / "slides").glob("*.md"))]
 
 
+@pytest.mark.slow
 def test_commands_of_pages_parse_as_printed():
     found = [(path.name, command) for path in TEXTS for command in printed(path.read_text(encoding="utf-8"))]
     assert len(found) > 100

@@ -148,6 +148,7 @@ def test_train_policy_first_update_is_on_policy():
     assert max(widest) > 0.01 and min(run.kls) > 1e-5 and run.steps == [200, 400, 600, 800]
 
 
+@pytest.mark.slow
 def test_ppo_adaptive_penalty_follows_rule():
     """β after a rollout is that of the rule, from the KL that was seen."""
     config = po.ControlConfig(total_steps=4_000, num_envs=4, num_steps=50)
@@ -158,6 +159,7 @@ def test_ppo_adaptive_penalty_follows_rule():
     assert po.train_policy(cartpole, po.PPO_PENALTY, replace(config, total_steps=200)).betas == []
 
 
+@pytest.mark.slow
 def test_train_policy_repeats():
     config = po.ControlConfig(total_steps=400, num_envs=2, num_steps=50)
     one, two = (po.train_policy(cartpole, po.PPO, config) for _ in range(2))
@@ -178,6 +180,7 @@ def test_trpo_step_gains_within_region():
     assert 0.002 < step.kl <= 0.01 and step.gain > 0
 
 
+@pytest.mark.slow
 def test_train_trpo_improves_within_region():
     config = po.ControlConfig(total_steps=16_000, num_envs=8, num_steps=64, learning_rate=3e-3, seed=1)
     run, steps = trpo.train_trpo(cartpole, config, max_kl=0.02)

@@ -71,6 +71,7 @@ def reverse_kl(student, teacher, examples, tokenizer):
     return float(per_token.sum(-1).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISTILLATIONS)
 def test_distillation_comes_closer_to_the_teacher(name, student, teacher, examples, tokenizer):
     """By the forward KL on given answers or, where all answers are the student's, by the reverse KL on those."""
@@ -123,6 +124,7 @@ def test_distillation_of_equal_models_has_loss_0(student, examples, tokenizer):
         assert max(map(abs, history["loss"])) < 1e-5 and max(history["grad_norm"]) < 1e-4
 
 
+@pytest.mark.slow
 def test_gkd_share_of_own_answers_is_that_of_the_steps(student, teacher, examples, tokenizer):
     for share in (0.0, 1.0, 0.3):
         recipe = DISTILLATIONS["gkd"].with_(own_answers=share)

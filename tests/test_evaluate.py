@@ -95,6 +95,7 @@ def test_measure_all_right_or_wrong_keeps_wilson_interval(grade, end):
             assert 0 <= number["low"] <= number["value"] <= number["high"] <= 1, name
 
 
+@pytest.mark.slow
 def test_measure_maj_pass_and_win_rate_intervals_cover_truth():
     """Sixty problems of all difficulties, eight replies; the truths are means over the law of the difficulty. No interval is far off .95."""
     rng, rounds = np.random.default_rng(0), 250
@@ -122,6 +123,7 @@ def test_measure_maj_pass_and_win_rate_intervals_cover_truth():
     assert all(0.9 <= count / rounds <= 0.995 for count in held.values()), held
 
 
+@pytest.mark.slow
 def test_measure_and_compare_intervals_of_six_problems_cover_truth():
     """By ± 1.96 standard errors a mean of six normal lengths is held in 89 % of the cases, and so is the difference of few problems."""
     rng, rounds, held = np.random.default_rng(0), 2000, {"mean": 0, "pair": 0, "clusters": 0}

@@ -229,6 +229,7 @@ def require_same(trainer, page, tolerance):
 EXACT = {1: 1e-6, 2: 1e-5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", EXACT)
 @pytest.mark.parametrize("name", PAGES)
 def test_examples_page_takes_steps_of_its_trainer(name, steps, pages, tokenizer, monkeypatch, tmp_path, suite_seed):

@@ -44,6 +44,7 @@ def asking_own_words(exercise):
     return replace(exercise, mutants=tuple(v if v.says in own else replace(v, says="") for v in exercise.mutants))
 
 
+@pytest.mark.slow
 @each
 def test_exercise_proves_itself_and_verdicts_hold_no_line_of_solution(exercise, monkeypatch):
     """One pass for both questions: the proof's outcomes are those that a learner would be shown."""
@@ -66,6 +67,7 @@ def test_exercise_proves_itself_and_verdicts_hold_no_line_of_solution(exercise, 
     assert release.leaks(exercise, exercise.solution), "the release's own test for leaks sees nothing"
 
 
+@pytest.mark.slow
 @each
 def test_exercise_solution_earns_all_points_in_box(exercise, server):
     boxed = Boxed(server, [("cell 1", exercise.given), ("cell 2", exercise.solution)], exercise.library, "ada")

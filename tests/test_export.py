@@ -127,6 +127,7 @@ def test_export_of_changed_inputs_is_refused(what, place, tmp_path):
         exported(run, tmp_path / "big")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -157,6 +158,7 @@ def digest(folder):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["grpo", "dpo"])
 @pytest.mark.parametrize("how", ["named", "end"])
 def test_export_reference_is_the_runs(trainer, how, place, tmp_path):

@@ -103,6 +103,7 @@ def test_figure_slider_texts_are_distinct_and_exact(name):
             assert said == pytest.approx(list(control.values), rel=5e-3)
 
 
+@pytest.mark.slow
 @each_figure
 def test_figure_question_is_answered_by_the_oracle(name):
     """The numbers are filled in, the answer is one of the choices, and the setting that was asked about can be set."""
@@ -130,6 +131,7 @@ def test_figure_legend_has_the_sign_of_each_line(name):
         assert signs == [m.classes for m in panel.marks if m.label]
 
 
+@pytest.mark.slow
 @few_and_many
 @each_figure
 def test_figure_points_lie_on_the_line_of_their_colour(name, count):
@@ -170,6 +172,7 @@ TOLD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, reading, field", TOLD)
 def test_figure_goes_where_its_answer_can_be_read(name, reading, field):
     given = figure(name)
@@ -217,6 +220,7 @@ def test_figure_gives_the_number_that_its_page_prints(name, changes, reading, nu
     assert found == pytest.approx(float(number.replace("−", "-")), abs=0.51 * 10**-digits)
 
 
+@pytest.mark.slow
 @few_and_many
 @each_figure
 def test_figure_axes_hold_every_curve(name, count):
@@ -236,6 +240,7 @@ def test_figure_axes_hold_every_curve(name, count):
                     assert not outside, f"{mark.series} at {state}: {outside[:3]} on the {axis} axis, {low} to {high}"
 
 
+@pytest.mark.slow
 @each_figure
 def test_figure_controls_change_what_is_shown(name):
     given = figure(name)
@@ -252,6 +257,7 @@ def test_figure_controls_change_what_is_shown(name):
         assert seen, f"{control.name} changes nothing"
 
 
+@pytest.mark.slow
 @few_and_many
 @each_figure
 def test_figure_in_the_browser_computes_what_python_does(name, count, browser):
@@ -279,6 +285,7 @@ def same(found, want):
     assert drawing(found)[1] == pytest.approx(drawing(want)[1], abs=0.011)
 
 
+@pytest.mark.slow
 @each_figure
 def test_figure_in_the_browser_is_drawn_as_python_draws_it(name, browser):
     """Shapes and numbers, as it starts and at one other setting, set by the controls as a reader would; and back again."""
@@ -359,6 +366,7 @@ def test_figure_texts_type_no_number_but_settings(name):
     assert {number for number in typed if format(abs(float(number.replace("−", "-"))), "g") not in settings} == set()
 
 
+@pytest.mark.slow
 def test_touch_apart_is_infinite_for_what_is_no_number(browser):
     browser.open(f"{browser.base}{NAMES[0]}.html")
     apart = "touch.apart({{x: {}}}, {{x: {}}})"
@@ -374,6 +382,7 @@ def test_touch_apart_is_infinite_for_what_is_no_number(browser):
     assert browser.ask(apart.format("[1, 2]", "[1, 2.5]")) == 0.2
 
 
+@pytest.mark.slow
 @each_figure
 def test_figure_shows_what_a_browser_has_kept(name, browser):
     """A control that stands elsewhere when the script begins, as after a return to the page, is what is drawn."""
@@ -391,6 +400,7 @@ def test_figure_shows_what_a_browser_has_kept(name, browser):
     assert browser.ask(said) == first.texts[at]
 
 
+@pytest.mark.slow
 @each_figure
 def test_figure_mark_tells_a_right_figure_from_a_wrong_one(name, browser):
     """It counts the settings; where its proof cannot be loaded it says something, and may be opened again."""
@@ -419,6 +429,7 @@ def test_figure_mark_tells_a_right_figure_from_a_wrong_one(name, browser):
         assert browser.ask(f"{mark}.dataset.asked === undefined && !({judged})")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 @each_figure
 def test_figure_words_are_not_cut_and_do_not_overlap(name, width, browser):
@@ -435,6 +446,7 @@ def test_figure_words_are_not_cut_and_do_not_overlap(name, width, browser):
     assert found == []
 
 
+@pytest.mark.slow
 @each_figure
 def test_figure_controls_are_named_and_reached_by_keys(name, browser):
     browser.open(f"{browser.base}{name}.html")

@@ -43,6 +43,7 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "trainer", "dtype", "lora"), SAMPLE)
 def test_train_two_steps_on_foreign_model(name, trainer, dtype, lora, tmp_path):
     with quietly():
@@ -168,6 +169,7 @@ def started(tmp_path_factory):
     return folder, argv
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -283,6 +285,7 @@ TRAINED_ON = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINED_ON)
 def test_train_eval_steps_change_nothing_of_run(trainer, tmp_path, capsys):
     """On other data, every second step; the run is the same as without looking, and says lines where there is no terminal."""

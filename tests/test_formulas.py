@@ -24,6 +24,8 @@ from plan import of_chapter
 from minirlhf.chapters import chapters, load_legends
 from minirlhf.ledger.ink.displays import displays
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 TEXTS = {c.number: BOOK / f"{c.page}.md" for c in chapters() if (BOOK / f"{c.page}.md").is_file()}

@@ -9,6 +9,7 @@ from minirlhf import evidence
 from minirlhf.core.errors import UserError, unknown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(fuzz.TARGETS))
 def test_fuzz_target_reads_or_refuses_damaged_input(name, suite_seed):
     outcomes, crashes = fuzz.fuzz(name, {"programs": 120}.get(name, 300), suite_seed)

@@ -536,6 +536,7 @@ def test_questions_search_of_other_topics_finds_none(words):
     assert questions.search(words) == []
 
 
+@pytest.mark.slow
 def test_questions_search_finds_every_title_and_word():
     for question in questions.questions().values():
         assert questions.search(question.asked)[0] == question

@@ -429,6 +429,7 @@ CASES = [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in TABLE.it
 NOT_IN_A_BOX = [name for name in graders.GRADERS if name not in ("maths", "tests", "tests_share")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "completion", "reference", "reward"), CASES)
 def test_graders_reward_of_table(name, completion, reference, reward):
     assert graders.get(name)(completion, reference) == pytest.approx(reward, nan_ok=True)
@@ -633,6 +634,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", graders.GRADERS)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_graders_hostile_text_earns_nothing_within_seconds(name, text):

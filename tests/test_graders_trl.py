@@ -12,6 +12,8 @@ from minirlhf.feedback import graders
 from minirlhf.models.tokenizers import train_tokenizer
 from minirlhf.stages.bridge import grader as exported
 
+pytestmark = pytest.mark.slow
+
 if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"):
     pytest.skip("needs the extra 'peers': TRL, whose trainer takes our graders", allow_module_level=True)
 

@@ -340,6 +340,7 @@ def test_evaluate_reward_model_on_pairs(tmp_path):
             dispatch(["evaluate", str(out), "--data", data, *argv])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "rows", "facts"),
     [

@@ -189,6 +189,7 @@ def test_provenance_refuses_relative_imports(planted):
         planted({"__init__.py": "", "core/__init__.py": "", "core/a.py": "from . import b\n"})
 
 
+@pytest.mark.slow
 def test_class_names_exist_once_in_the_package():
     """In the whole package, so that a search finds one thing."""
     homes: dict[str, list[str]] = {}

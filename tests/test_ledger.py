@@ -68,6 +68,7 @@ def test_ledger_check_rejects_its_wrong_variants(entry, seeds):
         assert not accepted, f"{entry.key} accepts {accepted}"
 
 
+@pytest.mark.slow
 @each_check
 def test_ledger_check_depends_on_its_seed_alone(entry):
     """Nothing is drawn behind the back of the seed, and nothing is left behind for the next check.
@@ -81,6 +82,7 @@ def test_ledger_check_depends_on_its_seed_alone(entry):
     assert torch.get_default_dtype() == torch.float32
 
 
+@pytest.mark.slow
 @each_label
 def test_ledger_page_shows_statement_claims_and_variants(label):
     text, passed = reader.page(LEDGER, label, seed=0, prove=prove)

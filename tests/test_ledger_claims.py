@@ -23,6 +23,7 @@ def recorded(suite_seed):
     return {pages.unwrapped(f): found for f, found in calls.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function", [pytest.param(f, id=f"{f.__module__.removeprefix('minirlhf.')}.{f.__name__}") for f in LABELLED]
 )

@@ -151,6 +151,7 @@ def both_ways(model, **options):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_sample_turns_with_cache_equals_reading_again(name):
     """The same tokens by seed, and log-probabilities to 1e-5, in every architecture, whether or not its cache can be gone on with."""

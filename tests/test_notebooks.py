@@ -40,6 +40,7 @@ def test_notebooks_have_sources() -> None:
     assert made == {p.stem for p in SOURCES}
 
 
+@pytest.mark.slow
 @each_source
 def test_notebook_is_built_from_its_source(source: Path) -> None:
     """Cell by cell, executed from top to bottom, with outputs where nbval compares, and with alternative texts."""

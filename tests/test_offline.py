@@ -65,6 +65,7 @@ def logp(model, tokens):
 # -- learning -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PREFERENCES))
 def test_train_offline_learns_what_is_preferred(name, data, tokenizer, chat):
     """On prompts it was trained on, and on one that it was not."""
@@ -128,6 +129,7 @@ def test_dpo_step_is_the_one_computed_by_hand(data, model, tokenizer):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PREFERENCES))
 def test_train_offline_micro_batches_change_nothing(name, data, tokenizer):
     recipe = PREFERENCES[name]

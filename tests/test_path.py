@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import path
 
 sys.path.pop(0)
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", path.RUNS)

@@ -95,6 +95,7 @@ def test_of_a_chapter(): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [

@@ -207,6 +207,7 @@ def test_ppo_shapes_rewards_before_credit_and_logs_both(tokenizer):
     )
 
 
+@pytest.mark.slow
 def test_ppo_ptx_keeps_pretraining_texts_likely(tokenizer):
     """The same run with and without them, on a task that drives the policy away from them."""
     texts = [

@@ -53,6 +53,7 @@ def of_figures(number):
 # -- the questions of the book -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_chapter
 def test_predictions_chapter_asks_five_questions_each_once(number):
     placed = re.findall(r"^`{3,}\{predict\} (\w+)$", page(number), re.M)

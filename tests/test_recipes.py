@@ -175,6 +175,7 @@ def outcome(recipe, *steps):
     return recipe.name, describe(recipe), {name: name_of(value) for name, value in recipe.options().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [GRPO, DAPO, PPO, recipes.GSPO], ids=lambda recipe: recipe.name)
 def test_with_overrides_commute_and_none_is_dropped(base, suite_seed):
     rng, made, tries = random.Random(suite_seed), 0, 0

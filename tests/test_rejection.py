@@ -93,6 +93,7 @@ def poem(config):
     return world, laws
 
 
+@pytest.mark.slow
 def test_rejection_rounds_approach_best_of_n_of_power():
     """With many samples a round; three seeds would do, as the distance is a tenth of the step between two rounds."""
     config = RejectionConfig(
@@ -211,6 +212,7 @@ def test_rejection_config_refuses_bad_settings(changed, facts):
         RejectionConfig(**{**vars(SHORT), **changed})
 
 
+@pytest.mark.slow
 def test_cli_train_rs_writes_metrics_of_rounds(tmp_path):
     out = tmp_path / "run"
     argv = ["train", "rs", "--task", "sort_digits", "--out", str(out), "--max-steps", "2", "--steps-per-round", "1"]
@@ -235,6 +237,7 @@ def files(tmp_path_factory):
     return where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ends", "judged_by"), [("is interrupted", "--grader"), ("dies", "--reward-model")])
 def test_cli_train_rs_resumes_within_round_to_same_bits(files, tmp_path, monkeypatch, ends, judged_by):
     """Rounds of three steps; the run is stopped after the fifth, in the middle of the second round."""

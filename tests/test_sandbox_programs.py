@@ -122,6 +122,7 @@ ESCAPES = {
 NEEDS_A_BOX = ("forks for ever", "starts threads", "kills its group", "replaces itself", "runs a program")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ESCAPES)
 def test_examine_gives_escape_nothing(name, boxes):
     if name in NEEDS_A_BOX and not isolation.isolated(boxes.level):
@@ -133,6 +134,7 @@ def test_examine_gives_escape_nothing(name, boxes):
     assert asked(RIGHT, boxes).share == 1.0, "the next program suffers"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["import time\ndef f(x):\n    time.sleep(999)", "import time\ntime.sleep(999)"])
 def test_examine_ends_sleeping_program(code, boxes):
     verdict = asked(code, boxes, limits=SHORT)

@@ -66,6 +66,7 @@ def test_tool_server_talks_to_plain_server():
 SAY = "print({!r}, flush=True); input()".format
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "facts"),
     [
@@ -172,6 +173,7 @@ def test_tool_server_refuses_when_closed_or_not_started():
 BEGUN = "import json, sys, time\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "seconds", "ask", "method"),
     [
@@ -229,6 +231,7 @@ server.run()
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("mcp") is None,
     reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'",
@@ -251,6 +254,7 @@ def test_tool_server_talks_to_official_package():
 REGISTER = [sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"]
 
 
+@pytest.mark.slow
 def test_register_server_answers_tool_server():
     with ToolServer(REGISTER, patience=patience.CEILING) as server:
         box = server.toolbox()
@@ -305,6 +309,7 @@ def test_register_server_survives_undecodable_byte():
     assert [json.loads(line).get("result") for line in said] == [None, {}]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("mcp") is None,
     reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'",

@@ -296,6 +296,7 @@ def test_temporal_difference_bootstraps_at_time_limit(n):
     assert right[1, 2] == 0.5 + 0.5 * 0.5 and wrong[1, 2] == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 4])
 def test_temporal_difference_approaches_values(n):
     process = worlds.random_walk()
@@ -318,6 +319,7 @@ def greedy_return(world, action_values, steps=60):
     return float(exact_mdp.expected_return(p.start, p.transitions, p.expected_rewards, greedy, gamma=1.0, steps=steps))
 
 
+@pytest.mark.slow
 def test_q_learning_and_dyna_q_solve_maze():
     world = worlds.maze()
     for learner, more in ((control.q_learning, {}), (control.dyna_q, {"planning_steps": 5, "episodes": 30})):
@@ -327,6 +329,7 @@ def test_q_learning_and_dyna_q_solve_maze():
         assert bool((learned.returns == -learned.lengths).all())
 
 
+@pytest.mark.slow
 def test_dyna_q_needs_fewer_steps_than_q_learning():
     world, settings = worlds.maze(), LEARNERS | {"episodes": 15, "learners": 10}
     plain = control.q_learning(world.process, epsilon=0.1, rng=generator("plain"), **settings)

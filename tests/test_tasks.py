@@ -83,6 +83,7 @@ def test_task_completions_fit_max_completion_length(task):
             assert len(text.split()) + 1 <= task.max_completion_length
 
 
+@pytest.mark.slow
 @every_task
 def test_task_reference_scores_best(task):
     rng = np.random.default_rng(1)
@@ -105,6 +106,7 @@ def test_task_demonstrations_depend_on_generator_only(task):
     assert first == second
 
 
+@pytest.mark.slow
 def test_task_prompts_are_same_in_other_process():
     code = (
         "import hashlib; from minirlhf.data import tasks\n"
@@ -453,6 +455,7 @@ def told(prompt, kinds):
     return True
 
 
+@pytest.mark.slow
 @every_size
 def test_knights_and_knaves_puzzle_has_one_solution(people):
     world = knights_and_knaves.KnightsAndKnaves(people)

@@ -9,6 +9,8 @@ import functools
 import re
 from pathlib import Path
 
+import pytest
+
 from minirlhf.chapters import chapters
 from minirlhf.core import provenance
 
@@ -121,6 +123,7 @@ class Library:
         }
 
 
+@pytest.mark.slow
 def test_public_functions_are_used_or_claimed_and_claims_are_needed():
     claimed = {claim: chapter for chapter in chapters() for claim in chapter.claims}
     library = Library()

@@ -154,6 +154,7 @@ def fails(*args, **options):
 UNUSED = ((policy_losses, "ppo_clip"), (pipeline, "train_online"), (pipeline, "align"), (likelihood, "mean_nll"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [

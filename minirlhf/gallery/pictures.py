@@ -11,7 +11,6 @@ from typing import Any
 from minirlhf import evidence
 from minirlhf.gallery.catalogue import beside
 from minirlhf.gallery.failure import BrokenRun
-from minirlhf.report import curves
 from minirlhf.report.plotting import PALETTE
 
 RESULT = Path(__file__).with_name("study.json")
