@@ -76,9 +76,10 @@ def extension(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
-    """The book, built anew: the site, and with ``--all`` one page and PDF."""
-    out = tmp_path_factory.mktemp("book") / "book"
-    done = build(out, *([] if pytestconfig.getoption("all") else ["--fast"]))
+    """The book, built anew: the site, and with ``--all`` one page and PDF; of one chapter its page alone."""
+    out, chapter = tmp_path_factory.mktemp("book") / "book", pytestconfig.getoption("chapter")
+    page = ["--page", PAGES[chapter]] if chapter in PAGES else []
+    done = build(out, *page, *([] if pytestconfig.getoption("all") and not page else ["--fast"]))
     assert done.returncode == 0, done.stdout[-6000:]
     return out
 

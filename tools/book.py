@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 
@@ -36,16 +37,19 @@ def vendor_mathjax(source: Path) -> None:
     vendor(MATHJAX, source / "_static" / "mathjax")
 
 
-def sphinx(source: Path, out: Path, builder: str, book: Path | None = None) -> None:
+def sphinx(source: Path, out: Path, builder: str, book: Path | None = None, pages: Sequence[str] = ()) -> None:
     """One Sphinx run in this process, so that site, one page and EPUB share what was read and what was checked.
 
-    What was read lies beside ``book``, which is ``out`` unless it is given.
+    What was read lies beside ``book``, which is ``out`` unless it is given. With ``pages`` all is read and only these are written.
     """
+    from sphinx.builders.html import StandaloneHTMLBuilder
     from sphinx.cmd.build import main as build
 
+    StandaloneHTMLBuilder.search = not pages  # an index of some pages would be refused
     kept = book or out
     doctrees = kept.parent / f"{kept.name}.doctrees"
     arguments = ["-b", builder, "-n", "-W", "--keep-going", "-q", "-d", str(doctrees), str(source), str(out)]
+    arguments += [str(source / f"{page}.md") for page in pages]
     if build(arguments) != 0:
         sys.exit(f"book: {builder} has warnings or errors (above); each is one to repair")
 
@@ -126,6 +130,7 @@ def main() -> None:
     parser.add_argument(
         "--epub", action="store_true", help="also the book as EPUB, which needs Chromium for its formulas"
     )
+    parser.add_argument("--page", metavar="NAME", action="append", default=[], help="read all, write only this page")
     parser.add_argument("--source", type=Path, default=BOOK, help="folder with conf.py")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "book", help="where the site goes")
     args = parser.parse_args()
@@ -136,7 +141,7 @@ def main() -> None:
     lock = (out.parent / f"{out.name}.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)  # a second build of the same book waits
     vendor_mathjax(source)
-    sphinx(source, out, "html")
+    sphinx(source, out, "html", pages=args.page)
     put_slides(source, out)
     if not args.fast:
         sphinx(source, out, "singlehtml")
