@@ -191,7 +191,7 @@ def read(path: Path) -> Exercise:
     header, blocks = split(path.read_text(encoding="utf-8"), path)
     fields = ("title", "kind", "minutes", "seconds", "uses")
     if extra := sorted(set(header) - set(fields)):
-        raise unknown(f"header field in {path}", extra[0], fields)
+        raise unknown("header field", extra[0], fields, file=path)
     if "title" not in header or not header.get("minutes", "").isdigit():
         message = f"{path}: the header needs a title and minutes, a whole number"
         raise UserError(message, argument="title, minutes", value=header.get("minutes"), file=path)
@@ -204,14 +204,14 @@ def read(path: Path) -> Exercise:
             file=path,
         )
     if header.get("kind") not in KINDS:
-        raise unknown(f"kind in {path}", header.get("kind", ""), KINDS)
+        raise unknown("kind", header.get("kind", ""), KINDS, file=path)
     single: dict[str, Block] = {}
     variants: dict[str, list[Variant]] = {"mutant": [], "partial": []}
     for block in blocks:
         if block.name in variants:
             variants[block.name].append(_variant(block, path))
         elif block.name not in SINGLE:
-            raise unknown(f"block in {path} line {block.line}", block.name, (*SINGLE, *variants))
+            raise unknown("block", block.name, (*SINGLE, *variants), file=path, line=block.line)
         elif block.name in single:
             message = f"{path} line {block.line}: a second [{block.name}]"
             raise UserError(message, argument=block.name, problem="duplicate", file=path, line=block.line)
@@ -299,7 +299,7 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
             continue
         for kind in match[1].split(", "):
             if kind not in PROBES:
-                raise unknown(f"probe in {path} line {i}", kind, PROBES)
+                raise unknown("probe", kind, PROBES, file=path, line=i)
             for target in match[2].split(", ") if match[2] else [""]:
                 found.setdefault(kind, {})[target] = match[3]
     return found

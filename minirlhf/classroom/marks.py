@@ -215,7 +215,7 @@ def read_course(path: Path) -> Course:
         message = f"{path} cannot be read ({problem}); expected TOML with [weights] and [late]"
         raise UserError(message, file=path, problem="unreadable") from problem
     if extra := sorted(set(found) - {"weights", "late"}):
-        raise unknown(f"table in {path}", extra[0], ("weights", "late"))
+        raise unknown("table", extra[0], ("weights", "late"), file=path)
     weights = found.get("weights", {})
     for name, value in weights.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
@@ -229,7 +229,7 @@ def read_course(path: Path) -> Course:
 def _late(table: dict[str, Any], path: Path) -> Late:
     known = [f.name for f in fields(Late)]
     if extra := sorted(set(table) - set(known)):
-        raise unknown(f"rule of [late] in {path}", extra[0], known)
+        raise unknown("rule of [late]", extra[0], known, file=path)
     deadline = table.get("deadline")
     if not isinstance(deadline, datetime):
         message = f"{path}: [late] needs a deadline, such as deadline = 2026-11-20T23:59:00"

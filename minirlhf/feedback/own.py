@@ -76,7 +76,7 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
         raise UserError(message, value=type(problem).__name__, file=file, line=line, problem="fails") from problem
     found = getattr(module, name, None)
     if found is None:
-        raise unknown(f"function in {file}", name, [n for n, v in vars(module).items() if inspect.isroutine(v)])
+        raise unknown("function", name, [n for n, v in vars(module).items() if inspect.isroutine(v)], file=file)
     if not callable(found) or not 1 <= _count(found) <= 3:
         raise UserError(
             f"grader {named!r}: expected a function of (completion), (completion, reference) or (completion, reference, messages)",

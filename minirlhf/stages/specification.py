@@ -202,7 +202,7 @@ class Specification:
         known = ("num_generations", "max_completion_length", "temperature", "top_p", "limit", "grader_seconds")
         for name in values:
             if name not in (*known, "rules", "data"):
-                raise unknown(f"setting in {file}", name, (*known, "rules", "data"))
+                raise unknown("setting", name, (*known, "rules", "data"), file=file)
         clauses = tuple(Clause.of(str(name), said, data, str(file), file.parent) for name, said in rules.items())
         return cls(str(file), clauses, {name: values[name] for name in known if name in values})
 
