@@ -37,7 +37,7 @@ def test_group_family_curve_compares_runs_at_equal_tokens():
 def test_group_family_curve_is_a_mean_over_a_window():
     run = history([10] * 4, [0.0, 2.0, 4.0, 6.0])
     assert group_family.curve(run, [10, 30, 40], window=2) == [0.0, 3.0, 5.0]
-    with raises(ArgumentError, argument="points", value=41, expected=40):
+    with raises(ArgumentError, argument="at", value=41, expected=40):
         group_family.curve(run, [30, 41], window=2)
 
 

@@ -43,7 +43,7 @@ def find(name: str) -> Piece:
     Raises:
         ValueError: the library has no such thing.
     """
-    known = provenance.all_modules()
+    known = _modules()
     module = next((m for m in sorted(known, key=len, reverse=True) if name.startswith(f"{m}.")), None)
     if module is None:
         raise ValueError(f"no module of the library holds {name!r}")
@@ -57,6 +57,9 @@ def find(name: str) -> Piece:
     code, docstring = _without_docstring(found, source.splitlines())
     where = f"{path.relative_to(provenance.PACKAGE.parent)}:{found.lineno}"  # type: ignore[attr-defined]
     return Piece(name, where, path, code, docstring)
+
+
+_modules = functools.cache(provenance.all_modules)
 
 
 @functools.cache

@@ -127,7 +127,7 @@ def curve(history: History, at: Sequence[float], *, key: str = "reward", window:
         if counted[-1] < wanted:
             raise ArgumentError(
                 f"the run ended after {int(counted[-1])} sampled tokens; expected {wanted} at least",
-                argument="points",
+                argument="at",
                 value=wanted,
                 expected=int(counted[-1]),
             )
