@@ -99,7 +99,10 @@ class Benchmark(SphinxRole):
             path = RESULT.with_name(f"{name}.json")
             stored = json.loads(path.read_text("utf-8"))
             found = [functools.reduce(lambda part, key: part[key], one.split("."), stored) for one in keys.split("/")]
-            text = format(functools.reduce(operator.truediv, found), form).replace("%", " %")
+            number = functools.reduce(operator.truediv, found)
+            if number != number:  # NaN
+                raise ValueError("not a number")
+            text = format(number, form).replace("%", " %")
             text = text.removeprefix("0") if len(found) > 1 else text
         except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as problem:
             said = self.inliner.reporter.error(f"{{benchmark}} {self.text!r}: {problem!r}", line=self.lineno)
