@@ -99,7 +99,7 @@ def test_readme_names_the_finished_chapters():
 @pytest.mark.parametrize(
     ("line", "facts"),
     [
-        ("colour = 1", {"argument": "colour", "expected": [], "problem": "fields"}),
+        ("colour = 1", {"argument": "colour", "problem": "unknown"}),
         ("title = ", {"problem": "syntax"}),
         ('claims = "all"', {"argument": "claims", "value": "all", "expected": "list"}),
         ("claims = [1]", {"argument": "claims", "value": [1], "expected": "list"}),
@@ -114,7 +114,7 @@ def test_manifest_with_wrong_line_names_its_file(tmp_path, line, facts):
 
 def test_manifest_with_missing_fields_names_them(tmp_path):
     (tmp_path / "manifest.toml").write_text('title = "x"\n', encoding="utf-8")
-    with raises(UserError, expected=["finished", "needs", "outcome", "part", "place", "short"]):
+    with raises(UserError, argument="finished, needs, outcome, part, place, short", problem="missing"):
         chapters.read(tmp_path)
 
 

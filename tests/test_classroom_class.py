@@ -298,9 +298,18 @@ def test_grade_overrides_keep_mark_and_comment(tmp_path):
     ("text", "facts"),
     [
         ("student,exercise,points\nada,00.3,3\n", {"argument": "comment", "problem": "missing"}),
-        ("student,exercise,points,comment\nadda,00.3,3,x\n", {"value": "adda", "expected": "ada"}),
-        ("student,exercise,points,comment\nada,00.4,3,x\n", {"value": "00.4", "expected": "00.3"}),
-        ("student,exercise,points,comment\nada,00.3,9,x\n", {"argument": "points", "value": 9, "expected": 3}),
+        (
+            "student,exercise,points,comment\nadda,00.3,3,x\n",
+            {"argument": "student", "value": "adda", "expected": "ada", "line": 2},
+        ),
+        (
+            "student,exercise,points,comment\nada,00.4,3,x\n",
+            {"argument": "exercise", "value": "00.4", "expected": "00.3", "line": 2},
+        ),
+        (
+            "student,exercise,points,comment\nada,00.3,9,x\n",
+            {"argument": "points", "value": 9, "expected": "[0, 3]", "line": 2},
+        ),
         ("student,exercise,points,comment\nada,00.3,many,x\n", {"value": "many", "expected": float}),
         ("student,exercise,points,comment\nada,00.3,1,\n", {"argument": "comment", "problem": "missing"}),
     ],
@@ -366,7 +375,7 @@ def test_marks_lateness_counts_begun_days_and_free_days_once(tmp_path):
     ("text", "facts"),
     [
         ("[weight]\n", {"value": "weight", "expected": "weights"}),
-        ('[weights]\n"05" = "two"\n', {"argument": "05", "value": "two", "expected": 0}),
+        ('[weights]\n"05" = "two"\n', {"argument": "05", "value": "two", "expected": "[0, ∞)"}),
         ("[late]\nfree_days = 2\n", {"argument": "deadline", "problem": "missing"}),
         ("[late]\ndeadline = 2026-01-01T00:00:00\nfree_day = 2\n", {"value": "free_day", "expected": "free_days"}),
         ("[late]\ndeadline = 2026-01-01T00:00:00\nfree_days = -2\n", {"argument": "free_days", "value": -2}),

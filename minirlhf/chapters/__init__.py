@@ -91,13 +91,13 @@ def read(folder: Path) -> Chapter:
     known = {f.name for f in fields(Chapter)} - {"folder"}
     needed = known - {"claims"}
     if said.keys() - known or needed - said.keys():
-        wrong = ", ".join(sorted(said.keys() - known)) or None
+        extra, missing = sorted(said.keys() - known), sorted(needed - said.keys())
         raise UserError(
-            f"{path}: {wrong or 'nothing'} is unknown, {', '.join(sorted(needed - said.keys())) or 'nothing'} is missing; "
+            f"{path}: {', '.join(extra) or 'nothing'} is unknown, {', '.join(missing) or 'nothing'} is missing; "
             f"expected {', '.join(sorted(known))}",
-            argument=wrong,
-            expected=sorted(needed - said.keys()),
-            problem="fields",
+            argument=", ".join(extra or missing),
+            expected=sorted(known),
+            problem="unknown" if extra else "missing",
             file=path,
         )
     kinds: dict[str, Any] = {"title": str, "short": str, "outcome": str, "part": str, "finished": bool}

@@ -311,13 +311,15 @@ def _check_switches(exercise: Exercise) -> None:
     for target in (t for targets in exercise.off.values() for t in targets if t):
         name, _, argument = target.partition(".")
         if name not in functions:
-            raise unknown(f"function in [probes] of {exercise.path}", name, functions)
+            raise unknown("function", name, functions, file=exercise.path, place=f"[probes] of {exercise.path}")
         known = [
             a.arg
             for a in (*functions[name].args.posonlyargs, *functions[name].args.args, *functions[name].args.kwonlyargs)
         ]
         if argument and argument not in known:
-            raise unknown(f"argument of {name} in [probes] of {exercise.path}", argument, known)
+            raise unknown(
+                f"argument of {name}", argument, known, file=exercise.path, place=f"[probes] of {exercise.path}"
+            )
 
 
 def _check_syntax(blocks: Iterable[Block], path: Path) -> None:

@@ -103,7 +103,9 @@ def canvas(back: Back) -> Written:
     fits = [c for c in header if c == back.assignment or c.rpartition(" (")[0] == back.assignment]
     if not back.assignment or not fits:
         others = [c for c in header if c not in info]
-        raise unknown(f"assignment in {back.table.path} (--assignment)", back.assignment, others)
+        raise unknown(
+            "assignment", back.assignment, others, file=back.table.path, place=f"{back.table.path} (--assignment)"
+        )
     rows = [[*info, fits[0]]]
     said = next((back.table.cells(r) for r in back.table.rows if r[0].strip().lower() == "points possible"), {})
     possible = back.possible(said.get(fits[0], ""), f"Points Possible of {fits[0]!r}")

@@ -154,12 +154,12 @@ def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
         key = (normalised(line["student"]), line["exercise"].strip())
         if key not in by_key:
             if key[0] not in {student for student, _ in by_key}:
-                raise unknown(f"student in {where}", line["student"], {r.student for r in rows})
-            raise unknown(f"exercise in {where}", key[1], {r.exercise for r in rows})
+                raise unknown("student", line["student"], {r.student for r in rows}, file=path, line=n)
+            raise unknown("exercise", key[1], {r.exercise for r in rows}, file=path, line=n)
         row, points = found[by_key[key]], number(line["points"], where)
         if not 0 <= points <= row.max:
             message = f"{where}: {points:g} points; expected 0 to {row.max:g}"
-            raise UserError(message, argument="points", value=points, expected=row.max, file=path, line=n)
+            raise UserError(message, argument="points", value=points, expected=f"[0, {row.max:g}]", file=path, line=n)
         if not line["comment"].strip():
             message = f"{where}: a mark set by hand needs a comment"
             raise UserError(message, argument="comment", problem="missing", file=path, line=n)
@@ -220,7 +220,7 @@ def read_course(path: Path) -> Course:
     for name, value in weights.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
             message = f'{path}: weight {name} = {value!r}; expected a number ≥ 0, such as "05.3" = 2'
-            raise UserError(message, argument=name, value=value, expected=0, file=path)
+            raise UserError(message, argument=name, value=value, expected="[0, ∞)", file=path)
     return Course(
         {str(k): float(v) for k, v in weights.items()}, _late(found["late"], path) if "late" in found else None
     )

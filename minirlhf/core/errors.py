@@ -62,18 +62,27 @@ class UserError(Facts):
     """
 
 
-def unknown(kind: str, name: str, known: Iterable[str], *, file: object = None, line: int | None = None) -> UserError:
+def unknown(
+    kind: str,
+    name: str,
+    known: Iterable[str],
+    *,
+    file: object = None,
+    line: int | None = None,
+    place: str | None = None,
+) -> UserError:
     """A :class:`UserError` for a name that does not exist, with the nearest one that does; a short list of names is given whole.
 
     Its facts: ``kind`` is the argument, ``name`` the value, and expected is the nearest name, or the list where none is near;
-    ``file`` and ``line`` say where it stands.
+    ``file`` and ``line`` say where it stands, ``place`` is said in their stead.
     """
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else ""
     listed = f"known: {', '.join(options)}" if len(options) <= 20 or not hint else ""
     said = name if len(name) <= 80 else f"{name[:80]}…"
-    where = "".join(f" {word} {at}" for word, at in (("in", file), ("line", line)) if at is not None)
+    places = (("in", place),) if place else (("in", file), ("line", line))
+    where = "".join(f" {word} {at}" for word, at in places if at is not None)
     message = f"unknown {kind}{where} {said!r}: {' '.join(filter(None, (hint, listed)))}"
     nearest = close[0] if close else options
     return UserError(message, argument=kind, value=name, expected=nearest, problem="unknown", file=file, line=line)

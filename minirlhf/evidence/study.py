@@ -124,7 +124,7 @@ class Reason(str):
 
 
 class Script:
-    """The script of a study, as it was when this was made.
+    """The script of a study: its text as it was when this was made, what it reaches in its lab as it is when first asked for.
 
     Attributes:
         path: of the script; its result lies beside it.

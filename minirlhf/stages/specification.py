@@ -70,7 +70,7 @@ class Clause:
             )
         for setting in said:
             if setting not in (*LEVELS, *CHECKS, "data"):
-                raise unknown(f"setting in {place}", str(setting), (*LEVELS, *CHECKS, "data"))
+                raise unknown("setting", str(setting), (*LEVELS, *CHECKS, "data"), file=where, place=place)
         level, check = (_one_of(said, names, place) for names in (LEVELS, CHECKS))
         share, given, data = said[level], said[check], said.get("data", data)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
@@ -108,7 +108,7 @@ class Clause:
                 )
             for constraint, asked in given.items():
                 if constraint not in forms.CONSTRAINTS:
-                    raise unknown(f"constraint in {place}", str(constraint), forms.CONSTRAINTS)
+                    raise unknown("constraint", str(constraint), forms.CONSTRAINTS, file=where, place=place)
                 if not forms.can_be_asked(constraint, asked):
                     raise UserError(
                         f"{place}: {constraint} {asked!r}; expected a count of 0 or more, words, a text, or true",

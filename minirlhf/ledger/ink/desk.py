@@ -181,7 +181,9 @@ def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> l
         return list(proof.comparisons(tokens(step["latex"]), values, InkReader(values, linear)))
     except proof.STUMBLES as problem:
         message = f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}"
-        value = problem.value if isinstance(problem, InkError) else None  # any other may be no plain data
+        value = (
+            problem.value if isinstance(problem, InkError) else None
+        )  # the value of another kind of error may not be plain data
         raise _Broken(message, step["line"], argument="formula", value=value, problem=type(problem).__name__) from None
 
 
