@@ -98,7 +98,7 @@ def is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
 
 
 def is_random(item: pytest.Item) -> bool:
-    """Whether the inputs of a test follow from the seed."""
+    """Whether the inputs of a test follow from the seed of the run; not what draws by its own name, which `make chance` asks on many seeds."""
     return "suite_seed" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None))  # type: ignore[attr-defined]
 
 

@@ -283,7 +283,6 @@ def test_preferences_have_a_transcription_each():
     assert {**PAIRS, **BATCHES, **LISTS, **THUMBS}.keys() == PREFERENCES.keys()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAIRS, *BATCHES, *LISTS, *THUMBS])
 def test_preference_loss_and_gradient_are_the_papers(name, models):
     found, data = ours(PREFERENCES[name], models)

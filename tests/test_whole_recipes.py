@@ -557,7 +557,6 @@ def test_recipes_have_a_transcription_each():
     assert OBJECTIVES.keys() == RECIPES.keys()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_recipe_loss_and_gradient_are_the_papers(name, seed):

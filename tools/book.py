@@ -1,4 +1,4 @@
-"""Build the book: ``make book``. Site, one page and PDF in ``build/book``; with ``--fast`` the site alone, with ``--epub`` an EPUB too.
+"""Build the book: ``make book``. Site, one page and PDF in ``build/book``; with ``--fast`` the site alone, with ``--page NAME`` one page of it, with ``--epub`` an EPUB too.
 
 MathJax is fetched once, from npm; after that no network is needed. The checks of the book's equations run on a fresh seed
 at every build; MINIRLHF_SEED repeats one. Without Chromium there is no PDF, and the build says so.
@@ -45,11 +45,11 @@ def sphinx(source: Path, out: Path, builder: str, book: Path | None = None, page
     from sphinx.builders.html import StandaloneHTMLBuilder
     from sphinx.cmd.build import main as build
 
-    StandaloneHTMLBuilder.search = not pages  # an index of some pages would be refused
+    StandaloneHTMLBuilder.search = not pages  # of some pages Sphinx makes none without a warning
     kept = book or out
     doctrees = kept.parent / f"{kept.name}.doctrees"
     arguments = ["-b", builder, "-n", "-W", "--keep-going", "-q", "-d", str(doctrees), str(source), str(out)]
-    arguments += [str(source / f"{page}.md") for page in pages]
+    arguments += [str(file) for page in pages for file in source.glob(f"{page}.*") if file.suffix in (".md", ".ipynb")]
     if build(arguments) != 0:
         sys.exit(f"book: {builder} has warnings or errors (above); each is one to repair")
 
@@ -130,7 +130,13 @@ def main() -> None:
     parser.add_argument(
         "--epub", action="store_true", help="also the book as EPUB, which needs Chromium for its formulas"
     )
-    parser.add_argument("--page", metavar="NAME", action="append", default=[], help="read all, write only this page")
+    parser.add_argument(
+        "--page",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="read all, write only this page and those that list it; may be repeated; implies --fast",
+    )
     parser.add_argument("--source", type=Path, default=BOOK, help="folder with conf.py")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "book", help="where the site goes")
     args = parser.parse_args()
@@ -143,7 +149,7 @@ def main() -> None:
     vendor_mathjax(source)
     sphinx(source, out, "html", pages=args.page)
     put_slides(source, out)
-    if not args.fast:
+    if not args.fast and not args.page:
         sphinx(source, out, "singlehtml")
         print_book(out / "one-page.html", out / "minirlhf.pdf")
     elif (out / "minirlhf.pdf").is_file():

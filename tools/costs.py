@@ -63,7 +63,7 @@ def main() -> int:
             sys.exit(f'costs: no file {file}; run: make test ARGS="--costs={file}"')
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in args.costs]
     if args.differ and len(runs) != 2:
-        sys.exit(f"costs: --differ compares two runs; {len(runs)} was given")
+        sys.exit(f"costs: --differ compares two runs; given: {len(runs)}")
     if args.differ:
         found = differing(*(run["tests"] for run in runs))
         print("\n".join(found) or f"the same outcome of {len(runs[0]['tests'])} tests")
