@@ -136,6 +136,6 @@ def test_answers_of_both_kinds_exist_for_every_finished_exercise():
     for kind in ("wrong", "right"):
         wanted = {number for number, e in EXERCISES.items() if e.chapter in finished}
         lacking = sorted(wanted - {e for k, e in count if k == kind})
-        assert not lacking, f"{kind} answers are wanted to {lacking}"
+        assert not lacking, f"{kind} answers to {lacking} are missing in tests/answers/"
     assert sum(n for (kind, _), n in count.items() if kind == "wrong") >= 150
     assert sum(n for (kind, _), n in count.items() if kind == "right") >= 60

@@ -96,7 +96,7 @@ def faults(chapter: int, markdown: str, keys: list[str], browser: Browser, folde
     browser.resize(1280, 900)
     browser.open(page.as_uri())
     look = browser.ask(LOOK)
-    assert browser.ask("document.querySelectorAll('mjx-container').length") > 0
+    assert browser.ask("document.querySelectorAll('mjx-container').length") > 0, "no formula on the page"
     browser.resize(390, 844)
     found = [f"MathJax error: {said}" for said in look["math"]]
     found += [f"wider than its column: {said}" for said in look["cut"]]

@@ -298,7 +298,9 @@ def test_ink_formulas_have_a_legend_or_a_pin():
     """And each has its formula, but for legends of a chapter that has no page yet."""
     unwritten = {f".ch{c.number:02}_" for c in chapters() if not (BOOK / f"{c.page}.md").is_file()}
     early = {label for label, one in KNOWN.legends.items() if any(name in one.build.__module__ for name in unwritten)}
-    assert (KNOWN.legends.keys() | KNOWN.pins.keys()) - early == PRINTED.keys()
+    labels = (KNOWN.legends.keys() | KNOWN.pins.keys()) - early
+    assert labels - PRINTED.keys() == set(), "these have a legend or a pin, but no formula on a page of book/"
+    assert PRINTED.keys() - labels == set(), "these are on a page of book/, but have neither legend nor pin"
     assert len(KNOWN.legends.keys() - early) >= 0.9 * len(PRINTED)
 
 

@@ -58,7 +58,7 @@ def of_figures(number):
 def test_predictions_chapter_asks_five_questions_each_once(number):
     placed = re.findall(r"^`{3,}\{predict\} (\w+)$", page(number), re.M)
     assert sorted(placed) == sorted(own(number))
-    assert len(own(number)) + len(of_figures(number)) >= 5
+    assert len(own(number)) + len(of_figures(number)) >= 5, f"fewer than five in book/predictions/{number:02}.py"
     assert any(asked.typed for asked in own(number).values()), "none is a number to type"
 
 

@@ -53,9 +53,9 @@ def test_task_keeps_protocol(task):
 @every_task
 def test_task_splits_are_disjoint_and_without_repetition(task):
     train, test = task.prompts("train"), task.prompts("test")
-    assert len(set(train)) == len(train) >= 500
-    assert len(set(test)) == len(test) >= 100
-    assert not set(train) & set(test)
+    assert len(set(train)) == len(train) >= 500, "a prompt stands twice in train, or there are fewer than 500"
+    assert len(set(test)) == len(test) >= 100, "a prompt stands twice in test, or there are fewer than 100"
+    assert not set(train) & set(test), "a prompt stands in both splits"
 
 
 @every_task
