@@ -49,7 +49,7 @@ def sphinx(source: Path, out: Path, builder: str, book: Path | None = None, page
     kept = book or out
     doctrees = kept.parent / f"{kept.name}.doctrees"
     arguments = ["-b", builder, "-n", "-W", "--keep-going", "-q", "-d", str(doctrees), str(source), str(out)]
-    arguments += [str(file) for page in pages for file in source.glob(f"{page}.*") if file.suffix in (".md", ".ipynb")]
+    arguments += [str(source / f"{page}.md") for page in pages]
     if build(arguments) != 0:
         sys.exit(f"book: {builder} has warnings or errors (above); each is one to repair")
 
