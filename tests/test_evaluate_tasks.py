@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from facts import raises
+from facts import raises, without_pictures
 
 from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
@@ -177,7 +177,7 @@ def test_evaluate_task_file_sets_examples_and_clusters(tmp_path, worked, capsys)
     )
     shown = capsys.readouterr().out
     assert "worked.jsonl" in shown and " 2 clusters" in shown
-    assert "nan" not in page.read_text()
+    assert "nan" not in without_pictures(page.read_text())
     (tmp_path / "t.yaml").write_text("data: data.jsonl\ngrader: contains\ncluster: tetx\n")
     with raises(UserError, argument="tetx"):
         dispatch(["evaluate", str(tmp_path / "model"), "--task", str(tmp_path / "t.yaml")])
