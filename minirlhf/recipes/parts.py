@@ -22,7 +22,6 @@ from minirlhf.core.masking import lengths, zero_where_masked
 from minirlhf.data.types import Rollout
 from minirlhf.equations import difficulty, off_policy, returns, shaping, value_losses
 from minirlhf.equations.advantages import broadcast_to_tokens, process_zscore, remax, whiten
-from minirlhf.equations.aggregation import aggregate
 from minirlhf.equations.kl import k1, k3
 from minirlhf.recipes.binding import name_of
 
@@ -122,10 +121,6 @@ class KLTerm:
             rewards, old, ref_logps, mask, beta=beta, estimator=self.estimator if self.charges else k1
         )
 
-    def penalty(self, logps: Tensor, ref_logps: Tensor | None, weights: Tensor, mask: Tensor) -> Tensor:
-        """A scalar: what it adds to the loss. All ``(b, T)``."""
-        return logps.new_zeros(())
-
 
 NO_KL = KLTerm()
 
@@ -133,10 +128,6 @@ NO_KL = KLTerm()
 @dataclass(frozen=True)
 class InLoss(KLTerm):
     """Add ``beta ·`` estimator, aggregated like the objective, to the loss (as in GRPO)."""
-
-    def penalty(self, logps: Tensor, ref_logps: Tensor | None, weights: Tensor, mask: Tensor) -> Tensor:
-        """``beta ·`` the weighted sum of the estimates."""
-        return self.beta * aggregate(self.estimator(logps, _present(ref_logps)), weights, mask)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +16,12 @@ from minirlhf.core.randomness import generator
 from minirlhf.data.types import Rollout, TokenBatch
 from minirlhf.equations import diagnostics
 from minirlhf.equations.aggregation import aggregate, most_uncertain, token_mean
+from minirlhf.equations.kl import k3
 from minirlhf.equations.policy_losses import pretraining as log_likelihood
+from minirlhf.losses import policy_loss, value_loss
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
-from minirlhf.recipes.parts import Critic, Graded
+from minirlhf.recipes.parts import Critic, Graded, Update
 from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.likelihood import nll_losses
@@ -118,27 +120,49 @@ def policy_losses(
     liked = token_mean(rollout.mask[rows], keep=positive)  # (b, T)
     for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
         r = rollout.select(part)
-        inputs = model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature
+        read = model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature
         if recipe.update.entropy_coef:
-            logps, entropies = completion_logps(*inputs, return_entropy=True, wanted=r.mask)
+            logps, entropies = completion_logps(*read, return_entropy=True, wanted=r.mask)
         else:
-            logps, entropies = completion_logps(*inputs, wanted=r.mask), None
-        objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
-        for correction in recipe.update.corrections:
-            objective = objective * correction(logps.detach(), r, advantages[part]).to(objective)
-        inside = r.mask if objective.shape == r.mask.shape else r.mask.any(-1, keepdim=True)  # one column per sequence
-        (slopes,) = torch.autograd.grad(zero_where_masked(objective, inside).sum(), logps, retain_graph=True)
-        seen.append(TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes, part_weights))
-        loss = -aggregate(objective, part_weights, r.mask)
-        if kl is not None:
-            ref_logps = None if graded.ref_logps is None else graded.ref_logps[part]
-            loss = loss + kl.penalty(logps, ref_logps, part_weights, r.mask)
+            logps, entropies = completion_logps(*read, wanted=r.mask), None
+        inputs = logps, r.old_logps, advantages[part], r.mask
+        objective = partial(corrected, recipe.update, r)
+        seen.append(
+            TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes(objective, *inputs), part_weights)
+        )
+        in_loss = None if kl is None or kl.charges else kl
+        loss = policy_loss(
+            *inputs,
+            objective=objective,
+            weights=part_weights,
+            ref_logps=None if graded.ref_logps is None else graded.ref_logps[part],
+            beta=0.0 if in_loss is None else in_loss.beta,
+            estimator=k3 if in_loss is None else in_loss.estimator,
+            entropies=entropies,
+            entropy_coef=recipe.update.entropy_coef,
+        )
         if recipe.update.positive_coef:
             likelihood = log_likelihood(logps, r.mask, ptx_coef=recipe.update.positive_coef)
             loss = loss - aggregate(likelihood, part_liked, r.mask)
-        if entropies is not None:
-            loss = loss - recipe.update.entropy_coef * aggregate(entropies, part_weights, r.mask)
         yield loss
+
+
+def corrected(
+    update: Update, rollout: Rollout, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
+) -> Tensor:
+    """The recipe's objective of each token (or sequence), times its corrections for how the rollout was sampled."""
+    objective = update.objective(logps, old_logps, advantages, mask)
+    for correction in update.corrections:
+        objective = objective * correction(logps.detach(), rollout, advantages).to(objective)
+    return objective
+
+
+def slopes(objective: Callable[..., Tensor], logps: Tensor, *rest: Tensor) -> Tensor:
+    """``(b, T)``: the derivative of the objective's sum by each log-probability."""
+    leaf, mask = logps.detach().requires_grad_(), rest[-1]
+    values = objective(leaf, *rest)
+    inside = mask if values.shape == mask.shape else mask.any(-1, keepdim=True)  # one column per sequence
+    return torch.autograd.grad(zero_where_masked(values, inside).sum(), leaf)[0]
 
 
 @torch.no_grad()
@@ -166,8 +190,8 @@ def value_losses(
     for part, part_weights in zip(rows.split(size), weights.split(size), strict=True):
         r = graded.rollout.select(part)
         values = completion_values(critic, r.input_ids, r.attention_mask, r.mask.shape[1])  # (b, T)
-        loss = plan.value_loss(values, graded.values[part], targets[part], r.mask)
-        yield plan.vf_coef * aggregate(loss, part_weights, r.mask)
+        known = graded.values[part], targets[part], r.mask
+        yield plan.vf_coef * value_loss(values, *known, error=plan.value_loss, weights=part_weights)
 
 
 def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, config: TrainerConfig) -> Iterator[Tensor]:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.data.collate import collate
 from minirlhf.data.types import AnswerBatch, PackedBatch, TokenBatch, Tokens
-from minirlhf.equations.aggregation import aggregate
 from minirlhf.equations.tuning import dynamic_nll
+from minirlhf.losses import sft_loss
 from minirlhf.models.forward import completion_logps
 
 
@@ -48,7 +48,7 @@ def nll_losses(
     """
     for rows in torch.arange(len(batch)).split(micro_batch_size or len(batch)):
         part = batch.select(rows)
-        yield -aggregate(of(read(model, part), part.mask), weights[rows], part.mask)
+        yield sft_loss(of(read(model, part), part.mask), part.mask, weights=weights[rows])
 
 
 def negative_log_likelihood(model: nn.Module, examples: Sequence[Tokens], pad_token_id: int) -> Tensor:

@@ -17,6 +17,7 @@ from minirlhf.core.randomness import generator
 from minirlhf.data.collate import batch_indices, collate_answers
 from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
+from minirlhf.losses import preference_loss
 from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
 from minirlhf.recipes.offline import OptimizerBatch, Preference, Record, describe_preference
@@ -160,7 +161,8 @@ def _losses(
     for part in torch.arange(len(rows)).split(micro_batch_size or len(rows)):
         record, logps, lengths = data.record(model, rows[part])
         seen.append((logps.detach(), lengths))
-        yield data.recipe.loss(record, *(c[part] if c.dim() else c for c in context)).sum() / len(rows)
+        here = (c[part] if c.dim() else c for c in context)
+        yield preference_loss(data.recipe.loss, record, *here, batch_size=len(rows))
 
 
 class HeldOut:

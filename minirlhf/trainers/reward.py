@@ -15,13 +15,8 @@ from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import Compared, pair
-from minirlhf.equations.reward_losses import (
-    bradley_terry_loss,
-    centring_penalty,
-    pair_weights,
-    plackett_luce_logp,
-    regression_loss,
-)
+from minirlhf.equations.reward_losses import pair_weights, plackett_luce_logp, regression_loss
+from minirlhf.losses import mean_loss, reward_loss
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
@@ -86,32 +81,38 @@ class RewardConfig(TrainerConfig):
         return self.loss or "bradley_terry"
 
 
-def _on_pairs(rewards: Tensor, part: Sequence[Compared], config: RewardConfig) -> Tensor:
+def _on_pairs(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, **mean: Any) -> Tensor:
     """Bradley–Terry; with the margins, where the data have them."""
     chosen, rejected = rewards.view(-1, 2).unbind(-1)
     margin = None
     if config.margin_coefficient and part[0].margin is not None:  # all pairs of a run have one, or none has
         margin = config.margin_coefficient * torch.tensor([p.margin for p in part]).to(rewards)
-    loss = bradley_terry_loss(chosen, rejected, margin=margin, label_smoothing=config.label_smoothing)
-    if config.center_rewards_coefficient:
-        loss = loss + config.center_rewards_coefficient * centring_penalty(chosen, rejected)
-    return loss
+    return reward_loss(
+        chosen,
+        rejected,
+        margin=margin,
+        label_smoothing=config.label_smoothing,
+        center_rewards_coefficient=config.center_rewards_coefficient,
+        **mean,
+    )
 
 
-def _on_rankings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig) -> Tensor:
+def _on_rankings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, **mean: Any) -> Tensor:
     """Plackett–Luce; rankings may differ in length."""
-    return torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])])
+    return mean_loss(
+        torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])]), **mean
+    )
 
 
-def _on_ratings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig) -> Tensor:
+def _on_ratings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, **mean: Any) -> Tensor:
     """Squared error, the mean over the answers to a prompt."""
     given = torch.tensor([score for p in part for score in p.scores or ()]).to(rewards)
     errors = regression_loss(rewards, given).split([len(p.answers) for p in part])
-    return torch.stack([error.mean() for error in errors])
+    return mean_loss(torch.stack([error.mean() for error in errors]), **mean)
 
 
-#: ``(rewards of all answers one after the other (N,), examples, settings) -> losses (B,)``.
-LOSSES: dict[str, Callable[[Tensor, Sequence[Compared], RewardConfig], Tensor]] = {
+#: ``(rewards of all answers one after the other (N,), examples, settings, weights=(B,), batch_size=...) -> a scalar``.
+LOSSES: dict[str, Callable[..., Tensor]] = {
     "bradley_terry": _on_pairs,
     "plackett_luce": _on_rankings,
     "regression": _on_ratings,
@@ -223,8 +224,8 @@ def _losses(
         firsts = torch.tensor([len(p.answers) for p in part]).cumsum(0)
         best, worst = rewards[firsts - torch.tensor([len(p.answers) for p in part])], rewards[firsts - 1]
         differences.append((best - worst).detach())
-        loss = LOSSES[config.fitted](rewards, part, config)  # (b,)
-        loss = (loss * weights[start : start + size].to(loss)).sum() / len(whole)
+        mean = {"weights": weights[start : start + size].to(rewards), "batch_size": len(whole)}
+        loss = LOSSES[config.fitted](rewards, part, config, **mean)
         if language_model is not None:
             term = negative_log_likelihood(language_model, [p.chosen for p in part], pad_token_id) / marked
             nll.append(term.detach())
