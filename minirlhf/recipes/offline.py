@@ -167,116 +167,116 @@ def _beta(theirs: str) -> tuple[Deviation, ...]:
     return (Deviation(f"beta is {theirs}", "beta"),)
 
 
-PREFERENCES: dict[str, Preference] = {
-    row.name: row
-    for row in (
-        # pairs, with a reference
-        Preference("dpo", partial(pairs.dpo, beta=0.1)),
-        Preference(
-            "dpo_length_normalised",
-            partial(pairs.dpo_length_normalised, beta=2.0),
-            deviations=_beta("2, where the authors' script has 5"),
-        ),
-        Preference("cdpo", partial(pairs.cdpo, beta=0.1, label_smoothing=0.1), deviations=_beta(OURS)),
-        Preference(
-            "robust_dpo",
-            partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1),
-            deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
-        ),
-        Preference("ipo", partial(pairs.ipo, beta=0.1), deviations=_beta(OURS)),
-        Preference("hinge", partial(pairs.hinge, beta=0.1), deviations=_beta(OURS)),
-        Preference("discopop", partial(pairs.discopop, beta=0.05, tau=0.05)),  # the paper's numbers; see the loss on τ
-        Preference(
-            "wpo",
-            partial(pairs.wpo, beta=0.1),
-            deviations=(
-                Deviation("the weights are not aligned by what the policy itself would sample", "loss"),
-                *_beta(OURS),
-            ),
-        ),
-        Preference("aot", partial(pairs.aot, beta=0.1), (quantiles,), deviations=_beta(OURS)),
-        Preference(
-            "dpo_positive",
-            partial(pairs.dpo_positive, beta=0.1, penalty=5.0),
-            deviations=(Deviation("beta and penalty are ours; the paper's were not found", "beta", "penalty"),),
-        ),
-        Preference(
-            "dpo_nll",
-            partial(pairs.dpo_nll, beta=0.1, nll_weight=1.0),
-            deviations=(Deviation("beta and nll_weight are ours; the paper's were not at hand", "beta", "nll_weight"),),
-        ),
-        Preference("odpo", partial(pairs.odpo, beta=0.1), (margins,), deviations=_beta(OURS)),
-        Preference("rpo", partial(pairs.rpo, beta=0.1), (margins,), deviations=_beta(OURS)),
-        Preference("rebel", partial(pairs.rebel, beta=0.1), (margins,), deviations=_beta(OURS)),
-        Preference(
-            "f_dpo",
-            partial(divergences.f_dpo, beta=0.1, f_prime=divergences.f_prime_jensen_shannon),
-            deviations=_beta(OURS),
-        ),
-        Preference("apo_zero", partial(pointwise.apo_zero, beta=0.1)),
-        Preference("apo_down", partial(pointwise.apo_down, beta=0.1)),
-        Preference(
-            "sppo",
-            partial(pointwise.sppo, beta=0.1),
-            deviations=_beta("0.1, where the authors' script has 0.001: the log-ratios aim at ±5 nats, not at ±500"),
-        ),
-        Preference("cal_dpo", partial(pointwise.cal_dpo, beta=0.1), deviations=_beta(OURS)),
-        Preference(
-            "bco_pair",
-            partial(unpaired.bco_pair, beta=0.1),
-            deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
-        ),
-        Preference(
-            "nca_pair",
-            partial(lists.nca_pair, beta=0.1),
-            deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
-        ),
-        Preference("exo_pair", partial(lists.exo_pair, beta=0.1, label_smoothing=1e-3)),
-        # pairs, without a reference
-        Preference("simpo", partial(reference_free.simpo, beta=2.0, gamma=1.0)),  # for Llama-3-Base
-        Preference(
-            "alpha_po",
-            partial(reference_free.alpha_po, beta=2.0, alpha=0.25, gamma=0.1),
-            deviations=_beta("2; TRL's documentation reads 2.5 in the paper beside this alpha and gamma"),
-        ),
-        Preference("orpo", partial(reference_free.orpo, beta=0.1), deviations=_beta(OURS)),
-        Preference("cpo", partial(reference_free.cpo, beta=0.1), deviations=_beta(OURS)),
-        Preference(
-            "slic",
-            partial(reference_free.slic, delta=1.0, nll_weight=0.1),
-            deviations=(Deviation("delta and nll_weight are ours; the paper's were not found", "delta", "nll_weight"),),
-        ),
-        Preference(
-            "likelihood_contrast",
-            partial(reference_free.likelihood_contrast, weight=0.1),
-            deviations=(Deviation("the weight is ours; the paper's was not found", "weight"),),
-        ),
-        # thumbs
-        Preference("kto", partial(unpaired.kto, beta=0.1), (reference_point,)),
-        Preference(
-            "bco",
-            partial(unpaired.bco, beta=0.1),
-            (running_shift,),
-            deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
-        ),
-        # lists
-        Preference("plackett_luce_dpo", partial(lists.plackett_luce_dpo, beta=0.1), deviations=_beta(OURS)),
-        Preference("info_nce", partial(lists.info_nce, beta=0.1), deviations=_beta(OURS)),
-        Preference(
-            "info_nca",
-            partial(lists.info_nca, beta=0.1),
-            (targets,),
-            deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
-        ),
-        Preference(
-            "nca",
-            partial(lists.nca, beta=0.1),
-            (targets,),
-            deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
-        ),
-        Preference("exo", partial(lists.exo, beta=0.1), (targets,)),
-    )
-}
+# pairs, with a reference
+DPO = Preference("dpo", partial(pairs.dpo, beta=0.1))
+DPO_LENGTH_NORMALISED = Preference(
+    "dpo_length_normalised",
+    partial(pairs.dpo_length_normalised, beta=2.0),
+    deviations=_beta("2, where the authors' script has 5"),
+)
+CDPO = Preference("cdpo", partial(pairs.cdpo, beta=0.1, label_smoothing=0.1), deviations=_beta(OURS))
+ROBUST_DPO = Preference(
+    "robust_dpo",
+    partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1),
+    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+)
+IPO = Preference("ipo", partial(pairs.ipo, beta=0.1), deviations=_beta(OURS))
+HINGE = Preference("hinge", partial(pairs.hinge, beta=0.1), deviations=_beta(OURS))
+DISCOPOP = Preference(
+    "discopop", partial(pairs.discopop, beta=0.05, tau=0.05)
+)  # the paper's numbers; see the loss on τ
+WPO = Preference(
+    "wpo",
+    partial(pairs.wpo, beta=0.1),
+    deviations=(
+        Deviation("the weights are not aligned by what the policy itself would sample", "loss"),
+        *_beta(OURS),
+    ),
+)
+AOT = Preference("aot", partial(pairs.aot, beta=0.1), (quantiles,), deviations=_beta(OURS))
+DPO_POSITIVE = Preference(
+    "dpo_positive",
+    partial(pairs.dpo_positive, beta=0.1, penalty=5.0),
+    deviations=(Deviation("beta and penalty are ours; the paper's were not found", "beta", "penalty"),),
+)
+DPO_NLL = Preference(
+    "dpo_nll",
+    partial(pairs.dpo_nll, beta=0.1, nll_weight=1.0),
+    deviations=(Deviation("beta and nll_weight are ours; the paper's were not at hand", "beta", "nll_weight"),),
+)
+ODPO = Preference("odpo", partial(pairs.odpo, beta=0.1), (margins,), deviations=_beta(OURS))
+RPO = Preference("rpo", partial(pairs.rpo, beta=0.1), (margins,), deviations=_beta(OURS))
+REBEL = Preference("rebel", partial(pairs.rebel, beta=0.1), (margins,), deviations=_beta(OURS))
+F_DPO = Preference(
+    "f_dpo",
+    partial(divergences.f_dpo, beta=0.1, f_prime=divergences.f_prime_jensen_shannon),
+    deviations=_beta(OURS),
+)
+APO_ZERO = Preference("apo_zero", partial(pointwise.apo_zero, beta=0.1))
+APO_DOWN = Preference("apo_down", partial(pointwise.apo_down, beta=0.1))
+SPPO = Preference(
+    "sppo",
+    partial(pointwise.sppo, beta=0.1),
+    deviations=_beta("0.1, where the authors' script has 0.001: the log-ratios aim at ±5 nats, not at ±500"),
+)
+CAL_DPO = Preference("cal_dpo", partial(pointwise.cal_dpo, beta=0.1), deviations=_beta(OURS))
+BCO_PAIR = Preference(
+    "bco_pair",
+    partial(unpaired.bco_pair, beta=0.1),
+    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+)
+NCA_PAIR = Preference(
+    "nca_pair",
+    partial(lists.nca_pair, beta=0.1),
+    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+)
+EXO_PAIR = Preference("exo_pair", partial(lists.exo_pair, beta=0.1, label_smoothing=1e-3))
+# pairs, without a reference
+SIMPO = Preference("simpo", partial(reference_free.simpo, beta=2.0, gamma=1.0))  # for Llama-3-Base
+ALPHA_PO = Preference(
+    "alpha_po",
+    partial(reference_free.alpha_po, beta=2.0, alpha=0.25, gamma=0.1),
+    deviations=_beta("2; TRL's documentation reads 2.5 in the paper beside this alpha and gamma"),
+)
+ORPO = Preference("orpo", partial(reference_free.orpo, beta=0.1), deviations=_beta(OURS))
+CPO = Preference("cpo", partial(reference_free.cpo, beta=0.1), deviations=_beta(OURS))
+SLIC = Preference(
+    "slic",
+    partial(reference_free.slic, delta=1.0, nll_weight=0.1),
+    deviations=(Deviation("delta and nll_weight are ours; the paper's were not found", "delta", "nll_weight"),),
+)
+LIKELIHOOD_CONTRAST = Preference(
+    "likelihood_contrast",
+    partial(reference_free.likelihood_contrast, weight=0.1),
+    deviations=(Deviation("the weight is ours; the paper's was not found", "weight"),),
+)
+# thumbs
+KTO = Preference("kto", partial(unpaired.kto, beta=0.1), (reference_point,))
+BCO = Preference(
+    "bco",
+    partial(unpaired.bco, beta=0.1),
+    (running_shift,),
+    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+)
+# lists
+PLACKETT_LUCE_DPO = Preference("plackett_luce_dpo", partial(lists.plackett_luce_dpo, beta=0.1), deviations=_beta(OURS))
+INFO_NCE = Preference("info_nce", partial(lists.info_nce, beta=0.1), deviations=_beta(OURS))
+INFO_NCA = Preference(
+    "info_nca",
+    partial(lists.info_nca, beta=0.1),
+    (targets,),
+    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+)
+NCA = Preference(
+    "nca",
+    partial(lists.nca, beta=0.1),
+    (targets,),
+    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+)
+EXO = Preference("exo", partial(lists.exo, beta=0.1), (targets,))
+
+#: In the order of the page above.
+PREFERENCES: dict[str, Preference] = {row.name: row for row in list(vars().values()) if isinstance(row, Preference)}
 
 
 def get_preference(name: str) -> Preference:
