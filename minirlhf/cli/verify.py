@@ -107,21 +107,13 @@ def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
 
 
 def _verify(checks: list[Check], seed: int, as_json: bool) -> int:
-    table = reader.Table.fit(checks, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
-    start, results = time.perf_counter(), []
     if not as_json:
-        print(table.header())
-    for entry in checks:
-        results.append(run_check(entry, seed))
-        if not as_json:
-            print(table.row(results[-1]), flush=True)
-    seconds = time.perf_counter() - start
-    failed = [r for r in results if not r.passed]
-    if as_json:
-        print(json.dumps(reader.as_json(results, seconds), indent=2, ensure_ascii=False))
-    else:
-        print("\n" + "\n\n".join([*map(reader.failure, failed), reader.summary(results, seconds)]))
-    return 1 if failed else 0
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        return 0 if reader.run_and_print(checks, seed, width) else 1
+    start = time.perf_counter()
+    results = [run_check(entry, seed) for entry in checks]
+    print(json.dumps(reader.as_json(results, time.perf_counter() - start), indent=2, ensure_ascii=False))
+    return 0 if all(result.passed for result in results) else 1
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,8 @@ from minirlhf.data.records import (
 
 R = TypeVar("R")
 
+#: What errors call rows that come from no file.
+IN_MEMORY = "the data"
 EXPECTED_DIFFERENT = "expected two different replies (--drop-identical true leaves such rows out)"
 
 
@@ -161,7 +163,7 @@ class Scan:
 
     def __init__(
         self,
-        source: str | Path,
+        source: str | Path | Sequence[Row],
         *,
         split: str | None = None,
         format: str | None = None,
@@ -172,12 +174,16 @@ class Scan:
         if limit is not None and limit < 1:
             said = f"limit {limit} leaves no row; expected at least 1"
             raise UserError(said, argument="limit", value=limit, expected=1)
-        self.source, self.split, self.limit, self.cluster, self.choices = str(source), split, limit, cluster, choices
+        self.rows = None if isinstance(source, str | Path) else source
+        self.source = str(source) if self.rows is None else IN_MEMORY
+        self.split, self.limit, self.cluster, self.choices = split, limit, cluster, choices
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[tuple[RowPlace, Example | Unusable | UserError]]:
-        for where, row in islice(read_rows(self.source, self.split), self.limit):
+        given = ((RowPlace(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
+        rows = read_rows(self.source, self.split) if self.rows is None else given
+        for where, row in islice(rows, self.limit):
             try:
                 yield where, self._read(row)
             except Unusable as reason:
@@ -202,7 +208,7 @@ class Scan:
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Sequence[Row],
     *,
     split: str | None = None,
     format: str | None = None,
@@ -215,7 +221,8 @@ def load(
 
     Args:
         source: a ``.jsonl``, ``.json`` or ``.csv`` file (also with ``.gz``), a ``.parquet`` file, a folder of such files
-            or one that ``datasets`` saved, or else a name on the hub, ``owner/name`` or ``owner/name:config``.
+            or one that ``datasets`` saved, or else a name on the hub, ``owner/name`` or ``owner/name:config``; or the rows
+            themselves, dictionaries.
         split: of a folder, the files that have this word in their name (``train-00001.parquet``); of the hub, the split.
             By default ``train`` where there is such a thing, else everything.
         format: a name of :data:`~minirlhf.data.formats.FORMATS`; detected from the fields of the first row by default.
@@ -244,17 +251,17 @@ def load(
             examples.append(outcome)
     form = scan.form
     if form is None or not (examples or dropped):
-        raise UserError(f"{source}: it holds no rows", argument="rows", file=source, problem="empty")
+        raise UserError(f"{scan.source}: it holds no rows", argument="rows", file=scan.source, problem="empty")
     if not examples:
         first = dropped[0]
         raise UserError(
-            f"{first.where}: {first.reason}; none of the {len(dropped)} rows of {source} can be used",
+            f"{first.where}: {first.reason}; none of the {len(dropped)} rows of {scan.source} can be used",
             argument=first.argument,
             value=len(dropped),
-            file=source,
+            file=scan.source,
             problem=first.problem,
         )
-    return Records(str(source), form.name, tuple(examples), tuple(dropped), tuple(scan.ignored))
+    return Records(scan.source, form.name, tuple(examples), tuple(dropped), tuple(scan.ignored))
 
 
 def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import inspect
 import math
 import re
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,18 @@ class Table:
         mark = "✓" if result.passed else "FAILED"
         numbers = (scientific(result.error), scientific(c.tolerance), f"{1000 * result.seconds:.1f} ms")
         return self.line(c.label, c.claim, c.against, *numbers, mark).rstrip()
+
+
+def run_and_print(checks: Sequence[Check], seed: int, width: int | None = None) -> bool:
+    """Run the checks, each printed when it is done; whether all hold. ``width``: of the terminal, None for any."""
+    table, start, results = Table.fit(checks, width), time.perf_counter(), []
+    print(table.header())
+    for entry in checks:
+        results.append(run(entry, seed))
+        print(table.row(results[-1]), flush=True)
+    seconds, failed = time.perf_counter() - start, [result for result in results if not result.passed]
+    print("\n" + "\n\n".join([*map(failure, failed), summary(results, seconds)]))
+    return not failed
 
 
 def replay(result: Result) -> str:

@@ -10,6 +10,7 @@ from minirlhf.data.chat import Message, encode, encode_whole, stepwise
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Judgement, Ranking, SteppedReply
 from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
+from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 
 Messages: TypeAlias = list[Message]
 
@@ -79,6 +80,17 @@ def rankings(tokenizer: Any, records: Records) -> list[Compared]:
 def judged(tokenizer: Any, records: Records) -> list[Compared]:
     """Single replies with their label."""
     return [labelled(answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
+
+
+def kind_for(records: Records, kind: type[Any]) -> type[Any]:
+    """What comes closest to what a loss of this kind compares: single replies stay single."""
+    return UnpairedLogps if any(isinstance(example, Judgement) for example in records.examples) else kind
+
+
+def compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
+    """The records as the examples that come closest to what a loss of this kind compares."""
+    made = {UnpairedLogps: judged, ListLogps: rankings}.get(kind_for(records, kind), pairs)
+    return made(tokenizer, records)
 
 
 def replies(records: Records) -> Iterator[Messages]:

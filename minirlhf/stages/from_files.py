@@ -15,16 +15,15 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt, ends_of
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Conversation, Judgement, Problem
+from minirlhf.data.records import Conversation, Problem
 from minirlhf.data.tasks.base import Split, Task
-from minirlhf.data.types import Compared
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models import adapters
 from minirlhf.recipes.distill import Distillation, describe_distillation
 from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.stages import start
-from minirlhf.stages.examples import TRAIN_ON, conversations, judged, pairs, rankings, replies_of
+from minirlhf.stages.examples import TRAIN_ON, compared, conversations, kind_for, replies_of
 from minirlhf.stages.grading import grading
 from minirlhf.stages.prepared import Prepared, Reference, of_world, prepare, read
 from minirlhf.stages.sources import NOTHING, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
@@ -137,7 +136,7 @@ def run_offline(
 ) -> dict[str, Any]:
     """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
     recipe.try_out()
-    encoded = lambda tokenizer, records: _compared(tokenizer, records, recipe.needs.record)
+    encoded = lambda tokenizer, records: compared(tokenizer, records, recipe.needs.record)
     data = read(source, config.seed)
     idle = {} if recipe.needs.reference else {"ref_model": f"{recipe.name} needs no reference"}
     reference = None if idle else Reference.load(source.ref_model)
@@ -157,21 +156,10 @@ def run_offline(
     return run.finish(held_out=len(held), steps=len(history), **metrics)
 
 
-def _kind_for(records: Records, kind: type[Any]) -> type[Any]:
-    """What comes closest to what a loss of this kind compares: single replies stay single."""
-    return UnpairedLogps if any(isinstance(example, Judgement) for example in records.examples) else kind
-
-
 def _examples(records: Records, kind: type[Any]) -> object:
     """The records as what a loss of this kind compares; an error if they cannot be that."""
     given: dict[type[Any], Callable[[], object]] = {UnpairedLogps: records.judgements, ListLogps: records.rankings}
-    return given.get(_kind_for(records, kind), records.comparisons)()
-
-
-def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
-    """The records as the examples that come closest to what a loss of this kind compares."""
-    made = {UnpairedLogps: judged, ListLogps: rankings}.get(_kind_for(records, kind), pairs)
-    return made(tokenizer, records)
+    return given.get(kind_for(records, kind), records.comparisons)()
 
 
 # -- from graded replies of its own ------------------------------------------------------------------------------

@@ -1,0 +1,336 @@
+"""What a notebook does with a model, a line each: load, train, generate, evaluate, plot, verify.
+
+Each function is short: it turns what a reader has at hand (texts, rows, a tiny task) into what the trainers take, and calls
+them. The trainers themselves are in :mod:`minirlhf.trainers`.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, get_args
+
+from torch import nn
+
+from minirlhf import losses
+from minirlhf.chapters import load_checks
+from minirlhf.core.errors import ArgumentError, UserError, unknown
+from minirlhf.data import loaders
+from minirlhf.data.chat import conversation, encode_prompt, ends_of
+from minirlhf.data.loaders import Records
+from minirlhf.data.records import Comparison, Example, Problem
+from minirlhf.data.tasks import Task
+from minirlhf.data.tasks import get as task
+from minirlhf.data.types import PreferencePair
+from minirlhf.feedback.rewards import Reward, task_problems, task_reward
+from minirlhf.ledger.pages import run_and_print
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.texts import completion_texts
+from minirlhf.recipes import GRPO, RECIPES, Recipe
+from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.report import curves
+from minirlhf.stages.examples import conversations
+from minirlhf.stages.from_files import compared
+from minirlhf.stages.named import model_by_name
+from minirlhf.trainers import evaluation
+from minirlhf.trainers.config import OnlineConfig
+from minirlhf.trainers.evaluation import Evaluation
+from minirlhf.trainers.history import History
+from minirlhf.trainers.offline import OfflineConfig, train_offline
+from minirlhf.trainers.online import train_online
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+__all__ = ["evaluate", "generate", "load", "plot", "task", "train", "verify"]
+
+#: A file, a folder or a name on the hub; a tiny task; or rows: texts, dictionaries as TRL has them, records, pairs.
+Data: TypeAlias = "str | Path | Task | Records | Sequence[str | Mapping[str, Any] | Example | PreferencePair]"
+C = TypeVar("C")
+
+
+def load(model: str = "assistant-sft") -> tuple[Any, Any]:
+    """A language model and its tokenizer.
+
+    Args:
+        model: a trained tiny model by name (``minirlhf zoo`` lists them; the first use trains it, within a minute), a folder that
+            a run or ``save_pretrained`` wrote, or a name on the hub.
+
+    Raises:
+        UserError: nothing of this name, or something that is no language model.
+
+    >>> model, tokenizer = load("assistant-sft")
+    >>> type(model).__name__
+    'LlamaForCausalLM'
+    """
+    return model_by_name(model)
+
+
+def train(
+    model: nn.Module,
+    tokenizer: Any,
+    data: Data,
+    recipe: Recipe | Preference | Callable[..., Any] = GRPO,
+    reward: Reward | None = None,
+    *,
+    ref_model: nn.Module | None = None,
+    out: Path | str | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> History:
+    """Train ``model`` in place, with a progress bar.
+
+    Args:
+        data: for an online recipe prompts (texts, rows with ``prompt``, or a tiny task); for a preference loss rows with
+            ``prompt``, ``chosen`` and ``rejected`` (or a ``label``, or ``responses``); for ``sft_loss`` rows with
+            ``messages`` or with ``prompt`` and ``completion``. Also the name of a file or of a data set on the hub.
+        recipe: ``GRPO``, ``DAPO``, ``GRPO.with_(beta=0.1)``, …; ``DPO``, ``KTO``, … or a loss of your own that is declared by
+            ``@Needs(PairLogps)``; or ``sft_loss``.
+        reward: of an online recipe, ``(problems, completions) -> numbers``: ``problem.prompt`` holds the messages,
+            ``problem.reference`` what the data say is right; a completion is a text. None: the tiny task grades.
+        ref_model: the reference policy; None: ``model`` as it is now, if the recipe needs one.
+        out: a folder for metrics and checkpoints; None: nothing is written.
+        quiet: no bar, and no notes about settings without effect.
+        settings: fields of the trainer's settings, by name: ``max_steps``, ``batch_size``, ``learning_rate``, ``seed``, … of
+            :class:`~minirlhf.trainers.config.OnlineConfig` (with ``num_generations``, ``max_completion_length``, …),
+            :class:`~minirlhf.trainers.offline.OfflineConfig` or :class:`~minirlhf.trainers.sft.SFTConfig`.
+
+    Returns:
+        The metrics of each step: ``history["reward"]``, ``plot(history)``.
+
+    Raises:
+        UserError: data of a kind that the recipe cannot learn from, no reward, an unknown setting (with the nearest one).
+
+    >>> model, tokenizer = load("assistant-sft")
+    >>> def short(problems, completions):
+    ...     return [-len(text.split()) for text in completions]
+    >>> history = train(model, tokenizer, task("assistant"), GRPO, short, max_steps=2, batch_size=4, quiet=True)
+    >>> len(history["reward"])
+    2
+    >>> pairs = [{"prompt": "say dogs", "chosen": "dogs", "rejected": "dogs dogs"}]
+    >>> history = train(model, tokenizer, pairs, DPO, max_steps=2, batch_size=1, quiet=True)
+    >>> round(history["loss"][0], 4)  # at first the policy is the reference
+    0.6931
+    """
+    run = {"tokenizer": tokenizer, "out": out, "quiet": quiet}
+    if ref_model is not None:
+        run["ref_model"] = ref_model
+    return _train(recipe, model, data, reward, settings, run)
+
+
+@functools.singledispatch
+def _train(recipe: Any, model: Any, data: Data, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
+    """Of a function: the row that it is the loss of, supervised fine-tuning, or a declared preference loss."""
+    name = getattr(recipe, "__name__", "")
+    row = name.removesuffix("_loss")
+    if recipe is losses.sft_loss:
+        examples = conversations(run["tokenizer"], _records(data))
+        config = _made(SFTConfig, settings)
+        return train_sft(model, examples, config, pad_token_id=run["tokenizer"].pad_token_id, **run)
+    if callable(recipe) and recipe is getattr(losses, name, None) and (row in RECIPES or row in PREFERENCES):
+        return _train(RECIPES.get(row) or PREFERENCES[row], model, data, reward, settings, run)
+    if not callable(recipe):
+        raise ArgumentError(
+            f"recipe = {recipe!r}; expected a recipe such as GRPO or DPO, sft_loss, or a loss declared by @Needs(PairLogps)",
+            argument="recipe",
+            value=recipe,
+        )
+    return _train(Preference(name, recipe), model, data, reward, settings, run)
+
+
+@_train.register
+def _(recipe: Recipe, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
+    problems, graded_by = _problems(data, reward, "train")
+    if isinstance(data, Task):
+        settings = {"max_completion_length": data.max_completion_length, **settings}
+    return train_online(model, problems, graded_by, recipe, _made(OnlineConfig, settings), **run)
+
+
+@_train.register
+def _(recipe: Preference, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
+    if reward is not None:
+        said = f"{recipe.name} learns from the preferences in the data and asks no reward; leave it out"
+        raise UserError(said, argument="reward", value=recipe.name)
+    examples = compared(run["tokenizer"], _records(data), recipe.needs.record)
+    config = _made(OfflineConfig, settings)
+    return train_offline(model, examples, recipe, config, pad_token_id=run["tokenizer"].pad_token_id, **run)
+
+
+def generate(
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: str | Sequence[str],
+    *,
+    num_generations: int = 1,
+    seed: int = 0,
+    **sampling: Any,
+) -> Any:
+    """Sample completions.
+
+    Args:
+        prompts: one text, or several; each is put to the model as a user's turn.
+        num_generations: completions of each.
+        seed: of the random numbers; the same one gives the same completions.
+        sampling: fields of :class:`~minirlhf.models.sampling.Sampling`: ``max_completion_length`` (64), ``temperature`` (1.0),
+            ``top_k``, ``top_p``, ``min_p``, ``greedy``.
+
+    Returns:
+        The completions of one prompt, ``num_generations`` texts; for several prompts a list of such lists.
+
+    >>> model, tokenizer = load("assistant-sft")
+    >>> completions = generate(model, tokenizer, "say dogs", num_generations=4, max_completion_length=8)
+    >>> len(completions)
+    4
+    """
+    several = [prompts] if isinstance(prompts, str) else list(prompts)
+    rollout = sample(
+        model,
+        [encode_prompt(tokenizer, conversation(prompt)) for prompt in several],
+        sampling=_made(Sampling, sampling),
+        num_generations=num_generations,
+        eos_token_id=ends_of(tokenizer, model).ids,
+        pad_token_id=tokenizer.pad_token_id,
+        seed=seed,
+    )
+    texts = completion_texts(rollout, tokenizer)
+    rows = [texts[start : start + num_generations] for start in range(0, len(texts), num_generations)]
+    return rows[0] if isinstance(prompts, str) else rows
+
+
+def evaluate(
+    model: nn.Module,
+    tokenizer: Any,
+    data: Data,
+    reward: Reward | None = None,
+    *,
+    ref_model: nn.Module | None = None,
+    limit: int | None = 256,
+    seed: int = 0,
+    **sampling: Any,
+) -> Evaluation:
+    """Sample one completion per prompt and grade it.
+
+    Args:
+        data: prompts, as for :func:`train`; of a tiny task the test prompts.
+        reward: as for :func:`train`.
+        ref_model: to measure the KL divergence from; None: it is not measured.
+        limit: at most this many prompts; None: all.
+        seed: two models with one seed see the same random numbers.
+        sampling: as for :func:`generate`.
+
+    Returns:
+        ``.reward``, ``.length`` and ``.divergence`` are means with their standard errors; ``.rewards`` and ``.completions`` hold
+        one entry per prompt.
+
+    >>> model, tokenizer = load("assistant-sft")
+    >>> measured = evaluate(model, tokenizer, task("assistant"), limit=8)
+    >>> len(measured.completions), measured.rewards.shape
+    (8, torch.Size([8]))
+    """
+    problems, graded_by = _problems(data, reward, "test")
+    if isinstance(data, Task):
+        sampling = {"max_completion_length": data.max_completion_length, **sampling}
+    how = _made(Sampling, sampling)
+    return evaluation.evaluate(
+        model, problems[:limit], graded_by, tokenizer=tokenizer, sampling=how, ref_model=ref_model, seed=seed
+    )
+
+
+def plot(runs: History | Mapping[str, History | Sequence[History]], *names: str, window: int = 1) -> Any:
+    """Draw metrics against the step: a panel for each metric, a curve for each run, a band for several seeds of one.
+
+    Args:
+        runs: one history, or ``{label: history}``, or ``{label: [a history for each seed]}``.
+        names: the metrics; none: all but times and learning rate.
+        window: each curve is the mean of this many steps up to each.
+
+    Returns:
+        A matplotlib figure, which a notebook shows.
+
+    Raises:
+        UserError: a metric that no run has.
+
+    >>> from minirlhf.trainers.history import History
+    >>> one, other = (History(rows=[{"step": k, "reward": k * slope} for k in range(3)]) for slope in (1, 2))
+    >>> figure = plot({"GRPO": one, "DAPO": other}, "reward")
+    >>> [ax.get_title() for ax in figure.axes]
+    ['reward']
+    """
+    named = {"": runs} if isinstance(runs, History) else runs
+    groups = {
+        label: [curves.LoggedRun(Path(label), history, {}) for history in _listed(of)] for label, of in named.items()
+    }
+    return curves.figure(
+        groups, curves.choose([run for group in groups.values() for run in group], names), window=window
+    )
+
+
+def verify(*labels: str, seed: int | None = None) -> bool:
+    """Check equations of the book against exact oracles, on fresh inputs, and print the outcome as ``minirlhf verify`` does.
+
+    Args:
+        labels: such as ``"eq:k3"``; none: every equation (under a minute).
+        seed: repeats the inputs of an earlier call.
+
+    Returns:
+        Whether all of them hold.
+
+    Raises:
+        UserError: no equation of this label (with the nearest one).
+
+    >>> verify("eq:k3", seed=0)  # doctest: +ELLIPSIS
+    label ...
+    True
+    """
+    ledger = load_checks()
+    for label in labels:
+        if label not in ledger.labels():
+            raise unknown("label", label, ledger.labels())
+    return run_and_print(ledger.select(labels), secrets.randbelow(2**31) if seed is None else seed)
+
+
+# -- what readers have at hand, as the trainers take it ------------------------------------------------------------
+
+
+def _records(data: Data) -> Records:
+    if isinstance(data, Records):
+        return data
+    if isinstance(data, Task):
+        said = f"the tiny task {data.name} has prompts only; expected rows, e.g. sample_pairs(task({data.name!r}), 500)"
+        raise UserError(said, argument="data", value=data.name, expected="rows")
+    if isinstance(data, str | Path):
+        return loaders.load(data)
+    rows = [_row(row) for row in data]
+    if rows and all(isinstance(row, get_args(Example)) for row in rows):
+        return Records(loaders.IN_MEMORY, "records", tuple(rows))
+    return loaders.load(rows)
+
+
+def _row(row: Any) -> Any:
+    if isinstance(row, PreferencePair):
+        chosen, rejected = (conversation(row.prompt, text)[1:] for text in (row.chosen, row.rejected))
+        return Comparison(conversation(row.prompt), chosen, rejected, row.margin)
+    return {"prompt": row} if isinstance(row, str) else row
+
+
+def _problems(data: Data, reward: Reward | None, split: Any) -> tuple[list[Problem], Reward]:
+    if isinstance(data, Task):
+        return task_problems(data, split), reward or task_reward(data)
+    if reward is None:
+        said = "no reward; expected a function (problems, completions) -> numbers, as only a tiny task grades by itself"
+        raise UserError(said, argument="reward", problem="missing")
+    return _records(data).problems(), reward
+
+
+def _made(kind: type[C], settings: Mapping[str, Any]) -> C:
+    """The dataclass with these settings; an unknown one is a ``UserError`` with the nearest."""
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in settings:
+        if name not in known:
+            raise unknown("setting", name, known)
+    return kind(**settings)
+
+
+def _listed(histories: History | Sequence[History]) -> list[History]:
+    return [histories] if isinstance(histories, History) else list(histories)
