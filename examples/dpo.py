@@ -28,9 +28,9 @@ from sft import WORLD, arguments, load, show
 from torch import Tensor
 from tqdm import tqdm
 
+from minirlhf import PairLogps, dpo_loss
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.data.types import PreferencePair, TokenBatch
-from minirlhf.equations.preference_losses import PairLogps, dpo
 
 
 def reply_logps(model: Any, batch: TokenBatch) -> Tensor:
@@ -45,11 +45,6 @@ def pair_logps(model: Any, ref_model: Any, batch: TokenBatch) -> PairLogps:
     with torch.no_grad():
         ref_logps = reply_logps(ref_model, batch)  # (2B,)
     return PairLogps(*reply_logps(model, batch).chunk(2), *ref_logps.chunk(2))  # (B,) each
-
-
-def dpo_loss(model: Any, ref_model: Any, batch: TokenBatch, *, beta: float) -> Tensor:
-    """Mean loss of ``B`` pairs, in nats; ln 2 where policy and reference are the same."""
-    return dpo(pair_logps(model, ref_model, batch), beta=beta).mean()
 
 
 @torch.no_grad()
@@ -77,7 +72,8 @@ def train(
     for step in (bar := tqdm(range(steps), desc="dpo")):
         picked = rng.choice(len(examples), batch_size, replace=False)
         batch = batch_of([examples[i] for i in picked], tokenizer).to(model.device)
-        loss = dpo_loss(model, ref_model, batch, beta=beta)
+        pair = pair_logps(model, ref_model, batch)
+        loss = dpo_loss(pair.chosen, pair.rejected, pair.ref_chosen, pair.ref_rejected, beta=beta)  # ln 2 at first
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -26,13 +26,12 @@ from sft import WORLD, arguments, load, show
 from torch import Tensor
 from tqdm import tqdm
 
+from minirlhf import grpo_loss
 from minirlhf.core.logprobs import token_logps
 from minirlhf.core.masking import masked_mean
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.equations.advantages import broadcast_to_tokens, group_zscore
-from minirlhf.equations.aggregation import aggregate, sequence_mean
 from minirlhf.equations.kl import k3
-from minirlhf.equations.policy_losses import ppo_clip
 
 
 @torch.no_grad()
@@ -78,16 +77,6 @@ def grade(input_ids: Tensor, mask: Tensor, prompts: Sequence[str], tokenizer: An
     return torch.tensor(rewards, device=input_ids.device)
 
 
-def grpo_loss(
-    logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor,
-    *, epsilon: float, beta: float,
-) -> Tensor:  # fmt: skip
-    """All ``(B, S-1)``; gradient flows through ``logps`` only."""
-    weights = sequence_mean(mask)  # (B, S-1): 1 / (B |o_i|), every completion counts the same
-    objective = ppo_clip(logps, old_logps, advantages, mask, epsilon=epsilon)  # (B, S-1)
-    return -aggregate(objective, weights, mask) + beta * aggregate(k3(logps, ref_logps), weights, mask)
-
-
 def grpo(
     model: Any,
     tokenizer: Any,
@@ -117,7 +106,7 @@ def grpo(
             ref_logps = logps_of(ref_model, input_ids, attention_mask)  # (B, S-1)
         for _ in range(num_iterations):
             logps = logps_of(model, input_ids, attention_mask)  # (B, S-1)
-            loss = grpo_loss(logps, old_logps, ref_logps, advantages, mask, epsilon=epsilon, beta=beta)
+            loss = grpo_loss(logps, old_logps, advantages, mask, epsilon=epsilon, ref_logps=ref_logps, beta=beta)
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

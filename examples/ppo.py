@@ -30,16 +30,14 @@ from sft import WORLD, arguments, load, show
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from minirlhf import ppo_loss
 from minirlhf.core.masking import masked_mean
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.equations.advantages import whiten
-from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.diagnostics import explained_variance
 from minirlhf.equations.kl import k1
-from minirlhf.equations.policy_losses import ppo_clip
 from minirlhf.equations.returns import gae, lambda_returns
 from minirlhf.equations.shaping import kl_shaped_token_rewards
-from minirlhf.equations.value_losses import value_clip
 
 
 class Critic(nn.Module):
@@ -65,17 +63,6 @@ def credit(
     token_rewards = kl_shaped_token_rewards(rewards, old_logps, ref_logps, mask, beta=beta, estimator=k1)  # (B, S-1)
     advantages = gae(token_rewards, old_values, mask, gamma=1.0, lam=lam)  # (B, S-1)
     return whiten(advantages, mask), lambda_returns(advantages, old_values, mask)
-
-
-def ppo_loss(
-    logps: Tensor, values: Tensor, old_logps: Tensor, old_values: Tensor,
-    advantages: Tensor, targets: Tensor, mask: Tensor, *, epsilon: float, cliprange_value: float, vf_coef: float,
-) -> Tensor:  # fmt: skip
-    """All ``(b, S-1)``; gradient flows through ``logps`` and ``values`` only."""
-    weights = token_mean(mask)  # (b, S-1): 1 / Σ|o_i|, every token of the minibatch counts the same
-    objective = ppo_clip(logps, old_logps, advantages, mask, epsilon=epsilon)  # (b, S-1)
-    error = value_clip(values, old_values, targets, mask, cliprange_value=cliprange_value)  # (b, S-1)
-    return -aggregate(objective, weights, mask) + vf_coef * aggregate(error, weights, mask)
 
 
 def ppo(
@@ -112,9 +99,9 @@ def ppo(
         for _ in range(num_iterations):
             for rows in torch.randperm(batch_size).chunk(num_minibatches):  # (b,)
                 seen = input_ids[rows], attention_mask[rows]
-                old = [x[rows] for x in (old_logps, old_values, advantages, targets, mask)]
                 loss = ppo_loss(
-                    logps_of(model, *seen), critic(*seen), *old,
+                    logps_of(model, *seen), old_logps[rows], advantages[rows],
+                    critic(*seen), old_values[rows], targets[rows], mask[rows],
                     epsilon=epsilon, cliprange_value=cliprange_value, vf_coef=vf_coef,
                 )  # fmt: skip
                 optimizer.zero_grad()

@@ -28,12 +28,12 @@ from sft import WORLD, arguments, load, replies
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from minirlhf import reward_loss
 from minirlhf.core.masking import last_index
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import collate
 from minirlhf.data.preferences import Labeller, label_pairs
 from minirlhf.data.types import PreferencePair, TokenBatch, Tokens
-from minirlhf.equations.reward_losses import bradley_terry_loss
 
 PAIRS = 4000
 
@@ -75,12 +75,6 @@ def batch_of(pairs: Sequence[tuple[Tokens, Tokens]], tokenizer: Any) -> TokenBat
     return collate([chosen for chosen, _ in pairs] + [rejected for _, rejected in pairs], tokenizer.pad_token_id)
 
 
-def reward_loss(model: RewardModel, batch: TokenBatch) -> Tensor:
-    """Mean Bradley-Terry loss of ``B`` pairs, in nats; ln 2 where the model cannot tell them apart."""
-    chosen, rejected = model(batch.input_ids, batch.attention_mask).chunk(2)  # (B,), (B,)
-    return bradley_terry_loss(chosen, rejected).mean()
-
-
 def train(
     model: RewardModel,
     tokenizer: Any,
@@ -97,7 +91,8 @@ def train(
     for step in (bar := tqdm(range(steps), desc="reward model")):
         picked = rng.choice(len(examples), batch_size, replace=False)
         batch = batch_of([examples[i] for i in picked], tokenizer).to(model.head.weight.device)
-        loss = reward_loss(model, batch)
+        chosen, rejected = model(batch.input_ids, batch.attention_mask).chunk(2)  # (B,), (B,)
+        loss = reward_loss(chosen, rejected)  # nats; ln 2 where the model cannot tell them apart
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from minirlhf import sft_loss
 from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import token_logps
-from minirlhf.core.masking import masked_mean
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import collate
 from minirlhf.data.tasks.assistant import ASSISTANT as WORLD
@@ -48,12 +48,9 @@ def demonstrations(tokenizer: Any, seed: int, count: int) -> list[Tokens]:
     return [encode(tokenizer, conversation(prompt, WORLD.demonstration(prompt, rng))) for prompt in asked]
 
 
-def sft_loss(model: Any, batch: TokenBatch) -> Tensor:
-    """Mean negative log-likelihood of the reply tokens, in nats."""
-    logits = model(batch.input_ids, attention_mask=batch.attention_mask).logits  # (B, S, V)
-    logps = token_logps(logits, batch.input_ids)  # (B, S-1): the logits at t are about the token at t + 1
-    mask = batch.loss_mask[:, 1:]  # (B, S-1): reply and EOS, neither prompt nor padding
-    return -masked_mean(logps, mask)
+def logps_of(model: Any, batch: TokenBatch) -> Tensor:
+    """Log-probability of every token but the first: ``(B, S-1)``. The logits at t are about the token at t + 1."""
+    return token_logps(model(batch.input_ids, attention_mask=batch.attention_mask).logits, batch.input_ids)
 
 
 def sft(model: Any, tokenizer: Any, *, steps: int, learning_rate: float, seed: int, batch_size: int = 64) -> None:
@@ -63,7 +60,8 @@ def sft(model: Any, tokenizer: Any, *, steps: int, learning_rate: float, seed: i
     for step in (bar := tqdm(range(steps), desc="sft")):
         picked = rng.choice(len(examples), batch_size, replace=False)
         batch = collate([examples[i] for i in picked], tokenizer.pad_token_id).to(model.device)  # padded on the right
-        loss = sft_loss(model, batch)
+        mask = batch.loss_mask[:, 1:]  # (B, S-1): reply and EOS, neither prompt nor padding
+        loss = sft_loss(logps_of(model, batch), mask)  # nats per token
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

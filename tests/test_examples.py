@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 import torch
 
+from minirlhf import policy_loss
 from minirlhf.data.chat import conversation, encode, encode_prompt
 from minirlhf.data.collate import collate
 from minirlhf.data.preferences import sample_pairs
 from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.data.types import Tokens, pair
+from minirlhf.equations.aggregation import sequence_mean, token_mean
+from minirlhf.equations.kl import k1
+from minirlhf.equations.policy_losses import importance_weighted, ppo_clip, reinforce
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models import heads
 from minirlhf.models.tiny import tiny_model
@@ -53,12 +57,13 @@ def tokenizer():
 
 
 def test_examples_are_the_five_pages():
-    assert sorted(path.stem for path in FOLDER.glob("*.py")) == sorted(PAGES)
+    own = {"own_loss", "own_reward"}  # which tests/test_door.py runs
+    assert {path.stem for path in FOLDER.glob("*.py")} == {*PAGES, *own}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_examples_page_is_short_and_imports_equations_only(name):
-    """Equations, data, and what makes an ordinary model: neither the engine nor recipes nor trainers."""
+    """Its loss from the door, equations, data, and what makes an ordinary model: neither the engine nor recipes nor trainers."""
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
     assert "\nSource" in text and "\nDeviations: " in text
@@ -67,10 +72,12 @@ def test_examples_page_is_short_and_imports_equations_only(name):
         alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     ours = {module for module in used if module.split(".")[0] == "minirlhf"}
+    door = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "minirlhf"]
+    [loss] = [alias.name for node in door for alias in node.names if alias.name.endswith("_loss")]
+    assert loss == {"reward_model": "reward_loss"}.get(name, f"{name}_loss")
     allowed = ("minirlhf.core.", "minirlhf.equations.", "minirlhf.data.")
     makers = {"minirlhf.models.loading", "minirlhf.models.tiny", "minirlhf.models.tokenizers"}
-    assert any(module.startswith("minirlhf.equations.") for module in ours) or name == "sft"
-    assert [module for module in ours - makers if not module.startswith(allowed)] == []
+    assert [module for module in ours - makers - {"minirlhf"} if not module.startswith(allowed)] == []
 
 
 # -- a page takes the steps of its trainer -----------------------------------------------------------------------
@@ -238,17 +245,24 @@ def test_examples_page_takes_steps_of_its_trainer(name, steps, pages, tokenizer,
     require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, suite_seed, steps), EXACT[steps])
 
 
-def over_replies(x, mask):
-    return ((x * mask).sum(-1) / mask.sum(-1)).mean()
+def of_policy(logps, old_logps, advantages, mask, *, epsilon, ref_logps, beta, weights=sequence_mean, **how):
+    """GRPO's loss, one part of it replaced."""
+    given = {"objective": partial(ppo_clip, epsilon=epsilon), "ref_logps": ref_logps, "beta": beta, **how}
+    return policy_loss(logps, old_logps, advantages, mask, weights=weights(mask), **given)
+
+
+def over_replies(logps, mask):
+    """Supervised fine-tuning's loss, every reply counting the same."""
+    return policy_loss(logps, logps.detach(), torch.ones_like(logps), mask, objective=reinforce)
 
 
 WRONG = {
-    "a mean over replies": ("sft", "masked_mean", lambda page: over_replies),
+    "a mean over replies": ("sft", "sft_loss", lambda page: over_replies),
     "the first token's score": ("reward_model", "last_index", lambda page: lambda mask: torch.zeros_like(mask[:, 0])),
     "a reply's mean": ("dpo", "sequence_logps", lambda page: lambda x, mask: (x * mask).sum(-1) / mask.sum(-1)),
-    "a mean over tokens": ("grpo", "sequence_mean", lambda page: lambda mask: mask / mask.sum()),
-    "another KL estimate": ("grpo", "k3", lambda page: lambda logps, ref_logps: logps - ref_logps),
-    "no clip": ("grpo", "ppo_clip", lambda page: lambda l, o, a, m, epsilon: (l - o).exp() * a),
+    "a mean over tokens": ("grpo", "grpo_loss", lambda page: partial(of_policy, weights=token_mean)),
+    "another KL estimate": ("grpo", "grpo_loss", lambda page: partial(of_policy, estimator=k1)),
+    "no clip": ("grpo", "grpo_loss", lambda page: partial(of_policy, objective=importance_weighted)),
     "raw advantages": ("ppo", "whiten", lambda page: lambda advantages, mask: advantages),
     "no charge for the KL": ("ppo", "k1", lambda page: lambda logps, ref_logps: 0 * logps),
     "another λ": ("ppo", "gae", lambda page: partial(lambda gae, *given, gamma, lam: gae(*given, lam=1.0), page.gae)),
