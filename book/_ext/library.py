@@ -103,11 +103,30 @@ def inline(text: str) -> list[nodes.Node]:
     return [*found, nodes.Text(text[at:])]
 
 
+def _table(block: str) -> nodes.table:
+    """A table of two columns between lines of ``=``; a row that begins with a space goes on with the one before."""
+    lines = block.splitlines()[1:-1]
+    cut = block.index(" ")
+    rows: list[list[str]] = []
+    for line in lines:
+        name, rest = line[:cut].strip(), line[cut:].strip()
+        if name:
+            rows.append([name, rest])
+        else:
+            rows[-1][1] += f" {rest}"
+    group = nodes.tgroup("", *(nodes.colspec("", colwidth=width) for width in (1, 3)), cols=2)
+    entry = lambda text: nodes.entry("", nodes.paragraph("", "", *inline(text)))
+    group += nodes.tbody("", *(nodes.row("", *map(entry, row)) for row in rows))
+    return nodes.table("", group)
+
+
 def _blocks(lines: list[str]) -> list[nodes.Node]:
     """Paragraphs, and code where a line ended in ``::`` or is indented."""
     found: list[nodes.Node] = []
     for block in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
-        if block.startswith("    "):
+        if re.fullmatch(r"=+ +=+\n.*\n=+ +=+", block, re.S):
+            found.append(_table(block))
+        elif block.startswith("    "):
             code = textwrap.dedent(block)
             found.append(nodes.literal_block(code, code, language="python"))
         elif block.strip():
@@ -124,7 +143,7 @@ def _field(name: str, body: list[str]) -> nodes.field:
             entries[-1] += f" {line.strip()}"
         elif line.strip():
             entries.append(line.strip())
-    if body[0].strip() or len(entries) < 2:
+    if body[0].strip() or len(entries) < 2 or name == "Returns":
         content += nodes.paragraph("", "", *inline(" ".join([body[0], *entries]).strip()))
     else:
         items = (nodes.list_item("", nodes.paragraph("", "", *inline(entry))) for entry in entries)
@@ -133,7 +152,8 @@ def _field(name: str, body: list[str]) -> nodes.field:
 
 
 def docstring_nodes(docstring: str) -> list[nodes.Node]:
-    """A docstring in the library's style: paragraphs, then fields."""
+    """A docstring in the library's style: paragraphs, then fields, then what a reader may type and see."""
+    docstring, prompt, typed = docstring.partition(">>> ")
     text: list[str] = []
     fields: list[tuple[str, list[str]]] = []
     for line in docstring.splitlines():
@@ -147,7 +167,9 @@ def docstring_nodes(docstring: str) -> list[nodes.Node]:
         else:
             fields, text = [], [*text, *(x for name, body in fields for x in (f"{name}:", *body)), line]
     listed = [_field(name, body) for name, body in fields if name != "Label"]
-    return [*_blocks(text), *([nodes.field_list("", *listed)] if listed else [])]
+    session = f"{prompt}{typed}".rstrip()
+    example = [nodes.literal_block(session, session, language="pycon")] if typed else []
+    return [*_blocks(text), *([nodes.field_list("", *listed)] if listed else []), *example]
 
 
 # -- {library}: code in the text ---------------------------------------------------------------------------------
@@ -212,7 +234,8 @@ class ApiDirective(SphinxDirective):
             signature = f"{name}{inspect.signature(thing)}"
         except ValueError:
             signature = name
-        signature = re.sub(r"\b(?:torch|collections\.abc|typing)\.", "", signature.replace("'", ""))
+        signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are texts, as are some defaults
+        signature = re.sub(r"\b(?:torch|collections\.abc|typing)\.", "", signature)
         section += nodes.literal_block(signature, signature, language="python", classes=["signature"])
         docstring = inspect.getdoc(thing) or ""
         section += docstring_nodes(docstring)
