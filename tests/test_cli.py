@@ -1,5 +1,6 @@
 """The small commands: recipes and zoo, and how the command line ends."""
 
+import json
 import os
 import subprocess
 import sys
@@ -84,3 +85,22 @@ def test_cli_prints_question_marks_on_ascii_terminal():
     done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and b"Traceback" not in done.stderr
     assert b"?" in done.stdout, "nothing had to be replaced: the test proves nothing"
+
+
+#: Commands whose help and whose mistakes are answered before a second is over; the others build their options from tables of functions.
+AT_ONCE = (
+    *("ask", "bestofn", "chat", "data", "doctor", "errata", "evaluate", "explain", "export", "gallery", "judge"),
+    *("metrics", "overopt", "plot", "power", "recipes", "spec", "studies", "tour", "verify", "zoo"),
+)
+
+
+def test_cli_help_loads_no_pytorch_and_training_options_no_model_classes():
+    ask = "try:\n    dispatch({} + ['--help'])\nexcept SystemExit:\n    pass\nseen[' '.join({})] = sorted({{'torch', 'transformers'}} & {{*sys.modules}})\n"
+    lines = "".join(ask.format([name], [name]) for name in AT_ONCE)
+    lines += ask.format(["train", "grpo"], ["train", "grpo"])
+    end = "models = [m for m in sys.modules if m in ('transformers.modeling_utils', 'transformers.models.llama.modeling_llama')]\nprint(json.dumps([seen, models]), file=sys.stderr)"
+    code = f"import json, sys\nfrom minirlhf.cli import dispatch\nseen = {{}}\n{lines}{end}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seen, models = json.loads(ran.stderr.splitlines()[-1])
+    assert seen.pop("train grpo") != [], "the check cannot see what is loaded"
+    assert {name: found for name, found in seen.items() if found} == {} and models == []

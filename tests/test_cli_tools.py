@@ -12,8 +12,9 @@ from facts import raises
 from minirlhf.cli import chat, dispatch, doctor
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode_prompt
-from minirlhf.models import checkpoints
+from minirlhf.models import checkpoints, texts
 from minirlhf.models.heads import RewardModel
+from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.report import curves
@@ -88,7 +89,7 @@ def test_chat_piped_lines_are_turns_of_one_conversation(folders, capsys, monkeyp
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == third
     speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system=None)
-    sampling = chat.Sampling(max_completion_length=4)
+    sampling = Sampling(max_completion_length=4)
     replies = [speaker.reply("hi", sampling, 0, 0) for _ in range(2)]
     assert replies == [[first], [second]]
     assert [m["role"] for m in speaker.messages] == ["user", "assistant"] * 2
@@ -108,7 +109,7 @@ def test_chat_message_beyond_context_raises_and_is_forgotten(folders):
     speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system="much")
     speaker.reset()
     with raises(UserError, argument="max_completion_length", value=74 + 4, expected=64):
-        chat._turn([speaker], "hi " * 70, chat.Sampling(max_completion_length=4), 0, 0)
+        chat._turn([speaker], "hi " * 70, Sampling(max_completion_length=4), 0, 0)
     assert speaker.messages == [{"role": "system", "content": "much"}]
 
 
@@ -118,9 +119,9 @@ def test_chat_names_words_unknown_to_tokenizer(folders, capsys):
 
 
 def test_chat_replaces_control_characters_of_model(folders, monkeypatch):
-    monkeypatch.setattr(chat, "completion_texts", lambda *_: ["a\x1b[2Jb\tc\nd\x07"])
+    monkeypatch.setattr(texts, "completion_texts", lambda *_: ["a\x1b[2Jb\tc\nd\x07"])
     speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system=None)
-    lines = speaker.reply("hi", chat.Sampling(max_completion_length=4), 0, 0)
+    lines = speaker.reply("hi", Sampling(max_completion_length=4), 0, 0)
     assert [line.partition(" [cut")[0] for line in lines] == ["a�[2Jb  c", "d�"]
 
 
@@ -272,7 +273,7 @@ def test_doctor_names_wrong_packages_disk_threads_and_missing_zoo(capsys, monkey
     monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: doctor.shutil._ntuple_diskusage(9, 9, 1000))
     monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda _: ["torch>=99", "no-such-package"])
-    monkeypatch.setattr(doctor.torch, "get_num_threads", lambda: 1000)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
     assert dispatch(["doctor", "--no-timing"]) == 1
     out = capsys.readouterr().out
     for part in ("torch 2", ">=99", "no-such-package", "0.00 GB", "1000", "assistant-sft"):

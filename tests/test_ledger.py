@@ -14,8 +14,9 @@ import torch
 from facts import raises
 from plan import of_chapter
 
+from minirlhf import chapters
 from minirlhf.chapters import load_checks
-from minirlhf.cli import dispatch, main, verify
+from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.ledger import claims
@@ -151,7 +152,7 @@ def small(monkeypatch):
                 x = draw.uniform(3, low=-0.5, high=0.5)
                 return f(x), x + x
 
-        monkeypatch.setattr(verify, "load_checks", lambda: ledger)
+        monkeypatch.setattr(chapters, "load_checks", lambda: ledger)
         return ledger
 
     return build

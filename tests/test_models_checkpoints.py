@@ -14,6 +14,7 @@ from facts import raises
 from patience import finished
 
 from minirlhf.core.errors import UserError
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.loading import load_folder
@@ -310,15 +311,15 @@ def test_checkpoints_save_below_file_is_error(tmp_path):
         with raises(UserError, file=str(target), problem="not writable"):
             checkpoints.save(target, extra_json={})
         with raises(UserError, file=str(target / "x.json"), problem="not writable"):
-            checkpoints.write_text_atomic(target / "x.json", "{}")
+            write_text_atomic(target / "x.json", "{}")
     assert (tmp_path / "file").read_text() == "x"
 
 
 def test_write_text_atomic_on_full_disk_keeps_older_file(tmp_path, small_files_only):
     path = tmp_path / "new" / "config.json"
-    checkpoints.write_text_atomic(path, json.dumps(INFO))
+    write_text_atomic(path, json.dumps(INFO))
     small_files_only(100)
     with raises(UserError, file=str(path), problem="not writable"):
-        checkpoints.write_text_atomic(path, "x" * 1000)
+        write_text_atomic(path, "x" * 1000)
     small_files_only(resource.RLIM_INFINITY)
     assert json.loads(path.read_text()) == INFO and [p.name for p in path.parent.iterdir()] == ["config.json"]

@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from minirlhf.core.errors import UserError
+    from minirlhf.core.folders import write_text_atomic
     from minirlhf.equations.estimators import best_of_n_kl
-    from minirlhf.models.checkpoints import write_text_atomic
     from minirlhf.stages.answering import Answering, Request, best_of
     from minirlhf.stages.measure import Number
 

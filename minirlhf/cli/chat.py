@@ -19,19 +19,15 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from minirlhf.cli.data import visible
-from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.data.chat import Message, encode_prompt, ends_of
-from minirlhf.data.types import Rollout
-from minirlhf.models.forward import completion_logits
-from minirlhf.models.sampling import Sampling, sample
-from minirlhf.models.texts import completion_texts
-from minirlhf.stages import named
+from minirlhf.data.records import Message
+
+if TYPE_CHECKING:
+    from minirlhf.data.types import Rollout
+    from minirlhf.models.sampling import Sampling
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +66,10 @@ class Speaker:
         Raises:
             UserError: the conversation no longer fits into the model's context.
         """
+        from minirlhf.data.chat import encode_prompt, ends_of
+        from minirlhf.models.sampling import sample
+        from minirlhf.models.texts import completion_texts
+
         asked: list[Message] = [*self.messages, {"role": "user", "content": said}]
         ids = encode_prompt(self.tokenizer, asked)
         rollout = sample(
@@ -90,6 +90,11 @@ class Speaker:
 
     def alternatives(self, rollout: Rollout, temperature: float, top: int) -> list[str]:
         """For every token of a reply its probability, and the likeliest ones at its place."""
+        import torch
+
+        from minirlhf.core.calling import evaluating
+        from minirlhf.models.forward import completion_logits
+
         width = rollout.mask.shape[1]
         with torch.no_grad(), evaluating(self.model):
             logits = completion_logits(self.model, rollout.input_ids, rollout.attention_mask, width)[0, :-1]  # (T, V)
@@ -122,6 +127,9 @@ class Speaker:
 
 def run(args: argparse.Namespace) -> int:
     """Talk until the input ends."""
+    from minirlhf.models.sampling import Sampling
+    from minirlhf.stages import named
+
     if len(args.models) > 2:
         raise UserError(
             f"{len(args.models)} models; expected one, or two to compare",

@@ -21,13 +21,14 @@ import sys
 import textwrap
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
-from minirlhf.data import formats, inspection, loaders
-from minirlhf.data.inspection import Counted, Survey, Token
+from minirlhf.data import formats, loaders
 from minirlhf.data.loaders import Scan
+
+if TYPE_CHECKING:
+    from minirlhf.data.inspection import Counted, Survey, Token
 
 ANSI = {"system": 35, "user": 34, "assistant": 32}
 BARS = " ▁▂▃▄▅▆▇█"
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.command == "biases":
         return _biases(args)
+    from minirlhf.data import inspection
+
     scan = Scan(args.source, split=args.split, format=args.format, limit=args.limit)
     found = inspection.survey(scan)
     if not found.rows and not found.dropped:
@@ -160,6 +163,7 @@ def _row(found: Survey, number: int | None) -> tuple[str, Any]:
 
 def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
     """A tokenizer, the context, and a word on where they come from."""
+    from minirlhf.data import inspection
     from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer
 
     context = None
@@ -167,6 +171,7 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
         message = "--model and --tokenizer do not go together; a model brings its own tokenizer"
         raise UserError(message, argument="--tokenizer", expected="--model", problem="exclusive")
     if args.model is not None:
+        from minirlhf.core.calling import context_length
         from minirlhf.stages import named
 
         model, tokenizer = named.model_by_name(args.model)
@@ -180,6 +185,8 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
 
 
 def _summary(found: Survey) -> list[str]:
+    from minirlhf.data import inspection
+
     dropped, refused = (sum(map(len, reasons.values())) for reasons in (found.dropped, found.refused))
     record = type(found.rows[0][1]).__name__ if found.rows else "nothing"
     lines = [f"{found.source}", f"  format    {found.format}, read as {record}"]
@@ -195,6 +202,8 @@ def _summary(found: Survey) -> list[str]:
 
 
 def _lengths(counted: Counted, about: str) -> list[str]:
+    from minirlhf.data import inspection
+
     head = ["", "sequences", "min", "5 %", "median", "mean", "95 %", "max", "tokens", "learned"]
     rows = [head, *([part.name, *part.row()] for part in counted.lengths)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -239,7 +248,8 @@ def columns(text: str) -> int:
 
 def _cells(tokens: list[Token], width: int, color: bool) -> list[str]:
     """Tokens with their ids below; without colour a third line says role and mask."""
-    lines, row = [], list[tuple[str, str, str, Token]]()
+    lines: list[str] = []
+    row: list[tuple[str, str, str, Token]] = []
 
     def flush() -> None:
         if color:

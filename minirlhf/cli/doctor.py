@@ -18,12 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from minirlhf import __version__
 from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
-from minirlhf.stages import zoo
 
 GB = 2**30
 
@@ -138,6 +135,8 @@ def _there(packages: list[str]) -> str:
 
 def machine(wrong: list[str], slow: list[str]) -> list[str]:
     """Cores, threads, load and memory."""
+    import torch
+
     total = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
     threads = torch.get_num_threads()
@@ -168,6 +167,8 @@ def _free_memory() -> int | None:
 
 def device(wrong: list[str], slow: list[str]) -> list[str]:
     """GPUs, if there are any."""
+    import torch
+
     if torch.cuda.is_available():
         found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
         return [f"{gpu.name}, {gpu.total_memory / GB:.0f} GB" for gpu in found]
@@ -201,6 +202,8 @@ def disk(wrong: list[str], slow: list[str]) -> list[str]:
 
 def cached(wrong: list[str], slow: list[str]) -> list[str]:
     """Which of the trained checkpoints are there."""
+    from minirlhf.stages import zoo
+
     missing = [name for name in zoo.ENTRIES if not zoo.is_cached(name)]
     if missing:
         slow.append(
@@ -211,6 +214,8 @@ def cached(wrong: list[str], slow: list[str]) -> list[str]:
 
 def speed(slow: list[str]) -> list[str]:
     """Time a step of the smallest preset, sampling from it, and a matrix product; extrapolate to a larger model."""
+    import torch
+
     from minirlhf.models.sampling import Sampling, sample
     from minirlhf.models.tiny import num_parameters, tiny_model
     from minirlhf.models.tokenizers import word_tokenizer

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from minirlhf.core.errors import UserError
-    from minirlhf.models.checkpoints import require_writable, write_text_atomic
+    from minirlhf.core.folders import require_writable, write_text_atomic
     from minirlhf.report import evaluation as page
     from minirlhf.stages.measure_reward import is_reward_model
 
@@ -243,8 +243,8 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     import json
 
     from minirlhf.core.errors import UserError
+    from minirlhf.core.folders import write_text_atomic
     from minirlhf.data import loaders
-    from minirlhf.models.checkpoints import write_text_atomic
     from minirlhf.models.heads import RewardModel
     from minirlhf.models.tiny import num_parameters
     from minirlhf.stages import named, start

@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from minirlhf.core.errors import UserError
+    from minirlhf.core.folders import require_writable, write_text_atomic
     from minirlhf.data import loaders
     from minirlhf.feedback.judge import Judge, require_ask
-    from minirlhf.models.checkpoints import require_writable, write_text_atomic
     from minirlhf.models.tiny import num_parameters
     from minirlhf.stages import named, start
     from minirlhf.stages.judge_files import compare, match

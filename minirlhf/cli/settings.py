@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 
 import yaml
 
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import UserError, shown, unknown
 from minirlhf.feedback.graders import GRADERS
-from minirlhf.recipes.binding import Bindable, Option
-from minirlhf.trainers.config import shown
+
+if typing.TYPE_CHECKING:
+    from minirlhf.recipes.binding import Bindable, Option
 
 C = TypeVar("C")
 

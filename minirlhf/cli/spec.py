@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     from minirlhf.cli.settings import from_mapping, read_yaml
     from minirlhf.core.errors import UserError
-    from minirlhf.models.checkpoints import require_writable, write_text_atomic
+    from minirlhf.core.folders import require_writable, write_text_atomic
     from minirlhf.report import specification as page
     from minirlhf.stages import start
     from minirlhf.stages.specification import RulesRequest, Specification, check

@@ -13,14 +13,12 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from minirlhf.chapters import load_checks
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.ledger import pages as reader
-from minirlhf.ledger.registry import Check, Ledger
-from minirlhf.ledger.registry import run as run_check
+
+if TYPE_CHECKING:
+    from minirlhf.ledger.registry import Check, Ledger
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +105,9 @@ def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
 
 
 def _verify(checks: list[Check], seed: int, as_json: bool) -> int:
+    from minirlhf.ledger import pages as reader
+    from minirlhf.ledger.registry import run as run_check
+
     if not as_json:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         return 0 if reader.run_and_print(checks, seed, width) else 1
@@ -118,6 +119,11 @@ def _verify(checks: list[Check], seed: int, as_json: bool) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 if a check failed."""
+    import torch
+
+    from minirlhf.chapters import load_checks
+    from minirlhf.ledger import pages as reader
+
     _one_mode(args)
     torch.set_num_threads(1)
     seed = secrets.randbelow(2**31) if args.seed is None else args.seed

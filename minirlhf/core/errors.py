@@ -102,3 +102,12 @@ class Idle(str):
         idle = super().__new__(cls, sentence)
         idle.options = options
         return idle
+
+
+def shown(value: Any) -> str:
+    """A value for a message, cut to a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out whole numbers of thousands of digits
+        return "a huge number"
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -9,15 +9,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # who derives seeds only, such as a command that reads data, does not wait for PyTorch
+    import torch
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """PyTorch on so many threads while this lasts. Two add the same numbers in another order than one, and what is left of
     that grows in a training."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -34,6 +39,8 @@ def derive_seed(*keys: int | str) -> int:
 
 def generator(*keys: int | str) -> torch.Generator:
     """A CPU torch generator for these keys."""
+    import torch
+
     return torch.Generator().manual_seed(derive_seed(*keys))
 
 
@@ -56,6 +63,8 @@ def keyed_uniforms(row_seeds: Sequence[int], width: int) -> torch.Tensor:
     Returns:
         ``(len(row_seeds), width)``, float64. Asking for a larger ``width`` keeps the columns already drawn.
     """
+    import torch
+
     with np.errstate(over="ignore"):
         rows = _splitmix64(np.asarray(row_seeds, dtype=np.uint64))[:, None]
         bits = _splitmix64(rows + np.arange(width, dtype=np.uint64)[None, :] * np.uint64(0xD1342543DE82EF95))

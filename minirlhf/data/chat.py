@@ -10,16 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from minirlhf.core.errors import UserError
+from minirlhf.data.records import ROLES, Message
 from minirlhf.data.types import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Message: TypeAlias = dict[str, str]
-ROLES = ("system", "user", "assistant", "tool")
 
 # Special tokens of the tokenizers made here, in the order of their ids. Padding is not the end of a sequence.
 PAD, EOS, USER, ASSISTANT, SYSTEM, UNK = "<pad>", "<eos>", "<user>", "<assistant>", "<system>", "<unk>"

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from minirlhf.core.errors import ArgumentError, unknown
-from minirlhf.data.chat import Message
-from minirlhf.data.records import Comparison, Judgement, Ranking, Reply
+from minirlhf.data.records import Comparison, Judgement, Message, Ranking, Reply
 
 Vote: TypeAlias = Literal["a", "b", "tie", "both bad"]
 VOTES: tuple[Vote, ...] = ("a", "b", "tie", "both bad")

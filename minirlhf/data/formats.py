@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.data.chat import ROLES, Message
 from minirlhf.data.records import (
+    ROLES,
     Comparison,
     Conversation,
     Example,
     Identical,
     Judgement,
+    Message,
     Problem,
     Ranking,
     Reply,

@@ -15,7 +15,6 @@ import numpy as np
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
-from minirlhf.data.chat import Message
 from minirlhf.data.loaders import EXPECTED_DIFFERENT, Scan
 from minirlhf.data.records import (
     Comparison,
@@ -23,6 +22,7 @@ from minirlhf.data.records import (
     Example,
     Identical,
     Judgement,
+    Message,
     Problem,
     Ranking,
     SteppedReply,

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
-from minirlhf.data.chat import Message
 from minirlhf.data.formats import Format, Row
 from minirlhf.data.readers import RowPlace, one_line, read_rows
 from minirlhf.data.records import (
@@ -25,6 +24,7 @@ from minirlhf.data.records import (
     Example,
     Identical,
     Judgement,
+    Message,
     Problem,
     Ranking,
     SteppedReply,

@@ -7,8 +7,10 @@ from itertools import combinations, product
 from typing import TypeAlias
 
 from minirlhf.core.errors import Facts
-from minirlhf.data.chat import Message
 
+#: One turn: who speaks (one of :data:`ROLES`, under ``role``) and what (``content``).
+Message: TypeAlias = dict[str, str]
+ROLES = ("system", "user", "assistant", "tool")
 Reply: TypeAlias = list[Message]
 
 

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
 from minirlhf.core.calling import supported
 
@@ -84,9 +83,6 @@ def _attend(
     ), None
 
 
-AttentionInterface.register(NAME, _attend)
-
-
 def scaled_dot_product(
     query: Tensor,
     key: Tensor,
@@ -143,6 +139,9 @@ def read(
 @contextmanager
 def ours(model: nn.Module) -> Iterator[None]:
     """Within the block the model's attention is ours, and it is called by :func:`read` only; one thread at a time."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, _attend)
     configs = {id(c): c for part in model.modules() if (c := getattr(part, "config", None)) is not None}.values()
     with _LOCK:
         before = [(c, c._attn_implementation_internal) for c in configs if hasattr(c, "_attn_implementation_internal")]

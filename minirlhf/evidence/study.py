@@ -90,7 +90,7 @@ def write(path: Path, made_by: Mapping[str, Any], seeds: Seeds) -> None:
 
 
 def _store(path: Path, evidence: Mapping[str, Any]) -> None:
-    from minirlhf.models.checkpoints import write_text_atomic
+    from minirlhf.core.folders import write_text_atomic
 
     write_text_atomic(path, json.dumps(evidence, indent=1) + "\n")
 

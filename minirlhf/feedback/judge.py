@@ -22,9 +22,9 @@ from torch import Tensor
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import sequence_logps
-from minirlhf.data.chat import Message, encode_prompt, ends_of
+from minirlhf.data.chat import encode_prompt, ends_of
 from minirlhf.data.collate import collate
-from minirlhf.data.records import Comparison, Conversation, Reply
+from minirlhf.data.records import Comparison, Conversation, Message, Reply
 from minirlhf.data.types import Tokens
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample

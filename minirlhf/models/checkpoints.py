@@ -14,7 +14,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from minirlhf.core.errors import ArgumentError, UserError
+from minirlhf.core.folders import PARTIAL, sync
 from minirlhf.models import adapters
 
 MANIFEST, TENSORS, INFO = "manifest.json", "state.safetensors", "state.json"
 _STEP = re.compile(r"step-(\d+)")
-_PARTIAL = ".partial"
 
 
 class Saveable(Protocol):
@@ -98,7 +98,7 @@ def save(
         UserError: it cannot be written (no space, no permission); nothing is left behind.
     """
     target = Path(folder)
-    partial = target.with_name(f".{target.name}.{os.getpid()}{_PARTIAL}")
+    partial = target.with_name(f".{target.name}.{os.getpid()}{PARTIAL}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
@@ -211,7 +211,7 @@ def prune(run_dir: str | Path, keep: int = 2) -> None:
         raise ArgumentError(f"{keep=}; expected at least 1", argument="keep", value=keep, expected=1)
     for step in steps(run_dir)[:-keep]:
         shutil.rmtree(step_folder(run_dir, step))
-    for path in step_folder(run_dir, 0).parent.glob(f".*{_PARTIAL}"):
+    for path in step_folder(run_dir, 0).parent.glob(f".*{PARTIAL}"):
         shutil.rmtree(path)
 
 
@@ -239,42 +239,6 @@ def restore_weights(model: nn.Module, folder: str | Path) -> None:
         reason = str(problem).strip().splitlines()[0]
         said = f"{folder}: its weights do not fit this {kind.__name__} ({reason})"
         raise UserError(said, expected=kind.__name__, file=folder, problem="mismatch") from problem
-
-
-def require_writable(path: str | Path) -> None:
-    """Raise :class:`UserError` if no file can be written there, before there is anything to write."""
-    target = Path(path)
-    if target.is_dir() or not target.name:
-        raise UserError(f"{path}: a folder; expected the name of a file", expected="file", file=path)
-    above = next(folder for folder in target.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise UserError(
-            f"{path}: cannot be written ({above} is {'read-only' if above.is_dir() else 'a file'})",
-            problem="not writable",
-            file=path,
-        )
-
-
-def write_text_atomic(path: str | Path, text: str) -> None:
-    """Write a small file whole or not at all, replacing an older one; the folder above is made if needed.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}{_PARTIAL}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-        _sync(target.parent)
-    except OSError as problem:
-        with suppress(OSError):
-            partial.unlink()
-        raise UserError(f"{target}: cannot be written ({problem})", file=target, problem="not writable") from problem
 
 
 # -- inside ------------------------------------------------------------------------------------------------------
@@ -310,20 +274,12 @@ def _write_manifest(folder: Path) -> None:
 def _flush(folder: Path) -> None:
     """Have the system write the files, then the folders that name them, to the disk."""
     for path in [*_files(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
     """Rename, moving an older checkpoint of that name out of the way first; a folder of another kind is left alone."""
-    older = target.with_name(f".{target.name}.{os.getpid()}.older{_PARTIAL}")
+    older = target.with_name(f".{target.name}.{os.getpid()}.older{PARTIAL}")
     replaces = target.is_dir() and any(target.iterdir())
     if replaces:
         if not (target / MANIFEST).is_file():
@@ -337,4 +293,4 @@ def _put_in_place(partial: Path, target: Path) -> None:
         raise
     if replaces:
         shutil.rmtree(older)
-    _sync(target.parent)
+    sync(target.parent)

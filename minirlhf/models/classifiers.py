@@ -9,16 +9,18 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.models import adapters
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 #: What OpenRLHF calls its reward models, whose files are those of a sequence classifier.
 OPENRLHF = "RewardModel"
@@ -52,7 +54,8 @@ def read_classifier(folder: str | Path) -> tuple[PreTrainedModel, Tensor, Tensor
     base = _base(folder)
     described = _config(base)
     theirs = {"num_labels": 1} if OPENRLHF in (described.get("architectures") or []) else {}
-    loader: Any = AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification as loader
+
     try:
         model, report = loader.from_pretrained(
             base, use_safetensors=True, output_loading_info=True, dtype=torch.float32, local_files_only=True, **theirs
@@ -131,7 +134,8 @@ def as_classifier(model: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTr
         )
     config = copy.deepcopy(model.config)
     config.num_labels, config.pad_token_id = 1, tokenizer.pad_token_id
-    loader: Any = AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification as loader
+
     try:
         plain = loader.from_config(config).to(dtype=model.head.weight.dtype)
     except ValueError as problem:

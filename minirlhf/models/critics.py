@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from minirlhf.models import adapters
 from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel, ValueModel, head_scores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class ValueHead(nn.Module):
@@ -68,6 +70,8 @@ def completion_values(critic: nn.Module, input_ids: Tensor, attention_mask: Tens
 
 def _causal_lm(policy: nn.Module) -> PreTrainedModel:
     """The causal LM itself, also inside a ``peft`` wrapper."""
+    from transformers import PreTrainedModel
+
     unwrap = getattr(policy, "get_base_model", None)
     model = unwrap() if unwrap else policy
     if not isinstance(model, PreTrainedModel):

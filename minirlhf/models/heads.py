@@ -10,13 +10,12 @@ import copy
 import json
 import math
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from minirlhf.core.calling import position_ids, supported
 from minirlhf.core.errors import UserError, unknown
@@ -26,6 +25,9 @@ from minirlhf.core.validate import require_mask
 from minirlhf.engine import reading
 from minirlhf.models import checkpoints, classifiers
 from minirlhf.models.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"
 
@@ -97,11 +99,13 @@ class ScalarModel(nn.Module):
 
         ``options`` go to the constructor. A ``peft`` model has to be merged first.
         """
+        from transformers import PreTrainedModel
+
         if not isinstance(model, PreTrainedModel):
             raise TypeError(
                 f"model is a {type(model).__name__}; expected a transformers causal LM (merge adapters first)"
             )
-        backbone = cast(PreTrainedModel, model.base_model)
+        backbone = cast("PreTrainedModel", model.base_model)
         return cls(backbone if share else copy.deepcopy(backbone), **options)
 
     @property
@@ -155,6 +159,8 @@ class ScalarModel(nn.Module):
         if kind != cls.kind:
             said = f"{path}: a {kind} model; a {cls.kind} model is needed"
             raise UserError(said, argument="kind", value=kind, expected=cls.kind, file=path)
+        from transformers import AutoModel
+
         try:
             with checkpoints.quietly():
                 backbone = AutoModel.from_pretrained(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.models import adapters, checkpoints, classifiers, heads, tiny, tokenizers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def load_model(
@@ -160,6 +162,8 @@ def _embeddings(model: PreTrainedModel) -> list[torch.Tensor]:
 
 
 def _load(name: str, complete_tokenizer: bool, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from transformers import AutoModelForCausalLM
+
     loader: Any = AutoModelForCausalLM
     model: PreTrainedModel
     report: dict[str, Any]

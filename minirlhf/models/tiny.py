@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from minirlhf.core.errors import unknown
 from minirlhf.core.randomness import derive_seed
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 #: Standard deviation of the initial weights. Three times the usual 0.02: at this width the usual one learns far slower.
 INIT_STD = 0.06
@@ -41,6 +44,8 @@ def preset(name: str) -> Preset:
 
 def tiny_config(name: str, tokenizer: PreTrainedTokenizerBase, *, context: int = 1024) -> LlamaConfig:
     """The configuration of a preset for this tokenizer's vocabulary: tied embeddings, ``context`` positions."""
+    from transformers import LlamaConfig
+
     sizes = preset(name)
     return LlamaConfig(
         vocab_size=len(tokenizer),
@@ -62,6 +67,8 @@ def tiny_model(name: str, tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, 
 
     The weights depend on ``(name, vocabulary size, seed)`` only: PyTorch's global generator is neither read nor moved.
     """
+    from transformers import LlamaForCausalLM
+
     config = tiny_config(name, tokenizer, context=context)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("init", name, seed))

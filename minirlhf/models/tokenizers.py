@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as algorithms
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import chat
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 #: What a folder with a tokenizer has at least one of.
 FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
@@ -80,6 +82,8 @@ def train_tokenizer(
 
 
 def _wrap(core: Tokenizer, chat_template: str) -> PreTrainedTokenizerBase:
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=chat.PAD,
@@ -108,6 +112,8 @@ def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: boo
         # For some models transformers would make up one with hardly any words.
         said = f"{name}: no tokenizer can be loaded from there (no tokenizer.json; save it beside the model)"
         raise UserError(said, argument="tokenizer", file=name, problem="missing")
+    from transformers import AutoTokenizer
+
     loader: Any = AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(name)

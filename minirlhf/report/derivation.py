@@ -10,9 +10,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.ledger.ink.derivation import Step, told
 from minirlhf.ledger.ink.displays import displays, fences
-from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.report import templates
 
 # What matplotlib's typesetting does not know, in its words.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.data.records import Problem
-from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.report import templates
 from minirlhf.report.plotting import PALETTE, data_uri, png
 from minirlhf.stages.measure import Evaluated, Number

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
-from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.report import templates
 from minirlhf.report.plotting import PALETTE, data_uri, png
 from minirlhf.trainers.samples import Sample, StepSamples

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.data import inspection
 from minirlhf.data.inspection import Counted, Survey
-from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.report import templates
 
 SHOWN = 10

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError
-from minirlhf.data.chat import Message, encode
+from minirlhf.data.chat import encode
 from minirlhf.data.collate import collate
-from minirlhf.data.records import Problem
+from minirlhf.data.records import Message, Problem
 from minirlhf.data.types import Tokens
 from minirlhf.equations.evaluation import normalised_scores, pointwise_information
 from minirlhf.models.forward import completion_logps

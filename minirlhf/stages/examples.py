@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError
-from minirlhf.data.chat import Message, encode, encode_whole, stepwise
+from minirlhf.data.chat import encode, encode_whole, stepwise
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Comparison, Conversation, Judgement, Ranking, SteppedReply
+from minirlhf.data.records import Comparison, Conversation, Judgement, Message, Ranking, SteppedReply
 from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 

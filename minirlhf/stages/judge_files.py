@@ -13,9 +13,9 @@ from torch import Tensor
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.core.statistics import sign_test
-from minirlhf.data.chat import Message, encode_prompt
+from minirlhf.data.chat import encode_prompt
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Reply
+from minirlhf.data.records import Message, Reply
 from minirlhf.equations.ai_feedback import both_orders
 from minirlhf.feedback.judge import Judge, Verdicts, question, verdicts_of
 from minirlhf.feedback.length_control import length_controlled

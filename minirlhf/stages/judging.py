@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from minirlhf.core.randomness import generator
-from minirlhf.data.chat import Message, conversation, encode
-from minirlhf.data.records import Comparison
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.records import Comparison, Message
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair, Tokens
 from minirlhf.feedback.judge import lessons

@@ -19,6 +19,7 @@ from torch import nn
 
 from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.data import loaders
 from minirlhf.data.chat import declare_ends, ends_of
 from minirlhf.data.loaders import Records
@@ -109,7 +110,7 @@ class Prepared(Generic[E]):
         plain = adapters.merged(self.model)
         declare_ends(plain, self.tokenizer)
         checkpoints.save(out / "model", plain, self.tokenizer)
-        checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
+        write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
         return result
 
 

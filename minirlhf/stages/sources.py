@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import UserError, shown, unknown
 from minirlhf.data import tasks
 from minirlhf.feedback import graders, own
 from minirlhf.feedback.rewards import COMBINATIONS
@@ -18,7 +18,7 @@ from minirlhf.models import tiny
 from minirlhf.models.heads import POOLINGS
 from minirlhf.report import live
 from minirlhf.stages.examples import TRAIN_ON
-from minirlhf.trainers.config import setting, shown
+from minirlhf.trainers.config import setting
 from minirlhf.trainers.sft import LOSSES
 
 #: Settings of a run that somebody chose: none.

@@ -10,8 +10,7 @@ import torch
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.randomness import generator
 from minirlhf.data import loaders
-from minirlhf.data.chat import Message
-from minirlhf.data.records import Conversation, Problem
+from minirlhf.data.records import Conversation, Message, Problem
 from minirlhf.feedback.rewards import Reward
 from minirlhf.stages.answering import OF_SAMPLING, Request
 from minirlhf.stages.choices import WAYS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.report import templates
 from minirlhf.report.plotting import data_uri, png
 from minirlhf.tour import figures

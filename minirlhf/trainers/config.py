@@ -6,10 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minirlhf.core.errors import Idle, UserError, unknown
-from minirlhf.models.sampling import Sampling
+from minirlhf.core.errors import Idle, UserError, shown, unknown
+
+if TYPE_CHECKING:  # who fills settings in, such as the help of a command, does not wait for PyTorch
+    from minirlhf.models.sampling import Sampling
 
 
 def setting(default: Any, text: str) -> Any:
@@ -96,6 +98,8 @@ class RepliesConfig(TrainerConfig):
 
     def sampling(self) -> Sampling:
         """How completions are sampled."""
+        from minirlhf.models.sampling import Sampling
+
         return Sampling(
             temperature=self.temperature,
             top_k=self.top_k,
@@ -176,15 +180,6 @@ class RejectionConfig(SamplingConfig):
                 value=self.keep,
                 expected=self.num_prompts * self.num_generations,
             )
-
-
-def shown(value: Any) -> str:
-    """A value for a message, cut to a line."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python does not write out whole numbers of thousands of digits
-        return "a huge number"
-    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _at_least(config: Any, name: str, low: float) -> None:

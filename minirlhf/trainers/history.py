@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
-from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.core.folders import write_text_atomic
 
 
 class History:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from minirlhf.core import progress
 from minirlhf.core.errors import UserError
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.core.randomness import derive_seed
 from minirlhf.models import checkpoints
 from minirlhf.trainers.config import TrainerConfig
@@ -174,7 +175,7 @@ class Loop:
                     problem="exists",
                     file=metrics,
                 )
-            checkpoints.write_text_atomic(out / "config.json", json.dumps({**self.settings, **record}, indent=2) + "\n")
+            write_text_atomic(out / "config.json", json.dumps({**self.settings, **record}, indent=2) + "\n")
             self.history = History(metrics)
 
     # -- state ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.errors import UserError
-from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.recipes.parts import NO_KL, Graded
 from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.improve import TokenGradients

@@ -13,13 +13,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, shown
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.packing import Packing, collate_packed
 from minirlhf.data.types import Tokens
 from minirlhf.equations.aggregation import token_mean
 from minirlhf.models.packed import packed_logps, padding_is_read, require_packable, row_length
-from minirlhf.trainers.config import TrainerConfig, setting, shown
+from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import by_probability, marked_logps, nll_losses, unweighted
 from minirlhf.trainers.loop import Loop, Origin, Watch

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data.chat import Message, conversation, encode, encode_prompt
+from minirlhf.data.chat import conversation, encode, encode_prompt
+from minirlhf.data.records import Message
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES
 from minirlhf.data.types import Tokens
 from minirlhf.equations.tuning import packed_mask, packed_positions

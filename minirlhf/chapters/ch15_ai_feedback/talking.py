@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from minirlhf.data.chat import Message, conversation, encode, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode, encode_prompt, ends_of
+from minirlhf.data.records import Message
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.models.tiny import tiny_model

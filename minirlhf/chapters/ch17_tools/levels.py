@@ -21,7 +21,8 @@ import numpy as np
 from minirlhf.chapters.ch17_tools.injection import ASK, BEGIN, END, FORMS, KEYS, WORDS, Register
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
-from minirlhf.data.chat import WORDS_AND_TOOLS, Message, conversation, encode
+from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode
+from minirlhf.data.records import Message
 from minirlhf.data.types import Tokens
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer

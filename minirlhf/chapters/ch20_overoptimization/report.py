@@ -13,10 +13,10 @@ from minirlhf.chapters.ch20_overoptimization.curves import OPTIMIZERS, Curve, op
 from minirlhf.chapters.ch20_overoptimization.figure_set import add_given, add_learned, add_other_worlds
 from minirlhf.chapters.ch20_overoptimization.fits import FitVerdict, judge, single_verdict
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.data import seven_words
 from minirlhf.data.seven_words import Outcomes, bags
 from minirlhf.feedback.proxies import CLASSES, compare, fit, in_gold_units
-from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.report.plotting import panels, png
 
 Function = Callable[[str, str], float]  # (prompt, reply) -> number

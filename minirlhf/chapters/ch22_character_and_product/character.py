@@ -18,8 +18,9 @@ from torch import Tensor
 from minirlhf.core.calling import evaluating
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.core.statistics import holm, sign_test
-from minirlhf.data.chat import Message, encode, encode_prompt
+from minirlhf.data.chat import encode, encode_prompt
 from minirlhf.data.collate import collate_answers
+from minirlhf.data.records import Message
 from minirlhf.data.tasks.assistant import AND, ASSISTANT, FACTS, FILLER, POLITE, PRAISE, features, gold
 from minirlhf.data.types import Compared, Tokens, pair
 from minirlhf.equations.release import trait_score
