@@ -1,11 +1,12 @@
 """Settings of every test run: one thread, no network, an empty cache, one seed (tests/plan.py)."""
 
+import ast
+import functools
 import json
 import os
 import re
 import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -199,43 +200,57 @@ class Costs:
             self.path.write_text(json.dumps(run, indent=0) + "\n", encoding="utf-8")
 
 
+@functools.cache
+def bodies(file: str) -> list[tuple[int, int, str]]:
+    """First and last line of the body of every function of a file, with the function's or its class's name at the top of the file."""
+    return [
+        (inner.body[0].lineno, inner.end_lineno or 0, outer.name)
+        for outer in ast.parse(Path(file).read_text(encoding="utf-8")).body
+        if isinstance(outer, ast.FunctionDef | ast.ClassDef)
+        for inner in ast.walk(outer)
+        if isinstance(inner, ast.FunctionDef)
+    ]
+
+
 class Touched:
     """Records which functions of the library a test runs, in itself (``tests``) or in its fixtures (``files``); quickest first."""
 
-    LIBRARY = str(Path(__file__).resolve().parents[1] / "minirlhf") + os.sep
+    LIBRARY = Path(__file__).resolve().parents[1] / "minirlhf"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.codes, self.found, self.seconds = path, set(), {"setup": {}, "call": {}}, {}
+        import coverage
 
-    def _note(self, frame: Any, event: str, _: object) -> None:
-        if frame.f_code.co_filename.startswith(self.LIBRARY):
-            self.codes.add(frame.f_code)
+        self.coverage = coverage.Coverage(data_file=None, include=[f"{self.LIBRARY}/*"])
+        self.coverage.set_option("run:disable_warnings", ["no-data-collected"])
+        self.path, self.found, self.seconds = path, {"setup": {}, "call": {}}, {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        yield from self._traced()
+        yield from self._measured()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        yield from self._traced()
+        yield from self._measured()
 
-    def _traced(self) -> Iterator[None]:
-        self.codes.clear()
-        sys.settrace(self._note)
+    def _measured(self) -> Iterator[None]:
+        self.coverage.erase()
+        self.coverage.start()
         try:
             return (yield)
         finally:
-            sys.settrace(None)
+            self.coverage.stop()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[None]:
         report = yield
         if report.when != "teardown":
-            files = {code: code.co_filename.removeprefix(self.LIBRARY).removesuffix(".py") for code in self.codes}
-            modules = {
-                code: f"minirlhf/{file}".replace(os.sep, ".").removesuffix(".__init__") for code, file in files.items()
-            }
-            report.touched = sorted({f"{module}.{code.co_qualname.split('.')[0]}" for code, module in modules.items()})
+            data, names = self.coverage.get_data(), set()
+            for file in filter(re.compile(r"\.py$").search, data.measured_files()):  # and no templates
+                lines = set(data.lines(file) or ())
+                module = ".".join(["minirlhf", *Path(file).relative_to(self.LIBRARY).with_suffix("").parts])
+                touched = {name for first, last, name in bodies(file) if not lines.isdisjoint(range(first, last + 1))}
+                names |= {f"{module.removesuffix('.__init__')}.{name}" for name in touched}
+            report.touched = sorted(names)
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
