@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from minirlhf import recipes
+from minirlhf.core.folders import write_text_atomic
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import labelled, pair
 from minirlhf.models import checkpoints
-from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer

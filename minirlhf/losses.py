@@ -1,7 +1,7 @@
 """The losses as one writes them on a blackboard: tensors in, a scalar out.
 
-Trainers, ``examples/`` and notebooks call these functions, so that what a reader differentiates by hand is what training
-minimises. A policy-gradient loss takes log-probabilities of tokens, ``(B, T)``, with the ``mask`` of those that the policy
+The trainers call :func:`policy_loss`, :func:`value_loss`, :func:`preference_loss`, :func:`sft_loss` and :func:`reward_loss`;
+the others are made of these, so that what a reader differentiates by hand is what training minimises. A policy-gradient loss takes log-probabilities of tokens, ``(B, T)``, with the ``mask`` of those that the policy
 sampled; a preference loss takes log-probabilities of whole completions, ``(B,)``. The formulas have their home in
 :mod:`minirlhf.equations`; here they are averaged over the batch.
 
@@ -13,23 +13,29 @@ preferences             :func:`preference_loss` and, of it, :func:`dpo_loss`, :f
 imitation, rewards      :func:`sft_loss`, :func:`reward_loss`
 ======================  ==================================================================================================
 
-Gradients flow through ``logps`` (``values``, rewards) alone: old and reference log-probabilities and advantages count as
-constants. What stands outside the mask never matters. A shape that does not fit, or a number out of range, is a
-``ValueError`` that names it. The examples below assume ``import torch`` and ``from minirlhf import *``.
+Gradients flow through log-probabilities of the policy, ``values``, rewards and ``entropies``; old and reference
+log-probabilities, advantages and margins count as constants. What stands outside the mask never matters. A shape that does
+not fit, or a number out of range, is a ``ValueError`` that names it. The examples below assume ``import torch`` and ``from minirlhf import *``.
 
 A batch that is too large for one forward pass is split, and its parts' losses are added. For that, ``weights`` are computed
-from the whole batch before it is split (``batch_size`` where examples, not tokens, are averaged).
+from the mask of the whole batch before it is split, by :func:`~minirlhf.equations.aggregation.sequence_mean`,
+:func:`~minirlhf.equations.aggregation.token_mean` or :func:`~minirlhf.equations.aggregation.fixed_length`; where examples, not
+tokens, are averaged, ``batch_size`` is that of the whole batch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from minirlhf.core.errors import ArgumentError
+from minirlhf.core.masking import zero_where_masked
+from minirlhf.core.validate import require_range, require_shapes
 from minirlhf.equations import preference_losses as preferences
 from minirlhf.equations.aggregation import aggregate, fixed_length, sequence_mean, token_mean
 from minirlhf.equations.kl import k3
@@ -55,7 +61,7 @@ def policy_loss(
     entropies: Tensor | None = None,
     entropy_coef: float = 0.0,
 ) -> Tensor:
-    """``−Σ w·objective + β Σ w·KL estimate − entropy_coef Σ w·H``: what every online algorithm here minimises.
+    """``−Σ w·objective + β Σ w·KL estimate − entropy_coef Σ w·H``: the policy's loss in every online algorithm here.
 
     Args:
         logps: ``(B, T)``, of the sampled tokens under the policy.
@@ -64,10 +70,10 @@ def policy_loss(
         mask: ``(B, T)`` bool, True where the policy sampled the token (its end-of-sequence token included).
         objective: ``(logps, old_logps, advantages, mask) -> (B, T)``, or ``(B, 1)`` per sequence; it is maximised.
         weights: ``(B, T)``, of each token; None: the mean over completions of each one's mean over its tokens.
-        ref_logps: ``(B, T)`` under the reference policy; needed with ``beta``.
-        beta: coefficient of the KL penalty, ≥ 0.
+        ref_logps: ``(B, T)`` under the reference policy; needed with ``beta``, and not looked at without.
+        beta: coefficient of the KL penalty, ≥ 0; 0: no penalty.
         estimator: ``(logps, ref_logps) -> (B, T)`` nats.
-        entropies: ``(B, T)`` nats, of the distributions that the tokens were sampled from; needed with ``entropy_coef``.
+        entropies: ``(B, T)`` nats, of the policy's distributions at the tokens; needed with ``entropy_coef``.
         entropy_coef: coefficient of the entropy bonus, ≥ 0.
 
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eqs. 7 and 9, without the value loss; the KL
@@ -81,21 +87,26 @@ def policy_loss(
     >>> torch.autograd.grad(loss, logps)[0].tolist()  # both tokens become more probable
     [[-0.5, -0.5]]
     """
+    require_range(0.0, math.inf, beta=beta, entropy_coef=entropy_coef)
     weights = sequence_mean(mask) if weights is None else weights  # (B, T)
     loss = -aggregate(objective(logps, old_logps, advantages, mask), weights, mask)
     if beta:
-        loss = loss + beta * aggregate(estimator(logps, _needed(ref_logps, "ref_logps", "beta")), weights, mask)
+        ref_logps = _needed(ref_logps, "ref_logps", "beta", mask).detach()
+        estimate = estimator(zero_where_masked(logps, mask), zero_where_masked(ref_logps, mask))  # (B, T)
+        loss = loss + beta * aggregate(estimate, weights, mask)
     if entropy_coef:
-        loss = loss - entropy_coef * aggregate(_needed(entropies, "entropies", "entropy_coef"), weights, mask)
+        entropies = _needed(entropies, "entropies", "entropy_coef", mask)
+        loss = loss - entropy_coef * aggregate(entropies, weights, mask)
     return loss
 
 
 def reinforce_loss(logps: Tensor, advantages: Tensor, mask: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """``−mean(A log π)``: its gradient is the policy gradient.
+    """``−mean(A log π)``: minus its gradient estimates the policy gradient, up to the scale that the mean sets.
 
     Args:
         logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`.
-        weights: ``(B, T)``; None: the mean over all tokens of the batch.
+        weights: ``(B, T)``; None: the mean over all tokens of the batch, where the paper has a sum over each episode
+            (:func:`~minirlhf.equations.aggregation.sequence_sum`).
 
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning".
 
@@ -129,7 +140,8 @@ def grpo_loss(
         beta: coefficient of the KL penalty, ≥ 0; the paper has 0.04.
         weights: ``(B, T)`` of a batch that was split; None: those of this batch.
 
-    Source: Shao et al. (2024), "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", eq. 3.
+    Source: Shao et al. (2024), "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", eqs. 3
+        and 4.
 
     >>> logps, mask = torch.tensor([[-1.0, -1.0], [-2.0, 0.0]]), torch.tensor([[True, True], [True, False]])
     >>> advantages = torch.tensor([[1.0, 1.0], [-1.0, 0.0]])
@@ -155,7 +167,7 @@ def dr_grpo_loss(
     epsilon_high: float | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Dr. GRPO: the sum over tokens, divided by a constant, so that no completion counts less for being long.
+    """Dr. GRPO: the sum over tokens, divided by a constant, so that no token counts less for being part of a long completion.
 
     Args:
         logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`. Dr. GRPO's advantage is the reward less
@@ -170,7 +182,10 @@ def dr_grpo_loss(
     >>> dr_grpo_loss(logps, logps, torch.ones(1, 2), mask, max_completion_length=8).item()
     -0.25
     """
-    weights = fixed_length(mask, max_completion_length=max_completion_length) if weights is None else weights
+    own = fixed_length(
+        mask, max_completion_length=max_completion_length
+    )  # a length that makes no sense is an error here
+    weights = own if weights is None else weights
     return grpo_loss(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high, weights=weights)
 
 
@@ -245,11 +260,13 @@ def cispo_loss(
 
     Args:
         logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`.
-        epsilon: lower clip range; None: no lower bound.
-        epsilon_high: a weight is at most ``1 + epsilon_high``.
+        epsilon: lower clip range; None, as in the paper's experiments: no lower bound.
+        epsilon_high: a weight is at most ``1 + epsilon_high`` (TRL's option of this name is that bound itself). The paper does not
+            give its bound; 5 is that of Khatri et al. (2025), "The Art of Scaling Reinforcement Learning Compute for LLMs".
         weights: ``(B, T)`` of a batch that was split; None: the mean over all tokens of this batch.
 
-    Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention".
+    Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", eqs. 4
+        and 5.
 
     >>> logps, mask = torch.tensor([[-1.0, -1.0]]), torch.tensor([[True, True]])
     >>> cispo_loss(logps, logps - 3.0, torch.ones(1, 2), mask).item()  # e^3 is cut to 5
@@ -269,7 +286,7 @@ def value_loss(
     error: Callable[..., Tensor] = value_clip,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """A critic's loss: half the squared error of its predictions, clipped as in most implementations of PPO.
+    """A critic's loss: half the squared error of its predictions, clipped.
 
     Args:
         values: ``(B, T)``, what the critic expects before each token; the only input with a gradient.
@@ -279,7 +296,8 @@ def value_loss(
         error: ``(values, old_values, returns, mask) -> (B, T)``.
         weights: ``(B, T)``; None: the mean over all tokens of the batch.
 
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", the term L^VF.
+    Source: OpenAI's implementation of PPO (baselines), which most others follow. Schulman et al. (2017), "Proximal Policy
+        Optimization Algorithms", have the plain squared error, without the half and without the clip.
 
     >>> values, mask = torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]])
     >>> value_loss(values, values, torch.ones(1, 2), mask).item()
@@ -311,15 +329,17 @@ def ppo_loss(
         values, old_values, returns: ``(B, T)``, as for :func:`value_loss`.
         epsilon: clip range of the ratio, > 0.
         cliprange_value: how far a value may move from ``old_values`` for a gain, > 0.
-        vf_coef: weight of the critic's loss, ≥ 0.
+        vf_coef: weight of the critic's loss, ≥ 0; as that has a half, the paper's c₁ is ``vf_coef / 2``.
         weights: ``(B, T)`` of a batch that was split; None: those of this batch.
 
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 9, without the entropy bonus.
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 9, without the entropy bonus, and with the
+        value loss of :func:`value_loss`.
 
     >>> logps, values, mask = torch.tensor([[-1.0, -1.0]]), torch.zeros(1, 2), torch.tensor([[True, True]])
     >>> ppo_loss(logps, logps, torch.ones(1, 2), values, values, torch.ones(1, 2), mask).item()  # -1 + 0.5 * 0.5
     -0.75
     """
+    require_range(0.0, math.inf, vf_coef=vf_coef)
     weights = token_mean(mask) if weights is None else weights
     clipped, error = partial(ppo_clip, epsilon=epsilon), partial(value_clip, cliprange_value=cliprange_value)
     policy = policy_loss(logps, old_logps, advantages, mask, objective=clipped, weights=weights)
@@ -350,7 +370,18 @@ def preference_loss(
     >>> round(preference_loss(hinge, pair, beta=0.1).item(), 4)  # 1 - 0.1 * 2
     0.8
     """
-    return mean_loss(loss(record, *context, **numbers), batch_size=batch_size)
+    losses, count = loss(record, *context, **numbers), len(next(iter(vars(record).values())))
+    if not isinstance(losses, Tensor) or losses.shape != (count,):
+        found = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"{losses!r}"
+        hint = ": leave out .mean() or .sum()" if isinstance(losses, Tensor) and not losses.dim() else ""
+        raise ArgumentError(
+            f"the loss returned {found} for {count} examples; expected ({count},), one number for each{hint}",
+            argument="loss",
+            value=tuple(losses.shape) if isinstance(losses, Tensor) else losses,
+            expected=(count,),
+            problem="shape",
+        )
+    return mean_loss(losses, batch_size=batch_size)
 
 
 def dpo_loss(
@@ -360,6 +391,7 @@ def dpo_loss(
     ref_rejected_logps: Tensor,
     *,
     beta: float = 0.1,
+    batch_size: int | None = None,
 ) -> Tensor:
     """DPO: ``−log σ(β (log-ratio of the chosen − log-ratio of the rejected completion))``; ln 2 where policy and reference agree.
 
@@ -367,6 +399,7 @@ def dpo_loss(
         chosen_logps, rejected_logps: ``(B,)``, sums over the tokens of each completion, under the policy.
         ref_chosen_logps, ref_rejected_logps: ``(B,)``, the same under the reference.
         beta: > 0; the larger, the closer the policy stays to the reference.
+        batch_size: pairs of a batch that was split; None: those that are given.
 
     Source: Rafailov et al. (2023), "Direct Preference Optimization: Your Language Model is Secretly a Reward Model", eq. 7.
 
@@ -375,7 +408,7 @@ def dpo_loss(
     0.6931
     """
     pair = PairLogps(chosen_logps, rejected_logps, ref_chosen_logps, ref_rejected_logps)
-    return preference_loss(preferences.dpo, pair, beta=beta)
+    return preference_loss(preferences.dpo, pair, batch_size=batch_size, beta=beta)
 
 
 def ipo_loss(
@@ -385,6 +418,7 @@ def ipo_loss(
     ref_rejected_logps: Tensor,
     *,
     beta: float = 0.1,
+    batch_size: int | None = None,
 ) -> Tensor:
     """IPO: ``(h − 1/(2β))²`` for the difference ``h`` of the two log-ratios, so that deterministic labels ask for no more.
 
@@ -392,6 +426,7 @@ def ipo_loss(
         chosen_logps, rejected_logps, ref_chosen_logps, ref_rejected_logps: ``(B,)``, as for :func:`dpo_loss`. The paper's
             ``h`` is one of sums; for means divide all four by the completions' lengths.
         beta: the paper's τ, > 0.
+        batch_size: pairs of a batch that was split; None: those that are given.
 
     Source: Azar et al. (2023), "A General Theoretical Paradigm to Understand Learning from Human Preferences", eq. 17.
 
@@ -400,7 +435,7 @@ def ipo_loss(
     1.0
     """
     pair = PairLogps(chosen_logps, rejected_logps, ref_chosen_logps, ref_rejected_logps)
-    return preference_loss(preferences.ipo, pair, beta=beta)
+    return preference_loss(preferences.ipo, pair, batch_size=batch_size, beta=beta)
 
 
 def simpo_loss(
@@ -411,6 +446,7 @@ def simpo_loss(
     *,
     beta: float = 2.0,
     gamma: float = 1.0,
+    batch_size: int | None = None,
 ) -> Tensor:
     """SimPO: DPO with the mean log-probability per token as the reward, a margin ``γ``, and no reference.
 
@@ -419,6 +455,7 @@ def simpo_loss(
         chosen_lengths, rejected_lengths: ``(B,)``, tokens of each completion, ≥ 1.
         beta: > 0.
         gamma: the margin γ itself, ≥ 0, not the ratio γ/β.
+        batch_size: pairs of a batch that was split; None: those that are given.
 
     Source: Meng, Xia and Chen (2024), "SimPO: Simple Preference Optimization with a Reference-Free Reward", eq. 6.
 
@@ -427,7 +464,7 @@ def simpo_loss(
     0.6931
     """
     pair = PairLogps(chosen_logps, rejected_logps, chosen_lengths=chosen_lengths, rejected_lengths=rejected_lengths)
-    return preference_loss(preferences.simpo, pair, beta=beta, gamma=gamma)
+    return preference_loss(preferences.simpo, pair, batch_size=batch_size, beta=beta, gamma=gamma)
 
 
 def orpo_loss(
@@ -437,12 +474,14 @@ def orpo_loss(
     rejected_lengths: Tensor,
     *,
     beta: float = 0.1,
+    batch_size: int | None = None,
 ) -> Tensor:
     """ORPO: the chosen completion's mean negative log-likelihood, and ``β`` times the loss of the log odds ratio.
 
     Args:
         chosen_logps, rejected_logps, chosen_lengths, rejected_lengths: ``(B,)``, as for :func:`simpo_loss`.
         beta: the paper's λ, > 0.
+        batch_size: pairs of a batch that was split; None: those that are given.
 
     Source: Hong, Lee and Thorne (2024), "ORPO: Monolithic Preference Optimization without Reference Model", eqs. 6 and 7.
 
@@ -451,39 +490,42 @@ def orpo_loss(
     1.0693
     """
     pair = PairLogps(chosen_logps, rejected_logps, chosen_lengths=chosen_lengths, rejected_lengths=rejected_lengths)
-    return preference_loss(preferences.orpo, pair, beta=beta)
+    return preference_loss(preferences.orpo, pair, batch_size=batch_size, beta=beta)
 
 
 def kto_loss(
     logps: Tensor,
     ref_logps: Tensor,
     desirable: Tensor,
-    reference_point: Tensor,
+    reference_point: Tensor | float,
     *,
     beta: float = 0.1,
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
+    batch_size: int | None = None,
 ) -> Tensor:
     """KTO: learns from single completions, each with a thumb up or down, by a value that saturates on both sides.
 
     Args:
         logps, ref_logps: ``(B,)``, sums over the tokens of each completion, under policy and reference.
         desirable: ``(B,)`` bool, True for a thumb up.
-        reference_point: a scalar, an estimate of KL(π‖π_ref) ≥ 0 over the whole batch,
+        reference_point: a number or 0-d tensor, an estimate of KL(π‖π_ref) ≥ 0 over the whole batch,
             :func:`~minirlhf.equations.preference_losses.kto_reference_point`; no gradient.
         beta: > 0.
         desirable_weight, undesirable_weight: > 0, of the two kinds of examples.
+        batch_size: examples of a batch that was split; None: those that are given.
 
     Source: Ethayarajh et al. (2024), "KTO: Model Alignment as Prospect Theoretic Optimization", eq. 8.
 
     >>> logps, desirable = torch.tensor([-4.0, -9.0]), torch.tensor([True, False])
-    >>> kto_loss(logps, logps, desirable, torch.tensor(0.0)).item()
+    >>> kto_loss(logps, logps, desirable, 0.0).item()
     0.5
     """
     return preference_loss(
         preferences.kto,
         UnpairedLogps(logps, ref_logps, None, desirable),
-        reference_point,
+        torch.as_tensor(reference_point, dtype=logps.dtype, device=logps.device),
+        batch_size=batch_size,
         beta=beta,
         desirable_weight=desirable_weight,
         undesirable_weight=undesirable_weight,
@@ -497,7 +539,8 @@ def sft_loss(logps: Tensor, mask: Tensor, *, weights: Tensor | None = None) -> T
     """Supervised fine-tuning: the mean negative log-likelihood of the marked tokens, nats per token.
 
     Args:
-        logps: ``(B, T)``, of the data's tokens under the policy.
+        logps: ``(B, T)``, of the data's tokens under the policy (:func:`~minirlhf.core.logprobs.token_logps` of its logits, which
+            leaves out the first token of ``input_ids``; the mask leaves it out too).
         mask: ``(B, T)`` bool, True on the tokens to imitate.
         weights: ``(B, T)``; None: the mean over all marked tokens of the batch.
 
@@ -525,7 +568,7 @@ def reward_loss(
         margin: ``(B,)``, the lead that each pair is asked for; None: 0.
         label_smoothing: probability with which a label is taken to be wrong, at most 0.5.
         center_rewards_coefficient: weight of ``(r_chosen + r_rejected)²``, which centres the rewards, ≥ 0.
-        weights: ``(B,)``, of the pairs; None: 1.
+        weights: ``(B,)``, factors of the pairs' losses, 1 on average; None: 1.
         batch_size: pairs of a batch that was split; None: those that are given.
 
     Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 1; the margin
@@ -534,6 +577,8 @@ def reward_loss(
     >>> round(reward_loss(torch.tensor([1.0]), torch.tensor([1.0])).item(), 4)  # ln 2
     0.6931
     """
+    require_range(0.0, math.inf, center_rewards_coefficient=center_rewards_coefficient)
+    margin = None if margin is None else margin.detach()
     loss = bradley_terry_loss(chosen_rewards, rejected_rewards, margin=margin, label_smoothing=label_smoothing)
     if center_rewards_coefficient:
         loss = loss + center_rewards_coefficient * centring_penalty(chosen_rewards, rejected_rewards)
@@ -541,16 +586,32 @@ def reward_loss(
 
 
 def mean_loss(losses: Tensor, *, weights: Tensor | None = None, batch_size: int | None = None) -> Tensor:
-    """The mean over examples, each ``(B,)``: ``Σ weights · losses / batch_size``, which adds up over the parts of a batch.
+    """The mean over examples: ``Σ weights · losses / batch_size``, which adds up over the parts of a batch.
+
+    Args:
+        losses: ``(B,)``.
+        weights: ``(B,)``, factors that are 1 on average; None: 1.
+        batch_size: examples of a batch that was split; None: B.
 
     >>> mean_loss(torch.tensor([1.0, 2.0])).item()
     1.5
     """
-    losses = losses if weights is None else losses * weights
+    if losses.dim() != 1:
+        raise ArgumentError(
+            f"losses has shape {tuple(losses.shape)}; expected (B,), one for each example",
+            argument="losses",
+            value=tuple(losses.shape),
+            expected="(B,)",
+            problem="shape",
+        )
+    if weights is not None:
+        require_shapes(losses=(losses, "B"), weights=(weights, "B"))
+        losses = losses * weights
     return losses.sum() / (len(losses) if batch_size is None else batch_size)
 
 
-def _needed(tensor: Tensor | None, name: str, by: str) -> Tensor:
+def _needed(tensor: Tensor | None, name: str, by: str, mask: Tensor) -> Tensor:
     if tensor is None:
         raise ArgumentError(f"{name} is None, but {by} is not 0", argument=name, expected=by, problem="missing")
+    require_shapes(mask=(mask, "B T"), **{name: (tensor, "B T")})
     return tensor

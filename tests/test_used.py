@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import minirlhf
 from minirlhf.chapters import chapters
 from minirlhf.core import provenance
 
@@ -84,8 +85,9 @@ class Library:
         return {found for found in map(self.resolve, names) if found}
 
     def outside(self):
-        """What files beyond the package refer to: Python by its imports, text by dotted names or by names in code."""
-        found = set()
+        """What ``import minirlhf`` gives, and what files beyond the package refer to: Python by its imports, text by dotted names or
+        by names in code."""
+        found = self.resolved(f"minirlhf.{home}.{name}" for name, home in minirlhf._HOME_OF.items())
         by_name = {}
         for module in self.modules.values():
             for name in module.definitions:

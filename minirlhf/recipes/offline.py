@@ -22,6 +22,7 @@ from torch import Tensor
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
+from minirlhf.losses import preference_loss
 from minirlhf.recipes.binding import Bindable, Deviation, name_of
 
 Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
@@ -102,7 +103,7 @@ class Preference(Bindable):
         record, scores = made_up[self.needs.record], torch.tensor([[1.0, 0.0], [1.0, 0.0]])
         batch = OptimizerBatch(lambda: record, others, ones, scores, {})
         try:
-            self.loss(record, *(part(batch) for part in self.context))
+            preference_loss(self.loss, record, *(part(batch) for part in self.context))
         except (ValueError, TypeError) as problem:
             raise UserError.about(f"{self.name}: {problem}", problem) from None
         return bool(asked)

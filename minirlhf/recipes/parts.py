@@ -101,12 +101,14 @@ class KLTerm:
 
     Attributes:
         estimator: ``(logps, ref_logps) -> (B, T)``, nats.
-        charges: whether it is taken off the rewards; otherwise it is added to the loss.
+        charges: whether it is taken off the rewards.
+        in_loss: whether it is added to the loss.
     """
 
     estimator: Callable[..., Tensor] = k3
     beta: float = 0.04
     charges: ClassVar[bool] = False
+    in_loss: ClassVar[bool] = False
 
     def charge(self, graded: Graded) -> Tensor:
         """``(P, G)``: the rewards, less what it charges for the whole completion."""
@@ -128,6 +130,8 @@ NO_KL = KLTerm()
 @dataclass(frozen=True)
 class InLoss(KLTerm):
     """Add ``beta ·`` estimator, aggregated like the objective, to the loss (as in GRPO)."""
+
+    in_loss: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

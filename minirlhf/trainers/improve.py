@@ -130,7 +130,7 @@ def policy_losses(
         seen.append(
             TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes(objective, *inputs), part_weights)
         )
-        in_loss = None if kl is None or kl.charges else kl
+        in_loss = kl if kl is not None and kl.in_loss else None
         loss = policy_loss(
             *inputs,
             objective=objective,
