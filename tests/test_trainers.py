@@ -218,8 +218,11 @@ def test_train_online_ignores_and_counts_ungraded_samples(model, tokenizer):
     assert row["reward"] == row["shaped_reward"] == 1.0 and row["reward_std"] == pytest.approx((2 / 6) ** 0.5)
 
 
-def test_ask_grades_singly_when_reward_returns_another_count():
-    assert ask(lambda problems, texts: [2.0], PROBLEMS[:2], ["one", "two"]) == ([2.0, 2.0], None)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_ask_refuses_reward_that_returns_another_count(count):
+    """One completion at a time it may return the right number, and mean something else."""
+    with raises(UserError, argument="reward", value=count, expected=2):
+        ask(lambda problems, texts: [2.0] * (1 if len(texts) == 1 else count), PROBLEMS[:2], ["one", "two"])
 
 
 def test_train_online_reports_grader_failures_and_stops_at_max_invalid(model, tokenizer, caplog):

@@ -37,14 +37,19 @@ def ask(reward: Reward, problems: Sequence[Problem], completions: Sequence[str])
     A grader that raises on the batch is asked about each completion by itself, so that one bad completion costs one sample.
 
     Raises:
-        UserError: the grader's own.
-        ValueError: it answered another number of completions.
+        UserError: the grader's own, or that it answered another number of completions.
     """
 
     def once(some: Sequence[Problem], texts: Sequence[str]) -> list[float]:
         values = [float(value) for value in reward(some, texts)]
         if len(values) != len(texts):
-            raise ValueError(f"the reward function returned {len(values)} numbers for {len(texts)} completions")
+            raise UserError(
+                f"the reward returned {len(values)} numbers for {len(texts)} completions; expected one for each",
+                argument="reward",
+                value=len(values),
+                expected=len(texts),
+                problem="number",
+            )
         return values
 
     failure = None
