@@ -8,9 +8,9 @@ import minirlhf as rl
 
 
 @rl.Needs(rl.PairLogps)
-def squared(pair, *, beta=0.1):
-    """Half the squared distance of β times the margin from 1, for each pair ``(B,)``."""
-    return 0.5 * (beta * pair.margins - 1) ** 2
+def exponential(pair, *, beta=0.1):
+    """``exp(−β h)`` of the margin h, as AdaBoost has it: a loss for each pair, ``(B,)``; the mean over them is taken elsewhere."""
+    return (-beta * pair.margins).exp()
 
 
 # The gradient, over all pairs of completions of a tiny table, against finite differences.
@@ -21,7 +21,7 @@ better, worse = torch.combinations(torch.arange(len(ref_logps))).T
 def toy_loss(table):
     toy.table.data = table
     logps = toy.distribution()[0].log()  # (N,)
-    return rl.preference_loss(squared, rl.PairLogps(*(x[k] for x in (logps, ref_logps) for k in (better, worse))))
+    return rl.preference_loss(exponential, rl.PairLogps(*(x[k] for x in (logps, ref_logps) for k in (better, worse))))
 
 
 start = toy.table.detach().clone()
@@ -32,7 +32,7 @@ torch.testing.assert_close(gradient, rl.finite_difference(lambda table: toy_loss
 model, tokenizer = rl.load("assistant-sft")
 pairs = rl.sample_pairs(rl.task("assistant"), 500)
 runs = {
-    loss.__name__: rl.train(copy.deepcopy(model), tokenizer, pairs, loss, max_steps=40, learning_rate=3e-4)
-    for loss in (rl.dpo_loss, squared)
+    name: rl.train(copy.deepcopy(model), tokenizer, pairs, loss, max_steps=40, learning_rate=3e-4)
+    for name, loss in {"DPO": rl.DPO, "exponential": exponential}.items()
 }
 rl.plot(runs, "accuracy", "margin", window=5).savefig("own_loss.png")

@@ -1,12 +1,29 @@
 # ruff: noqa: I001
 from minirlhf.core.exact import ToyLM as ToyLM, finite_difference as finite_difference
+from minirlhf.core.logprobs import sequence_logps as sequence_logps, token_logps as token_logps
 from minirlhf.data.preferences import sample_pairs as sample_pairs
+from minirlhf.equations.advantages import (
+    broadcast_to_tokens as broadcast_to_tokens,
+    group_center as group_center,
+    group_zscore as group_zscore,
+    leave_one_out as leave_one_out,
+    whiten as whiten,
+)
+from minirlhf.equations.aggregation import (
+    fixed_length as fixed_length,
+    sequence_mean as sequence_mean,
+    sequence_sum as sequence_sum,
+    token_mean as token_mean,
+)
+from minirlhf.equations.kl import k1 as k1, k2 as k2, k3 as k3
 from minirlhf.equations.preference_losses import (
     ListLogps as ListLogps,
     Needs as Needs,
     PairLogps as PairLogps,
     UnpairedLogps as UnpairedLogps,
+    kto_reference_point as kto_reference_point,
 )
+from minirlhf.equations.returns import gae as gae, lambda_returns as lambda_returns
 from minirlhf.losses import (
     cispo_loss as cispo_loss,
     dapo_loss as dapo_loss,

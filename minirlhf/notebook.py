@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args
 
@@ -18,15 +18,15 @@ from torch import nn
 from minirlhf import losses
 from minirlhf.chapters import load_checks
 from minirlhf.core.errors import ArgumentError, UserError, unknown
-from minirlhf.data import loaders
+from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt, ends_of
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Comparison, Example, Problem
+from minirlhf.data.records import Example, Message, Problem
 from minirlhf.data.tasks import Task
-from minirlhf.data.tasks import get as task
 from minirlhf.data.types import PreferencePair
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.ledger.pages import run_and_print
+from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import GRPO, RECIPES, Recipe
@@ -67,13 +67,25 @@ def load(model: str = "assistant-sft") -> tuple[Any, Any]:
     return model_by_name(model)
 
 
+def task(name: str) -> Task:
+    """A tiny task of the project: prompts, and a grader that knows what is right.
+
+    Args:
+        name: ``assistant``, ``shell_game``, ``sort_digits``, …; a wrong one is a ``UserError`` that lists them.
+
+    >>> task("sort_digits").prompts("test")[0].split()[0]
+    'sort'
+    """
+    return tasks.get(name)
+
+
 def train(
     model: nn.Module,
     tokenizer: Any,
     data: Data,
     recipe: Recipe | Preference | Callable[..., Any] = GRPO,
-    reward: Reward | None = None,
     *,
+    reward: Reward | None = None,
     ref_model: nn.Module | None = None,
     out: Path | str | None = None,
     quiet: bool = False,
@@ -85,16 +97,19 @@ def train(
         data: for an online recipe prompts (texts, rows with ``prompt``, or a tiny task); for a preference loss rows with
             ``prompt``, ``chosen`` and ``rejected`` (or a ``label``, or ``responses``); for ``sft_loss`` rows with
             ``messages`` or with ``prompt`` and ``completion``. Also the name of a file or of a data set on the hub.
-        recipe: ``GRPO``, ``DAPO``, ``GRPO.with_(beta=0.1)``, …; ``DPO``, ``KTO``, … or a loss of your own that is declared by
-            ``@Needs(PairLogps)``; or ``sft_loss``.
+        recipe: ``GRPO``, ``DAPO``, ``GRPO.with_(beta=0.1)``, …; ``DPO``, ``DPO.with_(beta=0.3)``, ``KTO``, … or a loss of your
+            own: a function that is declared by ``@Needs(PairLogps)`` and returns ``(B,)``, one loss for each pair; or ``sft_loss``.
         reward: of an online recipe, ``(problems, completions) -> numbers``: ``problem.prompt`` holds the messages,
-            ``problem.reference`` what the data say is right; a completion is a text. None: the tiny task grades.
+            ``problem.reference`` what the data say is right; a completion is a text. None: the tiny task grades. A function that
+            fails on a batch is asked about each completion alone; NaN marks one that cannot be graded.
         ref_model: the reference policy; None: ``model`` as it is now, if the recipe needs one.
         out: a folder for metrics and checkpoints; None: nothing is written.
         quiet: no bar, and no notes about settings without effect.
         settings: fields of the trainer's settings, by name: ``max_steps``, ``batch_size``, ``learning_rate``, ``seed``, … of
-            :class:`~minirlhf.trainers.config.OnlineConfig` (with ``num_generations``, ``max_completion_length``, …),
-            :class:`~minirlhf.trainers.offline.OfflineConfig` or :class:`~minirlhf.trainers.sft.SFTConfig`.
+            :class:`~minirlhf.trainers.config.OnlineConfig` (with ``num_generations``, ``max_completion_length``, …; ``batch_size``
+            counts prompts), :class:`~minirlhf.trainers.offline.OfflineConfig` or :class:`~minirlhf.trainers.sft.SFTConfig`
+            (``batch_size`` counts rows). Numbers of the algorithm (``beta``, ``epsilon``, …) are the recipe's: ``DPO.with_(beta=0.3)``,
+            of a loss of your own ``functools.partial(loss, beta=0.3)``.
 
     Returns:
         The metrics of each step: ``history["reward"]``, ``plot(history)``.
@@ -105,7 +120,7 @@ def train(
     >>> model, tokenizer = load("assistant-sft")
     >>> def short(problems, completions):
     ...     return [-len(text.split()) for text in completions]
-    >>> history = train(model, tokenizer, task("assistant"), GRPO, short, max_steps=2, batch_size=4, quiet=True)
+    >>> history = train(model, tokenizer, task("assistant"), GRPO, reward=short, max_steps=2, batch_size=4, quiet=True)
     >>> len(history["reward"])
     2
     >>> pairs = [{"prompt": "say dogs", "chosen": "dogs", "rejected": "dogs dogs"}]
@@ -121,20 +136,24 @@ def train(
 
 @functools.singledispatch
 def _train(recipe: Any, model: Any, data: Data, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
-    """Of a function: the row that it is the loss of, supervised fine-tuning, or a declared preference loss."""
-    name = getattr(recipe, "__name__", "")
-    row = name.removesuffix("_loss")
+    """Of a function: supervised fine-tuning, or a declared preference loss."""
     if recipe is losses.sft_loss:
+        for argument, given in {"reward": reward, "ref_model": run.get("ref_model")}.items():
+            _unused(argument, given, "supervised fine-tuning")
         examples = conversations(run["tokenizer"], _records(data))
         config = _made(SFTConfig, settings)
         return train_sft(model, examples, config, pad_token_id=run["tokenizer"].pad_token_id, **run)
-    if callable(recipe) and recipe is getattr(losses, name, None) and (row in RECIPES or row in PREFERENCES):
-        return _train(RECIPES.get(row) or PREFERENCES[row], model, data, reward, settings, run)
-    if not callable(recipe):
+    plain = recipe.func if isinstance(recipe, functools.partial) else recipe
+    name = getattr(plain, "__name__", "")
+    if not callable(recipe) or plain is getattr(losses, name, None):  # such as "grpo" or grpo_loss
+        row = str(name or recipe).removesuffix("_loss").upper()
+        known = row in {row.name.upper() for row in (*RECIPES.values(), *PREFERENCES.values())}
         raise ArgumentError(
-            f"recipe = {recipe!r}; expected a recipe such as GRPO or DPO, sft_loss, or a loss declared by @Needs(PairLogps)",
+            f"recipe = {name or repr(recipe)}; expected {row if known else 'a recipe such as GRPO or DPO'}, sft_loss, or a loss of "
+            "your own that is declared by @Needs(PairLogps)",
             argument="recipe",
             value=recipe,
+            expected=row if known else None,
         )
     return _train(Preference(name, recipe), model, data, reward, settings, run)
 
@@ -144,23 +163,23 @@ def _(recipe: Recipe, model: Any, data: Any, reward: Reward | None, settings: An
     problems, graded_by = _problems(data, reward, "train")
     if isinstance(data, Task):
         settings = {"max_completion_length": data.max_completion_length, **settings}
-    return train_online(model, problems, graded_by, recipe, _made(OnlineConfig, settings), **run)
+    return train_online(model, problems, graded_by, recipe, _made(OnlineConfig, settings, recipe), **run)
 
 
 @_train.register
 def _(recipe: Preference, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
-    if reward is not None:
-        said = f"{recipe.name} learns from the preferences in the data and asks no reward; leave it out"
-        raise UserError(said, argument="reward", value=recipe.name)
+    _unused("reward", reward, recipe.name)
+    if not recipe.needs.reference:
+        _unused("ref_model", run.get("ref_model"), recipe.name)
     examples = compared(run["tokenizer"], _records(data), recipe.needs.record)
-    config = _made(OfflineConfig, settings)
+    config = _made(OfflineConfig, settings, recipe)
     return train_offline(model, examples, recipe, config, pad_token_id=run["tokenizer"].pad_token_id, **run)
 
 
 def generate(
     model: nn.Module,
     tokenizer: Any,
-    prompts: str | Sequence[str],
+    prompts: str | Sequence[str] | Sequence[Message] | Sequence[Sequence[Message]],
     *,
     num_generations: int = 1,
     seed: int = 0,
@@ -169,7 +188,8 @@ def generate(
     """Sample completions.
 
     Args:
-        prompts: one text, or several; each is put to the model as a user's turn.
+        prompts: a text, which is put to the model as a user's turn, or messages ``{"role": …, "content": …}``; or a list of such
+            prompts.
         num_generations: completions of each.
         seed: of the random numbers; the same one gives the same completions.
         sampling: fields of :class:`~minirlhf.models.sampling.Sampling`: ``max_completion_length`` (64), ``temperature`` (1.0),
@@ -183,10 +203,13 @@ def generate(
     >>> len(completions)
     4
     """
-    several = [prompts] if isinstance(prompts, str) else list(prompts)
+    alone = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Mapping))
+    several: Any = [prompts] if alone else prompts
+    if not several:
+        raise UserError("no prompts; expected a text or a list of texts", argument="prompts", problem="empty")
     rollout = sample(
         model,
-        [encode_prompt(tokenizer, conversation(prompt)) for prompt in several],
+        [encode_prompt(tokenizer, conversation(p) if isinstance(p, str) else p) for p in several],
         sampling=_made(Sampling, sampling),
         num_generations=num_generations,
         eos_token_id=ends_of(tokenizer, model).ids,
@@ -195,15 +218,15 @@ def generate(
     )
     texts = completion_texts(rollout, tokenizer)
     rows = [texts[start : start + num_generations] for start in range(0, len(texts), num_generations)]
-    return rows[0] if isinstance(prompts, str) else rows
+    return rows[0] if alone else rows
 
 
 def evaluate(
     model: nn.Module,
     tokenizer: Any,
     data: Data,
-    reward: Reward | None = None,
     *,
+    reward: Reward | None = None,
     ref_model: nn.Module | None = None,
     limit: int | None = 256,
     seed: int = 0,
@@ -215,7 +238,7 @@ def evaluate(
         data: prompts, as for :func:`train`; of a tiny task the test prompts.
         reward: as for :func:`train`.
         ref_model: to measure the KL divergence from; None: it is not measured.
-        limit: at most this many prompts; None: all.
+        limit: at most this many prompts, ≥ 1; None: all.
         seed: two models with one seed see the same random numbers.
         sampling: as for :func:`generate`.
 
@@ -231,17 +254,23 @@ def evaluate(
     problems, graded_by = _problems(data, reward, "test")
     if isinstance(data, Task):
         sampling = {"max_completion_length": data.max_completion_length, **sampling}
+    if limit is not None and limit < 1:
+        raise UserError(f"limit = {limit}; expected at least 1", argument="limit", value=limit, expected=1)
+    if ref_model is not None:
+        require_same_vocabulary(model, ref_model)
     how = _made(Sampling, sampling)
     return evaluation.evaluate(
         model, problems[:limit], graded_by, tokenizer=tokenizer, sampling=how, ref_model=ref_model, seed=seed
     )
 
 
-def plot(runs: History | Mapping[str, History | Sequence[History]], *names: str, window: int = 1) -> Any:
+def plot(
+    runs: History | Sequence[History] | Mapping[str, History | Sequence[History]], *names: str, window: int = 1
+) -> Any:
     """Draw metrics against the step: a panel for each metric, a curve for each run, a band for several seeds of one.
 
     Args:
-        runs: one history, or ``{label: history}``, or ``{label: [a history for each seed]}``.
+        runs: one history, or one for each seed, or ``{label: history}``, or ``{label: [a history for each seed]}``.
         names: the metrics; none: all but times and learning rate.
         window: each curve is the mean of this many steps up to each.
 
@@ -249,7 +278,7 @@ def plot(runs: History | Mapping[str, History | Sequence[History]], *names: str,
         A matplotlib figure, which a notebook shows.
 
     Raises:
-        UserError: a metric that no run has.
+        UserError: no history, or a metric that no run has.
 
     >>> from minirlhf.trainers.history import History
     >>> one, other = (History(rows=[{"step": k, "reward": k * slope} for k in range(3)]) for slope in (1, 2))
@@ -257,10 +286,12 @@ def plot(runs: History | Mapping[str, History | Sequence[History]], *names: str,
     >>> [ax.get_title() for ax in figure.axes]
     ['reward']
     """
-    named = {"": runs} if isinstance(runs, History) else runs
+    named: Mapping[str, Any] = runs if isinstance(runs, Mapping) else {"": runs}
     groups = {
         label: [curves.LoggedRun(Path(label), history, {}) for history in _listed(of)] for label, of in named.items()
     }
+    if not any(groups.values()):
+        raise UserError("no history to draw; expected what train returned", argument="runs", problem="empty")
     return curves.figure(
         groups, curves.choose([run for group in groups.values() for run in group], names), window=window
     )
@@ -301,7 +332,13 @@ def _records(data: Data) -> Records:
         raise UserError(said, argument="data", value=data.name, expected="rows")
     if isinstance(data, str | Path):
         return loaders.load(data)
-    rows = [_row(row) for row in data]
+    if isinstance(data, Mapping):
+        said = f"the data are one object with the keys {', '.join(map(str, data))}; expected a list of rows, or one split of it"
+        raise UserError(said, argument="data", value=list(data), expected="rows")
+    table: Any = data
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas: looked through, it gives its columns' names
+        table = table.to_dict("records")
+    rows = [_row(row) for row in table]
     if rows and all(isinstance(row, get_args(Example)) for row in rows):
         return Records(loaders.IN_MEMORY, "records", tuple(rows))
     return loaders.load(rows)
@@ -309,12 +346,14 @@ def _records(data: Data) -> Records:
 
 def _row(row: Any) -> Any:
     if isinstance(row, PreferencePair):
-        chosen, rejected = (conversation(row.prompt, text)[1:] for text in (row.chosen, row.rejected))
-        return Comparison(conversation(row.prompt), chosen, rejected, row.margin)
+        return {key: value for key, value in asdict(row).items() if value is not None}
     return {"prompt": row} if isinstance(row, str) else row
 
 
 def _problems(data: Data, reward: Reward | None, split: Any) -> tuple[list[Problem], Reward]:
+    if reward is not None and not callable(reward):
+        said = f"reward = {reward!r}; expected a function (problems, completions) -> numbers"
+        raise UserError(said, argument="reward", value=reward, problem="not callable")
     if isinstance(data, Task):
         return task_problems(data, split), reward or task_reward(data)
     if reward is None:
@@ -323,10 +362,20 @@ def _problems(data: Data, reward: Reward | None, split: Any) -> tuple[list[Probl
     return _records(data).problems(), reward
 
 
-def _made(kind: type[C], settings: Mapping[str, Any]) -> C:
-    """The dataclass with these settings; an unknown one is a ``UserError`` with the nearest."""
+def _unused(argument: str, given: Any, by: str) -> None:
+    if given is not None:
+        raise UserError(f"{by} does not use {argument}; leave it out", argument=argument, value=by, problem="not used")
+
+
+def _made(kind: type[C], settings: Mapping[str, Any], recipe: Recipe | Preference | None = None) -> C:
+    """The dataclass with these settings; an unknown one is a ``UserError`` with the nearest, or with where a number of the recipe goes."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for name in settings:
+        if recipe is not None and name not in known and name in recipe.options():
+            row = {**RECIPES, **PREFERENCES}.get(recipe.name)
+            how = f"{recipe.name}, {name}=" if row is None else f"{recipe.name.upper()}.with_({name}="
+            said = f"{name} is a number of the recipe, not of the run: {'' if row else 'functools.partial('}{how}{settings[name]!r})"
+            raise UserError(said, argument=name, value=settings[name], expected="with_", problem="of the recipe")
         if name not in known:
             raise unknown("setting", name, known)
     return kind(**settings)

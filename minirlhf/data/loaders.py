@@ -138,14 +138,17 @@ class Records:
             "file": self.source,
         }
         found: list[R] = []
+        beside = f" (fields not used: {', '.join(self.ignored)})" if self.ignored else ""
         for example in self.examples:
             converted = convert(example)
             if converted is None:
-                said = f"{self.source}: its rows, in format {self.format}, do not have {needed}, which this needs"
+                said = (
+                    f"{self.source}: its rows, read as {self.format!r}{beside}, do not have {needed}, which this needs"
+                )
                 raise UserError(said, **facts)
             found += converted
         if not found:
-            said = f"{self.source}: none of its rows, in format {self.format}, has {needed}, which this needs"
+            said = f"{self.source}: none of its rows, read as {self.format!r}{beside}, has {needed}, which this needs"
             raise UserError(said, **facts, problem="empty")
         return found
 
