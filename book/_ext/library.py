@@ -231,7 +231,7 @@ class ApiDirective(SphinxDirective):
         section = nodes.section("", nodes.title("", "", nodes.literal("", name)), ids=[full], names=[full])
         self.env.domains.python_domain.note_object(full, "class" if inspect.isclass(thing) else "function", full)
         try:
-            signature = f"{name}{inspect.signature(thing)}"
+            signature = f"{name}{_with_names(inspect.signature(thing))}"
         except ValueError:
             signature = name
         signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are texts, as are some defaults
@@ -244,6 +244,26 @@ class ApiDirective(SphinxDirective):
         code = find(full).code
         section += fold("Code", nodes.literal_block(code, code, language="python"))
         return section
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A default value that is a function or a recipe, as a page writes it: by its name, not by its address."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _with_names(signature: inspect.Signature) -> inspect.Signature:
+    def named(parameter: inspect.Parameter) -> inspect.Parameter:
+        default = parameter.default
+        if inspect.isroutine(default):
+            return parameter.replace(default=_Name(default.__name__))
+        return parameter.replace(default=_Name(default.name.upper())) if hasattr(default, "with_") else parameter
+
+    return signature.replace(parameters=[named(parameter) for parameter in signature.parameters.values()])
 
 
 def _enclosing_section(node: nodes.Node) -> nodes.section:
