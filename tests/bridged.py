@@ -25,11 +25,11 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages import from_files
+from minirlhf.stages import examples
 from minirlhf.stages.bridge import scripts, write
 from minirlhf.stages.bridge.hooks import adapted
 from minirlhf.stages.bridge.mapped import Told
-from minirlhf.stages.examples import TRAIN_ON
+from minirlhf.stages.examples import TRAIN_ON, conversations
 from minirlhf.stages.sources import NOTHING, SFTSource, Source
 from minirlhf.trainers import collecting
 from minirlhf.trainers.config import OnlineConfig
@@ -271,7 +271,7 @@ def ours_plain(trainer, records, config, settings=NOTHING):
         if trainer == "sft":
             train_sft(
                 model,
-                from_files.conversations(TOKENIZER, found, TRAIN_ON[source.train_on]),
+                conversations(TOKENIZER, found, TRAIN_ON[source.train_on]),
                 config,
                 pad_token_id=TOKENIZER.pad_token_id,
                 quiet=True,
@@ -279,7 +279,7 @@ def ours_plain(trainer, records, config, settings=NOTHING):
             )
         else:
             train_reward(
-                model, from_files.pairs(TOKENIZER, found), config, pad_token_id=TOKENIZER.pad_token_id, quiet=True
+                model, examples.pairs(TOKENIZER, found), config, pad_token_id=TOKENIZER.pad_token_id, quiet=True
             )
     return steps if trainer == "sft" else [as_theirs(step) for step in steps]
 

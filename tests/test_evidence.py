@@ -624,7 +624,7 @@ def test_probe_settings_differ_for_different_plans():
     def other(logps):
         return logps
 
-    pairs = {
+    differing = {
         "a value that a function closes over": (scaled(1.5), scaled(2.5)),
         "a value given by position": (functools.partial(by_position, 1.5), functools.partial(by_position, 2.5)),
         "the part whose method it is": (Part(1.5).loss, Part(2.5).loss),
@@ -632,7 +632,7 @@ def test_probe_settings_differ_for_different_plans():
         "a function of another library": (torch.nn.functional.relu, torch.nn.functional.silu),
         "a class of another library": (torch.nn.ReLU, torch.nn.Tanh),
     }
-    for what, (one, another) in pairs.items():
+    for what, (one, another) in differing.items():
         assert probe.moved(probe.settings(a=one), probe.settings(a=another), {}) != [], what
 
 

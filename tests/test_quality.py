@@ -1,5 +1,8 @@
 """Lint, format and types, with the settings of pyproject.toml: what `make lint` and `make types` run."""
 
+import ast
+import contextlib
+import importlib
 import sys
 from pathlib import Path
 
@@ -21,6 +24,48 @@ STRICT = ("core", "equations", "recipes", "trainers")
 def test_ruff_and_mypy_find_nothing(command, usually):
     done = finished([sys.executable, "-m", *command.split()], cwd=ROOT, usually=usually)
     assert done.returncode == 0, f"{command}\n{done.stdout}"
+
+
+def missing_names(path: Path) -> list[str]:
+    """What a file imports or takes from a module of ours, or replaces in it, that the module does not have."""
+    found, modules = [], {}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "minirlhf":
+            for alias in node.names:
+                with contextlib.suppress(ImportError):
+                    modules[alias.asname or alias.name] = importlib.import_module(f"{node.module}.{alias.name}")
+                    continue
+                if not hasattr(importlib.import_module(node.module), alias.name):
+                    found.append(f"{path.name}: {node.module}.{alias.name}")
+    for node in ast.walk(tree):
+        taken = None
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr" and len(node.args) > 1:
+            owner, taken = node.args[0], getattr(node.args[1], "value", None)
+        elif isinstance(node, ast.Attribute):
+            owner, taken = node.value, node.attr
+        if isinstance(taken, str) and isinstance(owner, ast.Name) and owner.id in modules:
+            module = modules[owner.id]
+            if not hasattr(module, taken):
+                found.append(f"{path.name} line {node.lineno}: {module.__name__}.{taken}")
+    return found
+
+
+@pytest.mark.slow
+def test_names_that_files_beside_the_package_take_from_it_exist():
+    """A script that only a slow test starts, or a name that a test replaces, says nothing when what it names has moved."""
+    folders = ("tests", "tools", "benchmarks", "examples", "notebooks")
+    files = sorted(path for folder in folders for path in (ROOT / folder).glob("*.py"))
+    assert [name for path in files for name in missing_names(path)] == []
+
+
+def test_missing_names_are_found(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "from minirlhf import losses\nfrom minirlhf.core.errors import UserError, nothing\n"
+        "losses.dpo_loss, losses.dpo_los\nmonkeypatch.setattr(losses, 'gone', 1)\n"
+    )
+    found = [name.rpartition(".")[2] for name in missing_names(tmp_path / "a.py")]
+    assert sorted(found) == ["dpo_los", "gone", "nothing"]
 
 
 @pytest.mark.release

@@ -164,7 +164,7 @@ UNUSED = ((policy_losses, "ppo_clip"), (pipeline, "train_online"), (pipeline, "a
             id="a mask",
         ),
         pytest.param({(loop.Loop, "update"): scaled_rate}, EVERYTHING, id="the optimizer"),
-        pytest.param({(reward, "bradley_terry_loss"): scaled(reward.bradley_terry_loss)}, JUDGE, id="the reward loss"),
+        pytest.param({(reward, "reward_loss"): scaled(reward.reward_loss)}, JUDGE, id="the reward loss"),
         pytest.param({(pipeline, "sample"): other_seed(pipeline.sample)}, JUDGES, id="what is sampled"),
         pytest.param(
             {(recipes, "GRPO"): GRPO.with_(beta=0.7)} | dict.fromkeys(UNUSED, fails), set(), id="what no entry calls"
