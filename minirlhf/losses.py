@@ -87,15 +87,20 @@ def policy_loss(
     >>> torch.autograd.grad(loss, logps)[0].tolist()  # both tokens become more probable
     [[-0.5, -0.5]]
     """
-    require_range(0.0, math.inf, beta=beta, entropy_coef=entropy_coef)
+    if not (beta >= 0 and entropy_coef >= 0):
+        require_range(0.0, math.inf, beta=beta, entropy_coef=entropy_coef)
+    if (beta and ref_logps is None) or (entropy_coef and entropies is None):
+        missing = ("ref_logps", "beta") if beta and ref_logps is None else ("entropies", "entropy_coef")
+        raise ArgumentError(
+            "{} is None, but {} is not 0".format(*missing), argument=missing[0], expected=missing[1], problem="missing"
+        )
     weights = sequence_mean(mask) if weights is None else weights  # (B, T)
     loss = -aggregate(objective(logps, old_logps, advantages, mask), weights, mask)
-    if beta:
-        ref_logps = _needed(ref_logps, "ref_logps", "beta", mask).detach()
-        estimate = estimator(zero_where_masked(logps, mask), zero_where_masked(ref_logps, mask))  # (B, T)
+    if beta and ref_logps is not None:
+        estimate = estimator(zero_where_masked(logps, mask), zero_where_masked(ref_logps.detach(), mask))  # (B, T)
         loss = loss + beta * aggregate(estimate, weights, mask)
-    if entropy_coef:
-        entropies = _needed(entropies, "entropies", "entropy_coef", mask)
+    if entropy_coef and entropies is not None:
+        require_shapes(mask=(mask, "B T"), entropies=(entropies, "B T"))
         loss = loss - entropy_coef * aggregate(entropies, weights, mask)
     return loss
 
@@ -372,10 +377,10 @@ def preference_loss(
     """
     losses, count = loss(record, *context, **numbers), len(next(iter(vars(record).values())))
     if not isinstance(losses, Tensor) or losses.shape != (count,):
-        found = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"{losses!r}"
+        returned = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"{losses!r}"
         hint = ": leave out .mean() or .sum()" if isinstance(losses, Tensor) and not losses.dim() else ""
         raise ArgumentError(
-            f"the loss returned {found} for {count} examples; expected ({count},), one number for each{hint}",
+            f"the loss returned {returned} for {count} examples; expected ({count},), one number for each{hint}",
             argument="loss",
             value=tuple(losses.shape) if isinstance(losses, Tensor) else losses,
             expected=(count,),
@@ -608,10 +613,3 @@ def mean_loss(losses: Tensor, *, weights: Tensor | None = None, batch_size: int 
         require_shapes(losses=(losses, "B"), weights=(weights, "B"))
         losses = losses * weights
     return losses.sum() / (len(losses) if batch_size is None else batch_size)
-
-
-def _needed(tensor: Tensor | None, name: str, by: str, mask: Tensor) -> Tensor:
-    if tensor is None:
-        raise ArgumentError(f"{name} is None, but {by} is not 0", argument=name, expected=by, problem="missing")
-    require_shapes(mask=(mask, "B T"), **{name: (tensor, "B T")})
-    return tensor

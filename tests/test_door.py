@@ -23,6 +23,7 @@ from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data.records import Comparison, Problem
 from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.data.types import PreferencePair
+from minirlhf.equations.preference_losses import records
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import RECIPES
@@ -38,6 +39,17 @@ def untrained():
     """A model with random weights that knows the words of the assistant's world, and its tokenizer."""
     tokenizer = word_tokenizer(ASSISTANT.words)
     return tiny_model("nano", tokenizer, seed=0), tokenizer
+
+
+@pytest.fixture(autouse=True)
+def declared_here_only(monkeypatch):
+    """What a test declares as a loss is none of the library's when the next one asks for all of them."""
+    monkeypatch.setattr(records, "_DECLARED", dict(records._DECLARED))
+
+
+def own(loss):
+    """A loss of a reader's own, declared as on the book's page."""
+    return rl.Needs(rl.PairLogps)(loss)
 
 
 # -- names -------------------------------------------------------------------------------------------------------
@@ -72,8 +84,8 @@ def test_door_names_are_those_of_their_homes_and_documented():
 def test_door_has_every_recipe_and_every_loss():
     rows = {row.name.upper() for row in (*RECIPES.values(), *PREFERENCES.values())}
     public = {name for name, value in vars(losses).items() if getattr(value, "__module__", "") == losses.__name__}
-    found = rows | {name for name in public if not name.startswith("_")} | set(notebook.__all__)
-    assert found - set(NAMES) == set(), "give these a home in minirlhf/__init__.py and __init__.pyi"
+    homeless = rows | {name for name in public if not name.startswith("_")} | set(notebook.__all__)
+    assert homeless - set(NAMES) == set(), "give these a home in minirlhf/__init__.py and __init__.pyi"
 
 
 def test_door_unknown_name_is_an_attribute_error():
@@ -167,10 +179,10 @@ def batch(suite_seed):
     return logps, old, advantages, torch.arange(5) < torch.tensor([[5], [2], [3], [1]]), ref
 
 
-def same_with_gradient(found, expected, *inputs):
-    assert found.shape == ()
-    torch.testing.assert_close(found, torch.as_tensor(expected), rtol=1e-9, atol=1e-12)
-    for ours, theirs in zip(*(torch.autograd.grad(x, inputs) for x in (found, expected)), strict=True):
+def same_with_gradient(computed, expected, *inputs):
+    assert computed.shape == ()
+    torch.testing.assert_close(computed, torch.as_tensor(expected), rtol=1e-9, atol=1e-12)
+    for ours, theirs in zip(*(torch.autograd.grad(x, inputs) for x in (computed, expected)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
@@ -194,10 +206,10 @@ def test_policy_loss_takes_estimator_and_entropy_bonus(batch):
     x, entropies = logps.clone().requires_grad_(), old.abs().requires_grad_()
     plain = rl.policy_loss(x, old, advantages, mask)
     weights = mask.double() / (4 * mask.sum(-1, keepdim=True))
-    found = rl.policy_loss(
+    computed = rl.policy_loss(
         x, old, advantages, mask, ref_logps=ref, beta=0.3, estimator=rl.k1, entropies=entropies, entropy_coef=0.2
     )
-    same_with_gradient(found, plain + (weights * (0.3 * (x - ref) - 0.2 * entropies)).sum(), x, entropies)
+    same_with_gradient(computed, plain + (weights * (0.3 * (x - ref) - 0.2 * entropies)).sum(), x, entropies)
 
 
 @pytest.mark.parametrize("keywords", [{}, {"epsilon": 0.1, "cliprange_value": 0.05, "vf_coef": 0.3}])
@@ -271,12 +283,12 @@ def test_sft_and_reward_loss_are_their_formulas(batch):
     x, y = logps.clone().requires_grad_(), other.clone().requires_grad_()
     same_with_gradient(rl.sft_loss(x, mask), -x[mask].mean(), x)
     margin, weights = torch.tensor([0.0, 1.0, 0.5, 2.0]), torch.tensor([0.5, 1.5, 1.0, 1.0])
-    found = rl.reward_loss(
+    computed = rl.reward_loss(
         x[:, 0], y[:, 0], margin=margin, label_smoothing=0.1, center_rewards_coefficient=0.2, weights=weights
     )
     kept, flipped = softplus(-(x - y)[:, 0] + margin), softplus((x - y)[:, 0] + margin)
     expected = (weights * (0.9 * kept + 0.1 * flipped + 0.2 * (x + y)[:, 0] ** 2)).mean()
-    same_with_gradient(found, expected, x, y)
+    same_with_gradient(computed, expected, x, y)
     wants = margin.requires_grad_()
     rl.reward_loss(x[:, 0], y[:, 0], margin=wants).backward()
     assert wants.grad is None
@@ -355,7 +367,6 @@ def test_readme_python_runs(monkeypatch, untrained, tmp_path):
     assert len(names["history"]) == 3
 
 
-@rl.Needs(rl.PairLogps)
 def squared(pair, *, beta=0.1):
     """A loss of a reader's own: half the squared distance of the scaled margin from 1."""
     return 0.5 * (beta * pair.margins - 1) ** 2
@@ -367,7 +378,7 @@ def test_train_own_preference_loss_beside_dpo(untrained, suite_seed):
     model, tokenizer = untrained
     runs = {
         name: rl.train(copy.deepcopy(model), tokenizer, pairs, recipe, max_steps=4, batch_size=32, quiet=True)
-        for name, recipe in {"DPO": rl.DPO, "mine": squared}.items()
+        for name, recipe in {"DPO": rl.DPO, "mine": own(squared)}.items()
     }
     assert runs["mine"]["loss"][0] == pytest.approx(0.5, rel=1e-5) and runs["mine"]["loss"][-1] < 0.49
     figure = rl.plot(runs, "accuracy", "margin")
@@ -424,13 +435,11 @@ def test_train_writes_its_run(untrained, tmp_path):
     assert (tmp_path / "metrics.jsonl").is_file()
 
 
-@rl.Needs(rl.PairLogps)
 def averaged(pair):
     """A reader's mistake: the mean is taken twice."""
     return pair.margins.mean()
 
 
-@rl.Needs(rl.PairLogps)
 def returns_nothing(pair):
     """Another: the return is forgotten."""
     pair.margins.sum()
@@ -474,8 +483,10 @@ ROWS = [{"prompt": "say dogs", "chosen": "dogs", "rejected": "cats"}]
     ],
 )
 def test_train_says_what_is_wrong(given, more, error, facts, untrained):
+    data, recipe = given
+    recipe = own(recipe) if recipe in (squared, averaged, returns_nothing) else recipe
     with raises(error, **facts):
-        rl.train(*untrained, *given, quiet=True, **more)
+        rl.train(*untrained, data, recipe, quiet=True, **more)
 
 
 def test_train_unknown_setting_names_the_nearest(untrained):

@@ -28,7 +28,7 @@ def test_ruff_and_mypy_find_nothing(command, usually):
 
 def missing_names(path: Path) -> list[str]:
     """What a file imports or takes from a module of ours, or replaces in it, that the module does not have."""
-    found, modules = [], {}
+    missing, modules = [], {}
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "minirlhf":
@@ -37,7 +37,7 @@ def missing_names(path: Path) -> list[str]:
                     modules[alias.asname or alias.name] = importlib.import_module(f"{node.module}.{alias.name}")
                     continue
                 if not hasattr(importlib.import_module(node.module), alias.name):
-                    found.append(f"{path.name}: {node.module}.{alias.name}")
+                    missing.append(f"{path.name}: {node.module}.{alias.name}")
     for node in ast.walk(tree):
         taken = None
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr" and len(node.args) > 1:
@@ -47,8 +47,8 @@ def missing_names(path: Path) -> list[str]:
         if isinstance(taken, str) and isinstance(owner, ast.Name) and owner.id in modules:
             module = modules[owner.id]
             if not hasattr(module, taken):
-                found.append(f"{path.name} line {node.lineno}: {module.__name__}.{taken}")
-    return found
+                missing.append(f"{path.name} line {node.lineno}: {module.__name__}.{taken}")
+    return missing
 
 
 @pytest.mark.slow
@@ -64,8 +64,8 @@ def test_missing_names_are_found(tmp_path):
         "from minirlhf import losses\nfrom minirlhf.core.errors import UserError, nothing\n"
         "losses.dpo_loss, losses.dpo_los\nmonkeypatch.setattr(losses, 'gone', 1)\n"
     )
-    found = [name.rpartition(".")[2] for name in missing_names(tmp_path / "a.py")]
-    assert sorted(found) == ["dpo_los", "gone", "nothing"]
+    missing = [name.rpartition(".")[2] for name in missing_names(tmp_path / "a.py")]
+    assert sorted(missing) == ["dpo_los", "gone", "nothing"]
 
 
 @pytest.mark.release

@@ -70,7 +70,12 @@ class Preference(Bindable):
     @property
     def per_token(self) -> bool:
         """Whether the implicit reward is a mean over the answer's tokens: so the loss declares it, or was told to."""
-        return self.needs.per_token or bool(self.options().get("length_normalised", False))
+        return self.needs.per_token or bool(self.number("length_normalised", False))
+
+    def number(self, name: str, otherwise: Any) -> Any:
+        """A hyperparameter of the loss as it is bound, or its default; ``otherwise`` if the loss takes none of this name."""
+        parameter = inspect.signature(self.loss).parameters.get(name)
+        return otherwise if parameter is None else parameter.default
 
     @property
     def source(self) -> str:

@@ -16,12 +16,11 @@ from minirlhf.core.randomness import generator
 from minirlhf.data.types import Rollout, TokenBatch
 from minirlhf.equations import diagnostics
 from minirlhf.equations.aggregation import aggregate, most_uncertain, token_mean
-from minirlhf.equations.kl import k3
 from minirlhf.equations.policy_losses import pretraining as log_likelihood
 from minirlhf.losses import policy_loss, value_loss
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
-from minirlhf.recipes.parts import Critic, Graded, Update
+from minirlhf.recipes.parts import NO_KL, Critic, Graded, Update
 from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.likelihood import nll_losses
@@ -114,10 +113,12 @@ def policy_losses(
     seen: list[TokenGradients],
 ) -> Iterator[Tensor]:
     """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
-    rollout, kl = graded.rollout, recipe.update.kl
+    rollout, kl = graded.rollout, recipe.update.kl or NO_KL
     size = config.micro_batch_size or len(rows)
-    positive = ((graded.rewards > 0) & graded.valid).flatten()[rows]  # (b,)
-    liked = token_mean(rollout.mask[rows], keep=positive)  # (b, T)
+    liked = weights  # (b, T), replaced where a recipe also imitates what was right
+    if recipe.update.positive_coef:
+        positive = ((graded.rewards > 0) & graded.valid).flatten()[rows]  # (b,)
+        liked = token_mean(rollout.mask[rows], keep=positive)
     for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
         r = rollout.select(part)
         read = model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature
@@ -130,14 +131,13 @@ def policy_losses(
         seen.append(
             TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes(objective, *inputs), part_weights)
         )
-        in_loss = kl if kl is not None and kl.in_loss else None
         loss = policy_loss(
             *inputs,
             objective=objective,
             weights=part_weights,
             ref_logps=None if graded.ref_logps is None else graded.ref_logps[part],
-            beta=0.0 if in_loss is None else in_loss.beta,
-            estimator=k3 if in_loss is None else in_loss.estimator,
+            beta=kl.beta if kl.in_loss else 0.0,
+            estimator=kl.estimator,
             entropies=entropies,
             entropy_coef=recipe.update.entropy_coef,
         )

@@ -265,7 +265,7 @@ class _Data:
         """Metrics of a batch, from its log-probabilities and lengths as :meth:`record` gave them, part by part."""
         logps, lengths = (torch.cat(parts).cpu() for parts in zip(*seen, strict=True))  # (B, K)
         gained = logps if self.reference is None else logps - self.reference[rows]
-        rewards = self.recipe.options().get("beta", 1.0) * (gained / lengths if self.recipe.per_token else gained)
+        rewards = self.recipe.number("beta", 1.0) * (gained / lengths if self.recipe.per_token else gained)
         found, better = {}, self.better[rows]
         for name, where in (("chosen", better), ("rejected", ~better)):
             if bool(where.any()):  # a batch of single answers may have no good or no bad one

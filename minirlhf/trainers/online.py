@@ -102,10 +102,10 @@ def train_in_world(
             argument="pretraining",
             problem="missing",
         )
-    if recipe.update.kl is not None and ref_model is None:
-        ref_model = copy_of_reference(model)
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
+    elif recipe.update.kl is not None:
+        ref_model = copy_of_reference(model)
     if not quiet:
         idle = recipe.without_effect(
             config.num_generations,
