@@ -70,7 +70,7 @@ def sub(request, server):
         exec(CODE.replace("from minirlhf.classroom import check", "check = print"), space)
         yield Asked(Local(space, "ada"))
     else:
-        boxed = Boxed(server, [("cell 1", CODE)], {}, "ada")
+        boxed = Boxed(server, [("cell 1", CODE)], {}, "ada", Limits())
         yield Asked(boxed)
         boxed.close()
 
@@ -127,14 +127,14 @@ def test_asked_private_name_raises(sub):
 
 
 def test_boxed_error_names_cell_and_line(server):
-    boxed = Boxed(server, [("cell 1", "x = 1"), ("cell 2", "def f():\n    y = 2\n    return y / 0")], {}, "ada")
+    boxed = Boxed(server, [("cell 1", "x = 1"), ("cell 2", "def f():\n    y = 2\n    return y / 0")], {}, "ada", Limits())
     with raises(Failure, value="ZeroDivisionError: division by zero (cell 2, line 3)"):
         boxed.call("f", (), {})
     boxed.close()
 
 
 def test_boxed_student_is_defined_before_cells_run(server):
-    boxed = Boxed(server, [("cell 1", "mine = STUDENT + '!'")], {}, "ada")
+    boxed = Boxed(server, [("cell 1", "mine = STUDENT + '!'")], {}, "ada", Limits())
     assert boxed.value("mine") == "ada!"
     boxed.close()
 
@@ -142,7 +142,7 @@ def test_boxed_student_is_defined_before_cells_run(server):
 def test_boxed_has_library_of_exercise_only(server):
     library = sources.load(ROOT, ["05.5"])[0].library
     code = "from minirlhf.ledger.registry import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
-    boxed = Boxed(server, [("cell 1", code)], library, "ada")
+    boxed = Boxed(server, [("cell 1", code)], library, "ada", Limits())
     from minirlhf.ledger.registry import Draw
 
     assert torch.equal(boxed.value("first"), Draw("x").normal(2))
@@ -174,7 +174,7 @@ def test_grade_answer_endless_loop_ends_exercise(server, suite_seed):
 @pytest.mark.slow
 def test_boxed_counts_time_of_submission_only(server):
     boxed = Boxed(
-        server, [("cell 1", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return 1")], {}, "ada"
+        server, [("cell 1", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return 1")], {}, "ada", Limits()
     )
     assert boxed.call("f", (0.0,), {}) == 1
     before = boxed._box._left

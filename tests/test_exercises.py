@@ -70,7 +70,8 @@ def test_exercise_proves_itself_and_verdicts_hold_no_line_of_solution(exercise, 
 @pytest.mark.slow
 @each
 def test_exercise_solution_earns_all_points_in_box(exercise, server):
-    boxed = Boxed(server, [("cell 1", exercise.given), ("cell 2", exercise.solution)], exercise.library, "ada")
+    cells = [("cell 1", exercise.given), ("cell 2", exercise.solution)]
+    boxed = Boxed(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
     outcome = grading.run_tests(exercise, boxed, own_seed(exercise.id))
     boxed.close()
     assert outcome.reason == ""

@@ -18,7 +18,7 @@ from typing import Any
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.beside import ours_runs, yours_runs
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
-from minirlhf.classroom.grading import Outcome, grade_answer, run_tests
+from minirlhf.classroom.grading import Outcome, exercise_limits, grade_answer, run_tests
 from minirlhf.classroom.progress import Progress
 from minirlhf.classroom.runner import Boxed, Local, Server
 from minirlhf.classroom.submission import HandedIn
@@ -239,7 +239,7 @@ def picture_of(server: Server, exercise: Exercise, handed: HandedIn, student: st
         UserError: there is no answer, or none that can be drawn.
     """
     section = handed.answer(exercise)
-    boxed = Boxed(server, section.cells if section else [], exercise.library, student)
+    boxed = Boxed(server, section.cells if section else [], exercise.library, student, exercise_limits(exercise))
     try:
         image, _ = drawn(exercise, boxed)
     finally:

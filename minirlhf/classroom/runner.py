@@ -122,6 +122,7 @@ class Boxed:
         cells: ``(name, code)`` pairs, run in order.
         library: modules that it may import, ``{relative path: source}``.
         student: who handed it in; defined as ``STUDENT`` before the cells run.
+        limits: of its time and memory; an exercise's are `minirlhf.classroom.grading.exercise_limits`.
     """
 
     def __init__(
@@ -130,9 +131,9 @@ class Boxed:
         cells: Sequence[tuple[str, str]],
         library: Mapping[str, str],
         student: str,
-        limits: Limits | None = None,
+        limits: Limits,
     ) -> None:
-        self.server, self.cells, self.student, self.limits = server, list(cells), student, limits or Limits()
+        self.server, self.cells, self.student, self.limits = server, list(cells), student, limits
         self.library = {**QUIET_CHECK, **library}
         self._box: Box | None = None
         self._errors: list[str] = []
