@@ -28,7 +28,7 @@ from torch import Tensor
 from minirlhf import recipes
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import aggregate
-from minirlhf.recipes.parts import Graded, OnDemand
+from minirlhf.recipes.parts import RolloutExtras, ScoredRollout
 from minirlhf.stages.bridge.mapped import NoCounterpartError
 from minirlhf.stages.bridge.write import ENGINES
 
@@ -61,9 +61,9 @@ def shared(seed: int) -> SimpleNamespace:
     rewards = torch.randint(0, 5, (P, G), generator=draw).double() / 4
     ids = torch.zeros(P * G, T, dtype=torch.long)
     rollout = Rollout(ids, ids + 1, mask, old, old, ids, torch.ones(P * G, dtype=torch.bool), G)
-    graded = Graded(rollout, rewards, torch.ones(P, G, dtype=torch.bool), ref, values)
+    graded = ScoredRollout(rollout, rewards, torch.ones(P, G, dtype=torch.bool), ref, values)
     greedy = replace(rollout.select(torch.arange(0, P * G, G)), num_generations=1)
-    best = Graded(greedy, rewards[:, :1] * 0.5, graded.valid[:, :1], ref[::G])
+    best = ScoredRollout(greedy, rewards[:, :1] * 0.5, graded.valid[:, :1], ref[::G])
     return SimpleNamespace(
         mask=mask, old=old, ref=ref, values=values, logps=logps, rewards=rewards, graded=graded, greedy=best
     )
@@ -72,8 +72,8 @@ def shared(seed: int) -> SimpleNamespace:
 def ours(recipe: Any, at: SimpleNamespace, logps: Tensor) -> Tensor:
     """The loss as the trainer composes it."""
     update = recipe.update
-    graded = recipe.credit.complete(at.graded, OnDemand(lambda: at.greedy, lambda: None))
-    weights = update.row_weights(graded.rollout)
+    graded = recipe.credit.complete(at.graded, RolloutExtras(lambda: at.greedy, lambda: None))
+    weights = update.completion_weights(graded.rollout)
     loss = -aggregate(update.objective(logps, at.old, recipe.advantages(graded), at.mask), weights, at.mask)
     return loss if update.kl is None else loss + update.kl.penalty(logps, at.ref, weights, at.mask)
 
@@ -218,7 +218,7 @@ def compared(folder: Path, seeds: int) -> dict[str, dict[str, float]]:
     for engine, (loss, given) in functions(folder).items():
         found[engine] = {}
         for name, recipe in recipes.RECIPES.items():
-            row = recipe.filled(max_completion_length=T)
+            row = recipe.resolved(max_completion_length=T)
             try:
                 options = dict(ENGINES[engine].online(row).options)
             except NoCounterpartError:

@@ -30,7 +30,7 @@ from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import GRPO, RECIPES, Recipe
-from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.report import curves
 from minirlhf.stages.examples import conversations
 from minirlhf.stages.from_files import compared
@@ -83,7 +83,7 @@ def train(
     model: nn.Module,
     tokenizer: Any,
     data: Data,
-    recipe: Recipe | Preference | Callable[..., Any] = GRPO,
+    recipe: Recipe | PreferenceRecipe | Callable[..., Any] = GRPO,
     *,
     reward: Reward | None = None,
     ref_model: nn.Module | None = None,
@@ -155,7 +155,7 @@ def _train(recipe: Any, model: Any, data: Data, reward: Reward | None, settings:
             value=recipe,
             expected=row if known else None,
         )
-    return _train(Preference(name, recipe), model, data, reward, settings, run)
+    return _train(PreferenceRecipe(name, recipe), model, data, reward, settings, run)
 
 
 @_train.register
@@ -167,7 +167,9 @@ def _(recipe: Recipe, model: Any, data: Any, reward: Reward | None, settings: An
 
 
 @_train.register
-def _(recipe: Preference, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
+def _(
+    recipe: PreferenceRecipe, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]
+) -> History:
     _unused("reward", reward, recipe.name)
     if not recipe.needs.reference:
         _unused("ref_model", run.get("ref_model"), recipe.name)
@@ -367,7 +369,7 @@ def _unused(argument: str, given: Any, by: str) -> None:
         raise UserError(f"{by} does not use {argument}; leave it out", argument=argument, value=by, problem="not used")
 
 
-def _made(kind: type[C], settings: Mapping[str, Any], recipe: Recipe | Preference | None = None) -> C:
+def _made(kind: type[C], settings: Mapping[str, Any], recipe: Recipe | PreferenceRecipe | None = None) -> C:
     """The dataclass with these settings; an unknown one is a ``UserError`` with the nearest, or with where a number of the recipe goes."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for name in settings:

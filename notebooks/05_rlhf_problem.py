@@ -28,7 +28,7 @@ from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import GRPO, RLOO, InLoss
+from minirlhf.recipes import GRPO, RLOO, KLInLoss
 from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
@@ -271,8 +271,8 @@ harmless = predict(
 # %%
 changes = {
     "divide by the std": RLOO.with_(advantage=group_zscore, beta=0.5),
-    "KL in the loss, by k2": RLOO.with_(kl=InLoss(k2, 0.5)),
-    "KL in the loss, by k3": RLOO.with_(kl=InLoss(k3, 0.5)),
+    "KL in the loss, by k2": RLOO.with_(kl=KLInLoss(k2, 0.5)),
+    "KL in the loss, by k3": RLOO.with_(kl=KLInLoss(k3, 0.5)),
 }
 alone = {name: train(recipe)[0] for name, recipe in progress(changes.items(), "changes")}
 one_at_a_time = {

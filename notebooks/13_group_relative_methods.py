@@ -35,8 +35,8 @@ from minirlhf.equations.off_policy import off_policy_keep
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
-from minirlhf.recipes import DR_GRPO, InLoss
-from minirlhf.recipes.parts import soft_overlong
+from minirlhf.recipes import DR_GRPO, KLInLoss
+from minirlhf.recipes.parts import penalize_overlong
 from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
@@ -637,7 +637,7 @@ assert gains["long replies", "dr_grpo"].apart and gains["long replies", "dr_grpo
 # %%
 watched = group_family.train(
     begin,
-    DR_GRPO.with_(kl=InLoss(k3, 0.0), num_iterations=4),
+    DR_GRPO.with_(kl=KLInLoss(k3, 0.0), num_iterations=4),
     replace(group_family.RUN, max_steps=16),
 )
 
@@ -675,7 +675,7 @@ punished_right = predict(
 )
 
 # %%
-punishment = DR_GRPO.with_(shape=(soft_overlong,), soft_punish_cache=4)
+punishment = DR_GRPO.with_(shape=(penalize_overlong,), soft_punish_cache=4)
 tight = replace(group_family.RUN, max_steps=18, max_completion_length=11)
 punished = group_family.train(begin, punishment, tight, quiet=False)
 score = group_family.play(punished)

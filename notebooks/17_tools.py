@@ -22,7 +22,7 @@ from minirlhf.data import calls
 from minirlhf.feedback.servers import ToolServer
 from minirlhf.feedback.tools import Toolbox, calculator, run_python
 from minirlhf.report.plotting import PALETTE
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -269,7 +269,7 @@ worse = predict(
 plan = replace(facts.IMPROVE, max_steps=25)
 runs = {
     name: facts.measured(facts.improved(begin, 0.0, 0, plan, kind=kind), 0.0)
-    for name, kind in progress({"masked": ToolWorld, "all words": LearnsAll}.items(), "training")
+    for name, kind in progress({"masked": ToolEnv, "all words": LearnsAll}.items(), "training")
 }
 free = facts.measured(begin, 0.0)
 print("              asks    right    −log π of the tool's words")

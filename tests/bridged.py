@@ -30,8 +30,8 @@ from minirlhf.stages.bridge import scripts, write
 from minirlhf.stages.bridge.hooks import adapted
 from minirlhf.stages.bridge.mapped import Told
 from minirlhf.stages.examples import TRAIN_ON, conversations
-from minirlhf.stages.sources import NOTHING, SFTSource, Source
-from minirlhf.trainers import collecting
+from minirlhf.stages.sources import EMPTY, SFTSource, Source
+from minirlhf.trainers import rollouts
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import train_online
@@ -109,8 +109,8 @@ def ours_online(recipe, monkeypatch):
         kept.append(real(*args, **options))
         return kept[-1]
 
-    real = collecting.sample
-    monkeypatch.setattr(collecting, "sample", spy)
+    real = rollouts.sample
+    monkeypatch.setattr(rollouts, "sample", spy)
     model = policy()
     with captured(model) as steps:
         train_online(
@@ -139,7 +139,7 @@ def trl_online(mapped, rollout):
 
     base, config, kind = trainer_of(mapped)
     if mapped.advantage is not None:
-        base = adapted(base, advantage=mapped.advantage, retain=mapped.retain)
+        base = adapted(base, advantage=mapped.advantage, sample_filter=mapped.sample_filter)
     width = rollout.input_ids.shape[1] - rollout.mask.shape[1]
     said: dict[tuple[int, ...], list[list[int]]] = {}
     for i in range(len(rollout.mask)):
@@ -245,7 +245,7 @@ STEPS = {"max_steps": 2, "learning_rate": 1e-3, "max_grad_norm": 1e9}
 PACKED = SFTConfig(batch_size=3, packing=True, max_length=80, **STEPS)
 
 
-def exported(trainer, records, config, settings=NOTHING):
+def exported(trainer, records, config, settings=EMPTY):
     """The options of the script that such a run becomes, and its rows."""
     told = Told(trainer, (SFTSource if trainer == "sft" else Source)(out="x", data="d", **settings), config, None)
     records = write._learned(told.source, Records("made", "made", tuple(records))) if trainer == "sft" else records
@@ -262,7 +262,7 @@ def exported(trainer, records, config, settings=NOTHING):
     return options, rows
 
 
-def ours_plain(trainer, records, config, settings=NOTHING):
+def ours_plain(trainer, records, config, settings=EMPTY):
     """Our gradients of two steps on all records."""
     source = SFTSource(out="x", **settings)
     found = Records("made", "made", tuple(records))

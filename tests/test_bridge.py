@@ -17,7 +17,7 @@ from minirlhf.equations.kl import k3
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.recipes.parts import InLoss, finished, shortest
+from minirlhf.recipes.parts import KLInLoss, gfpo_shortest, mask_truncated_completions
 from minirlhf.stages.bridge import trl
 from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
 from minirlhf.stages.bridge.write import ENGINES
@@ -46,19 +46,21 @@ ONLINE = {
     "sapo of whole replies": recipes.SAPO.with_(**TWICE, per_sequence=True),
     "rloo": recipes.RLOO,
     "rloo without a KL term": recipes.RLOO.with_(kl=None),
-    "rloo of the shortest": recipes.RLOO.with_(kl=None, retain=shortest, num_kept=3),
+    "rloo of the shortest": recipes.RLOO.with_(kl=None, sample_filter=gfpo_shortest, num_kept=3),
     "gmpo": recipes.GMPO.with_(**TWICE, epsilon=0.01, epsilon_high=0.02),  # so that it clips something
-    "gmpo with a KL term": recipes.GMPO.with_(**TWICE, kl=InLoss(k3, 0.1), keep=finished, renormalise=False),
+    "gmpo with a KL term": recipes.GMPO.with_(
+        **TWICE, kl=KLInLoss(k3, 0.1), keep=mask_truncated_completions, renormalise=False
+    ),
     "vespo": recipes.VESPO.with_(**TWICE, vespo_k_pos=1.5),
     "reinforce": recipes.REINFORCE,
     "bnpo": recipes.BNPO.with_(**TWICE),
     "maxrl": recipes.MAXRL.with_(**TWICE),
     "gfpo": recipes.GFPO.with_(**TWICE, num_kept=3),
     "grpo with another eps": recipes.GRPO.with_(**TWICE, eps=0.1),
-    "grpo without the cut off": recipes.GRPO.with_(**TWICE, keep=finished, renormalise=False),
-    "dr_grpo without the cut off": recipes.DR_GRPO.with_(**TWICE, keep=finished, renormalise=False),
-    "gspo without the cut off": recipes.GSPO.with_(**TWICE, keep=finished, renormalise=False),
-    "rloo without the cut off": recipes.RLOO.with_(keep=finished, renormalise=False),
+    "grpo without the cut off": recipes.GRPO.with_(**TWICE, keep=mask_truncated_completions, renormalise=False),
+    "dr_grpo without the cut off": recipes.DR_GRPO.with_(**TWICE, keep=mask_truncated_completions, renormalise=False),
+    "gspo without the cut off": recipes.GSPO.with_(**TWICE, keep=mask_truncated_completions, renormalise=False),
+    "rloo without the cut off": recipes.RLOO.with_(keep=mask_truncated_completions, renormalise=False),
 }
 EXACT = 1e-5
 
@@ -206,13 +208,13 @@ def mine(rewards, valid=None):
     [
         (recipes.PPO, "credit", "gae"),
         (recipes.REINFORCE_PP_BASELINE, "estimator", "k2"),
-        (recipes.RLOO.with_(retain=shortest), "retain", None),
-        (recipes.GFPO.with_(keep=finished), "retain", None),
+        (recipes.RLOO.with_(sample_filter=gfpo_shortest), "sample_filter", None),
+        (recipes.GFPO.with_(keep=mask_truncated_completions), "sample_filter", None),
         (recipes.GMPO.with_(corrections=recipes.MASKED_GRPO.update.corrections), "corrections", None),
         (recipes.GSPO.with_(weights=recipes.DAPO.update.weights), "weights", "token_mean"),
         (recipes.GRPO.with_(advantage=mine), "function", f"{__name__}.mine"),
         (recipes.DAPO.with_(renormalise=False), "renormalise", False),
-        (recipes.GRPO.with_(keep=finished), "renormalise", True),
+        (recipes.GRPO.with_(keep=mask_truncated_completions), "renormalise", True),
         (recipes.VAPO, "positive_coef", 0.1),
         (recipes.GRPO.with_(entropy_coef=0.01), "entropy_coef", 0.01),
         (recipes.HIGH_ENTROPY, "top_entropy_quantile", 0.2),

@@ -32,16 +32,16 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf.recipes.parts import (
-    Gae,
-    Grouped,
-    InLoss,
-    InReward,
-    ToGo,
+    GAE,
+    GroupAdvantage,
+    KLInLoss,
+    KLInReward,
+    RewardToGo,
+    gfpo_shortest,
     masked_importance,
+    penalize_length,
+    penalize_overlong,
     sequence_importance,
-    shortest,
-    soft_overlong,
-    token_cost,
 )
 from minirlhf.stages.bridge import tables
 from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
@@ -56,12 +56,12 @@ from minirlhf.trainers.sft import SFTConfig
 KNOWN = json.loads((Path(__file__).parent / "samples/engine_options.json").read_text(encoding="utf-8"))
 ENGINE = ("verl", "openrlhf")
 DATA = Data(rows=40, prompt=12, whole=30)
-SHAPED = {"shape": (soft_overlong,), "max_completion_length": 32}
+SHAPED = {"shape": (penalize_overlong,), "max_completion_length": 32}
 #: Beside the rows: the branches of the maps that no row takes.
 MORE = {
-    "k1 in the loss": recipes.DR_GRPO.with_(weights=recipes.DAPO.update.weights, kl=InLoss(k1)),
-    "k2 in the loss": recipes.GRPO.with_(kl=InLoss(k2)),
-    "k3 in the reward": recipes.GRPO.with_(kl=InReward(k3)),
+    "k1 in the loss": recipes.DR_GRPO.with_(weights=recipes.DAPO.update.weights, kl=KLInLoss(k1)),
+    "k2 in the loss": recipes.GRPO.with_(kl=KLInLoss(k2)),
+    "k3 in the reward": recipes.GRPO.with_(kl=KLInReward(k3)),
     "eps of verl": recipes.GRPO.with_(eps=1e-6),
     "a second bound": recipes.GRPO.with_(delta=3.0),
     "a bound of CISPO below": recipes.CISPO.with_(epsilon=0.5),
@@ -69,7 +69,7 @@ MORE = {
     "whole replies' weights": recipes.GRPO.with_(corrections=(sequence_importance,)),
     "overlong": recipes.GRPO.with_(**SHAPED),
     "a critic's warm-up": recipes.PPO.with_(critic_warmup=3),
-    "without whitening": recipes.REINFORCE_PP.with_(credit=ToGo(whiten_advantages=False)),
+    "without whitening": recipes.REINFORCE_PP.with_(credit=RewardToGo(whiten_advantages=False)),
 }
 RECIPES = {**recipes.RECIPES, **MORE}
 
@@ -78,7 +78,7 @@ def mapped(engine):
     """Every recipe that goes, with what it becomes."""
     for name, recipe in RECIPES.items():
         try:
-            yield name, recipe, ENGINES[engine].online(recipe.filled(max_completion_length=32))
+            yield name, recipe, ENGINES[engine].online(recipe.resolved(max_completion_length=32))
         except NoCounterpartError:
             continue
 
@@ -129,7 +129,7 @@ def test_bridge_versions_are_those_of_the_names(engine):
 def test_bridge_scripts_parse_and_have_known_options(engine, tmp_path):
     scripts = []
     for name, recipe, found in mapped(engine):
-        told = online(recipe.filled(max_completion_length=32))
+        told = online(recipe.resolved(max_completion_length=32))
         scripts.append((name, SCRIPTS[engine][1](told, found, DATA)))
     assert len(scripts) >= 12
     for name, script in scripts:
@@ -191,19 +191,19 @@ def test_bridge_scripts_have_settings_under_their_names():
         ("verl", recipes.VAPO.with_(positive_coef=0.0), "credit", "gae"),
         ("verl", recipes.PPO.with_(shared=True), "credit", "gae"),
         ("verl", recipes.LUSPO, "objective", "luspo"),
-        ("verl", recipes.GFPO, "retain", None),
+        ("verl", recipes.GFPO, "sample_filter", None),
         ("verl", recipes.BNPO, "advantage", "bnpo"),
-        ("verl", recipes.MASKED_GRPO, "corrections", "not_left_behind"),
+        ("verl", recipes.MASKED_GRPO, "corrections", "off_policy_sequence_mask"),
         ("verl", recipes.GSPO.with_(delta=1.1), "delta", 1.1),
         ("verl", recipes.SAPO.with_(per_sequence=True), "per_sequence", True),
-        ("verl", recipes.GRPO.with_(shape=(token_cost,)), "shape", "token_cost"),
+        ("verl", recipes.GRPO.with_(shape=(penalize_length,)), "shape", "penalize_length"),
         ("openrlhf", recipes.DR_GRPO, "weights", "fixed_length"),
         ("openrlhf", recipes.CISPO, "objective", "cispo"),
         ("openrlhf", recipes.REMAX, "credit", recipes.REMAX.credit.title),
         ("openrlhf", recipes.LITE_PPO, "advantage", "lite_ppo"),
         ("openrlhf", recipes.GRPO.with_(corrections=(sequence_importance,)), "corrections", "sequence_importance"),
         ("openrlhf", recipes.GSPO.with_(corrections=(masked_importance,)), "corrections", "masked_importance"),
-        ("openrlhf", recipes.GFPO.with_(retain=shortest), "retain", None),
+        ("openrlhf", recipes.GFPO.with_(sample_filter=gfpo_shortest), "sample_filter", None),
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
@@ -228,7 +228,12 @@ def test_bridge_engine_refuses_settings_without_a_name(engine):
 
 def test_bridge_credit_goes_to_the_estimator_that_does_it():
     of = lambda engine, name, credit: ENGINES[engine].online(recipes.GRPO.with_(credit=credit)).options[name]
-    said = [Grouped(advantages.group_center), Grouped(advantages.leave_one_out), ToGo(gamma=0.9), Gae(lam=0.9)]
+    said = [
+        GroupAdvantage(advantages.group_center),
+        GroupAdvantage(advantages.leave_one_out),
+        RewardToGo(gamma=0.9),
+        GAE(lam=0.9),
+    ]
     assert [of("verl", "algorithm.adv_estimator", c) for c in said] == ["grpo", "rloo", "reinforce_plus_plus", "gae"]
     assert [of("openrlhf", "algo.advantage.estimator", c) for c in said] == ["dr_grpo", "rloo", "reinforce", "gae"]
     assert of("verl", "algorithm.norm_adv_by_std_in_grpo", said[0]) is False
@@ -542,7 +547,7 @@ def others(value):
 
 
 #: Of those the differences speak in any case.
-SAID = {"vf_coef", "max_refills", "renormalise"}
+SAID = {"vf_coef", "max_resampling_rounds", "renormalise"}
 #: The length of a reply is the run's; the command line has one word for both.
 OF_THE_RUN = {"max_completion_length"}
 
@@ -552,15 +557,15 @@ def test_bridge_recipe_numbers_reach_the_script_or_are_said_or_refused(engine):
     silent, tried = [], 0
     base = told_of("online")
     for name, row in recipes.RECIPES.items():
-        before = outcome(engine, replace(base, recipe=row.filled(max_completion_length=32)))
+        before = outcome(engine, replace(base, recipe=row.resolved(max_completion_length=32)))
         for option, found in row.numbers().items() if before else ():
             for value in others(found.value):
                 with contextlib.suppress(UserError, ValueError):
-                    changed = row.with_(**{option: value}).filled(max_completion_length=32)
+                    changed = row.with_(**{option: value}).resolved(max_completion_length=32)
                     idle = {
                         o
-                        for r in (row.filled(max_completion_length=32), changed)
-                        for i in r.without_effect(4)
+                        for r in (row.resolved(max_completion_length=32), changed)
+                        for i in r.unused_options(4)
                         for o in i.options
                     }
                     after = outcome(engine, replace(base, recipe=replace(changed, name=row.name)))
@@ -617,7 +622,7 @@ def test_bridge_settings_reach_the_script_or_are_said_or_refused(engine, kind):
     silent, tried = [], 0
     for part in ("config", "source"):
         for field in fields(getattr(told, part)) if before else ():
-            if field.name in NO_PART | AS_FILES | told.config.without_effect().keys():
+            if field.name in NO_PART | AS_FILES | told.config.unused_options().keys():
                 continue
             choices = [VALUES[field.name]] if field.name in VALUES else others(getattr(getattr(told, part), field.name))
             for value in choices:

@@ -127,7 +127,9 @@ def test_asked_private_name_raises(sub):
 
 
 def test_boxed_error_names_cell_and_line(server):
-    boxed = Boxed(server, [("cell 1", "x = 1"), ("cell 2", "def f():\n    y = 2\n    return y / 0")], {}, "ada", Limits())
+    boxed = Boxed(
+        server, [("cell 1", "x = 1"), ("cell 2", "def f():\n    y = 2\n    return y / 0")], {}, "ada", Limits()
+    )
     with raises(Failure, value="ZeroDivisionError: division by zero (cell 2, line 3)"):
         boxed.call("f", (), {})
     boxed.close()

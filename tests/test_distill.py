@@ -18,8 +18,15 @@ from minirlhf.models import checkpoints
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.distill import DISTILLATIONS, TeacherAndStudent, describe_distillation
-from minirlhf.trainers.distill import DistillConfig, _losses, both, divergence_on, sampled_answers, train_distill
+from minirlhf.recipes.distill import DISTILLATIONS, DistillationBatch, describe_distillation
+from minirlhf.trainers.distill import (
+    DistillConfig,
+    _losses,
+    both,
+    divergence_on_batch,
+    student_completions,
+    train_distill,
+)
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORDS = ("one", "two", "three", "go", "stop")
@@ -65,7 +72,7 @@ def train(student, teacher, examples, recipe, tokenizer, *, seen_by_teacher=None
 def reverse_kl(student, teacher, examples, tokenizer):
     """Mean over 100 of the student's own answers of the sum over tokens."""
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    batch = sampled_answers(student, examples * 20, DistillConfig(**SHORT), 0, eos_token_id=end, pad_token_id=pad)
+    batch = student_completions(student, examples * 20, DistillConfig(**SHORT), 0, eos_token_id=end, pad_token_id=pad)
     seen = both(student, teacher, batch, batch)
     per_token = reverse_kl_distillation(seen.student_logits, seen.teacher_logits, seen.mask)
     return float(per_token.sum(-1).mean())
@@ -80,7 +87,7 @@ def test_distillation_comes_closer_to_the_teacher(name, student, teacher, exampl
     def measure():
         if recipe.own_answers == 1:
             return reverse_kl(student, teacher, examples, tokenizer)
-        return divergence_on(student, teacher, examples, pad_token_id=tokenizer.pad_token_id)["forward_kl"]
+        return divergence_on_batch(student, teacher, examples, pad_token_id=tokenizer.pad_token_id)["forward_kl"]
 
     before, weights = measure(), [p.detach().clone() for p in teacher.parameters()]
     train(student, teacher, examples, recipe, tokenizer, max_steps=25, batch_size=5, learning_rate=3e-3)
@@ -136,7 +143,7 @@ def test_gkd_share_of_own_answers_is_that_of_the_steps(student, teacher, example
 def test_sampled_answers_depend_on_writer_and_step(student, teacher, examples, tokenizer):
     config = DistillConfig(**SHORT)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    asked = lambda model, step: sampled_answers(model, examples, config, step, **ends)
+    asked = lambda model, step: student_completions(model, examples, config, step, **ends)
     first, again, later, other = asked(student, 0), asked(student, 0), asked(student, 1), asked(teacher, 0)
     assert torch.equal(first.input_ids, again.input_ids)
     assert first.input_ids.tolist() != later.input_ids.tolist() and first.input_ids.tolist() != other.input_ids.tolist()
@@ -170,7 +177,7 @@ def test_minillm_student_leaves_a_mode_and_on_policy_kd_does_not(examples):
             logits = leaf.expand(len(ids), -1, -1)  # (N, 2, V): a row for each place
             logps = logits.log_softmax(-1).gather(-1, torch.where(mask, ids[:, 1:], 0)[..., None])[..., 0]
             chance = torch.where(mask, logps, 0.0).sum(-1).exp()
-            loss = (chance.detach() * compared(TeacherAndStudent(logits, said, ids[:, 1:], mask)).sum(-1)).sum()
+            loss = (chance.detach() * compared(DistillationBatch(logits, said, ids[:, 1:], mask)).sum(-1)).sum()
             steps.zero_grad()
             loss.backward()
             steps.step()
@@ -230,10 +237,10 @@ def test_distillation_writer_reads_its_own_prompts(name, writes_after, student, 
     drawn = []
 
     def spied(writer, asked, *more, **ends):
-        drawn.append((writer, list(asked), sampled_answers(writer, asked, *more, **ends)))
+        drawn.append((writer, list(asked), student_completions(writer, asked, *more, **ends)))
         return drawn[-1][-1]
 
-    monkeypatch.setattr("minirlhf.trainers.distill.sampled_answers", spied)
+    monkeypatch.setattr("minirlhf.trainers.distill.student_completions", spied)
     hinted, teacher = with_more(tokenizer, examples, "three"), tiny_model("micro", tokenizer, seed=9)
     for seed in (0, 1):
         train(
@@ -258,7 +265,7 @@ def test_distillation_temperature_is_that_of_distributions_and_credit(student, t
     assert found["loss"][0] == pytest.approx(float((t.exp() * (t - s)).sum(-1).mean().detach()), rel=1e-4)
     assert found["tokens"] == [float(batch.mask.sum())]
     config = DistillConfig(**{**SHORT, "temperature": 2.5})
-    recipe = DISTILLATIONS["minillm"].filled(temperature=2.5)
+    recipe = DISTILLATIONS["minillm"].resolved(temperature=2.5)
     fresh = tiny_model("nano", tokenizer, seed=3)
     loss = next(_losses(fresh, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, config))
     got = torch.autograd.grad(loss, list(fresh.parameters()))
@@ -274,7 +281,7 @@ def test_distillation_temperature_is_that_of_distributions_and_credit(student, t
 
 def test_divergence_on_weighs_by_tokens_however_it_is_batched(student, teacher, examples, tokenizer):
     whole, parts = (
-        divergence_on(student, teacher, examples, pad_token_id=tokenizer.pad_token_id, batch_size=size)
+        divergence_on_batch(student, teacher, examples, pad_token_id=tokenizer.pad_token_id, batch_size=size)
         for size in (64, 2)
     )
     assert parts == pytest.approx(whole, rel=1e-4)
@@ -307,7 +314,7 @@ def test_distill_with_a_teacher_of_another_vocabulary_is_refused(student, exampl
 def test_distillation_try_out_refuses_numbers_that_make_no_sense(name, changes, expected):
     [(argument, value)] = changes.items()
     with raises(UserError, argument=argument, value=value, expected=expected):
-        DISTILLATIONS[name].with_(**changes).try_out()
+        DISTILLATIONS[name].with_(**changes).validate()
 
 
 def test_describe_distillation_names_row_changes_and_deviations():

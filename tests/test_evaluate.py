@@ -22,7 +22,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.measure import Replies, answers, as_json, compare, measure
 from minirlhf.stages.tasks import EvaluationRequest
-from minirlhf.trainers.evaluation import Measured, candidates, evaluate, wilson_interval
+from minirlhf.trainers.evaluation import Estimate, candidates, evaluate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 POLICY, OTHER = (tiny_model("nano", WORDS, seed=seed) for seed in (0, 1))
@@ -181,7 +181,7 @@ def test_compare_two_models_problem_by_problem():
     """The interval is that of a mean of differences; the sign test counts problems on which one of them did better."""
     ours, theirs = (torch.tensor(x) for x in ([[1.0], [1], [1], [0], [1]], [[0.0], [1], [0], [1], [1]]))
     [pair] = compare({"a": replied(*ours.tolist()), "b": replied(*theirs.tolist())})
-    found = Measured.of((ours - theirs).flatten())
+    found = Estimate.of((ours - theirs).flatten())
     assert pair.difference.value == pytest.approx(0.2) == pytest.approx(found.mean)
     assert pair.difference.high - pair.difference.low == pytest.approx(
         2 * 2.7764 * found.stderr, rel=1e-4

@@ -297,9 +297,9 @@ def test_evaluate_multiple_choice_ignores_max_completion_length(course, caplog):
 
 def test_evaluation_request_announces_settings_without_effect():
     asked = EvaluationRequest(model="m", data="d", output_type="multiple_choice", grader="exact", temperature=0.5)
-    assert {"grader", "temperature", "num_generations"} <= asked.without_effect().keys()
-    assert not {"choices", "choose_by", "fewshot_data"} & (asked.without_effect().keys() - {"fewshot_data"})
-    assert {"choices", "choose_by"} <= EvaluationRequest(model="m", data="d", grader="exact").without_effect().keys()
+    assert {"grader", "temperature", "num_generations"} <= asked.unused_options().keys()
+    assert not {"choices", "choose_by", "fewshot_data"} & (asked.unused_options().keys() - {"fewshot_data"})
+    assert {"choices", "choose_by"} <= EvaluationRequest(model="m", data="d", grader="exact").unused_options().keys()
 
 
 # -- votes ---------------------------------------------------------------------------------------------------------

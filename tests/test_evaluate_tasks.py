@@ -17,7 +17,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.measure import Replies, as_json, clusters_of, compare, measure, over_clusters
 from minirlhf.stages.tasks import EvaluationRequest, with_examples
-from minirlhf.trainers.evaluation import Measured, wilson_interval
+from minirlhf.trainers.evaluation import Estimate, wilson_interval
 
 
 def replied(rewards, clusters=None):
@@ -55,14 +55,14 @@ def test_compare_unbounded_rewards_with_equal_differences_have_no_interval():
 def test_over_clusters_of_one_problem_each_equals_mean():
     values = torch.tensor([0.3, 1.7, -0.4, 2.2])
     alone = over_clusters(values, torch.tensor([4, 1, 9, 2]))
-    assert (alone.mean, alone.stderr) == pytest.approx((Measured.of(values).mean, Measured.of(values).stderr))
+    assert (alone.mean, alone.stderr) == pytest.approx((Estimate.of(values).mean, Estimate.of(values).stderr))
 
 
 def test_over_clusters_and_measure_ignore_copies_of_problem():
     """Each problem three times: the mean and its error are those of the problems."""
     values = torch.tensor([0.3, 1.7, -0.4, 2.2])
     thrice = over_clusters(values.repeat_interleave(3), torch.arange(4).repeat_interleave(3))
-    once = Measured.of(values)
+    once = Estimate.of(values)
     assert (thrice.mean, thrice.stderr) == pytest.approx((once.mean, once.stderr))
     rewards = torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0]])
     few, many = (
@@ -160,8 +160,8 @@ def test_evaluation_request_too_few_examples_raises_user_error(tmp_path, worked)
 
 
 def test_evaluation_request_announces_unused_examples():
-    assert "fewshot_data" in task(fewshot_data="x").without_effect()
-    assert "fewshot_data" not in task(num_fewshot=1, fewshot_data="x").without_effect()
+    assert "fewshot_data" in task(fewshot_data="x").unused_options()
+    assert "fewshot_data" not in task(num_fewshot=1, fewshot_data="x").unused_options()
 
 
 def test_evaluate_task_file_sets_examples_and_clusters(tmp_path, worked, capsys):

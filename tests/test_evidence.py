@@ -554,12 +554,12 @@ def test_probe_settings_list_every_option_of_recipes():
         for name, option in row.choices().items():
             if name not in spelling.WORDS and (option.is_number or option.value is None):
                 found = [value for key, value in said.items() if re.search(rf"[. ]{name}$", key)]
-                assert (probe.NOTHING if option.value is None else option.value) in found, (row.name, name)
+                assert (probe.NONE_VALUE if option.value is None else option.value) in found, (row.name, name)
                 if option.is_number and not isinstance(option.value, bool | None):
                     changed = row.with_(**{name: option.value + 1})
                     assert probe.moved(said, probe.settings(a=changed), {}), (row.name, name)
     assert probe.moved(probe.settings(a=GRPO), probe.settings(a=GRPO.with_(kl=None)), {})[0] == (
-        "a: update.kl minirlhf.recipes.parts.InLoss → none"
+        "a: update.kl minirlhf.recipes.parts.KLInLoss → none"
     )
 
 
@@ -734,9 +734,9 @@ def forget(paths):
 
 #: Functions that train, and which of their arguments say how.
 LOOPS = {
-    "train_in_world": ("recipe", "config"),
+    "train_in_env": ("recipe", "config"),
     "train_offline": ("recipe", "config"),
-    "rejection_in_world": ("config",),
+    "train_rejection_in_env": ("config",),
     "train_reward": ("config",),
     "train_policy": ("method", "config"),
     "train_trpo": ("config",),

@@ -22,7 +22,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.stages import answering
-from minirlhf.trainers.config import idle_of
+from minirlhf.trainers.config import unused_options
 
 #: Another value for every option.
 OTHER = {
@@ -217,18 +217,18 @@ BY_CLASS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", BY_CLASS)
-def test_without_effect_warns_where_and_only_where_a_run_is_the_same(case, world, tmp_path, caplog):
+def test_unused_options_warns_where_and_only_where_a_run_is_the_same(case, world, tmp_path, caplog):
     assert wrong_warnings(case, BY_CLASS[case], world, tmp_path, caplog) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.release
 @pytest.mark.parametrize("case", CASES)
-def test_without_effect_warns_of_each_option_where_and_only_where_a_run_is_the_same(case, world, tmp_path, caplog):
+def test_unused_options_warns_of_each_option_where_and_only_where_a_run_is_the_same(case, world, tmp_path, caplog):
     assert wrong_warnings(case, tried(case), world, tmp_path, caplog) == {}
 
 
-def test_without_effect_is_asked_about_every_option_or_has_a_reason_not_to():
+def test_unused_options_is_asked_about_every_option_or_has_a_reason_not_to():
     known = {option for case in CASES for option in tried(case)} | SILENT.keys()
     assert {option for trainer in TRAINERS for option in fields(trainer)} == known
     assert all(set(options) <= set(fields(CASES[case][0])) for case, options in BY_CLASS.items())
@@ -243,7 +243,7 @@ def test_without_effect_is_asked_about_every_option_or_has_a_reason_not_to():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_without_effect_of_an_answering_command_names_the_option(flags, named):
+def test_unused_options_of_an_answering_command_names_the_option(flags, named):
     asked = answering.Request("model", "data", grader="exact", **flags)
-    assert [idle.options for idle in idle_of(asked, asked.without_effect())] == [(named,)]
-    assert not idle_of(answering.Request("m", "d", grader="exact"), asked.without_effect())
+    assert [idle.options for idle in unused_options(asked, asked.unused_options())] == [(named,)]
+    assert not unused_options(answering.Request("m", "d", grader="exact"), asked.unused_options())

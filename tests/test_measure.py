@@ -16,7 +16,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.answering import Answering, Request, best_of
 from minirlhf.stages.measure import Number, Replies, answers, as_json, compare, majorities, measure
-from minirlhf.trainers.evaluation import Measured, wilson_interval
+from minirlhf.trainers.evaluation import Estimate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 POLICY = tiny_model("nano", WORDS, seed=0)
@@ -90,7 +90,7 @@ def test_measure_counts_ungraded_by_replies():
     found = as_json(measure(replied([[1.0, 1.0, nan, nan]] * 3 + [[1.0, 0.0, 0.0, nan]])))
     assert found["not graded"]["value"] == 0.4375
     assert ends(found, "not graded") == pytest.approx(wilson_interval(7, 16))
-    shares = Measured.of(torch.tensor([1, 1, 1, 1 / 3]))
+    shares = Estimate.of(torch.tensor([1, 1, 1, 1 / 3]))
     worth = shares.mean * (1 - shares.mean) / shares.stderr**2
     assert ends(found, "accuracy") == pytest.approx(wilson_interval(shares.mean * worth, worth))
     assert not [name for name in found if name.startswith("pass")], "no problem of which all replies could be graded"
@@ -111,12 +111,12 @@ def test_measure_ungraded_reply_counts_for_means_and_not_for_pass_and_maj():
 def test_number_of_shares_two_opposite_problems_are_one_draw():
     """By rounding it may be a hair less than one, of which there is no interval."""
     for stderr in (0.5, math.nextafter(0.5, 1.0)):
-        number = Number.of_shares("x", Measured(0.5, stderr), 2, 2)
+        number = Number.of_shares("x", Estimate(0.5, stderr), 2, 2)
         assert (number.low, number.high) == pytest.approx(wilson_interval(0.5, 1))
 
 
 def test_number_of_shares_of_no_problem_is_unknown():
-    number = Number.of_shares("x", Measured(math.nan, math.nan), 0, 0)
+    number = Number.of_shares("x", Estimate(math.nan, math.nan), 0, 0)
     assert math.isnan(number.value) and not number.known
     assert Number("x", 0.5, 0.4, 0.6).known and not Number("x", 0.5, math.nan, 0.6).known
 
@@ -125,7 +125,7 @@ def test_measure_accuracy_counts_clusters():
     """Six problems in three clusters that are alike within: as three problems, but a reply each is a draw."""
     values = [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     found = as_json(measure(replied([[v] for v in values], clusters=[0, 0, 1, 1, 2, 2])))
-    mean, stderr = 2 / 3, Measured.of(torch.tensor([1.0, 0.0, 1.0])).stderr
+    mean, stderr = 2 / 3, Estimate.of(torch.tensor([1.0, 0.0, 1.0])).stderr
     worth = mean * (1 - mean) / stderr**2
     assert ends(found, "accuracy") == pytest.approx(wilson_interval(mean * worth, worth))
     assert worth < 3 and found["length (tokens)"]["low"] is None
@@ -149,7 +149,7 @@ def test_measure_ways_of_choosing_are_shares_of_problems_or_clusters():
         if clusters is None:
             assert ends(found, "accuracy (sum)") == pytest.approx(wilson_interval(4.5, 6))
         else:
-            spread = Measured.of(torch.tensor([1.0, 0.25, 1.0])).stderr
+            spread = Estimate.of(torch.tensor([1.0, 0.25, 1.0])).stderr
             worth = 0.75 * 0.25 / spread**2
             assert ends(found, "accuracy (sum)") == pytest.approx(wilson_interval(0.75 * worth, worth))
 

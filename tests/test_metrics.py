@@ -24,11 +24,11 @@ from minirlhf.report import metrics
 from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.distill import DistillConfig, train_distill
 from minirlhf.trainers.offline import OfflineConfig, train_offline
-from minirlhf.trainers.online import OnlineConfig, train_in_world, train_online
+from minirlhf.trainers.online import OnlineConfig, train_in_env, train_online
 from minirlhf.trainers.rejection import train_rejection
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 from minirlhf.trainers.toy import train_toy
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, train_outcome, train_process
 
@@ -89,8 +89,8 @@ def run_online(recipe):
 def run_tools():
     examples = [{"prompt": conversation("hi")}]
     words = word_tokenizer(["hi", "cats", "dogs", "<tool>"], chat_template=WORDS_AND_TOOLS)
-    world = ToolWorld(examples, Silent, words, grade=lambda *_: 0.0)
-    return train_in_world(tiny_model("nano", words), world, GRPO, SAMPLED, quiet=True)
+    world = ToolEnv(examples, Silent, words, grade=lambda *_: 0.0)
+    return train_in_env(tiny_model("nano", words), world, GRPO, SAMPLED, quiet=True)
 
 
 class Silent:

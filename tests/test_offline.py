@@ -19,7 +19,14 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.binding import Deviation
 from minirlhf.recipes.offline import PREFERENCES, describe_preference, get_preference
-from minirlhf.trainers.offline import HeldOut, OfflineConfig, _Data, _losses, as_kind, train_offline
+from minirlhf.trainers.offline import (
+    EvalPreferences,
+    OfflineConfig,
+    _losses,
+    _PreferenceDataset,
+    convert_examples,
+    train_offline,
+)
 
 PROMPTS = ("go", "stop", "go one", "stop stop", "one", "go go go")
 GOOD, FAIR, BAD = "two", "one two three", "three stop"
@@ -121,8 +128,8 @@ def test_dpo_step_is_the_one_computed_by_hand(data, model, tokenizer):
         total = total + torch.nn.functional.softplus(-0.3 * margin) / len(examples)
     naive = torch.autograd.grad(total, list(model.parameters()))
     recipe = get_preference("dpo").with_(beta=0.3)
-    rows = _Data(examples, recipe, tokenizer.pad_token_id, 0)
-    rows.ask(reference)
+    rows = _PreferenceDataset(examples, recipe, tokenizer.pad_token_id, 0)
+    rows.precompute_ref_logps(reference)
     (loss,) = _losses(model, rows, torch.arange(6), [], None, [])
     torch.testing.assert_close(loss, total, rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(torch.autograd.grad(loss, list(model.parameters())), naive, strict=True):
@@ -135,8 +142,8 @@ def test_train_offline_micro_batches_change_nothing(name, data, tokenizer):
     recipe = PREFERENCES[name]
     policy, reference = (tiny_model("nano", tokenizer, seed=seed).double() for seed in (1, 2))
     examples = data[recipe.needs.record][:6]
-    rows = _Data(examples, recipe, tokenizer.pad_token_id, 0)
-    rows.ask(reference)
+    rows = _PreferenceDataset(examples, recipe, tokenizer.pad_token_id, 0)
+    rows.precompute_ref_logps(reference)
     order = torch.tensor([3, 0, 5, 1, 4])
     context = rows.context(policy, order, {})
     grads = []
@@ -182,7 +189,7 @@ def test_bco_shift_is_a_moving_mean_that_a_resumed_run_remembers(data, model, to
 
 def test_kto_mismatched_answers_belong_to_other_prompts(data, tokenizer):
     examples = data[UnpairedLogps]
-    rows = _Data(examples, get_preference("kto"), tokenizer.pad_token_id, 0)
+    rows = _PreferenceDataset(examples, get_preference("kto"), tokenizer.pad_token_id, 0)
     taken = []
     for example, other in zip(examples, rows.other, strict=True):
         own, cut = example.answers[0], example.answers[0].loss_mask.index(True)
@@ -214,7 +221,7 @@ def test_per_token_is_of_losses_that_see_only_means_of_an_answer():
 @pytest.mark.parametrize("name", ["dpo", "dpo_nll", "wpo", "ipo", "ipo with length_normalised", "simpo"])
 def test_held_out_rewards_margin_and_accuracy_are_those_of_the_loss(name, data, tokenizer):
     recipe, policy, reference = PAIR_ROWS[name], *(tiny_model("nano", tokenizer, seed=seed) for seed in (1, 2))
-    found = HeldOut(data[PairLogps], recipe, reference, pad_token_id=tokenizer.pad_token_id).measure(policy)
+    found = EvalPreferences(data[PairLogps], recipe, reference, pad_token_id=tokenizer.pad_token_id).measure(policy)
     rewards = []
     for example in data[PairLogps]:
         for answer in example.answers:
@@ -275,11 +282,11 @@ def test_reference_logps_are_asked_once_and_kept_under_their_hash(model, tokeniz
 
 
 def test_as_kind_converts_where_that_loses_nothing(data, chat):
-    singles = as_kind(data[PairLogps], UnpairedLogps, "kto")
+    singles = convert_examples(data[PairLogps], UnpairedLogps, "kto")
     assert [e.desirable for e in singles] == [True, False] * 6
-    lists = as_kind(data[PairLogps], ListLogps, "info_nca")
+    lists = convert_examples(data[PairLogps], ListLogps, "info_nca")
     assert lists[1].scores == (1.25, 0.0) and lists[0].answers == data[PairLogps][0].answers
-    pairs = as_kind(data[ListLogps][:1], PairLogps, "dpo")
+    pairs = convert_examples(data[ListLogps][:1], PairLogps, "dpo")
     assert [e.margin for e in pairs] == [1.0, 3.0, 2.0]
     assert pairs[1].answers == (chat("go", GOOD), chat("go", BAD))
 
@@ -319,6 +326,6 @@ def test_train_offline_refuses_wrong_data_and_numbers(data, model, tokenizer, ch
 
 
 def test_simpo_asks_no_reference(data, model, tokenizer, monkeypatch):
-    monkeypatch.setattr(_Data, "ask", lambda *a: pytest.fail("asked"))
+    monkeypatch.setattr(_PreferenceDataset, "precompute_ref_logps", lambda *a: pytest.fail("asked"))
     history = train(model, data[PairLogps], get_preference("simpo"), tokenizer, max_steps=1)
     assert history["loss"][0] > 0

@@ -14,12 +14,19 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import PPO, InReward
-from minirlhf.recipes.parts import Collect, Graded, cut_off, no_value_clip, soft_overlong, token_cost
-from minirlhf.trainers.collecting import decouple, with_reference_and_values
-from minirlhf.trainers.improve import improve, policy_losses, value_losses
-from minirlhf.trainers.loop import Loop
+from minirlhf.recipes import PPO, KLInReward
+from minirlhf.recipes.parts import (
+    RolloutProcessing,
+    ScoredRollout,
+    penalize_length,
+    penalize_missing_eos,
+    penalize_overlong,
+    unclipped_value_loss,
+)
+from minirlhf.trainers.loop import TrainingLoop
 from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.policy_update import policy_losses, update_policy, value_losses
+from minirlhf.trainers.rollouts import add_ref_logps_and_values, recompute_old_logps
 
 WORDS = ("one", "two", "three", "go", "stop")
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
@@ -58,7 +65,7 @@ def world(tokenizer):
     rewards = torch.linspace(-1, 2, 8, dtype=torch.float64).view(2, 4)
     valid = torch.ones(2, 4, dtype=torch.bool)
     valid[0, 2] = False
-    graded = with_reference_and_values(Graded(rollout, rewards, valid), reference, critic, 1.0)
+    graded = add_ref_logps_and_values(ScoredRollout(rollout, rewards, valid), reference, critic, 1.0)
     with torch.no_grad():
         for model in (policy, critic):
             for p in model.parameters():
@@ -99,21 +106,21 @@ def test_ppo_ignores_ungraded_completions(world):
     policy, _, critic, graded = world
     other = graded.rewards.clone()
     other[0, 2] = 1e6
-    changed = Graded(graded.rollout, other, graded.valid, graded.ref_logps, graded.values)
+    changed = ScoredRollout(graded.rollout, other, graded.valid, graded.ref_logps, graded.values)
     torch.testing.assert_close(library_loss(policy, critic, graded, PPO), library_loss(policy, critic, changed, PPO))
-    none = Graded(graded.rollout, other, torch.zeros_like(graded.valid), graded.ref_logps, graded.values)
+    none = ScoredRollout(graded.rollout, other, torch.zeros_like(graded.valid), graded.ref_logps, graded.values)
     assert library_loss(policy, critic, none, PPO).item() == 0.0
 
 
 def test_ppo_credit_needs_reference_only_with_kl_term(world):
     _, _, _, graded = world
-    alone = Graded(graded.rollout, graded.rewards, graded.valid, None, graded.values)
-    charged = PPO.credit(graded, InReward(beta=1e-12))
+    alone = ScoredRollout(graded.rollout, graded.rewards, graded.valid, None, graded.values)
+    charged = PPO.credit(graded, KLInReward(beta=1e-12))
     torch.testing.assert_close(PPO.credit(alone, None), charged, rtol=1e-6, atol=1e-8)
     with raises(ValueError, argument="ref_logps", problem="missing"):
-        PPO.credit(alone, InReward())
+        PPO.credit(alone, KLInReward())
     with raises(ValueError, argument="values", problem="missing"):
-        PPO.credit(Graded(graded.rollout, graded.rewards, graded.valid), None)
+        PPO.credit(ScoredRollout(graded.rollout, graded.rewards, graded.valid), None)
 
 
 def test_ppo_critic_lam_one_targets_rewards(world):
@@ -193,11 +200,11 @@ def test_ppo_critic_learning_rate_ratio_scales_first_step(tokenizer):
 def test_ppo_shapes_rewards_before_credit_and_logs_both(tokenizer):
     policy = tiny_model("nano", tokenizer, seed=1)
     rollout = rollout_of(policy, tokenizer)
-    graded = Graded(rollout, torch.ones(2, 4), torch.ones(2, 4, dtype=torch.bool))
+    graded = ScoredRollout(rollout, torch.ones(2, 4), torch.ones(2, 4, dtype=torch.bool))
     length = rollout.mask.sum(-1).float()
-    shaped = Collect((cut_off, token_cost))(graded).rewards.flatten()
+    shaped = RolloutProcessing((penalize_missing_eos, penalize_length))(graded).rewards.flatten()
     torch.testing.assert_close(shaped, 1 - (~rollout.terminated).float() - 0.01 * length)
-    recipe = PPO.with_(shape=(cut_off, soft_overlong), missing_eos_penalty=2.0, soft_punish_cache=3)
+    recipe = PPO.with_(shape=(penalize_missing_eos, penalize_overlong), missing_eos_penalty=2.0, soft_punish_cache=3)
     config = OnlineConfig(max_steps=1, batch_size=2, num_generations=4, max_completion_length=3)
     history = train_online(policy, PROBLEMS, likes_two, recipe, config, tokenizer=tokenizer, quiet=True)
     row = history.last
@@ -237,20 +244,20 @@ def test_ppo_ptx_keeps_pretraining_texts_likely(tokenizer):
 def test_improve_clip_fraction_is_zero_on_policy(world):
     policy, _, critic, graded = world
     config = OnlineConfig(learning_rate=1e-9)
-    fresh = Graded(graded.rollout, graded.rewards, graded.valid, graded.ref_logps, graded.values)
+    fresh = ScoredRollout(graded.rollout, graded.rewards, graded.valid, graded.ref_logps, graded.values)
     recipe = PPO.with_(num_iterations=1, num_minibatches=1)
-    loop = Loop("ppo", policy, config, parts={"critic": critic}, quiet=True)
-    metrics, visits = improve(loop, fresh, recipe, config)
+    loop = TrainingLoop("ppo", policy, config, parts={"critic": critic}, quiet=True)
+    metrics, visits = update_policy(loop, fresh, recipe, config)
     # The policy has moved since it sampled: some ratios lie outside. Count them by the rule.
     (visit,) = visits
     ratio, mask = (visit.logps - graded.rollout.old_logps).exp(), graded.rollout.mask
     advantages = recipe.credit(fresh, recipe.update.kl)
     outside = ((advantages > 0) & (ratio > 1.2)) | ((advantages < 0) & (ratio < 0.8))
     assert metrics["clip_fraction"] == pytest.approx(float(outside[mask].double().mean())) and outside.any()
-    on_policy = with_reference_and_values(
-        decouple(fresh, policy, config.temperature), policy, critic, config.temperature
+    on_policy = add_ref_logps_and_values(
+        recompute_old_logps(fresh, policy, config.temperature), policy, critic, config.temperature
     )
-    metrics, _ = improve(loop, on_policy, recipe, config)
+    metrics, _ = update_policy(loop, on_policy, recipe, config)
     assert metrics["clip_fraction"] == 0.0 and metrics["policy_log_ratio_max"] < 1e-9
 
 
@@ -262,10 +269,10 @@ def test_improve_shuffles_minibatches_in_every_pass(world, monkeypatch):
         rows.append(args[-1].tolist())
         return value_losses(*args)
 
-    monkeypatch.setattr("minirlhf.trainers.improve.value_losses", watched)
+    monkeypatch.setattr("minirlhf.trainers.policy_update.value_losses", watched)
     config = OnlineConfig(learning_rate=1e-9)
-    loop = Loop("ppo", policy, config, parts={"critic": critic}, quiet=True)
-    improve(loop, graded, PPO.with_(num_iterations=2, num_minibatches=2), config)
+    loop = TrainingLoop("ppo", policy, config, parts={"critic": critic}, quiet=True)
+    update_policy(loop, graded, PPO.with_(num_iterations=2, num_minibatches=2), config)
     assert sorted(rows[0] + rows[1]) == sorted(rows[2] + rows[3]) == list(range(8))
     assert rows[:2] != rows[2:]
 
@@ -273,7 +280,7 @@ def test_improve_shuffles_minibatches_in_every_pass(world, monkeypatch):
 def test_value_losses_without_clip_are_squared_errors(world):
     _, _, critic, graded = world
     targets = PPO.credit.targets(graded, PPO.update.kl)
-    plan = PPO.with_(value_loss=no_value_clip, vf_coef=1.0).credit.critic
+    plan = PPO.with_(value_loss=unclipped_value_loss, vf_coef=1.0).credit.critic
     (loss,) = value_losses(critic, graded, targets, plan, OnlineConfig(), torch.arange(8))
     r, valid = graded.rollout, graded.valid.flatten()
     values = completion_values(critic, r.input_ids, r.attention_mask, r.mask.shape[1])

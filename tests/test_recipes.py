@@ -20,17 +20,29 @@ from minirlhf.equations.advantages import group_center, leave_one_out
 from minirlhf.equations.aggregation import fixed_length, sequence_sum, token_mean
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.policy_losses import cispo, gspo, ppo_clip, reinforce
-from minirlhf.recipes import DAPO, DR_GRPO, GRPO, PPO, RLOO, Gae, Grouped, InLoss, InReward, Refill, ToGo
+from minirlhf.recipes import (
+    DAPO,
+    DR_GRPO,
+    GAE,
+    GRPO,
+    PPO,
+    RLOO,
+    DynamicSampling,
+    GroupAdvantage,
+    KLInLoss,
+    KLInReward,
+    RewardToGo,
+)
 from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import PREFERENCES, describe_preference
-from minirlhf.recipes.parts import Graded, finished, shortest, soft_overlong
+from minirlhf.recipes.parts import ScoredRollout, gfpo_shortest, mask_truncated_completions, penalize_overlong
 from minirlhf.recipes.recipe import describe
-from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.online import OnlineConfig
+from minirlhf.trainers.policy_update import policy_losses
 from minirlhf.trainers.toy import train_toy
 
 
-def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: ToyLM | None = None) -> Graded:
+def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: ToyLM | None = None) -> ScoredRollout:
     """The rollout in which responses ``first`` and ``second`` were sampled for the only prompt."""
     rows = torch.tensor([first, second])
     batch = lm.batch()
@@ -47,7 +59,7 @@ def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: 
         num_generations=2,
     )
     ref_logps = None if ref is None else ref.response_token_logps()[0][rows].detach()
-    return Graded(rollout, rewards[rows][None], torch.ones(1, 2, dtype=torch.bool), ref_logps)
+    return ScoredRollout(rollout, rewards[rows][None], torch.ones(1, 2, dtype=torch.bool), ref_logps)
 
 
 def expected_step(lm: ToyLM, recipe: recipes.Recipe, rewards: torch.Tensor, ref: ToyLM | None = None) -> torch.Tensor:
@@ -96,7 +108,7 @@ def test_expected_dr_grpo_step_is_half_the_gradient_for_groups_of_two(world):
 
 def test_grpo_kl_in_the_loss_adds_its_own_gradient_only(world):
     lm, ref, rewards = world
-    recipe = GRPO.with_(kl=InLoss(k2, 0.7), weights=sequence_sum)
+    recipe = GRPO.with_(kl=KLInLoss(k2, 0.7), weights=sequence_sum)
     with_kl = expected_step(lm, recipe, rewards, ref)
     without = expected_step(lm, recipe.with_(kl=None), rewards)
     # E[∇ Σ_t k2] on policy: the sum over responses of p · ∇ ½ Σ_t (log π − log π_ref)², with p held fixed.
@@ -112,7 +124,7 @@ def test_policy_losses_in_micro_batches_have_the_same_gradient(world, size):
     graded = graded_pair(lm, 0, 5, rewards, ref)
     rollout = graded.rollout
     rows = torch.tensor([0, 1, 0, 1, 1, 0])
-    big = Graded(
+    big = ScoredRollout(
         rollout.select(rows), graded.rewards.expand(3, 2), torch.ones(3, 2, dtype=torch.bool), graded.ref_logps[rows]
     )
     for recipe in (GRPO, GRPO.with_(weights=token_mean), DR_GRPO.with_(max_completion_length=4)):
@@ -130,9 +142,9 @@ def test_policy_losses_in_micro_batches_have_the_same_gradient(world, size):
 def test_with_binds_fields_and_hyperparameters_by_name():
     changed = GRPO.with_(epsilon_high=0.28, beta=0.1, num_iterations=2, weights=token_mean)
     assert changed.update.objective.keywords == {"epsilon_high": 0.28}
-    assert changed.update.kl == InLoss(k3, 0.1)
+    assert changed.update.kl == KLInLoss(k3, 0.1)
     assert (changed.update.num_iterations, changed.update.weights) == (2, token_mean)
-    assert GRPO.update.kl == InLoss(k3, 0.04)  # the original is as it was
+    assert GRPO.update.kl == KLInLoss(k3, 0.04)  # the original is as it was
 
 
 def test_with_binds_a_hyperparameter_to_the_function_given_beside_it():
@@ -148,20 +160,20 @@ OVERRIDES = {
     "epsilon": (0.1,),
     "epsilon_high": (0.28,),
     "delta": (4.0,),
-    "kl": (None, InLoss(k2), InReward(k1), InLoss(k2, 0.3)),
+    "kl": (None, KLInLoss(k2), KLInReward(k1), KLInLoss(k2, 0.3)),
     "objective": (gspo, reinforce, partial(ppo_clip, epsilon=0.05), cispo),
     "weights": (token_mean, fixed_length),
     "max_completion_length": (7,),
-    "credit": (Grouped(group_center), Gae(lam=0.5), ToGo()),
+    "credit": (GroupAdvantage(group_center), GAE(lam=0.5), RewardToGo()),
     "advantage": (group_center, leave_one_out),
     "lam": (0.9,),
     "gamma": (0.99,),
     "ddof": (0,),
     "num_iterations": (2,),
-    "shape": ((soft_overlong,), ()),
+    "shape": ((penalize_overlong,), ()),
     "soft_punish_cache": (3,),
-    "refill": (Refill(max_refills=1), None),
-    "max_refills": (2,),
+    "refill": (DynamicSampling(max_resampling_rounds=1), None),
+    "max_resampling_rounds": (2,),
 }
 
 
@@ -211,26 +223,26 @@ def test_with_option_that_nothing_takes_any_more_is_one_error_in_any_order():
 
 def test_with_two_values_for_one_number_is_one_error():
     for build in (
-        lambda: GRPO.with_(kl=InLoss(k2, 0.3), beta=0.1),
-        lambda: GRPO.with_(beta=0.1).with_(kl=InLoss(k2, 0.3)),
-        lambda: GRPO.with_(kl=InLoss(k2, 0.3)).with_(beta=0.1),
+        lambda: GRPO.with_(kl=KLInLoss(k2, 0.3), beta=0.1),
+        lambda: GRPO.with_(beta=0.1).with_(kl=KLInLoss(k2, 0.3)),
+        lambda: GRPO.with_(kl=KLInLoss(k2, 0.3)).with_(beta=0.1),
     ):
         with raises(UserError, argument="beta", value=("0.1", "0.3"), problem="duplicate"):
             build()
     with raises(UserError, argument="beta", value=("0.2", "0.05")):
-        GRPO.with_(kl=InReward(k1, 0.05), beta=0.2)  # the part's default, said in so many words
+        GRPO.with_(kl=KLInReward(k1, 0.05), beta=0.2)  # the part's default, said in so many words
     with raises(UserError, argument="whiten_advantages", value=("False", "True")):
-        PPO.with_(credit=Gae(), whiten_advantages=False)
+        PPO.with_(credit=GAE(), whiten_advantages=False)
     with raises(UserError, argument="advantage", problem="duplicate"):
-        GRPO.with_(credit=Grouped(group_center), advantage=leave_one_out)
-    assert GRPO.with_(kl=InLoss(k2, 0.1), beta=0.1).update.kl == InLoss(k2, 0.1)
+        GRPO.with_(credit=GroupAdvantage(group_center), advantage=leave_one_out)
+    assert GRPO.with_(kl=KLInLoss(k2, 0.1), beta=0.1).update.kl == KLInLoss(k2, 0.1)
 
 
 def test_with_number_before_its_function_is_refused():
-    assert GRPO.with_(num_kept=2, retain=shortest).collect.retain.keywords == {"num_kept": 2}
-    assert GRPO.with_(retain=shortest).with_(num_kept=2).collect.retain.keywords == {"num_kept": 2}
+    assert GRPO.with_(num_kept=2, sample_filter=gfpo_shortest).collect.sample_filter.keywords == {"num_kept": 2}
+    assert GRPO.with_(sample_filter=gfpo_shortest).with_(num_kept=2).collect.sample_filter.keywords == {"num_kept": 2}
     with raises(UserError, value="num_kept", problem="unknown"):
-        GRPO.with_(num_kept=2).with_(retain=shortest)
+        GRPO.with_(num_kept=2).with_(sample_filter=gfpo_shortest)
     late = GRPO.with_(epsilon=0.1).with_(objective=gspo)
     assert late.update.objective.keywords == GRPO.with_(objective=gspo).with_(epsilon=0.1).update.objective.keywords
 
@@ -239,31 +251,31 @@ def test_filled_gives_way_to_a_chosen_value():
     mask = torch.ones(2, 3, dtype=torch.bool)
 
     def divisor(recipe):
-        return 1 / (2 * float(recipe.filled(max_completion_length=32).update.weights(mask)[0, 0]))
+        return 1 / (2 * float(recipe.resolved(max_completion_length=32).update.weights(mask)[0, 0]))
 
     inside = partial(fixed_length, max_completion_length=64)
     assert divisor(DR_GRPO) == 32
     assert divisor(DR_GRPO.with_(max_completion_length=64)) == divisor(DR_GRPO.with_(weights=inside)) == 64
     assert divisor(DR_GRPO.with_(name="mine", source="a blackboard", max_completion_length=64)) == 64
-    assert DAPO.filled(max_completion_length=9).collect.shape[0].keywords == {"max_completion_length": 9}
+    assert DAPO.resolved(max_completion_length=9).collect.shape[0].keywords == {"max_completion_length": 9}
 
 
 def test_describe_names_numbers_that_another_part_brings_along():
-    moved = describe(recipes.REINFORCE_PP.with_(kl=InLoss(k2)))
+    moved = describe(recipes.REINFORCE_PP.with_(kl=KLInLoss(k2)))
     assert "beta=0.04 (REINFORCE_PP: 0.01)" in moved
-    critic = describe(recipes.VAPO.with_(credit=Gae(whiten_advantages=False)))
+    critic = describe(recipes.VAPO.with_(credit=GAE(whiten_advantages=False)))
     assert "critic_lam=none (VAPO: 1.0), critic_warmup=0 (VAPO: 10), lam=0.95 (VAPO: length_adaptive_lambda)" in critic
-    assert "GRPO: " not in describe(GRPO.with_(kl=InLoss(k2, 0.04))) + describe(GRPO.with_(beta=0.1))
+    assert "GRPO: " not in describe(GRPO.with_(kl=KLInLoss(k2, 0.04))) + describe(GRPO.with_(beta=0.1))
 
 
 def test_with_the_rows_own_values_is_that_row():
-    for same in (GRPO.with_(), GRPO.with_(beta=0.04), GRPO.with_(epsilon=0.2, beta=0.04), GRPO.with_(kl=InLoss())):
+    for same in (GRPO.with_(), GRPO.with_(beta=0.04), GRPO.with_(epsilon=0.2, beta=0.04), GRPO.with_(kl=KLInLoss())):
         assert (same.name, same.heading(same.source)) == ("grpo", GRPO.heading(GRPO.source))
-        assert same.differs() == {}
+        assert same.differences() == {}
     assert GRPO.with_(beta=0.04) == GRPO and GRPO.with_(beta=0.04).with_(beta=0.1).name == "GRPO with beta=0.1"
     # It is remembered: with another objective 0.2 is no longer what nobody chose.
     assert GRPO.with_(epsilon=0.2).with_(objective=gspo).update.objective.keywords == {"epsilon": 0.2}
-    assert GRPO.with_(kl=InLoss(k2), beta=0.04).name == "GRPO with kl=InLoss(k2, beta=0.04)"
+    assert GRPO.with_(kl=KLInLoss(k2), beta=0.04).name == "GRPO with kl=KLInLoss(k2, beta=0.04)"
 
 
 def test_with_source_but_no_name_is_refused():
@@ -284,14 +296,14 @@ def test_with_keeps_numbers_that_a_replacing_function_takes():
 def test_with_names_a_variant_after_its_changes_and_its_row():
     variant = GRPO.with_(epsilon_high=0.28).with_(beta=0.1)
     assert variant.name == "GRPO with beta=0.1, epsilon_high=0.28"
-    assert variant.differs() == {"epsilon_high": 0.28, "beta": 0.1}
+    assert variant.differences() == {"epsilon_high": 0.28, "beta": 0.1}
     for part in ("GRPO (Shao et al. (2024)", "beta=0.1, epsilon_high=0.28"):
         assert part in describe(variant)
     assert (
         len(describe(GRPO).splitlines()) == len(describe(variant).splitlines()) + 1
     )  # only the row deviates in nothing
     named = GRPO.with_(name="mine", beta=0.1)
-    assert named.name == "mine" and named.differs() == {"beta": 0.1}
+    assert named.name == "mine" and named.differences() == {"beta": 0.1}
     assert describe(named).startswith("mine: ") and "GRPO (Shao" in describe(named)
     mine = GRPO.with_(name="mine", source="a blackboard", beta=0.1)
     assert mine.with_(beta=0.2).name == "MINE with beta=0.2" and describe(mine).startswith("mine: a blackboard")
@@ -303,10 +315,13 @@ def test_moved_tells_which_deviations_speak_of_the_row_only():
     assert moved(PPO) == []
     assert moved(PPO.with_(num_iterations=1, num_minibatches=8)) == [{"num_iterations": 1, "num_minibatches": 8}]
     # a value inside of a part counts too, one that is the row's own does not, and what is gone has no value
-    assert {"beta": 0.02} in moved(PPO.with_(kl=InReward(k1, 0.02)))
+    assert {"beta": 0.02} in moved(PPO.with_(kl=KLInReward(k1, 0.02)))
     assert {"beta": None} in moved(PPO.with_(kl=None))
     assert moved(PPO.with_(epsilon=0.2, num_iterations=2)) == []
-    assert all("num_iterations=1" in line for line in set(PPO.with_(num_iterations=1).declared()) - set(PPO.declared()))
+    assert all(
+        "num_iterations=1" in line
+        for line in set(PPO.with_(num_iterations=1).known_deviations()) - set(PPO.known_deviations())
+    )
     wpo = PREFERENCES["wpo"]
     [weights] = [deviation for deviation in wpo.deviations if "loss" in deviation.options]
     assert weights in describe_preference(wpo.with_(beta=0.2))
@@ -372,7 +387,7 @@ def test_recipes_command_and_help_show_numbers_with_default(capsys):
 
 def idle(recipe, **settings):
     """What has no effect in this recipe at these settings, by the names of the options."""
-    return [found.options for found in recipe.without_effect(**{"num_generations": 8, **settings})]
+    return [found.options for found in recipe.unused_options(**{"num_generations": 8, **settings})]
 
 
 MASKED_FAR = recipes.MASKED_GRPO.with_(off_policy_mask_threshold=3.0)
@@ -389,18 +404,18 @@ MASKED_FAR = recipes.MASKED_GRPO.with_(off_policy_mask_threshold=3.0)
         (recipes.DECOUPLED_PPO, {}, [("truncated_importance", "decoupled")]),
         (recipes.DECOUPLED_PPO, {"staleness": 2}, []),
         (recipes.DECOUPLED_PPO.with_(decoupled=False), {"truncates": True}, []),
-        (recipes.GFPO.with_(num_kept=8), {}, [("retain",)]),
+        (recipes.GFPO.with_(num_kept=8), {}, [("sample_filter",)]),
         (recipes.GFPO, {}, []),
         (GRPO.with_(num_minibatches=2, objective=gspo, epsilon=3e-4), {}, []),
         (GRPO.with_(renormalise=False), {}, [("renormalise",)]),
-        (GRPO.with_(renormalise=False, keep=finished), {}, []),
-        (MASKED_FAR, {}, [("not_left_behind",)]),
+        (GRPO.with_(renormalise=False, keep=mask_truncated_completions), {}, []),
+        (MASKED_FAR, {}, [("off_policy_sequence_mask",)]),
         (MASKED_FAR.with_(num_minibatches=2), {}, []),  # the policy may drift that far
         # what has weight 0 was asked for, and says nothing
         (GRPO.with_(beta=0), {}, [("beta",)]),
         (PPO.with_(vf_coef=0.0), {}, [("vf_coef",)]),
         (PPO.with_(critic_learning_rate_ratio=0.0), {}, [("critic_learning_rate_ratio",)]),
-        (DAPO.with_(max_refills=0), {}, [("refill",)]),
+        (DAPO.with_(max_resampling_rounds=0), {}, [("refill",)]),
         (DAPO, {}, []),
         (recipes.VAPO, {"max_steps": 11}, []),
         (recipes.VAPO, {"max_steps": 10}, [("update",)]),
@@ -408,21 +423,21 @@ MASKED_FAR = recipes.MASKED_GRPO.with_(off_policy_mask_threshold=3.0)
     ],
     ids=lambda value: value.name if isinstance(value, recipes.Recipe) else str(value),
 )
-def test_without_effect_names_the_options_of_a_recipe(recipe, settings, options):
+def test_unused_options_names_the_options_of_a_recipe(recipe, settings, options):
     assert idle(recipe, **settings) == options
 
 
-def test_without_effect_names_the_critics_clip():
+def test_unused_options_names_the_critics_clip():
     found = idle(PPO.with_(cliprange_value=0.3, num_iterations=1, num_minibatches=1))
     assert any("cliprange_value" in options for options in found)
 
 
 def test_credit_without_its_critic_or_reference_is_refused(world):
     with raises(UserError, argument="values", problem="missing"):
-        PPO.with_(critic=None).try_out()
+        PPO.with_(critic=None).validate()
     lm, _, rewards = world
     with raises(ValueError, argument="ref_logps"):
-        Grouped(group_center)(graded_pair(lm, 0, 1, rewards), InReward(k1, 0.1))
+        GroupAdvantage(group_center)(graded_pair(lm, 0, 1, rewards), KLInReward(k1, 0.1))
 
 
 def test_online_run_warns_at_its_start_of_what_has_no_effect(world, caplog):

@@ -24,13 +24,13 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.parts import Graded
+from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers import rejection
 from minirlhf.trainers.config import RejectionConfig
-from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import Problems
-from minirlhf.trainers.rejection import kept, rejection_in_world, train_rejection
-from minirlhf.trainers.toy import EnumerableWorld
+from minirlhf.trainers.loop import TrainingLoop
+from minirlhf.trainers.online import PromptDataset
+from minirlhf.trainers.rejection import select_best, train_rejection, train_rejection_in_env
+from minirlhf.trainers.toy import EnumerableEnv
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 PROBLEMS = [Problem(conversation(f"say {name}"), name) for name in ("cats", "dogs", "birds", "purr")]
@@ -52,11 +52,15 @@ class Table:
 
 def graded(rewards, valid=None):
     rewards = torch.tensor(rewards)
-    return Graded(Table(rewards), rewards, torch.ones_like(rewards, dtype=torch.bool) if valid is None else valid)
+    return ScoredRollout(
+        Table(rewards), rewards, torch.ones_like(rewards, dtype=torch.bool) if valid is None else valid
+    )
 
 
 def chosen(selection, found, **more):
-    return kept(found, RejectionConfig(num_prompts=2, num_generations=3, selection=selection, **more), 0).tolist()
+    return select_best(
+        found, RejectionConfig(num_prompts=2, num_generations=3, selection=selection, **more), 0
+    ).tolist()
 
 
 def test_kept_selects_per_prompt_overall_or_random():
@@ -86,9 +90,9 @@ def poem(config):
     laws = []
     for rounds in range(1, config.max_steps // config.steps_per_round + 1):
         policy = copy.deepcopy(world.reference)
-        played = EnumerableWorld(policy, world.reference, {"reward": world.rewards[None]})
+        played = EnumerableEnv(policy, world.reference, {"reward": world.rewards[None]})
         few = RejectionConfig(**{**vars(config), "max_steps": rounds * config.steps_per_round})
-        rejection_in_world(policy, played, few, quiet=True)
+        train_rejection_in_env(policy, played, few, quiet=True)
         laws.append(policy.distribution()[0].detach())
     return world, laws
 
@@ -116,8 +120,8 @@ def test_rejection_loss_is_mean_over_kept_tokens():
 
     config = RejectionConfig(**{**vars(SHORT), "max_steps": 1})
     policy = tiny_model("nano", WORDS, seed=0)
-    world = Problems(PROBLEMS, first_is_best, WORDS, {}, 0.0, ends_of(WORDS, policy))
-    drawn = world.answers(policy, config, world.pick(4, 0, 0), step=0, seed=0, version=0).rollout
+    world = PromptDataset(PROBLEMS, first_is_best, WORDS, {}, 0.0, ends_of(WORDS, policy))
+    drawn = world.generate_and_score(policy, config, world.sample_prompts(4, 0, 0), step=0, seed=0, version=0).rollout
     first = drawn.select(torch.arange(0, 16, 4))
     history = train_rejection(policy, PROBLEMS, first_is_best, config, tokenizer=WORDS, quiet=True)
     assert history.last["loss"] == pytest.approx(float(-first.old_logps.sum() / first.mask.sum()), rel=1e-5)
@@ -129,19 +133,19 @@ def watched_run(monkeypatch, problems, **changed):
     """What a run without learning has picked, drawn and kept, round by round, and the version of the model that drew."""
     seen = {"picked": [], "drawn": [], "kept": [], "versions": [], "batches": []}
 
-    class Watched(Problems):
-        def pick(self, *asked):
-            seen["picked"].append(super().pick(*asked))
+    class Watched(PromptDataset):
+        def sample_prompts(self, *asked):
+            seen["picked"].append(super().sample_prompts(*asked))
             return seen["picked"][-1]
 
-        def answers(self, *asked, **more):
-            found = super().answers(*asked, **more)
+        def generate_and_score(self, *asked, **more):
+            found = super().generate_and_score(*asked, **more)
             seen["versions"].append(more["version"])
             seen["drawn"].append(found.rollout.completion_ids.tolist())
             return found
 
     def noted(*asked):
-        rows = kept(*asked)
+        rows = select_best(*asked)
         seen["kept"].append(rows.tolist())
         return rows
 
@@ -150,12 +154,12 @@ def watched_run(monkeypatch, problems, **changed):
         seen["batches"].append(rows.tolist())
         return rows
 
-    monkeypatch.setattr(rejection, "kept", noted)
+    monkeypatch.setattr(rejection, "select_best", noted)
     monkeypatch.setattr(rejection, "batch_indices", batch)
     policy = tiny_model("nano", WORDS, seed=0)
     world = Watched(problems, length, WORDS, {}, 0.0, ends_of(WORDS, policy))
     settings = {"max_steps": 4, "steps_per_round": 2, "num_generations": 16, "learning_rate": 1e-9, **changed}
-    rejection_in_world(policy, world, RejectionConfig(**{**vars(SHORT), **settings}), quiet=True)
+    train_rejection_in_env(policy, world, RejectionConfig(**{**vars(SHORT), **settings}), quiet=True)
     return seen
 
 
@@ -188,9 +192,9 @@ def test_rejection_exact_metrics_follow_update_for_any_micro_batch():
     ended = []
     for micro in (None, 1):
         policy = copy.deepcopy(world.reference)
-        played = EnumerableWorld(policy, world.reference, {"reward": world.rewards[None]})
+        played = EnumerableEnv(policy, world.reference, {"reward": world.rewards[None]})
         small = RejectionConfig(**{**vars(config), "micro_batch_size": micro})
-        history = rejection_in_world(policy, played, small, quiet=True)
+        history = train_rejection_in_env(policy, played, small, quiet=True)
         law = policy.distribution()[0].detach()
         assert history.last["exact_reward"] == pytest.approx(float(exact.expectation(law, world.rewards)), abs=1e-6)
         ended.append(law)
@@ -256,7 +260,7 @@ def test_cli_train_rs_resumes_within_round_to_same_bits(files, tmp_path, monkeyp
         return model.state_dict(), rows
 
     assert train("whole") == 0
-    update = Loop.update
+    update = TrainingLoop.update
 
     def stopped(self, *losses, **more):
         if self.step == 4 and ends == "dies":
@@ -266,7 +270,7 @@ def test_cli_train_rs_resumes_within_round_to_same_bits(files, tmp_path, monkeyp
         return update(self, *losses, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Loop, "update", stopped)
+        patched.setattr(TrainingLoop, "update", stopped)
         if ends == "dies":
             with pytest.raises(RuntimeError):
                 train("parts")

@@ -20,8 +20,8 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.trainers.config import OnlineConfig
-from minirlhf.trainers.online import train_in_world
-from minirlhf.trainers.tools import ToolWorld, turn_ends
+from minirlhf.trainers.online import train_in_env
+from minirlhf.trainers.tools import ToolEnv, turn_ends
 
 # -- who may be called ------------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ EXAMPLES = [{"prompt": conversation(f"add {a} + {b}"), "sum": str(a + b)} for a 
 def world(factory=Desk, **options):
     tokenizer = word_tokenizer(WORDS, chat_template=chat.WORDS_AND_TOOLS)
     grade = (lambda example, text: float(text == f"answer {example['sum']}")) if factory is Desk else None
-    made = ToolWorld(EXAMPLES, factory, tokenizer, **{"grade": grade, "max_turns": 3, "form": "python", **options})
+    made = ToolEnv(EXAMPLES, factory, tokenizer, **{"grade": grade, "max_turns": 3, "form": "python", **options})
     return made, tiny_model("nano", tokenizer)
 
 
@@ -337,7 +337,7 @@ def drawn(made, policy, monkeypatch, config=CONFIG, **options):
         monkeypatch.setattr(
             module, "reader", lambda model, ids, mask, repeats, **_: decoding._Rereading(model, ids, mask, repeats)
         )
-    return made.answers(policy, config, [0, 4, 8], step=0, seed=0, version=0, **options)
+    return made.generate_and_score(policy, config, [0, 4, 8], step=0, seed=0, version=0, **options)
 
 
 CALL = calls.OPEN + ' calculator(" {expression} ") ' + calls.CLOSE
@@ -380,7 +380,7 @@ def test_tool_world_numbers_calls_through_episode(monkeypatch):
     with_ids = chat.WORDS_AND_TOOLS.replace("{{ message['content'] }}", "{{ message['tool_call_id'] ~ ' ' if message['role'] == 'tool' }}{{ message['content'] }}")  # fmt: skip
     assert with_ids != chat.WORDS_AND_TOOLS
     tokenizer = word_tokenizer([*WORDS, ")", "call_0", "call_1", "call_2", "call_3"], chat_template=with_ids)
-    made = ToolWorld(EXAMPLES, Desk, tokenizer, grade=lambda *_: 0.0, max_turns=3, form="python")
+    made = ToolEnv(EXAMPLES, Desk, tokenizer, grade=lambda *_: 0.0, max_turns=3, form="python")
     episode = made.episodes = [made._episode(4)]
     two = tokenizer(f"{CALL.format(expression='1 + 1')} {CALL.format(expression='1 + 1')}", add_special_tokens=False)["input_ids"]  # fmt: skip
     heard = []
@@ -435,7 +435,7 @@ def test_tool_world_tool_choice_any_opens_first_turn_only(monkeypatch):
 @pytest.mark.parametrize("choice", ["any", "calculator"])
 def test_tool_world_tool_choice_opens_call(choice):
     made, model = world(tool_choice=choice)
-    made.answers(model, CONFIG, [0, 1], step=0, seed=0, version=0)
+    made.generate_and_score(model, CONFIG, [0, 1], step=0, seed=0, version=0)
     begun = made.tokenizer.decode(made.prompts[0])
     assert begun.endswith(calls.OPEN if choice == "any" else "<unk>")  # calculator( is no word of this tokenizer
     assert all(episode.replies[0].calls for episode in made.episodes), "whatever came after it is a call, good or bad"
@@ -443,11 +443,11 @@ def test_tool_world_tool_choice_opens_call(choice):
 
 def test_tool_world_old_logps_are_policy_own_and_training_runs():
     made, model = world()
-    rollout = made.answers(model, CONFIG, [0, 1], step=0, seed=0, version=0).rollout
+    rollout = made.generate_and_score(model, CONFIG, [0, 1], step=0, seed=0, version=0).rollout
     logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1])
     torch.testing.assert_close(rollout.old_logps, torch.where(rollout.mask, logps, 0).detach(), rtol=0, atol=1e-4)
     made.metrics()  # of what was drawn so far
-    history = train_in_world(model, made, recipes.DR_GRPO, CONFIG, quiet=True)
+    history = train_in_env(model, made, recipes.DR_GRPO, CONFIG, quiet=True)
     assert len(history["reward"]) == 1
     assert history["frac_called"] == [sum(bool(episode.answers) for episode in made.episodes) / len(made.episodes)]
 
@@ -456,7 +456,7 @@ def test_tool_world_frac_called_counts_all_but_greedy_draws(monkeypatch):
     made, _ = world()
     drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch)
     drawn(made, scripted(made, "answer 1"), monkeypatch)
-    made.answers(world()[1], CONFIG, [0], step=0, seed=0, version=0, greedy=True)
+    made.generate_and_score(world()[1], CONFIG, [0], step=0, seed=0, version=0, greedy=True)
     assert made.metrics() == {"frac_called": 0.5}
     drawn(made, scripted(made, "answer 1"), monkeypatch)
     assert made.metrics() == {"frac_called": 0.0}, "each step by itself"
@@ -466,7 +466,7 @@ def test_tool_world_refuses_missing_rewards():
     with raises(ValueError, argument="grade", problem="missing"):
         world(grade=None)
     made, model = world()
-    rollout = made.answers(model, CONFIG, [0], step=0, seed=0, version=0).rollout
+    rollout = made.generate_and_score(model, CONFIG, [0], step=0, seed=0, version=0).rollout
     with raises(ValueError, argument="get_reward", problem="missing"):
         made.grade_steps([0], rollout)
 

@@ -22,13 +22,13 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.recipes.offline import get_preference
-from minirlhf.recipes.parts import cut_off
+from minirlhf.recipes.parts import penalize_missing_eos
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import mean_nll, nll_losses
-from minirlhf.trainers.loop import Loop, NonFiniteLoss, Watch
-from minirlhf.trainers.offline import HeldOut
+from minirlhf.trainers.loop import NonFiniteLoss, TrainerCallback, TrainingLoop
+from minirlhf.trainers.offline import EvalPreferences
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, pairs_of, train_reward
 from minirlhf.trainers.sft import SFTConfig, prediction_weights, train_sft
@@ -212,7 +212,7 @@ def test_train_online_ignores_and_counts_ungraded_samples(model, tokenizer):
         return [float("nan") if i % 2 == 0 else 1.0 if i < 6 else float(i % 3) for i, _ in enumerate(completions)]
 
     config = OnlineConfig(max_steps=1, batch_size=2, num_generations=6, max_completion_length=3, max_invalid=0.5)
-    recipe = recipes.get("grpo").with_(shape=(cut_off,), missing_eos_penalty=0.0)
+    recipe = recipes.get("grpo").with_(shape=(penalize_missing_eos,), missing_eos_penalty=0.0)
     row = train_online(model, PROBLEMS, every_second, recipe, config, tokenizer=tokenizer, quiet=True).last
     assert row["frac_invalid"] == row["frac_reward_zero_std"] == 0.5  # 1, 1, 1 and 1, 0, 2
     assert row["reward"] == row["shaped_reward"] == 1.0 and row["reward_std"] == pytest.approx((2 / 6) ** 0.5)
@@ -304,14 +304,14 @@ def test_measurements_switch_dropout_off_and_restore_mode(chats, tokenizer):
     judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=4), seed=0)
     critic = ValueModel.from_causal_lm(tiny_model("nano", tokenizer, seed=5))
     pairs, problems = [pair(chats[1], chats[0])], [Problem([{"role": "user", "content": "go one"}], "one")]
-    held = HeldOut(pairs, get_preference("dpo"), tiny_model("nano", tokenizer, seed=6), pad_token_id=pad)
+    held = EvalPreferences(pairs, get_preference("dpo"), tiny_model("nano", tokenizer, seed=6), pad_token_id=pad)
     exact = reference_reward(lambda completion, reference: 1.0)
     run = {"tokenizer": tokenizer, "sampling": Sampling(max_completion_length=3)}
     measures = {
         "mean_nll": (policy, lambda: mean_nll(policy, chats, pad_token_id=pad)),
         "pair_accuracy": (judge, lambda: pair_accuracy(judge, pairs, pad_token_id=pad)),
         "token_scores": (critic, lambda: token_scores(critic, chats, pad_token_id=pad)),
-        "HeldOut": (policy, lambda: held.measure(policy)),
+        "EvalPreferences": (policy, lambda: held.measure(policy)),
         "evaluate": (policy, lambda: evaluate(policy, problems, exact, **run)),
         "evaluate with a reference": (policy, lambda: evaluate(policy, problems, exact, ref_model=policy, **run)),
         "candidates": (policy, lambda: candidates(policy, problems, exact, num_generations=2, **run)),
@@ -335,14 +335,14 @@ def test_measurements_switch_dropout_off_and_restore_mode(chats, tokenizer):
 
 
 def test_loop_finishes_step_and_saves_on_interrupt(model, tokenizer, chats, tmp_path, monkeypatch):
-    log = Loop.log
+    log = TrainingLoop.log
 
     def interrupted(self, **metrics):
         log(self, **metrics)
         if self.step == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Loop, "log", interrupted)
+    monkeypatch.setattr(TrainingLoop, "log", interrupted)
     config = SFTConfig(max_steps=9, batch_size=1, save_steps=3)
     with pytest.raises(KeyboardInterrupt):
         train_sft(model, chats, config, pad_token_id=0, out=tmp_path, tokenizer=tokenizer, quiet=True)
@@ -358,7 +358,7 @@ def test_loop_dropout_depends_on_seed_and_step_only(model):
 
     def drawn(seed, steps):
         noise = []
-        for _ in Loop("test", Noisy(), SFTConfig(max_steps=steps, seed=seed), quiet=True):
+        for _ in TrainingLoop("test", Noisy(), SFTConfig(max_steps=steps, seed=seed), quiet=True):
             noise.append(torch.nn.functional.dropout(torch.ones(100), 0.5))
         return noise
 
@@ -413,7 +413,7 @@ def test_loop_resume_rewrites_half_written_metrics_line(model, tokenizer, chats,
 
 def test_loop_stops_unchanged_at_non_finite_loss_or_gradient(model, tokenizer, tmp_path):
     out = tmp_path / "run"
-    loop = Loop("test", model, SFTConfig(max_steps=3), out=out, tokenizer=tokenizer, quiet=True)
+    loop = TrainingLoop("test", model, SFTConfig(max_steps=3), out=out, tokenizer=tokenizer, quiet=True)
     before = weights_of(model)
     with raises(NonFiniteLoss, argument="loss", problem="not finite", file=str(out / "checkpoints")):
         for step in loop:
@@ -423,7 +423,7 @@ def test_loop_stops_unchanged_at_non_finite_loss_or_gradient(model, tokenizer, t
     torch.testing.assert_close(weights_of(model), before, rtol=0, atol=0)
     zero = next(model.parameters()).sum() * 0  # a finite loss whose gradient is not: the root at 0
     with raises(NonFiniteLoss, argument="grad_norm", problem="not finite"):
-        Loop("test", model, SFTConfig(), quiet=True).update([zero.sqrt()])
+        TrainingLoop("test", model, SFTConfig(), quiet=True).update([zero.sqrt()])
 
 
 def test_loop_refuses_used_folder_missing_run_and_changed_settings(model, tokenizer, chats, tmp_path):
@@ -450,7 +450,7 @@ def test_loop_update_clips_gradient_and_decays_weights():
 
     def moved(**settings):
         module = Weights()
-        loop = Loop("test", module, SFTConfig(learning_rate=0.1, **settings), quiet=True)
+        loop = TrainingLoop("test", module, SFTConfig(learning_rate=0.1, **settings), quiet=True)
         metrics = loop.update([module.weight.sum(), 3 * module.weight.sum()])
         assert metrics["loss"] == 24.0 and metrics["grad_norm"] == pytest.approx(4 * 3**0.5)
         return 2.0 - module.weight[0].item()
@@ -462,7 +462,9 @@ def test_loop_update_clips_gradient_and_decays_weights():
 
 def test_loop_watch_is_measured_every_so_many_steps(model):
     measured = iter([7.0, 8.0])
-    loop = Loop("test", model, SFTConfig(max_steps=5), watch=Watch(2, lambda: {"watched": next(measured)}), quiet=True)
+    loop = TrainingLoop(
+        "test", model, SFTConfig(max_steps=5), watch=TrainerCallback(2, lambda: {"watched": next(measured)}), quiet=True
+    )
     for _ in loop:
         loop.log(loss=0.0)
     assert [row.get("watched") for row in loop.history] == [None, 7.0, None, 8.0, None]

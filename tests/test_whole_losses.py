@@ -16,7 +16,7 @@ from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedL
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.trainers.offline import _Data, _losses
+from minirlhf.trainers.offline import _losses, _PreferenceDataset
 
 WORDS = word_tokenizer(("one", "two", "three", "go", "stop"))
 PROMPTS = ("go", "stop go", "one", "stop")
@@ -245,8 +245,8 @@ def slopes(loss, model):
 def ours(row, models):
     policy, reference = models
     examples = EXAMPLES[row.needs.record]
-    data = _Data(examples, row, WORDS.pad_token_id, others_from=1 if row.try_out() else None)
-    data.ask(reference)
+    data = _PreferenceDataset(examples, row, WORDS.pad_token_id, others_from=1 if row.validate() else None)
+    data.precompute_ref_logps(reference)
     rows = torch.arange(len(examples))
     context = data.context(policy, rows, {})
     return slopes(sum(_losses(policy, data, rows, context, 2, [])), policy), data

@@ -19,11 +19,11 @@ from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import most_uncertain
 from minirlhf.recipes import RECIPES
-from minirlhf.recipes.parts import Graded, OnDemand, masked_importance, sequence_importance
-from minirlhf.trainers import collecting, improve
-from minirlhf.trainers.collecting import World
-from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, train_in_world
+from minirlhf.recipes.parts import RolloutExtras, ScoredRollout, masked_importance, sequence_importance
+from minirlhf.trainers import policy_update, rollouts
+from minirlhf.trainers.loop import TrainingLoop
+from minirlhf.trainers.online import OnlineConfig, train_in_env
+from minirlhf.trainers.rollouts import RolloutEnv
 
 LIMIT, GROUP = 5, 8
 BETA_REWARD, BETA_LOSS, EPS = 0.05, 0.04, 0.2
@@ -63,7 +63,7 @@ class Batch:
     """
 
     policy: ToyLM
-    graded: Graded
+    graded: ScoredRollout
     groups: list
     greedy: list
     rows: list
@@ -163,9 +163,11 @@ def build(seed=0, drawn=None):
     best = [rows[2], rows[GROUP + 3]]  # which replies are called greedy does not matter
     greedy_old, greedy_ref = (logps_of(model, best).detach() for model in (old, ref))
     greedy_rewards = torch.tensor([[0.4], [0.7]], dtype=torch.float64)
-    greedy = Graded(rollout_of(best, greedy_old, greedy_old, 1), greedy_rewards, torch.ones(2, 1) > 0, greedy_ref)
+    greedy = ScoredRollout(
+        rollout_of(best, greedy_old, greedy_old, 1), greedy_rewards, torch.ones(2, 1) > 0, greedy_ref
+    )
     rollout = rollout_of(rows, number["old"], number["behavior"], GROUP)
-    graded = Graded(rollout, rewards, valid, number["ref"], values, steps, greedy)
+    graded = ScoredRollout(rollout, rewards, valid, number["ref"], values, steps, greedy)
 
     current = logps_of(policy)
     replies = []
@@ -518,17 +520,19 @@ OBJECTIVES = {
 
 def trained(recipe, batch):
     """Loss of one optimizer batch as the trainer composes it, in two micro-batches."""
-    recipe = recipe.filled(max_completion_length=LIMIT)
+    recipe = recipe.resolved(max_completion_length=LIMIT)
     shaped = recipe.collect(batch.graded)
     everything = torch.arange(len(shaped.rollout))
     config = OnlineConfig(batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, micro_batch_size=7)
-    weights = recipe.update.row_weights(shaped.rollout)
+    weights = recipe.update.completion_weights(shaped.rollout)
     if recipe.update.top_entropy_quantile < 1:
-        entropies = improve.entropies_of(batch.policy, shaped.rollout, config)
+        entropies = policy_update.policy_token_entropies(batch.policy, shaped.rollout, config)
         quantile = recipe.update.top_entropy_quantile
         weights = most_uncertain(weights, entropies, shaped.rollout.mask, top_entropy_quantile=quantile)
     return sum(
-        improve.policy_losses(batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, [])
+        policy_update.policy_losses(
+            batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, []
+        )
     )
 
 
@@ -589,10 +593,10 @@ def test_recipe_critic_loss_and_gradient_are_the_papers(batch, name, beta, lam, 
     rows = torch.arange(len(batch.graded.rollout))
     noise = torch.randn(batch.graded.values.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     values = (batch.graded.values + 0.3 * noise).requires_grad_()
-    monkeypatch.setattr(improve, "completion_values", lambda *_: values)
+    monkeypatch.setattr(policy_update, "completion_values", lambda *_: values)
     targets = recipe.credit.targets(batch.graded, recipe.update.kl)
     config = OnlineConfig(batch_size=2, num_generations=GROUP)
-    ours = sum(improve.value_losses(None, batch.graded, targets, recipe.credit.critic, config, rows))
+    ours = sum(policy_update.value_losses(None, batch.graded, targets, recipe.credit.critic, config, rows))
     losses = []
     for i, reply in enumerate(batch.replies):
         if reply.valid:
@@ -681,7 +685,7 @@ UPDATES = dict.fromkeys(OBJECTIVES, (1, 1)) | {
 }
 
 
-class Given(World):
+class Given(RolloutEnv):
     """Hands out graded rollouts one after the other, which somebody else has drawn."""
 
     timed = False
@@ -691,21 +695,21 @@ class Given(World):
         super().__init__([[0]], eos_token_id=policy.eos_token_id, pad_token_id=policy.pad_token_id)
         self.batches = iter(batches)
 
-    def draw(self, policy, recipe, config, **_):
+    def rollout(self, policy, recipe, config, **_):
         graded = next(self.batches).graded
-        return recipe.credit.complete(graded, OnDemand(lambda: graded.greedy, lambda: graded.step_rewards))
+        return recipe.credit.complete(graded, RolloutExtras(lambda: graded.greedy, lambda: graded.step_rewards))
 
-    def pick(self, *_):
+    def sample_prompts(self, *_):
         raise AssertionError
 
-    grade = pick
+    grade = sample_prompts
 
 
 def whole_step(recipe, batches, monkeypatch):
     """One step of the trainer on what is drawn: for every update its replies and gradient, and the policy it began with."""
     batch, taken = batches[0], []
     policy = copy.deepcopy(batch.policy)
-    losses_of, update = improve.policy_losses, Loop.update
+    losses_of, update = policy_update.policy_losses, TrainingLoop.update
 
     def noted(model, graded, advantages, recipe, config, rows, *rest):
         taken.append([rows.tolist(), copy.deepcopy(model)])
@@ -719,15 +723,15 @@ def whole_step(recipe, batches, monkeypatch):
 
     critic = torch.nn.Linear(1, 1).double()
     with monkeypatch.context() as patch:
-        patch.setattr(improve, "policy_losses", noted)
-        patch.setattr(Loop, "update", watched)
-        patch.setattr(collecting, "completion_values", lambda *_: batch.graded.values)
-        patch.setattr(improve, "completion_values", lambda _, ids, *__: critic.weight.expand(len(ids), LIMIT))
+        patch.setattr(policy_update, "policy_losses", noted)
+        patch.setattr(TrainingLoop, "update", watched)
+        patch.setattr(rollouts, "completion_values", lambda *_: batch.graded.values)
+        patch.setattr(policy_update, "completion_values", lambda _, ids, *__: critic.weight.expand(len(ids), LIMIT))
         config = OnlineConfig(
             max_steps=1, batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, learning_rate=0.05
         )
         reference = tables()[2]
-        train_in_world(policy, Given(batches), recipe, config, ref_model=reference, critic=critic, quiet=True)
+        train_in_env(policy, Given(batches), recipe, config, ref_model=reference, critic=critic, quiet=True)
     return taken
 
 
@@ -800,5 +804,5 @@ def test_dapo_refills_its_batch_with_groups_that_teach(monkeypatch):
     check = lambda recipe: agrees("dapo", recipe, [first, second], monkeypatch, learned_from=filled)
     dapo = RECIPES["dapo"]
     assert check(dapo)
-    assert not check(dapo.with_(refill=None)) and not check(dapo.with_(max_refills=0))
+    assert not check(dapo.with_(refill=None)) and not check(dapo.with_(max_resampling_rounds=0))
     assert not check(dapo.with_(keep=None)) and not check(dapo.with_(shape=()))

@@ -47,7 +47,7 @@ def scaled_rate(self, losses):
     return metrics
 
 
-UPDATE = loop.Loop.update
+UPDATE = loop.TrainingLoop.update
 
 
 def builder(calls):
@@ -163,7 +163,7 @@ UNUSED = ((policy_losses, "ppo_clip"), (pipeline, "train_online"), (pipeline, "a
             EVERYTHING - {"phrasebook-base"},  # its pages are equally long, so every token is marked anyway
             id="a mask",
         ),
-        pytest.param({(loop.Loop, "update"): scaled_rate}, EVERYTHING, id="the optimizer"),
+        pytest.param({(loop.TrainingLoop, "update"): scaled_rate}, EVERYTHING, id="the optimizer"),
         pytest.param({(reward, "reward_loss"): scaled(reward.reward_loss)}, JUDGE, id="the reward loss"),
         pytest.param({(pipeline, "sample"): other_seed(pipeline.sample)}, JUDGES, id="what is sampled"),
         pytest.param(

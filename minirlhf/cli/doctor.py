@@ -79,14 +79,14 @@ def examine(folder: str) -> int:
 def _known(run: Path) -> dict[str, Any]:
     """What a file of metrics alone does not say: has the loss a reference, a prompt more than one reply, and where are gradients cut?"""
     from minirlhf.cli.train import told
-    from minirlhf.recipes.offline import Preference
+    from minirlhf.recipes.offline import PreferenceRecipe
 
     try:
         asked = told(run)
     except UserError:
         return {}
     return {
-        "reference_free": isinstance(asked.recipe, Preference) and not asked.recipe.needs.reference,
+        "reference_free": isinstance(asked.recipe, PreferenceRecipe) and not asked.recipe.needs.reference,
         "alone": getattr(asked.config, "num_generations", 0) == 1,
         "max_grad_norm": asked.config.max_grad_norm,
     }

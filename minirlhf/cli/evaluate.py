@@ -251,7 +251,7 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     from minirlhf.stages.answering import OF_SAMPLING, Request
     from minirlhf.stages.measure import as_json
     from minirlhf.stages.measure_reward import measure_reward
-    from minirlhf.trainers.config import idle_of
+    from minirlhf.trainers.config import unused_options
 
     for flag in (
         "grader",
@@ -286,7 +286,7 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
         **{f.name: getattr(args, f.name) for f in dataclasses.fields(Request) if f.name != "model"}, model=name
     )
     start.announce(
-        idle_of(asked, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
+        unused_options(asked, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
     )
     records = loaders.load(args.data, split=args.split, format=args.format, limit=args.limit)
     print(records)

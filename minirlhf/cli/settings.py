@@ -23,7 +23,7 @@ from minirlhf.core.errors import UserError, shown, unknown
 from minirlhf.feedback.graders import GRADERS
 
 if typing.TYPE_CHECKING:
-    from minirlhf.recipes.binding import Bindable, Option
+    from minirlhf.recipes.binding import ConfigurableRecipe, Option
 
 C = TypeVar("C")
 
@@ -73,7 +73,10 @@ def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
 
 
 def add_options(
-    parser: argparse.ArgumentParser, table: Mapping[str, Bindable], choice: str, skip: frozenset[str] = frozenset()
+    parser: argparse.ArgumentParser,
+    table: Mapping[str, ConfigurableRecipe],
+    choice: str,
+    skip: frozenset[str] = frozenset(),
 ) -> None:
     """Add a flag for every number of these recipes, and ``--help``, which after ``--recipe NAME`` shows those of this one.
 

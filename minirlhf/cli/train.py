@@ -25,14 +25,14 @@ from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_va
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.distill import DISTILLATIONS, Distillation
-from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import from_files, judges_from_files, sources, start
 from minirlhf.stages.bridge.mapped import Told
 from minirlhf.stages.sources import Source
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig, TrainerConfig
 from minirlhf.trainers.distill import DistillConfig
 from minirlhf.trainers.offline import OfflineConfig
-from minirlhf.trainers.online import for_run
+from minirlhf.trainers.online import generation_settings
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig
@@ -55,7 +55,7 @@ class Trainer:
     config: type[TrainerConfig]
     run: Callable[..., Any]
     choice: str = ""
-    table: Mapping[str, Recipe | Preference | Distillation] = dataclasses.field(default_factory=dict)
+    table: Mapping[str, Recipe | PreferenceRecipe | Distillation] = dataclasses.field(default_factory=dict)
 
     def only(self, name: str, way: str) -> Trainer:
         """The trainer of this one recipe."""
@@ -195,11 +195,11 @@ def told(run: Path) -> Told:
     fitted = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
     config = dataclasses.replace(config, **fitted)
     if isinstance(recipe, Recipe):
-        recipe = for_run(recipe, config)
+        recipe = generation_settings(recipe, config)
     return Told(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
 
 
-def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | Preference | Distillation:
+def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | PreferenceRecipe | Distillation:
     """The recipe that the settings name, or the only one; the name is taken out of them."""
     first = next(iter(trainer.table))
     name = str(values.pop(trainer.choice, first))

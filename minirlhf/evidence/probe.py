@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from minirlhf.evidence import code
-from minirlhf.recipes.spelling import NOTHING, dotted, leaves
+from minirlhf.recipes.spelling import NONE_VALUE, dotted, flatten
 
 #: How far a change of machine may move a number of a probe. Measured with AVX2 instead of AVX-512 in PyTorch, MKL and oneDNN: of the 7,200
 #: numbers of the 90 probes none moved by more than 1.6e-3 of itself or, near 0, 2e-5, and no sampled token was another (with SSE alone
@@ -22,7 +22,7 @@ RELATIVE, ABSOLUTE = 3e-3, 2e-5
 #: Between the name of a plan and a path in it, in what :func:`settings` calls a setting; and what a new setting may be without a change:
 #: nothing, 0 or 1, also as truth values.
 SETTING = ": "
-NEUTRAL = (NOTHING, 0, 1)
+NEUTRAL = (NONE_VALUE, 0, 1)
 
 #: What a function of the study itself is called, and where one is defined: the script's own shape tells which it is.
 OWN = "the study's own"
@@ -56,7 +56,7 @@ def settings(**plans: Any) -> dict[str, float | str]:
     return {
         f"{name}{SETTING}{'.'.join(path)}": value
         for name, plan in plans.items()
-        for path, value in leaves(plan, called=_called)
+        for path, value in flatten(plan, called=_called)
         if path or not dataclasses.is_dataclass(plan)
     }
 

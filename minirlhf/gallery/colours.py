@@ -20,11 +20,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.recipes import GRPO, Recipe
-from minirlhf.recipes.parts import Graded
-from minirlhf.trainers.collecting import World
+from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
-from minirlhf.trainers.online import train_in_world
+from minirlhf.trainers.online import train_in_env
+from minirlhf.trainers.rollouts import RolloutEnv
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORDS = (".", "red", "green", "blue", "please")
@@ -133,7 +133,7 @@ class Setup:
         """Train; the metrics of every step, with the gold reward of the same replies beside what was optimised."""
         policy = reference()
         world = Colours(self)
-        return train_in_world(
+        return train_in_env(
             policy,
             world,
             self.recipe,
@@ -150,7 +150,7 @@ BASE = Setup(
 )
 
 
-class Colours(World):
+class Colours(RolloutEnv):
     """The three questions in turn."""
 
     timed = False
@@ -159,7 +159,7 @@ class Colours(World):
         super().__init__(QUESTIONS, eos_token_id=setup.end, pad_token_id=PAD)
         self.setup, self.seen = setup, math.nan
 
-    def pick(self, count: int, step: int, seed: int) -> list[int]:
+    def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """They take turns."""
         return [i % len(self.prompts) for i in range(count)]
 
@@ -179,11 +179,13 @@ class Colours(World):
             rewards = rewards.view(rollout.num_generations, -1).t().flatten()
         return rollout.grouped(rewards), rollout.grouped(valid)
 
-    def answers(self, policy: Any, config: Any, picked: Sequence[int], **which: Any) -> Graded:
+    def generate_and_score(self, policy: Any, config: Any, picked: Sequence[int], **which: Any) -> ScoredRollout:
         """As sampled; with another temperature than the trainer's, if the setup says so."""
         if self.setup.sampling_temperature is None:
-            return super().answers(policy, config, picked, **which)
-        return super().answers(policy, replace(config, temperature=self.setup.sampling_temperature), picked, **which)
+            return super().generate_and_score(policy, config, picked, **which)
+        return super().generate_and_score(
+            policy, replace(config, temperature=self.setup.sampling_temperature), picked, **which
+        )
 
     def metrics(self) -> dict[str, float]:
         """The gold reward of the last draw."""

@@ -15,11 +15,11 @@ from minirlhf.data.types import Compared, Tokens, pair
 from minirlhf.gallery.colours import END, LONGEST, PAD, QUESTIONS, blank, gold, reference, written
 from minirlhf.gallery.failure import BrokenRun
 from minirlhf.models.sampling import Sampling, sample
-from minirlhf.recipes.offline import Preference, get_preference
+from minirlhf.recipes.offline import PreferenceRecipe, get_preference
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import marked_logps
-from minirlhf.trainers.loop import Watch
-from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
+from minirlhf.trainers.loop import TrainerCallback
+from minirlhf.trainers.offline import EvalPreferences, OfflineConfig, train_offline
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 #: Examples that no run trains on.
@@ -69,7 +69,7 @@ class Imitation:
     def run(self, seed: int) -> History:
         """Train; every fifth step the held-out loss and the share of replies that end."""
         model = blank(seed)
-        watch = Watch(5, lambda: {"held_out_loss": held_out_loss(model), "frac_terminated": stops(model)})
+        watch = TrainerCallback(5, lambda: {"held_out_loss": held_out_loss(model), "frac_terminated": stops(model)})
         return train_sft(
             model, self.rows(seed), replace(self.config, seed=seed), pad_token_id=PAD, watch=watch, quiet=True
         )
@@ -119,8 +119,8 @@ class Preferences:
         """Train; every fifth step the metrics on the pairs kept apart."""
         model = reference()
         ref_model = reference() if self.reference_is_start else blank(1)
-        recipe: Preference = get_preference(self.loss).with_(beta=self.beta)
-        held = HeldOut(self.compared(150, 10_001, 0.0, False), recipe, ref_model, pad_token_id=PAD)
+        recipe: PreferenceRecipe = get_preference(self.loss).with_(beta=self.beta)
+        held = EvalPreferences(self.compared(150, 10_001, 0.0, False), recipe, ref_model, pad_token_id=PAD)
 
         def measure() -> dict[str, float]:
             return {f"held_out_{name}": value for name, value in held.measure(model).items()}
@@ -132,7 +132,7 @@ class Preferences:
             replace(self.config, seed=seed),
             pad_token_id=PAD,
             ref_model=ref_model,
-            watch=Watch(5, measure),
+            watch=TrainerCallback(5, measure),
             quiet=True,
         )
 

@@ -29,20 +29,20 @@ from minirlhf.equations.policy_losses import cispo, gmpo, gspo, gspo_token, lusp
 from minirlhf.equations.returns import length_adaptive_lambda
 from minirlhf.recipes.binding import Deviation
 from minirlhf.recipes.parts import (
-    AgainstGreedy,
+    GAE,
     Critic,
-    Gae,
-    Grouped,
-    InLoss,
-    InReward,
+    DynamicSampling,
+    GreedyBaseline,
+    GroupAdvantage,
+    KLInLoss,
+    KLInReward,
+    PolicyUpdate,
     ProcessSupervision,
-    Refill,
-    ToGo,
-    Update,
-    finished,
-    not_left_behind,
-    shortest,
-    soft_overlong,
+    RewardToGo,
+    gfpo_shortest,
+    mask_truncated_completions,
+    off_policy_sequence_mask,
+    penalize_overlong,
     truncated_importance,
 )
 from minirlhf.recipes.recipe import Recipe, describe, summary
@@ -60,8 +60,8 @@ NO_NUMBERS = Deviation(
 REINFORCE = Recipe(
     name="reinforce",
     source="Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning",
-    credit=Grouped(batch_center),
-    update=Update(reinforce, token_mean),
+    credit=GroupAdvantage(batch_center),
+    update=PolicyUpdate(reinforce, token_mean),
     deviations=(
         Deviation("the baseline is the mean reward of the batch, where the paper has a running average", "advantage"),
         Deviation("the mean over tokens replaces the sum: a factor that is constant within a batch", "weights"),
@@ -71,8 +71,8 @@ REMAX = Recipe(
     name="remax",
     source="Li et al. (2023), ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for Aligning Large Language "
     "Models, arXiv:2310.10505",
-    credit=AgainstGreedy(),
-    update=Update(reinforce, sequence_sum, kl=InReward(k1)),
+    credit=GreedyBaseline(),
+    update=PolicyUpdate(reinforce, sequence_sum, kl=KLInReward(k1)),
     deviations=(
         Deviation(
             "the KL estimate of a whole reply is taken off its reward, sampled or greedy; the authors' code charges each token its "
@@ -89,15 +89,15 @@ REINFORCE_PP = Recipe(
     name="reinforce_pp",
     source="Hu et al. (2025), REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization, "
     "arXiv:2501.03262",
-    credit=ToGo(),
-    update=Update(ppo_clip, token_mean, kl=InReward(k1, 0.01)),
+    credit=RewardToGo(),
+    update=PolicyUpdate(ppo_clip, token_mean, kl=KLInReward(k1, 0.01)),
     deviations=(NO_NUMBERS,),
 )
 REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
     name="reinforce_pp_baseline",
     source=REINFORCE_PP.source,
-    credit=Grouped(reinforce_pp_baseline),
-    kl=InLoss(k2, 0.01),
+    credit=GroupAdvantage(reinforce_pp_baseline),
+    kl=KLInLoss(k2, 0.01),
     deviations=(NO_NUMBERS,),
 )
 CLIPPED_AND_WHITENED = Deviation(
@@ -109,8 +109,8 @@ PPO = Recipe(
     name="ppo",
     source="Schulman et al. (2017), Proximal Policy Optimization Algorithms, arXiv:1707.06347; for language models Ouyang et al. "
     "(2022), Training language models to follow instructions with human feedback, arXiv:2203.02155",
-    credit=Gae(),
-    update=Update(ppo_clip, token_mean, kl=InReward(k1), num_iterations=2, num_minibatches=2),
+    credit=GAE(),
+    update=PolicyUpdate(ppo_clip, token_mean, kl=KLInReward(k1), num_iterations=2, num_minibatches=2),
     deviations=(
         Deviation(
             "the critic starts as a copy of the policy with a head of zeros; Ouyang et al. start it as the reward model (the "
@@ -129,7 +129,7 @@ PPO = Recipe(
 VAPO = PPO.with_(
     name="vapo",
     source="Yue et al. (2025), VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks, arXiv:2504.05118",
-    credit=Gae(Critic(critic_warmup=10), lam=length_adaptive_lambda, critic_lam=1.0),
+    credit=GAE(Critic(critic_warmup=10), lam=length_adaptive_lambda, critic_lam=1.0),
     kl=None,
     epsilon_high=0.28,
     positive_coef=0.1,
@@ -160,8 +160,8 @@ VAPO = PPO.with_(
 RLOO = Recipe(
     name="rloo",
     source="Ahmadian et al. (2024), Back to Basics: Revisiting REINFORCE Style Optimization, arXiv:2402.14740",
-    credit=Grouped(leave_one_out),
-    update=Update(reinforce, sequence_sum, kl=InReward(k1)),
+    credit=GroupAdvantage(leave_one_out),
+    update=PolicyUpdate(reinforce, sequence_sum, kl=KLInReward(k1)),
     deviations=(
         Deviation(
             "the row makes one update per rollout, and the KL term weighs 0.05; TRL's documentation reads two minibatches and 0.03 "
@@ -174,8 +174,8 @@ RLOO = Recipe(
 GRPO = Recipe(
     name="grpo",
     source="Shao et al. (2024), DeepSeekMath, arXiv:2402.03300",
-    credit=Grouped(group_zscore),
-    update=Update(ppo_clip, sequence_mean, kl=InLoss(k3)),
+    credit=GroupAdvantage(group_zscore),
+    update=PolicyUpdate(ppo_clip, sequence_mean, kl=KLInLoss(k3)),
 )
 GRPO_PROCESS = GRPO.with_(name="grpo_process", source=GRPO.source, credit=ProcessSupervision())
 DR_GRPO = GRPO.with_(
@@ -197,9 +197,9 @@ DAPO = GRPO.with_(
     epsilon_high=0.28,
     weights=token_mean,
     kl=None,
-    refill=Refill(),
-    shape=(soft_overlong,),
-    keep=finished,
+    refill=DynamicSampling(),
+    shape=(penalize_overlong,),
+    keep=mask_truncated_completions,
     num_minibatches=16,  # section 4.1: 512 prompts × 16 replies in minibatches of 512
     deviations=(
         Deviation(
@@ -208,7 +208,7 @@ DAPO = GRPO.with_(
             *("keep", "shape"),
         ),
         Deviation(
-            "refilling ends after max_refills rounds, and a batch that is not full by then is learned from as it is",
+            "refilling ends after max_resampling_rounds rounds, and a batch that is not full by then is learned from as it is",
             "refill",
         ),
         Deviation("the groups that are left over once the batch is full are thrown away", "refill"),
@@ -325,7 +325,7 @@ GFPO = GRPO.with_(
     source="Shrivastava et al. (2025), Sample More to Think Less: Group Filtered Policy Optimization for Concise Reasoning, "
     "arXiv:2508.09726",
     weights=token_mean,  # eq. 2: over the tokens of all samples, those that are not retained included
-    retain=shortest,
+    sample_filter=gfpo_shortest,
     deviations=(
         Deviation(
             "the KL term weighs 0.04 and there is no entropy bonus, where section 4 has 0.001 for both",
@@ -352,7 +352,7 @@ LITE_PPO = GRPO.with_(
 MASKED_GRPO = GRPO.with_(
     name="masked_grpo",
     source="DeepSeek-AI (2025), DeepSeek-V3.2: off-policy sequence masking",
-    corrections=(not_left_behind,),
+    corrections=(off_policy_sequence_mask,),
     deviations=(
         Deviation(
             "the row makes one update per rollout, where the paper makes several; a sequence is masked only if sampler and learner "

@@ -5,7 +5,7 @@ order never matters within a call of ``with_``, and several calls do what one wo
 that takes it; the message says so):
 
 * a number given by name goes to every function that takes it, also to one that replaces another; one that nothing takes is an error;
-* a part (:class:`~minirlhf.recipes.parts.InLoss`, …) says all of its numbers, its defaults included, so another value for one of them
+* a part (:class:`~minirlhf.recipes.parts.KLInLoss`, …) says all of its numbers, its defaults included, so another value for one of them
   by name is an error;
 * what a *row* had bound to a function that is replaced goes to the new one if that takes it. A number of the row that is gone, or
   that a replaced part or function has another value for, is named in the header;
@@ -60,7 +60,7 @@ class Deviation(str):
 
 
 @dataclass(frozen=True)
-class Bindable:
+class ConfigurableRecipe:
     """A frozen dataclass of functions and parts.
 
     Attributes:
@@ -107,10 +107,10 @@ class Bindable:
                 raise UserError(message, argument="name", problem="missing")
             return replace(made, row=None, changes={}, deviations=wanted.get("deviations", ()))
         made = replace(made, row=base, changes=wanted)
-        shown = made.differs()
+        shown = made.differences()
         return replace(made, name=wanted.get("name", f"{_title(base)} with {_listed(shown)}")) if shown else made
 
-    def differs(self) -> dict[str, Any]:
+    def differences(self) -> dict[str, Any]:
         """In what this is another recipe than its row; nothing for a row, and for one that was told its own values."""
         shown = {k: v for k, v in self.changes.items() if k != "name"}  # a name is no difference
         for name, value in list(shown.items()):
@@ -126,7 +126,7 @@ class Bindable:
         now, before = self.options(), (self.row or self).options()
         return {o: now.get(o) for o in deviation.options if o not in now or not _alike(before[o], now[o])}
 
-    def declared(self) -> list[str]:
+    def known_deviations(self) -> list[str]:
         """The deviations, a line each; of a variant those of its row, marked where it has changed what they speak of."""
         lines = []
         for sentence in self.deviations:
@@ -136,7 +136,7 @@ class Bindable:
             )
         return lines
 
-    def filled(self, **values: Any) -> Self:
+    def resolved(self, **values: Any) -> Self:
         """This recipe with what the run decides, where a function takes it and nobody has bound another value. It is no variant."""
         made: Self = _bound(self, values, set(), keep=True)
         return made
@@ -155,7 +155,7 @@ class Bindable:
 
     def heading(self, source: str) -> list[str]:
         """The first lines about this recipe: a row claims its paper, a variant says what it has changed."""
-        shown = self.differs()
+        shown = self.differences()
         if not shown:
             return [f"{self.name}: {source}"]
         lines = [f"{self.name}: as {_title(self.row)} ({source}), except {_listed(shown)}"]
@@ -171,7 +171,7 @@ class Bindable:
         return lines + [f"  without          {_listed(gone)}: nothing takes them any more"] * bool(gone)
 
 
-def _title(recipe: Bindable) -> str:
+def _title(recipe: ConfigurableRecipe) -> str:
     return recipe.name.upper()
 
 

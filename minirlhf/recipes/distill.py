@@ -18,11 +18,11 @@ from minirlhf.core.logprobs import next_token_logps
 from minirlhf.equations import distillation as kd
 from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.equations.kl import with_prefix_credit
-from minirlhf.recipes.binding import Bindable, Deviation, name_of
+from minirlhf.recipes.binding import ConfigurableRecipe, Deviation, name_of
 
 
 @dataclass(frozen=True)
-class TeacherAndStudent:
+class DistillationBatch:
     """What both models say of some answers.
 
     Attributes:
@@ -54,11 +54,11 @@ class TokenLoss(Protocol):
     needs_own_answers: bool
     asks_teacher: bool
 
-    def __call__(self, seen: TeacherAndStudent) -> Tensor: ...
+    def __call__(self, seen: DistillationBatch) -> Tensor: ...
 
 
 @dataclass(frozen=True)
-class Whole:
+class FullDistributionLoss:
     """The distributions of both models are compared, at every token of the answer.
 
     Attributes:
@@ -69,17 +69,17 @@ class Whole:
     needs_own_answers = False
     asks_teacher = True
 
-    def __call__(self, seen: TeacherAndStudent) -> Tensor:
+    def __call__(self, seen: DistillationBatch) -> Tensor:
         return self.divergence(seen.student_logits, seen.teacher_logits, seen.mask)
 
 
 @dataclass(frozen=True)
-class Credited(Whole):
+class PolicyGradientDistillation(FullDistributionLoss):
     """The same, and each sampled token answers for the divergences of the tokens after it; on the student's own answers only."""
 
     needs_own_answers = True
 
-    def __call__(self, seen: TeacherAndStudent) -> Tensor:
+    def __call__(self, seen: DistillationBatch) -> Tensor:
         return with_prefix_credit(super().__call__(seen), seen.logps(seen.sampled_at), seen.mask)
 
 
@@ -95,12 +95,12 @@ class Sampled:
     needs_own_answers = False
     asks_teacher = False
 
-    def __call__(self, seen: TeacherAndStudent) -> Tensor:
+    def __call__(self, seen: DistillationBatch) -> Tensor:
         return self.loss(seen.logps(), seen.mask)
 
 
 @dataclass(frozen=True)
-class Distillation(Bindable):
+class Distillation(ConfigurableRecipe):
     """A way to learn from a teacher that has the same vocabulary.
 
     Attributes:
@@ -118,7 +118,7 @@ class Distillation(Bindable):
     own_answers: float = 0.0
     from_teacher: bool = False
 
-    def try_out(self, vocabulary: int = 1000) -> None:
+    def validate(self, vocabulary: int = 1000) -> None:
         """Compute the loss of a made-up answer over so many tokens, so that a number it refuses is one clear error before anything is trained.
 
         Raises:
@@ -147,7 +147,7 @@ class Distillation(Bindable):
                 expected=0,
             )
         logits = torch.arange(float(vocabulary)).view(1, 1, -1) / vocabulary
-        seen = TeacherAndStudent(
+        seen = DistillationBatch(
             logits, -logits, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
         )
         try:
@@ -168,7 +168,7 @@ DISTILLATIONS: dict[str, Distillation] = {
         Distillation(
             "kd",
             source="Hinton, Vinyals & Dean (2015), Distilling the Knowledge in a Neural Network, arXiv:1503.02531",
-            compared=Whole(kd.forward_kl_distillation),
+            compared=FullDistributionLoss(kd.forward_kl_distillation),
             deviations=(
                 Deviation("without the loss on hard labels that the paper adds", "compared"),
                 Deviation("the gradient is not multiplied by temperature²: nothing stands beside it", "compared"),
@@ -177,7 +177,7 @@ DISTILLATIONS: dict[str, Distillation] = {
         Distillation(
             "top_k_kd",
             source="the forward KL over the teacher's k likeliest tokens and their tail; chapter 18",
-            compared=Whole(kd.top_k_distillation),
+            compared=FullDistributionLoss(kd.top_k_distillation),
         ),
         Distillation(
             "sequence_kd",
@@ -193,7 +193,7 @@ DISTILLATIONS: dict[str, Distillation] = {
         Distillation(
             "gkd",
             source=ON_POLICY,
-            compared=Whole(kd.jsd_distillation),
+            compared=FullDistributionLoss(kd.jsd_distillation),
             own_answers=0.5,
             deviations=(
                 Deviation(
@@ -204,13 +204,13 @@ DISTILLATIONS: dict[str, Distillation] = {
         Distillation(
             "on_policy_kd",
             source=ON_POLICY,
-            compared=Whole(kd.reverse_kl_distillation),
+            compared=FullDistributionLoss(kd.reverse_kl_distillation),
             own_answers=1.0,
         ),
         Distillation(
             "minillm",
             source="Gu et al. (2024), MiniLLM: Knowledge Distillation of Large Language Models, arXiv:2306.08543",
-            compared=Credited(kd.reverse_kl_distillation),
+            compared=PolicyGradientDistillation(kd.reverse_kl_distillation),
             weights=sequence_sum,
             own_answers=1.0,
             deviations=(
@@ -236,4 +236,4 @@ def describe_distillation(row: Distillation) -> str:
     answers = f"the student's in {row.own_answers:.0%} of the steps, else {others}" if row.own_answers else others
     lines = {"compared": name_of(row.compared), "weights": name_of(row.weights), "answers": answers}
     found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
-    return "\n".join(found + [f"  {line}" for line in row.declared()])
+    return "\n".join(found + [f"  {line}" for line in row.known_deviations()])

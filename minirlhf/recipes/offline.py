@@ -23,7 +23,7 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.losses import preference_loss
-from minirlhf.recipes.binding import Bindable, Deviation, name_of
+from minirlhf.recipes.binding import ConfigurableRecipe, Deviation, name_of
 
 Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
 
@@ -48,7 +48,7 @@ class OptimizerBatch:
 
 
 @dataclass(frozen=True)
-class Preference(Bindable):
+class PreferenceRecipe(ConfigurableRecipe):
     """A way to learn from preferences without sampling. A loss that does not declare what it needs is a ``ValueError``.
 
     Attributes:
@@ -84,7 +84,7 @@ class Preference(Bindable):
         found = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", text, re.DOTALL | re.MULTILINE)
         return " ".join(found.group(1).split()) if found else ""
 
-    def try_out(self) -> bool:
+    def validate(self) -> bool:
         """Compute the loss of two made-up examples, so that a number it refuses is one clear error before anything is loaded.
 
         Returns:
@@ -117,12 +117,12 @@ class Preference(Bindable):
 # -- what a loss takes from the whole batch ----------------------------------------------------------------------
 
 
-def reference_point(batch: OptimizerBatch) -> Tensor:
+def kto_batch_reference_point(batch: OptimizerBatch) -> Tensor:
     """KTO's z₀, a scalar."""
     return unpaired.kto_reference_point(*batch.mismatched())
 
 
-def running_shift(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
+def bco_running_delta(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
     """BCO's δ, a scalar: a moving mean over the steps.
 
     Args:
@@ -174,24 +174,24 @@ def _beta(theirs: str) -> tuple[Deviation, ...]:
 
 
 # pairs, with a reference
-DPO = Preference("dpo", partial(pairs.dpo, beta=0.1))
-DPO_LENGTH_NORMALISED = Preference(
+DPO = PreferenceRecipe("dpo", partial(pairs.dpo, beta=0.1))
+DPO_LENGTH_NORMALISED = PreferenceRecipe(
     "dpo_length_normalised",
     partial(pairs.dpo_length_normalised, beta=2.0),
     deviations=_beta("2, where the authors' script has 5"),
 )
-CDPO = Preference("cdpo", partial(pairs.cdpo, beta=0.1, label_smoothing=0.1), deviations=_beta(OURS))
-ROBUST_DPO = Preference(
+CDPO = PreferenceRecipe("cdpo", partial(pairs.cdpo, beta=0.1, label_smoothing=0.1), deviations=_beta(OURS))
+ROBUST_DPO = PreferenceRecipe(
     "robust_dpo",
     partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1),
     deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
 )
-IPO = Preference("ipo", partial(pairs.ipo, beta=0.1), deviations=_beta(OURS))
-HINGE = Preference("hinge", partial(pairs.hinge, beta=0.1), deviations=_beta(OURS))
-DISCOPOP = Preference(
+IPO = PreferenceRecipe("ipo", partial(pairs.ipo, beta=0.1), deviations=_beta(OURS))
+HINGE = PreferenceRecipe("hinge", partial(pairs.hinge, beta=0.1), deviations=_beta(OURS))
+DISCOPOP = PreferenceRecipe(
     "discopop", partial(pairs.discopop, beta=0.05, tau=0.05)
 )  # the paper's numbers; see the loss on τ
-WPO = Preference(
+WPO = PreferenceRecipe(
     "wpo",
     partial(pairs.wpo, beta=0.1),
     deviations=(
@@ -199,100 +199,104 @@ WPO = Preference(
         *_beta(OURS),
     ),
 )
-AOT = Preference("aot", partial(pairs.aot, beta=0.1), (quantiles,), deviations=_beta(OURS))
-DPO_POSITIVE = Preference(
+AOT = PreferenceRecipe("aot", partial(pairs.aot, beta=0.1), (quantiles,), deviations=_beta(OURS))
+DPO_POSITIVE = PreferenceRecipe(
     "dpo_positive",
     partial(pairs.dpo_positive, beta=0.1, penalty=5.0),
     deviations=(Deviation("beta and penalty are ours; the paper's were not found", "beta", "penalty"),),
 )
-DPO_NLL = Preference(
+DPO_NLL = PreferenceRecipe(
     "dpo_nll",
     partial(pairs.dpo_nll, beta=0.1, nll_weight=1.0),
     deviations=(Deviation("beta and nll_weight are ours; the paper's were not at hand", "beta", "nll_weight"),),
 )
-ODPO = Preference("odpo", partial(pairs.odpo, beta=0.1), (margins,), deviations=_beta(OURS))
-RPO = Preference("rpo", partial(pairs.rpo, beta=0.1), (margins,), deviations=_beta(OURS))
-REBEL = Preference("rebel", partial(pairs.rebel, beta=0.1), (margins,), deviations=_beta(OURS))
-F_DPO = Preference(
+ODPO = PreferenceRecipe("odpo", partial(pairs.odpo, beta=0.1), (margins,), deviations=_beta(OURS))
+RPO = PreferenceRecipe("rpo", partial(pairs.rpo, beta=0.1), (margins,), deviations=_beta(OURS))
+REBEL = PreferenceRecipe("rebel", partial(pairs.rebel, beta=0.1), (margins,), deviations=_beta(OURS))
+F_DPO = PreferenceRecipe(
     "f_dpo",
     partial(divergences.f_dpo, beta=0.1, f_prime=divergences.f_prime_jensen_shannon),
     deviations=_beta(OURS),
 )
-APO_ZERO = Preference("apo_zero", partial(pointwise.apo_zero, beta=0.1))
-APO_DOWN = Preference("apo_down", partial(pointwise.apo_down, beta=0.1))
-SPPO = Preference(
+APO_ZERO = PreferenceRecipe("apo_zero", partial(pointwise.apo_zero, beta=0.1))
+APO_DOWN = PreferenceRecipe("apo_down", partial(pointwise.apo_down, beta=0.1))
+SPPO = PreferenceRecipe(
     "sppo",
     partial(pointwise.sppo, beta=0.1),
     deviations=_beta("0.1, where the authors' script has 0.001: the log-ratios aim at ±5 nats, not at ±500"),
 )
-CAL_DPO = Preference("cal_dpo", partial(pointwise.cal_dpo, beta=0.1), deviations=_beta(OURS))
-BCO_PAIR = Preference(
+CAL_DPO = PreferenceRecipe("cal_dpo", partial(pointwise.cal_dpo, beta=0.1), deviations=_beta(OURS))
+BCO_PAIR = PreferenceRecipe(
     "bco_pair",
     partial(unpaired.bco_pair, beta=0.1),
     deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
 )
-NCA_PAIR = Preference(
+NCA_PAIR = PreferenceRecipe(
     "nca_pair",
     partial(lists.nca_pair, beta=0.1),
     deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
 )
-EXO_PAIR = Preference("exo_pair", partial(lists.exo_pair, beta=0.1, label_smoothing=1e-3))
+EXO_PAIR = PreferenceRecipe("exo_pair", partial(lists.exo_pair, beta=0.1, label_smoothing=1e-3))
 # pairs, without a reference
-SIMPO = Preference("simpo", partial(reference_free.simpo, beta=2.0, gamma=1.0))  # for Llama-3-Base
-ALPHA_PO = Preference(
+SIMPO = PreferenceRecipe("simpo", partial(reference_free.simpo, beta=2.0, gamma=1.0))  # for Llama-3-Base
+ALPHA_PO = PreferenceRecipe(
     "alpha_po",
     partial(reference_free.alpha_po, beta=2.0, alpha=0.25, gamma=0.1),
     deviations=_beta("2; TRL's documentation reads 2.5 in the paper beside this alpha and gamma"),
 )
-ORPO = Preference("orpo", partial(reference_free.orpo, beta=0.1), deviations=_beta(OURS))
-CPO = Preference("cpo", partial(reference_free.cpo, beta=0.1), deviations=_beta(OURS))
-SLIC = Preference(
+ORPO = PreferenceRecipe("orpo", partial(reference_free.orpo, beta=0.1), deviations=_beta(OURS))
+CPO = PreferenceRecipe("cpo", partial(reference_free.cpo, beta=0.1), deviations=_beta(OURS))
+SLIC = PreferenceRecipe(
     "slic",
     partial(reference_free.slic, delta=1.0, nll_weight=0.1),
     deviations=(Deviation("delta and nll_weight are ours; the paper's were not found", "delta", "nll_weight"),),
 )
-LIKELIHOOD_CONTRAST = Preference(
+LIKELIHOOD_CONTRAST = PreferenceRecipe(
     "likelihood_contrast",
     partial(reference_free.likelihood_contrast, weight=0.1),
     deviations=(Deviation("the weight is ours; the paper's was not found", "weight"),),
 )
 # thumbs
-KTO = Preference("kto", partial(unpaired.kto, beta=0.1), (reference_point,))
-BCO = Preference(
+KTO = PreferenceRecipe("kto", partial(unpaired.kto, beta=0.1), (kto_batch_reference_point,))
+BCO = PreferenceRecipe(
     "bco",
     partial(unpaired.bco, beta=0.1),
-    (running_shift,),
+    (bco_running_delta,),
     deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
 )
 # lists
-PLACKETT_LUCE_DPO = Preference("plackett_luce_dpo", partial(lists.plackett_luce_dpo, beta=0.1), deviations=_beta(OURS))
-INFO_NCE = Preference("info_nce", partial(lists.info_nce, beta=0.1), deviations=_beta(OURS))
-INFO_NCA = Preference(
+PLACKETT_LUCE_DPO = PreferenceRecipe(
+    "plackett_luce_dpo", partial(lists.plackett_luce_dpo, beta=0.1), deviations=_beta(OURS)
+)
+INFO_NCE = PreferenceRecipe("info_nce", partial(lists.info_nce, beta=0.1), deviations=_beta(OURS))
+INFO_NCA = PreferenceRecipe(
     "info_nca",
     partial(lists.info_nca, beta=0.1),
     (targets,),
     deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
 )
-NCA = Preference(
+NCA = PreferenceRecipe(
     "nca",
     partial(lists.nca, beta=0.1),
     (targets,),
     deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
 )
-EXO = Preference("exo", partial(lists.exo, beta=0.1), (targets,))
+EXO = PreferenceRecipe("exo", partial(lists.exo, beta=0.1), (targets,))
 
 #: In the order of the page above.
-PREFERENCES: dict[str, Preference] = {row.name: row for row in list(vars().values()) if isinstance(row, Preference)}
+PREFERENCES: dict[str, PreferenceRecipe] = {
+    row.name: row for row in list(vars().values()) if isinstance(row, PreferenceRecipe)
+}
 
 
-def get_preference(name: str) -> Preference:
+def get_preference(name: str) -> PreferenceRecipe:
     """The row of this name; a :class:`UserError` with the nearest one otherwise."""
     if name not in PREFERENCES:
         raise unknown("loss", name, PREFERENCES)
     return PREFERENCES[name]
 
 
-def describe_preference(row: Preference) -> str:
+def describe_preference(row: PreferenceRecipe) -> str:
     """A header for a run: source, what the loss is computed from, options."""
     needs, kinds = row.needs, {PairLogps: "pairs", UnpairedLogps: "single answers with a label", ListLogps: "lists"}
     takes = [kinds[needs.record], "a reference" if needs.reference else "no reference"] + ["lengths"] * needs.lengths
@@ -302,4 +306,4 @@ def describe_preference(row: Preference) -> str:
         "context": name_of(row.context),
     }
     found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
-    return "\n".join(found + [f"  {line}" for line in row.declared()])
+    return "\n".join(found + [f"  {line}" for line in row.known_deviations()])

@@ -27,7 +27,7 @@ from minirlhf.recipes.binding import name_of
 
 
 @dataclass(frozen=True)
-class Graded:
+class ScoredRollout:
     """A graded rollout, all that credit assignment may look at.
 
     Attributes:
@@ -46,9 +46,9 @@ class Graded:
     ref_logps: Tensor | None = None
     values: Tensor | None = None
     step_rewards: Tensor | None = None
-    greedy: Graded | None = None
+    greedy: ScoredRollout | None = None
 
-    def groups(self, picked: Tensor) -> Graded:
+    def select_groups(self, picked: Tensor) -> ScoredRollout:
         """Some of the groups: ``picked`` is an index tensor over ``P``."""
         rows = torch.arange(len(self.rollout)).view(self.rewards.shape)[picked].flatten()
         per_row = {name: getattr(self, name) for name in ("ref_logps", "values", "step_rewards")}
@@ -57,30 +57,30 @@ class Graded:
             rollout=self.rollout.select(rows),
             rewards=self.rewards[picked],
             valid=self.valid[picked],
-            greedy=None if self.greedy is None else self.greedy.groups(picked),
+            greedy=None if self.greedy is None else self.greedy.select_groups(picked),
             **{name: None if x is None else x[rows] for name, x in per_row.items()},
         )
 
     @staticmethod
-    def join(parts: Sequence[Graded], pad_token_id: int) -> Graded:
+    def concatenate(parts: Sequence[ScoredRollout], pad_token_id: int) -> ScoredRollout:
         """Several rollouts, which nobody but graders has looked at, as one."""
         rollout = Rollout.join([part.rollout for part in parts], pad_token_id)
         width = rollout.mask.shape[1]
         steps = [part.step_rewards for part in parts if part.step_rewards is not None]
         greedy = [part.greedy for part in parts if part.greedy is not None]
-        return Graded(
+        return ScoredRollout(
             rollout,
             torch.cat([part.rewards for part in parts]),
             torch.cat([part.valid for part in parts]),
             step_rewards=torch.cat([F.pad(x, (0, width - x.shape[1]), value=math.nan) for x in steps])
             if steps
             else None,
-            greedy=Graded.join(greedy, pad_token_id) if greedy else None,
+            greedy=ScoredRollout.concatenate(greedy, pad_token_id) if greedy else None,
         )
 
 
 @dataclass(frozen=True)
-class OnDemand:
+class RolloutExtras:
     """What can be had for a rollout beside its rewards; nothing is sampled or graded before a credit asks for it.
 
     Attributes:
@@ -88,7 +88,7 @@ class OnDemand:
         steps: grades the steps: ``(B, T)``, NaN where none ends; ``UserError`` if nobody grades steps.
     """
 
-    greedy: Callable[[], Graded]
+    greedy: Callable[[], ScoredRollout]
     steps: Callable[[], Tensor]
 
 
@@ -96,7 +96,7 @@ class OnDemand:
 
 
 @dataclass(frozen=True)
-class KLTerm:
+class KLPenalty:
     """``beta ·`` an estimator of the KL divergence from the reference; this class by itself puts it nowhere.
 
     Attributes:
@@ -107,42 +107,42 @@ class KLTerm:
 
     estimator: Callable[..., Tensor] = k3
     beta: float = 0.04
-    charges: ClassVar[bool] = False
+    in_reward: ClassVar[bool] = False
     in_loss: ClassVar[bool] = False
 
-    def charge(self, graded: Graded) -> Tensor:
+    def penalized_rewards(self, graded: ScoredRollout) -> Tensor:
         """``(P, G)``: the rewards, less what it charges for the whole completion."""
         return graded.rewards
 
-    def token_rewards(self, graded: Graded) -> Tensor:
+    def token_rewards(self, graded: ScoredRollout) -> Tensor:
         """``(B, T)``: each completion's reward on its last token, less what it charges for every token."""
         old, mask = graded.rollout.old_logps, graded.rollout.mask
-        ref_logps, beta = (_present(graded.ref_logps), self.beta) if self.charges else (old, 0.0)
+        ref_logps, beta = (_present(graded.ref_logps), self.beta) if self.in_reward else (old, 0.0)
         rewards = graded.rewards.flatten().to(old)
         return shaping.kl_shaped_token_rewards(
-            rewards, old, ref_logps, mask, beta=beta, estimator=self.estimator if self.charges else k1
+            rewards, old, ref_logps, mask, beta=beta, estimator=self.estimator if self.in_reward else k1
         )
 
 
-NO_KL = KLTerm()
+NO_KL = KLPenalty()
 
 
 @dataclass(frozen=True)
-class InLoss(KLTerm):
+class KLInLoss(KLPenalty):
     """Add ``beta ·`` estimator, aggregated like the objective, to the loss (as in GRPO)."""
 
     in_loss: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class InReward(KLTerm):
+class KLInReward(KLPenalty):
     """Take ``beta ·`` estimator, of the sampling policy, off the reward (as in PPO for RLHF and in RLOO)."""
 
     estimator: Callable[..., Tensor] = k1
     beta: float = 0.05
-    charges: ClassVar[bool] = True
+    in_reward: ClassVar[bool] = True
 
-    def charge(self, graded: Graded) -> Tensor:
+    def penalized_rewards(self, graded: ScoredRollout) -> Tensor:
         """The rewards, less ``beta ·`` the sum of the estimates."""
         rollout = graded.rollout
         per_token = self.estimator(rollout.old_logps, zero_where_masked(_present(graded.ref_logps), rollout.mask))
@@ -159,67 +159,67 @@ def _present(ref_logps: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Refill:
+class DynamicSampling:
     """Sample prompts until the batch is full of groups that teach something (DAPO's dynamic sampling).
 
     Attributes:
         keep_groups: ``(rewards (P, G), valid) -> (P,)`` bool; the rewards are those of the grader, before shaping.
-        max_refills: rounds of a whole batch that are sampled beside the first, at most. What is found by then is learned from.
+        max_resampling_rounds: rounds of a whole batch that are sampled beside the first, at most. What is found by then is learned from.
     """
 
     keep_groups: Callable[..., Tensor] = difficulty.mixed_groups
-    max_refills: int = 3
+    max_resampling_rounds: int = 3
 
 
 @dataclass(frozen=True)
-class Collect:
+class RolloutProcessing:
     """What is sampled, and what happens to its grades before credit is assigned.
 
     Attributes:
         shape: ``(rewards (B,), rollout, *, ...) -> (B,)`` each, one after the other.
         refill: which groups are replaced by others; None: all are learned from.
-        retain: ``(rewards (P, G), rollout, valid, *, ...) -> (P, G)`` bool: which samples of a group are learned from. The
+        sample_filter: ``(rewards (P, G), rollout, valid, *, ...) -> (P, G)`` bool: which samples of a group are learned from. The
             others get advantage 0 and are no part of the group's statistics. None: all.
     """
 
     shape: tuple[Callable[..., Tensor], ...] = ()
-    refill: Refill | None = None
-    retain: Callable[..., Tensor] | None = None
+    refill: DynamicSampling | None = None
+    sample_filter: Callable[..., Tensor] | None = None
 
-    def __call__(self, graded: Graded) -> Graded:
+    def __call__(self, graded: ScoredRollout) -> ScoredRollout:
         """The rollout with its rewards shaped; what could not be graded stays 0."""
         rewards, valid = graded.rewards.flatten(), graded.valid  # (B,), (P, G)
         for change in self.shape:
             rewards = change(rewards, graded.rollout)
         shaped = torch.where(valid, rewards.view_as(graded.rewards), 0.0)
-        if self.retain is not None:
-            valid = valid & self.retain(shaped, graded.rollout, valid)
-        greedy = None if graded.greedy is None else replace(self, retain=None)(graded.greedy)
+        if self.sample_filter is not None:
+            valid = valid & self.sample_filter(shaped, graded.rollout, valid)
+        greedy = None if graded.greedy is None else replace(self, sample_filter=None)(graded.greedy)
         return replace(graded, rewards=shaped, valid=valid, greedy=greedy)
 
 
-def shortest(rewards: Tensor, rollout: Rollout, valid: Tensor, *, num_kept: int = 4) -> Tensor:
+def gfpo_shortest(rewards: Tensor, rollout: Rollout, valid: Tensor, *, num_kept: int = 4) -> Tensor:
     """The ``num_kept`` shortest samples of each group (GFPO). ``(P, G) -> (P, G)``"""
     return difficulty.gfpo_filter(-rollout.grouped(lengths(rollout.mask)).to(rewards), valid, num_kept=num_kept)
 
 
-def most_per_token(rewards: Tensor, rollout: Rollout, valid: Tensor, *, num_kept: int = 4) -> Tensor:
+def gfpo_reward_per_token(rewards: Tensor, rollout: Rollout, valid: Tensor, *, num_kept: int = 4) -> Tensor:
     """The ``num_kept`` samples of each group with the most reward per token (GFPO). ``(P, G) -> (P, G)``"""
     per_token = rewards / rollout.grouped(lengths(rollout.mask))
     return difficulty.gfpo_filter(per_token, valid, num_kept=num_kept)
 
 
-def cut_off(rewards: Tensor, rollout: Rollout, *, missing_eos_penalty: float = 1.0) -> Tensor:
+def penalize_missing_eos(rewards: Tensor, rollout: Rollout, *, missing_eos_penalty: float = 1.0) -> Tensor:
     """Completions that do not end by themselves earn ``missing_eos_penalty`` less. ``(B,) -> (B,)``"""
     return shaping.missing_eos_penalty(rewards, rollout.terminated, penalty=missing_eos_penalty)
 
 
-def token_cost(rewards: Tensor, rollout: Rollout, *, length_penalty: float = 0.01) -> Tensor:
+def penalize_length(rewards: Tensor, rollout: Rollout, *, length_penalty: float = 0.01) -> Tensor:
     """Every token costs ``length_penalty``. ``(B,) -> (B,)``"""
     return shaping.length_penalty(rewards, lengths(rollout.mask), coefficient=length_penalty)
 
 
-def soft_overlong(
+def penalize_overlong(
     rewards: Tensor, rollout: Rollout, *, max_completion_length: int, soft_punish_cache: int = 4
 ) -> Tensor:
     """The last ``soft_punish_cache`` tokens of the budget cost more and more, up to 1 (DAPO). ``(B,) -> (B,)``"""
@@ -250,12 +250,12 @@ class Critic:
     critic_warmup: int = 0
 
 
-def no_value_clip(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+def unclipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     """The plain squared error, for :attr:`Critic.value_loss`. All ``(B, T)``."""
     return value_losses.value_mse(values, returns, mask)
 
 
-class Credit(ABC):
+class AdvantageEstimator(ABC):
     """``(graded, kl) -> (B, T)``: one advantage for each sampled token, 0 outside the mask.
 
     Attributes:
@@ -268,63 +268,63 @@ class Credit(ABC):
     def title(self) -> str:
         """For the table: the advantage, or the words of the class's name."""
         advantage = vars(self).get("advantage") or type(self).__name__
-        return name_of(advantage) if callable(advantage) else re.sub("(?<!^)[A-Z]", r" \g<0>", advantage).lower()
+        return name_of(advantage) if callable(advantage) else re.sub("(?<=[a-z])(?=[A-Z])", " ", advantage).lower()
 
-    def complete(self, graded: Graded, more: OnDemand) -> Graded:
+    def complete(self, graded: ScoredRollout, more: RolloutExtras) -> ScoredRollout:
         """The rollout with what it reads of it beside the rewards; by default nothing is added."""
         return graded
 
     @abstractmethod
-    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """Advantages ``(B, T)``."""
 
-    def targets(self, graded: Graded, kl: KLTerm | None) -> Tensor | None:
+    def targets(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor | None:
         """``(B, T)``, what its critic learns, 0 outside the mask and for completions that could not be graded."""
         return None
 
 
 @dataclass(frozen=True)
-class Grouped(Credit):
+class GroupAdvantage(AdvantageEstimator):
     """Credit that gives every token of a completion the advantage of the completion within its group."""
 
     advantage: Callable[..., Tensor]
 
-    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
-        advantages = self.advantage((kl or NO_KL).charge(graded), valid=graded.valid)
+        advantages = self.advantage((kl or NO_KL).penalized_rewards(graded), valid=graded.valid)
         return broadcast_to_tokens(advantages, graded.rollout.mask)
 
 
 @dataclass(frozen=True)
-class AgainstGreedy(Credit):
+class GreedyBaseline(AdvantageEstimator):
     """Credit that compares a completion with the policy's greedy one to the same prompt (ReMax); a KL term is charged to both."""
 
-    def complete(self, graded: Graded, more: OnDemand) -> Graded:
+    def complete(self, graded: ScoredRollout, more: RolloutExtras) -> ScoredRollout:
         """The rollout with the greedy completions."""
         return replace(graded, greedy=more.greedy())
 
-    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
         if graded.greedy is None:
             raise ArgumentError(
                 "greedy is None, but the recipe compares with greedy completions", argument="greedy", problem="missing"
             )
-        charge = (kl or NO_KL).charge
+        charge = (kl or NO_KL).penalized_rewards
         baseline, known = charge(graded.greedy).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
         return broadcast_to_tokens(remax(charge(graded), baseline, graded.valid & known), graded.rollout.mask)
 
 
 @dataclass(frozen=True)
-class ProcessSupervision(Credit):
+class ProcessSupervision(AdvantageEstimator):
     """Credit from graded steps: every token earns what its own and all later steps do (GRPO with process supervision)."""
 
     advantage: Callable[..., Tensor] = process_zscore
 
-    def complete(self, graded: Graded, more: OnDemand) -> Graded:
+    def complete(self, graded: ScoredRollout, more: RolloutExtras) -> ScoredRollout:
         """The rollout with the grades of its steps."""
         return replace(graded, step_rewards=more.steps())
 
-    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
         if graded.step_rewards is None:
             raise ArgumentError(
@@ -332,7 +332,7 @@ class ProcessSupervision(Credit):
                 argument="step_rewards",
                 problem="missing",
             )
-        if kl is not None and kl.charges:
+        if kl is not None and kl.in_reward:
             raise ValueError("steps have their own rewards; expected the KL term in the loss")
         rollout, steps = graded.rollout, graded.step_rewards
         ends = steps.isfinite() & rollout.mask & graded.valid.flatten()[:, None]
@@ -341,7 +341,10 @@ class ProcessSupervision(Credit):
 
 
 def _per_token(
-    graded: Graded, kl: KLTerm | None, estimate: Callable[[Tensor, Tensor, Tensor], Tensor], whitened: bool = False
+    graded: ScoredRollout,
+    kl: KLPenalty | None,
+    estimate: Callable[[Tensor, Tensor, Tensor], Tensor],
+    whitened: bool = False,
 ) -> Tensor:
     """``estimate(token rewards, mask, rows)`` on the rows that could be graded, zeros on the others. ``(B, T)``"""
     rewards, rows, mask = (kl or NO_KL).token_rewards(graded), graded.valid.flatten(), graded.rollout.mask
@@ -353,7 +356,7 @@ def _per_token(
 
 
 @dataclass(frozen=True)
-class ToGo(Credit):
+class RewardToGo(AdvantageEstimator):
     """Credit without critic and without groups: what a token and all later ones earn, whitened over the batch (REINFORCE++).
 
     Attributes:
@@ -364,7 +367,7 @@ class ToGo(Credit):
     gamma: float = 1.0
     whiten_advantages: bool = True
 
-    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
         def to_go(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
@@ -374,7 +377,7 @@ class ToGo(Credit):
 
 
 @dataclass(frozen=True)
-class Gae(Credit):
+class GAE(AdvantageEstimator):
     """Credit from a critic: generalised advantage estimation over the sampled tokens.
 
     The reward stands on the last token; a KL term in the reward is charged token by token.
@@ -395,7 +398,7 @@ class Gae(Credit):
     whiten_rewards: bool = False
     whiten_advantages: bool = True
 
-    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
         def advantages(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
@@ -403,7 +406,7 @@ class Gae(Credit):
 
         return _per_token(graded, kl, advantages, self.whiten_advantages)
 
-    def targets(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+    def targets(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """The λ-returns."""
 
         def lambda_returns(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
@@ -413,7 +416,7 @@ class Gae(Credit):
         return _per_token(graded, kl, lambda_returns)
 
     def _gae(
-        self, graded: Graded, rewards: Tensor, mask: Tensor, rows: Tensor, lam: float | Callable[..., Tensor]
+        self, graded: ScoredRollout, rewards: Tensor, mask: Tensor, rows: Tensor, lam: float | Callable[..., Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Advantages and values of some rows."""
         if graded.values is None:
@@ -433,7 +436,7 @@ class Gae(Credit):
 
 
 @dataclass(frozen=True)
-class Update:
+class PolicyUpdate:
     """How advantages change the policy.
 
     Attributes:
@@ -456,7 +459,7 @@ class Update:
 
     objective: Callable[..., Tensor]
     weights: Callable[..., Tensor]
-    kl: KLTerm | None = None
+    kl: KLPenalty | None = None
     keep: Callable[..., Tensor] | None = None
     corrections: tuple[Callable[..., Tensor], ...] = ()
     decoupled: bool = False
@@ -467,12 +470,12 @@ class Update:
     entropy_coef: float = 0.0
     top_entropy_quantile: float = 1.0
 
-    def row_weights(self, rollout: Rollout) -> Tensor:
+    def completion_weights(self, rollout: Rollout) -> Tensor:
         """``(B, T)`` weights of all tokens of an optimizer batch."""
         return self.weights(rollout.mask) if self.keep is None else self.weights(rollout.mask, keep=self.keep(rollout))
 
 
-def finished(rollout: Rollout) -> Tensor:
+def mask_truncated_completions(rollout: Rollout) -> Tensor:
     """Completions that end by themselves: the others are filtered out (DAPO's overlong filtering). ``(B,)`` bool"""
     return rollout.terminated
 
@@ -513,7 +516,7 @@ def masked_importance(
     )
 
 
-def not_left_behind(
+def off_policy_sequence_mask(
     logps: Tensor, rollout: Rollout, advantages: Tensor, *, off_policy_mask_threshold: float = 0.1
 ) -> Tensor:
     """0 for bad completions that the policy has moved far away from since they were sampled (DeepSeek-V3.2). ``(B, 1)``"""

@@ -13,12 +13,12 @@ from torch import Tensor
 from minirlhf.core.errors import ArgumentError, Idle, UserError
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import most_uncertain
-from minirlhf.recipes.binding import Bindable, name_of
-from minirlhf.recipes.parts import Collect, Credit, Graded, OnDemand, Update
+from minirlhf.recipes.binding import ConfigurableRecipe, name_of
+from minirlhf.recipes.parts import AdvantageEstimator, PolicyUpdate, RolloutExtras, RolloutProcessing, ScoredRollout
 
 
 @dataclass(frozen=True)
-class Recipe(Bindable):
+class Recipe(ConfigurableRecipe):
     """An online algorithm.
 
     Attributes:
@@ -29,11 +29,11 @@ class Recipe(Bindable):
     """
 
     source: str
-    credit: Credit
-    update: Update
-    collect: Collect = Collect()
+    credit: AdvantageEstimator
+    update: PolicyUpdate
+    collect: RolloutProcessing = RolloutProcessing()
 
-    def advantages(self, graded: Graded) -> Tensor:
+    def advantages(self, graded: ScoredRollout) -> Tensor:
         """``(B, T)``: credit for every sampled token.
 
         Raises:
@@ -44,7 +44,7 @@ class Recipe(Bindable):
         except ValueError as problem:
             raise UserError.about(f"{self.name}: {problem}", problem) from None
 
-    def try_out(self, num_generations: int = 2) -> None:
+    def validate(self, num_generations: int = 2) -> None:
         """Go through a made-up rollout, so that a number that a function refuses is one clear error at once.
 
         Raises:
@@ -60,12 +60,12 @@ class Recipe(Bindable):
                 _at_least(0, beta=update.kl.beta)
             if refill is not None:
                 refill.keep_groups(graded.rewards, graded.valid)
-                _at_least(0, True, max_refills=refill.max_refills)
+                _at_least(0, True, max_resampling_rounds=refill.max_resampling_rounds)
             complete = self.collect(self.credit.complete(graded, more))
             advantages = self.credit(complete, update.kl)
             self.credit.targets(complete, update.kl)
             update.objective(logps, logps, advantages, mask)
-            weights = update.row_weights(rollout)
+            weights = update.completion_weights(rollout)
             if update.top_entropy_quantile != 1:
                 most_uncertain(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
             for correction in update.corrections:
@@ -77,7 +77,7 @@ class Recipe(Bindable):
         except (ValueError, TypeError) as problem:
             raise UserError.about(f"{self.name}: {problem}", problem) from None
 
-    def without_effect(
+    def unused_options(
         self,
         num_generations: int,
         *,
@@ -95,7 +95,7 @@ class Recipe(Bindable):
             max_steps: of the run; None: it does not end.
             completions: to learn from in a step; None: always enough.
         """
-        update, critic, retain = self.update, self.credit.critic, self.collect.retain
+        update, critic, sample_filter = self.update, self.credit.critic, self.collect.sample_filter
         graded, _ = _made_up(self, num_generations)
         rollout = graded.rollout
         advantages = (graded.rewards - 0.5).flatten()[:, None].expand(rollout.mask.shape)
@@ -118,8 +118,8 @@ class Recipe(Bindable):
             found["the policy that samples is the one that learns (staleness = 0)"] = {
                 name: name.partition("(")[0] for name in idle
             }
-        if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
-            found[f"it keeps all {num_generations} samples of a group"] = {name_of(retain): "retain"}
+        if sample_filter is not None and bool(sample_filter(graded.rewards, rollout, graded.valid).all()):
+            found[f"it keeps all {num_generations} samples of a group"] = {name_of(sample_filter): "sample_filter"}
         weights_of = {"beta": update.kl and update.kl.beta}  # what has weight 0 says nothing, though it was asked for
         if critic is not None:
             weights_of |= {name: getattr(critic, name) for name in ("vf_coef", "critic_learning_rate_ratio")}
@@ -130,8 +130,8 @@ class Recipe(Bindable):
                 for name, value in weights_of.items()
                 if value == 0
             }
-        if (refill := self.collect.refill) is not None and refill.max_refills == 0:
-            why = "max_refills = 0: groups that teach nothing are dropped, and no other is sampled"
+        if (refill := self.collect.refill) is not None and refill.max_resampling_rounds == 0:
+            why = "max_resampling_rounds = 0: groups that teach nothing are dropped, and no other is sampled"
             found[why] = {"refill": "refill"}
         if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
             why = f"critic_warmup = {critic.critic_warmup} lasts the whole run of {max_steps}, which teaches the critic only"
@@ -142,7 +142,7 @@ class Recipe(Bindable):
         return [Idle(f"no effect of {', '.join(what)}: {why}", *what.values()) for why, what in found.items() if what]
 
 
-def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
+def _made_up(recipe: Recipe, num_generations: int) -> tuple[ScoredRollout, RolloutExtras]:
     """Two groups on which a recipe is tried out, with what it needs: rewards of 0 and 1, the first completion cut off."""
     count = 2 * num_generations
     mask, logps = torch.ones(count, 2, dtype=torch.bool), torch.full((count, 2), -1.0)
@@ -150,11 +150,11 @@ def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
     rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], torch.arange(count) > 0, num_generations)
     rewards = torch.arange(float(count)).remainder(2).view(2, -1)
     valid, steps = torch.ones_like(rewards, dtype=torch.bool), torch.tensor([math.nan, 1.0]).expand(count, 2)
-    greedy = Graded(
+    greedy = ScoredRollout(
         replace(rollout.select(torch.arange(2)), num_generations=1), rewards[:, :1], valid[:, :1], logps[:2]
     )
-    graded = Graded(rollout, rewards, valid, logps, None if recipe.credit.critic is None else logps)
-    return graded, OnDemand(lambda: greedy, lambda: steps)
+    graded = ScoredRollout(rollout, rewards, valid, logps, None if recipe.credit.critic is None else logps)
+    return graded, RolloutExtras(lambda: greedy, lambda: steps)
 
 
 def _at_least(low: int, whole: bool = False, **numbers: float) -> None:
@@ -204,7 +204,7 @@ def summary(recipe: Recipe) -> dict[str, str]:
     """The recipe as a row of a table: what most of them differ in, and under ``beside`` what only some have."""
     credit, update, collect = recipe.credit, recipe.update, recipe.collect
     rest = [choice for choice in vars(credit).values() if callable(choice)]
-    functions = (*collect.shape, collect.retain, update.keep, *update.corrections)
+    functions = (*collect.shape, collect.sample_filter, update.keep, *update.corrections)
     beside = [name_of(function) for function in functions if function is not None]
     beside += ["refill"] if collect.refill is not None else []
     beside += ["decoupled"] if update.decoupled else []
@@ -217,7 +217,7 @@ def summary(recipe: Recipe) -> dict[str, str]:
         "credit": credit.title,
         "objective": name_of(update.objective),
         "weights": name_of(update.weights),
-        "KL": "none" if kl is None else f"{name_of(kl.estimator)} in {'reward' if kl.charges else 'loss'}",
+        "KL": "none" if kl is None else f"{name_of(kl.estimator)} in {'reward' if kl.in_reward else 'loss'}",
         "beside": ", ".join(beside),
     }
 
@@ -234,5 +234,5 @@ def describe(recipe: Recipe) -> str:
         else f"{per_rollout} per rollout"
     )
     lines.append(f"  {'updates':16} {note}")
-    declared = recipe.declared() or ([] if recipe.differs() else ["deviates: in nothing that we know of"])
+    declared = recipe.known_deviations() or ([] if recipe.differences() else ["deviates: in nothing that we know of"])
     return "\n".join([*lines, *(f"  {line}" for line in declared)])

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from minirlhf.recipes.binding import Bindable
+from minirlhf.recipes.binding import ConfigurableRecipe
 
 #: The value of what is not there.
-NOTHING = "none"
+NONE_VALUE = "none"
 
 #: Fields of a recipe that are words about it.
-WORDS = {f.name for f in dataclasses.fields(Bindable)} | {"source"}
+WORDS = {f.name for f in dataclasses.fields(ConfigurableRecipe)} | {"source"}
 
 
 def dotted(thing: Any) -> str:
@@ -21,10 +21,10 @@ def dotted(thing: Any) -> str:
     return f"{thing.__module__}.{thing.__qualname__}"
 
 
-def spelled(recipe: Any) -> dict[str, float | str]:
+def to_config(recipe: Any) -> dict[str, float | str]:
     """Every number and function of a recipe by its path, for a run's record; of a value that is neither its type."""
     return {
-        ".".join(("recipe", *path)): value for path, value in leaves(recipe, other=lambda value: dotted(type(value)))
+        ".".join(("recipe", *path)): value for path, value in flatten(recipe, other=lambda value: dotted(type(value)))
     }
 
 
@@ -32,7 +32,7 @@ def _refuse(value: Any) -> str:
     raise TypeError(f"{value!r} of type {type(value).__name__} is no setting")
 
 
-def leaves(
+def flatten(
     value: Any, called: Callable[[Any], str] = dotted, other: Callable[[Any], str] = _refuse
 ) -> Iterator[tuple[tuple[str, ...], float | str]]:
     """What is said below, each with its path: numbers, texts, names of functions and classes, and what these take or hold.
@@ -43,14 +43,14 @@ def leaves(
     """
     inner: Iterable[tuple[str, Any]] = ()
     if value is None or value == ():
-        yield (), NOTHING
+        yield (), NONE_VALUE
     elif isinstance(value, int | float | str):
         yield (), value
     elif isinstance(value, tuple):
         inner = ((str(place), item) for place, item in enumerate(value))
     elif dataclasses.is_dataclass(value):
         yield (), called(type(value))
-        words = WORDS if isinstance(value, Bindable) else ()
+        words = WORDS if isinstance(value, ConfigurableRecipe) else ()
         inner = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in words)
     elif callable(value):
         yield (), called(inspect.unwrap(getattr(value, "func", value)))
@@ -62,7 +62,7 @@ def leaves(
     else:
         yield (), other(value)
     for name, part in inner:
-        yield from (((name, *path), leaf) for path, leaf in leaves(part, called, other))
+        yield from (((name, *path), leaf) for path, leaf in flatten(part, called, other))
 
 
 def _held(function: Any) -> dict[str, Any]:

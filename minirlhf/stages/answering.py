@@ -20,9 +20,9 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
 from minirlhf.stages import named, start
 from minirlhf.stages.grading import grading
-from minirlhf.stages.sources import grading_without_effect
-from minirlhf.trainers.config import idle_of
-from minirlhf.trainers.evaluation import Measured, candidates, names_of
+from minirlhf.stages.sources import unused_grading_options
+from minirlhf.trainers.config import unused_options
+from minirlhf.trainers.evaluation import Estimate, candidates, names_of
 
 #: Fields of a request that say how replies are drawn and graded.
 OF_SAMPLING = (
@@ -83,10 +83,10 @@ class Request:
         print(records)
         return records.problems()
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_options(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
         greedy = {"top_p": "temperature = 0 takes the likeliest token"}
-        return grading_without_effect(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
+        return unused_grading_options(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
 
     @property
     def room(self) -> int:
@@ -130,7 +130,7 @@ class Answering:
     def load(cls, asked: Request) -> Answering:
         """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
         asked.sampling  # noqa: B018  its errors come before anything is loaded
-        start.announce(idle_of(asked, asked.without_effect()))
+        start.announce(unused_options(asked, asked.unused_options()))
         device = start.device_of(asked.device)
         reward, grader = asked.graded_by(device)
         problems = asked.problems()
@@ -163,7 +163,7 @@ class Best:
     """
 
     rows: list[dict[str, Any]]
-    curve: dict[int, Measured]
+    curve: dict[int, Estimate]
 
 
 def best_of(found: Answering) -> Best:
@@ -193,4 +193,4 @@ def best_of(found: Answering) -> Best:
                 )
     table = torch.stack(curves) if curves else torch.empty(0, asked.num_generations)
     sizes = sorted({2**i for i in range(asked.num_generations.bit_length())} | {asked.num_generations})
-    return Best(rows, {n: Measured.of(table[:, n - 1]) for n in sizes if n <= asked.num_generations})
+    return Best(rows, {n: Estimate.of(table[:, n - 1]) for n in sizes if n <= asked.num_generations})

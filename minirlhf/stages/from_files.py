@@ -21,18 +21,18 @@ from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models import adapters
 from minirlhf.recipes.distill import Distillation, describe_distillation
-from minirlhf.recipes.offline import Preference, describe_preference
+from minirlhf.recipes.offline import PreferenceRecipe, describe_preference
 from minirlhf.stages import start
 from minirlhf.stages.examples import TRAIN_ON, compared, conversations, kind_for, replies_of
 from minirlhf.stages.grading import grading
 from minirlhf.stages.prepared import Prepared, Reference, of_world, prepare, read
-from minirlhf.stages.sources import NOTHING, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
-from minirlhf.trainers.config import OnlineConfig, RejectionConfig, SamplingConfig, idle_of
-from minirlhf.trainers.distill import DistillConfig, divergence_on, idle_sampling, train_distill
+from minirlhf.stages.sources import EMPTY, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
+from minirlhf.trainers.config import OnlineConfig, RejectionConfig, SamplingConfig, unused_options
+from minirlhf.trainers.distill import DistillConfig, divergence_on_batch, idle_sampling, train_distill
 from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.likelihood import mean_nll
-from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
-from minirlhf.trainers.online import for_run, train_online
+from minirlhf.trainers.offline import EvalPreferences, OfflineConfig, train_offline
+from minirlhf.trainers.online import generation_settings, train_online
 from minirlhf.trainers.rejection import train_rejection
 from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
 
@@ -40,7 +40,7 @@ from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
 
 
 def run_sft(
-    source: SFTSource, config: SFTConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+    source: SFTSource, config: SFTConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Fine-tune on conversations; ``given`` names the settings that somebody chose. Returns held-out nats per token before and after, also written to ``result.json``."""
     task = None if source.task is None else tasks.get(source.task)
@@ -74,14 +74,14 @@ def run_distill(
     recipe: Distillation,
     *,
     resume: bool = False,
-    given: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] = EMPTY,
 ) -> dict[str, Any]:
     """Learn from a teacher on conversations. Returns the held-out loss and forward KL in nats per token, before and after."""
-    recipe.try_out()
+    recipe.validate()
     teacher = Reference.load(source.teacher)
     task = None if source.task is None else tasks.get(source.task)
     shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
-    start.announce(idle_of(config, idle_sampling(recipe), given))
+    start.announce(unused_options(config, idle_sampling(recipe), given))
     run = prepare(
         source,
         read(source, config.seed) if task is None else of_world(task, shown),
@@ -97,7 +97,7 @@ def run_distill(
     teaching = run.reference(teacher, "teacher")
     print(describe_distillation(recipe))
     with run.computing():
-        measure = partial(divergence_on, run.model, teaching, run.held, pad_token_id=run.pad)
+        measure = partial(divergence_on_batch, run.model, teaching, run.held, pad_token_id=run.pad)
         before, keep = measure(), run.watching(measure)
         ends = ends_of(run.tokenizer, run.model).ids
         train_distill(
@@ -129,13 +129,13 @@ def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator
 def run_offline(
     source: OfflineSource,
     config: OfflineConfig,
-    recipe: Preference,
+    recipe: PreferenceRecipe,
     *,
     resume: bool = False,
-    given: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] = EMPTY,
 ) -> dict[str, Any]:
     """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
-    recipe.try_out()
+    recipe.validate()
     encoded = lambda tokenizer, records: compared(tokenizer, records, recipe.needs.record)
     data = read(source, config.seed)
     idle = {} if recipe.needs.reference else {"ref_model": f"{recipe.name} needs no reference"}
@@ -144,7 +144,7 @@ def run_offline(
     texts = replies_of(lambda records: _examples(records, recipe.needs.record))
     run = prepare(source, data, texts, encoded, config, given=given, resume=resume, asks=asks, idle=idle)
     ref_model = run.reference(reference)
-    held = HeldOut(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
+    held = EvalPreferences(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
     print(describe_preference(recipe))
     with run.computing():
         history = train_offline(
@@ -180,8 +180,8 @@ class OwnReplies:
         *,
         resume: bool,
         given: Mapping[str, Any],
-        asks: Mapping[str, Any] = NOTHING,
-        idle: Mapping[str, str] = NOTHING,
+        asks: Mapping[str, Any] = EMPTY,
+        idle: Mapping[str, str] = EMPTY,
     ) -> OwnReplies:
         """From files or from a tiny world; ``asks`` and ``idle`` as for :func:`~minirlhf.stages.prepared.prepare`."""
         task = None if source.task is None else tasks.get(source.task)
@@ -235,10 +235,10 @@ def run_online(
     recipe: recipes.Recipe,
     *,
     resume: bool = False,
-    given: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] = EMPTY,
 ) -> dict[str, Any]:
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
-    for_run(recipe, config)  # an error comes before anything is loaded
+    generation_settings(recipe, config)  # an error comes before anything is loaded
     reference = Reference.load(source.ref_model)
     idle = {} if recipe.update.ptx_coef else {"ptx_data": f"the texts weigh ptx_coef = 0 in {recipe.name}"}
     texts = loaders.load(source.ptx_data) if source.ptx_data and not idle else None
@@ -246,7 +246,7 @@ def run_online(
     asks = {"reference": Reference.digest(reference), "texts": likely}
     asked = OwnReplies.of(source, config, resume=resume, given=given, asks=asks, idle=idle)
     run = asked.run
-    recipe = for_run(recipe, run.config)
+    recipe = generation_settings(recipe, run.config)
     print(recipes.describe(recipe))
 
     def train(model: Any, problems: list[Problem], reward: Reward, config: OnlineConfig, **keep: Any) -> None:
@@ -258,7 +258,7 @@ def run_online(
 
 
 def run_rejection(
-    source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+    source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Sample, keep the best, imitate them, round after round. Returns the held-out reward before and after."""
     return OwnReplies.of(source, config, resume=resume, given=given).trained(train_rejection)

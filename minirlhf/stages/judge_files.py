@@ -20,7 +20,7 @@ from minirlhf.equations.ai_feedback import both_orders
 from minirlhf.feedback.judge import Judge, Verdicts, question, verdicts_of
 from minirlhf.feedback.length_control import length_controlled
 from minirlhf.stages.measure import Number
-from minirlhf.trainers.evaluation import Measured
+from minirlhf.trainers.evaluation import Estimate
 
 #: Names of the numbers of a comparison, in tables and JSON files.
 WIN_RATE, PREFERENCE, PLACE = "win rate of OURS", "preference for OURS, nats", "liking for place 1, nats"
@@ -203,12 +203,12 @@ class JudgedFiles:
         return found
 
 
-def _over_prompts(pairs: Sequence[Pair], values: Sequence[float]) -> Measured:
+def _over_prompts(pairs: Sequence[Pair], values: Sequence[float]) -> Estimate:
     """The mean of the prompts' means."""
     of: dict[str, list[float]] = {}
     for pair, value in zip(pairs, values, strict=True):
         of.setdefault(_key(pair.prompt), []).append(value)
-    return Measured.of(torch.tensor([sum(some) / len(some) for some in of.values()]))
+    return Estimate.of(torch.tensor([sum(some) / len(some) for some in of.values()]))
 
 
 def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> JudgedFiles:

@@ -15,8 +15,8 @@ from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
 from minirlhf.stages import start
 from minirlhf.stages.examples import Messages, answer, conversations, judged, pairs, rankings, replies_of
 from minirlhf.stages.prepared import prepare, read
-from minirlhf.stages.sources import NOTHING, RewardSource, Source
-from minirlhf.trainers.config import idle_of
+from minirlhf.stages.sources import EMPTY, RewardSource, Source
+from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import wilson_interval
 from minirlhf.trainers.likelihood import mean_nll
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, pairs_of, train_reward
@@ -45,7 +45,7 @@ class _Head:
 
 
 def run_reward(
-    source: RewardSource, config: RewardConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+    source: RewardSource, config: RewardConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Train a reward model on comparisons, rankings or ratings.
 
@@ -59,7 +59,7 @@ def run_reward(
         source, read(source, config.seed), replies_of(needed), encoded[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling}, head=head,
     )  # fmt: skip
-    start.announce(idle_of(config, _idle(run.train), given))
+    start.announce(unused_options(config, _idle(run.train), given))
     held = pairs_of(run.held)
     with run.computing():
         right = partial(pair_accuracy, run.model, pad_token_id=run.pad)
@@ -105,7 +105,7 @@ def _rated(tokenizer: Any, records: Records) -> list[Compared]:
 
 
 def run_orm(
-    source: Source, config: OutcomeConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+    source: Source, config: OutcomeConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Train an outcome reward model on replies that are right or wrong.
 
@@ -131,7 +131,7 @@ def run_orm(
 
 
 def run_prm(
-    source: Source, config: ProcessConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+    source: Source, config: ProcessConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Train a process reward model on replies whose steps are labelled.
 
@@ -144,7 +144,7 @@ def run_prm(
     )  # fmt: skip
 
     if all(label for e in run.train for label in e.labels):
-        start.announce(idle_of(config, {"neutral": "every step is right or wrong"}, given))
+        start.announce(unused_options(config, {"neutral": "every step is right or wrong"}, given))
 
     def told() -> list[tuple[bool, bool]]:
         scores = token_scores(run.model, [e.tokens for e in run.held], pad_token_id=run.pad)
@@ -186,7 +186,7 @@ def _finish(run: Any, what: str, right: float, count: int, constant: float, **me
 
 
 def run_judge(
-    source: Source, config: SFTConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+    source: Source, config: SFTConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Teach a language model to write [[A]] or [[B]], from comparisons in both orders.
 

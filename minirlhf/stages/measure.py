@@ -24,7 +24,7 @@ from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
 from minirlhf.stages.choices import Chosen
-from minirlhf.trainers.evaluation import Measured, candidates, divergence, names_of, wilson_interval, wins
+from minirlhf.trainers.evaluation import Estimate, candidates, divergence, names_of, pairwise_wins, wilson_interval
 
 #: Degrees of freedom from which on Student's t is the normal distribution, to three digits of a quantile.
 _MANY = 10_000
@@ -46,7 +46,7 @@ class Number:
     high: float
 
     @classmethod
-    def of(cls, name: str, found: Measured, alone: float = math.inf) -> Number:
+    def of(cls, name: str, found: Estimate, alone: float = math.inf) -> Number:
         """With the interval of a mean of so many values that do not depend on one another: standard errors, by Student's t.
 
         Where all values are alike, or there is only one, nothing is known of their spread, and of numbers without bounds nothing can
@@ -62,7 +62,7 @@ class Number:
         return cls(name, successes / trials, *wilson_interval(successes, trials))
 
     @classmethod
-    def of_shares(cls, name: str, found: Measured, prompts: int, draws: int) -> Number:
+    def of_shares(cls, name: str, found: Estimate, prompts: int, draws: int) -> Number:
         """Of a mean of shares, one of each prompt, from so many draws of 0 or 1.
 
         With Wilson's interval of as many independent draws as would have this standard error (Dean and Pagano, 2015, Evaluating
@@ -224,18 +224,18 @@ def clusters_of(problems: Sequence[Problem]) -> Tensor | None:
     return torch.tensor([next(alone) if name is None else places.setdefault(name, len(places)) for name in names])
 
 
-def over_clusters(values: Tensor, clusters: Tensor | None) -> Measured:
+def over_clusters(values: Tensor, clusters: Tensor | None) -> Estimate:
     """Mean of ``(P,)`` values and its standard error, in which those of one cluster may deviate together.
 
     As with independent values, where n − 1 divides the sum of squares and not n, the variance of C clusters is multiplied by
     C/(C − 1); one cluster alone says nothing of the error.
     """
     if clusters is None:
-        return Measured.of(values)
+        return Estimate.of(values)
     many = len(clusters.unique())
     if many < 2:
-        return Measured(float(values.double().mean()), math.nan)
-    return Measured(
+        return Estimate(float(values.double().mean()), math.nan)
+    return Estimate(
         float(values.double().mean()),
         math.sqrt(float(clustered_variance(values.double(), clusters)) * many / (many - 1)),
     )
@@ -257,7 +257,7 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
     graded = rewards.isfinite()
     some, whole = graded.any(1), graded.all(1)
 
-    def over(values: Tensor, rows: Tensor | None = None) -> tuple[Measured, int]:
+    def over(values: Tensor, rows: Tensor | None = None) -> tuple[Estimate, int]:
         """The mean over these problems, and how many of them there are that may differ: the clusters."""
         kept = torch.ones(len(values), dtype=torch.bool) if rows is None else rows
         clusters = None if found.clusters is None else found.clusters[kept]
@@ -301,7 +301,7 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
         other = against.rewards
         numbers.append(Number.of("reward of the other", *over(other.nanmean(1), other.isfinite().any(1))))
         both = some & other.isfinite().any(1)
-        won = wins(rewards.nanmean(1), other.nanmean(1))
+        won = pairwise_wins(rewards.nanmean(1), other.nanmean(1))
         if found.clusters is None:  # one vote of each problem, by the means of its replies
             numbers.append(Number.of_votes("win rate", won[both]))
         else:

@@ -19,7 +19,7 @@ from minirlhf.models.heads import HEAD_JSON
 from minirlhf.stages import named
 from minirlhf.stages.examples import answer
 from minirlhf.stages.measure import Number
-from minirlhf.trainers.evaluation import Measured
+from minirlhf.trainers.evaluation import Estimate
 from minirlhf.trainers.reward import pair_differences
 
 
@@ -52,7 +52,7 @@ def measure_reward(
     surprise = bradley_terry_loss(difference, torch.zeros_like(difference))
     numbers = [
         Number.share("accuracy", float(right.sum()), len(right)),
-        Number.of("loss (nats)", Measured.of(surprise), len(surprise)),
+        Number.of("loss (nats)", Estimate.of(surprise), len(surprise)),
         _calibration(difference, draws),
         Number.share("longer wins", float(longer.sum()), len(longer)),
     ]
@@ -65,7 +65,7 @@ def measure_reward(
     if len(found) > 1:
         mean = sum(float(r.mean()) for r in found.values()) / len(found)
         stderr = sum(float(r.var(correction=0)) / len(r) for r in found.values()) ** 0.5 / len(found)
-        numbers.append(Number.of("mean of subsets", Measured(mean, stderr)))
+        numbers.append(Number.of("mean of subsets", Estimate(mean, stderr)))
     return numbers
 
 

@@ -26,7 +26,7 @@ from minirlhf.models.texts import completion_texts
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO, GRPO, PPO, Recipe
-from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.trainers.history import History
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
@@ -88,7 +88,7 @@ class RLPlan:
 class AlignPlan:
     """Direct alignment on labelled pairs."""
 
-    recipe: Preference = PREFERENCES["dpo"].with_(beta=0.2)
+    recipe: PreferenceRecipe = PREFERENCES["dpo"].with_(beta=0.2)
     training: OfflineConfig = OfflineConfig(max_steps=80, batch_size=32, learning_rate=3e-4, lr_scheduler_type="linear")
 
 

@@ -30,9 +30,9 @@ from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.report import live
 from minirlhf.stages import named, start
 from minirlhf.stages.examples import Messages
-from minirlhf.stages.sources import NOTHING, Source
-from minirlhf.trainers.config import TrainerConfig, idle_of
-from minirlhf.trainers.loop import Origin, Watch
+from minirlhf.stages.sources import EMPTY, Source
+from minirlhf.trainers.config import TrainerConfig, unused_options
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback
 
 E = TypeVar("E")
 
@@ -101,7 +101,7 @@ class Prepared(Generic[E]):
             with evaluating(self.model):
                 return {f"held_out_{name}": value for name, value in measure().items()}
 
-        return {**self.keep, "watch": Watch(self.eval_steps, quietly) if self.eval_steps else None}
+        return {**self.keep, "watch": TrainerCallback(self.eval_steps, quietly) if self.eval_steps else None}
 
     def finish(self, **measured: Any) -> dict[str, Any]:
         """Write the model and ``result.json``, which is also returned."""
@@ -147,7 +147,7 @@ def prepare(
     given: Mapping[str, Any],
     resume: bool,
     asks: Mapping[str, Any] | None = None,
-    idle: Mapping[str, str] = NOTHING,
+    idle: Mapping[str, str] = EMPTY,
     task: Task | None = None,
     size: Callable[[Any, Any], int] = lambda tokenizer, example: len(example),
     room: Callable[[Any], int] = lambda config: 0,
@@ -167,8 +167,8 @@ def prepare(
         head: what is trained, from a causal LM.
         like: a preset gets this model's tokenizer.
     """
-    reasons = {**source.without_effect(config.max_steps), **idle}
-    start.announce(idle_of(source, reasons, given) + idle_of(config, config.without_effect(), given))
+    reasons = {**source.unused_options(config.max_steps), **idle}
+    start.announce(unused_options(source, reasons, given) + unused_options(config, config.unused_options(), given))
     out, device, dtype = Path(source.out), start.device_of(source.device), start.dtype_of(source.dtype)
     if not resume and (out / "metrics.jsonl").exists():
         raise UserError(f"{out}: holds a run already; resume it, or name another folder")
@@ -203,7 +203,7 @@ def prepare(
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)
     noted = {"given": dict(given), "source": dataclasses.asdict(source), "versions": start.versions()}
-    keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": Origin(depends, noted)}
+    keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": RunProvenance(depends, noted)}
     halved = device.type == "cuda" if source.bf16 is None else source.bf16
     # Without a cache: weights that were cast once would stay as they were before the first step.
     computing = partial(

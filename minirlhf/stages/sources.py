@@ -1,6 +1,6 @@
 """What a run from files is given: data, a model, a grader, where results go. The fields become flags.
 
-Each says of its own fields which have no effect at these settings (:meth:`Source.without_effect`), and refuses what contradicts itself.
+Each says of its own fields which have no effect at these settings (:meth:`Source.unused_options`), and refuses what contradicts itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from minirlhf.models import tiny
 from minirlhf.models.heads import POOLINGS
 from minirlhf.report import live
 from minirlhf.stages.examples import TRAIN_ON
-from minirlhf.trainers.config import setting
+from minirlhf.trainers.config import option
 from minirlhf.trainers.sft import LOSSES
 
 #: Settings of a run that somebody chose: none.
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
 REFERENCE = "frozen reference: model folder or hub name; None: the model as it starts"
@@ -32,29 +32,29 @@ REFERENCE = "frozen reference: model folder or hub name; None: the model as it s
 class Source:
     """Where data and model come from, and where results go."""
 
-    out: str = setting("", "folder of the run")
-    data: str | None = setting(None, "file (.jsonl, .json, .csv, .parquet), folder, or hub name")
-    format: str | None = setting(None, "format of the data; None: detected from its fields")
-    split: str | None = setting(None, "split of a folder or hub data set")
-    limit: int | None = setting(None, "read this many rows at most")
-    model: str = setting("nano", "tiny preset (nano, micro, small), model folder, or hub name")
-    vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
-    context: int = setting(512, "for a preset: tokens that the model can read")
-    chat_template: str | None = setting(None, "file with a chat template, in place of the model's own")
-    dtype: str = setting("float32", "number format of the weights: float32, bfloat16, float16, float64")
-    device: str | None = setting(None, "where to compute: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
-    bf16: bool | None = setting(None, "compute in bfloat16, weights stay as they are; None: on a GPU only")
-    held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
-    eval_data: str | None = setting(None, "what to evaluate on, in place of a share of the data; read like them")
-    eval_steps: int = setting(0, "evaluate every so many steps as well; 0: at the end only")
-    report_to: str | None = setting(None, "tensorboard: write the metrics for it while the run goes on (--logdir OUT)")
-    lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
-    lora_alpha: float | None = setting(
+    out: str = option("", "folder of the run")
+    data: str | None = option(None, "file (.jsonl, .json, .csv, .parquet), folder, or hub name")
+    format: str | None = option(None, "format of the data; None: detected from its fields")
+    split: str | None = option(None, "split of a folder or hub data set")
+    limit: int | None = option(None, "read this many rows at most")
+    model: str = option("nano", "tiny preset (nano, micro, small), model folder, or hub name")
+    vocab_size: int = option(2048, "for a preset: size of the tokenizer that is trained on the data")
+    context: int = option(512, "for a preset: tokens that the model can read")
+    chat_template: str | None = option(None, "file with a chat template, in place of the model's own")
+    dtype: str = option("float32", "number format of the weights: float32, bfloat16, float16, float64")
+    device: str | None = option(None, "where to compute: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
+    bf16: bool | None = option(None, "compute in bfloat16, weights stay as they are; None: on a GPU only")
+    held_out: float = option(0.1, "share of the prompts kept for the evaluation")
+    eval_data: str | None = option(None, "what to evaluate on, in place of a share of the data; read like them")
+    eval_steps: int = option(0, "evaluate every so many steps as well; 0: at the end only")
+    report_to: str | None = option(None, "tensorboard: write the metrics for it while the run goes on (--logdir OUT)")
+    lora_r: int = option(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
+    lora_alpha: float | None = option(
         None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
     )
-    lora_dropout: float = setting(0.0, "LoRA: dropout of the adapter's input (SFT and reward model only)")
-    drop_identical: bool = setting(False, "leave out pairs of equal replies, and count them; else they are an error")
-    drop_long: bool = setting(
+    lora_dropout: float = option(0.0, "LoRA: dropout of the adapter's input (SFT and reward model only)")
+    drop_identical: bool = option(False, "leave out pairs of equal replies, and count them; else they are an error")
+    drop_long: bool = option(
         False, "leave out examples longer than the context, and count them; else they are an error"
     )
 
@@ -65,7 +65,7 @@ class Source:
             raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
         live.require(self.report_to)
 
-    def without_effect(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int) -> dict[str, str]:
         """The fields that do nothing at these settings in a run of so many steps, and why."""
         found: dict[str, str] = {}
         if not self.lora_r:
@@ -88,7 +88,7 @@ OF_DATA = ("format", "split", "limit", "held_out", "vocab_size", "drop_identical
 class WorldSource(Source):
     """For trainers to which a tiny world may be data, and grader."""
 
-    task: str | None = setting(None, TASK)
+    task: str | None = option(None, TASK)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,23 +99,23 @@ class WorldSource(Source):
                 f"task = {shown(self.task)} beside {flags}, which the tiny world is in place of; give one of the two"
             )
 
-    def without_effect(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int) -> dict[str, str]:
         """With a tiny world also what is said of data."""
         of_data = {} if self.task is None else dict.fromkeys(OF_DATA, f"{self.task} is a tiny world, not data")
-        return {**super().without_effect(max_steps), **of_data}
+        return {**super().unused_options(max_steps), **of_data}
 
 
 @dataclass(frozen=True)
 class SFTSource(WorldSource):
     """For supervised fine-tuning: what is learned, and how; a tiny world's demonstrations may take the place of data."""
 
-    demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
-    train_on: str = setting(
+    demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
+    train_on: str = option(
         "assistant",
         "which tokens are learned: assistant (every reply and the token that ends it), last (the last reply alone), "
         "all (also the user's and the template's)",
     )
-    loss_type: str = setting(
+    loss_type: str = option(
         "nll", "nll (negative log-likelihood) or dft (dynamic fine-tuning: each token weighted by its own probability)"
     )
 
@@ -125,18 +125,18 @@ class SFTSource(WorldSource):
             if getattr(self, name) not in table:
                 raise unknown(name, getattr(self, name), table)
 
-    def without_effect(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int) -> dict[str, str]:
         """Without a tiny world also what is said of it."""
         of_world = {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
-        return {**super().without_effect(max_steps), **of_world}
+        return {**super().unused_options(max_steps), **of_world}
 
 
 @dataclass(frozen=True)
 class DistillSource(WorldSource):
     """For learning from a teacher; a tiny world's demonstrations may take the place of data."""
 
-    teacher: str | None = setting(None, "who teaches: a zoo entry, model folder or hub name")
-    demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
+    teacher: str | None = option(None, "who teaches: a zoo entry, model folder or hub name")
+    demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,18 +147,18 @@ class DistillSource(WorldSource):
                 problem="missing",
             )
 
-    def without_effect(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int) -> dict[str, str]:
         """Without a tiny world also what is said of it."""
         of_world = {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
         preset = {"vocab_size": "the student has the teacher's tokenizer"}
-        return {**super().without_effect(max_steps), **preset, **of_world}
+        return {**super().unused_options(max_steps), **preset, **of_world}
 
 
 @dataclass(frozen=True)
 class RewardSource(Source):
     """For a reward model."""
 
-    pooling: str = setting("last", f"what the reward is read from: {', '.join(POOLINGS)} (the last token, or the mean)")
+    pooling: str = option("last", f"what the reward is read from: {', '.join(POOLINGS)} (the last token, or the mean)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,28 +170,28 @@ class RewardSource(Source):
 class OfflineSource(Source):
     """For learning from given preferences."""
 
-    ref_model: str | None = setting(None, REFERENCE)
+    ref_model: str | None = option(None, REFERENCE)
 
 
 @dataclass(frozen=True)
 class GradedSource(WorldSource):
     """For learning from graded replies of its own; a tiny world may take the place of data and grader."""
 
-    grader: str | None = setting(
+    grader: str | None = option(
         None,
         f"compare with the reference by: {', '.join(graders.GRADERS)}, or a weighted sum such as gsm8k*0.9+think*0.1, or by your own "
         "function: FILE.py:NAME",
     )
-    grader_seconds: float = setting(10.0, "time that your own function has for a completion")
-    reward_model: str | None = setting(None, "grade by the reward model in this folder; A,B: by several")
-    combine: str = setting("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
+    grader_seconds: float = option(10.0, "time that your own function has for a completion")
+    reward_model: str | None = option(None, "grade by the reward model in this folder; A,B: by several")
+    combine: str = option("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
 
-    def without_effect(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int) -> dict[str, str]:
         """Also what is said of a grader of another kind."""
-        return {**grading_without_effect(self.grader, self.reward_model), **super().without_effect(max_steps)}
+        return {**unused_grading_options(self.grader, self.reward_model), **super().unused_options(max_steps)}
 
 
-def grading_without_effect(grader: str | None, reward_model: str | None) -> dict[str, str]:
+def unused_grading_options(grader: str | None, reward_model: str | None) -> dict[str, str]:
     """Settings of grading that do nothing with this grader, and why."""
     found = {}
     if grader is None or not own.is_named(grader):
@@ -205,5 +205,5 @@ def grading_without_effect(grader: str | None, reward_model: str | None) -> dict
 class OnlineSource(GradedSource):
     """For online reinforcement learning."""
 
-    ref_model: str | None = setting(None, REFERENCE)
-    ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
+    ref_model: str | None = option(None, REFERENCE)
+    ptx_data: str | None = option(None, "texts that --ptx-coef keeps likely: conversations, as for sft")

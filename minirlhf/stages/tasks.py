@@ -77,9 +77,9 @@ class EvaluationRequest(Request):
         """See :meth:`Request.graded_by`; choices need no grader."""
         return (_unasked, f"likelihood ({self.choose_by})") if self.chooses else super().graded_by(device)
 
-    def without_effect(self) -> dict[str, str]:
-        """See :meth:`Request.without_effect`."""
-        idle = super().without_effect()
+    def unused_options(self) -> dict[str, str]:
+        """See :meth:`Request.unused_options`."""
+        idle = super().unused_options()
         if self.chooses:
             why = "output_type = multiple_choice compares likelihoods; nothing is drawn or graded"
             idle = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), why)

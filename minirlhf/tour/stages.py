@@ -20,7 +20,7 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import AlignPlan, PretrainPlan, RewardPlan, RLPlan, SFTPlan, Trained, with_seed
-from minirlhf.trainers.evaluation import Evaluation, Measured, evaluate, win_rate
+from minirlhf.trainers.evaluation import Estimate, Evaluation, evaluate, win_rate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.reward import pair_accuracy
 
@@ -44,11 +44,11 @@ class Stage:
     """
 
     name: str
-    gold: Measured
-    proxy: Measured
-    wins: Measured
-    kl: Measured
-    length: Measured
+    gold: Estimate
+    proxy: Estimate
+    wins: Estimate
+    kl: Estimate
+    length: Estimate
     ended: float
     evaluation: Evaluation
 
@@ -58,10 +58,10 @@ class Game:
     """How a policy plays the shell game on held-out prompts."""
 
     name: str
-    sampled: Measured
-    greedy: Measured
-    thinks: Measured
-    length: Measured
+    sampled: Estimate
+    greedy: Estimate
+    thinks: Estimate
+    length: Estimate
     evaluation: Evaluation
 
 
@@ -204,7 +204,7 @@ def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> li
         Stage(
             name,
             e.reward,
-            Measured.of(torch.tensor(proxy(e.problems, e.completions))),
+            Estimate.of(torch.tensor(proxy(e.problems, e.completions))),
             win_rate(e.rewards, rival),
             e.divergence,
             e.length,
@@ -242,7 +242,7 @@ def _play(name: str, policy: Trained) -> Game:
         )
         for greedy in (False, True)
     )
-    thinks = Measured.of(torch.tensor(_thinks(sampled.problems, sampled.completions)))
+    thinks = Estimate.of(torch.tensor(_thinks(sampled.problems, sampled.completions)))
     return Game(name, sampled.reward, greedy.reward, thinks, sampled.length, sampled)
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:  # who fills settings in, such as the help of a command, does 
     from minirlhf.models.sampling import Sampling
 
 
-def setting(default: Any, text: str) -> Any:
+def option(default: Any, text: str) -> Any:
     """A dataclass field with its line of help."""
     return field(default=default, metadata={"help": text})
 
 
-def idle_of(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[Idle]:
+def unused_options(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[Idle]:
     """A sentence for every field that has a reason to do nothing and that somebody chose: by name, or as it is not its default."""
     plain = {f.name: f.default for f in dataclasses.fields(config)}
     return [
@@ -41,16 +41,16 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 class TrainerConfig:
     """What every trainer needs."""
 
-    max_steps: int = setting(100, "optimizer steps of the whole run")
-    batch_size: int = setting(32, "examples per step")
-    micro_batch_size: int | None = setting(None, "rows per forward pass; None: all at once. Does not change the result")
-    learning_rate: float = setting(1e-3, "peak learning rate of AdamW")
-    lr_scheduler_type: str = setting("constant", "learning rate after warm-up: constant, linear or cosine")
-    warmup_steps: int = setting(0, "steps in which the learning rate rises from 0")
-    weight_decay: float = setting(0.0, "decoupled weight decay of AdamW")
-    max_grad_norm: float = setting(1.0, "clip the norm of the gradient to this")
-    seed: int = setting(0, "seed of all randomness of the run")
-    save_steps: int = setting(0, "write a checkpoint every so many steps; 0: at the end only")
+    max_steps: int = option(100, "optimizer steps of the whole run")
+    batch_size: int = option(32, "examples per step")
+    micro_batch_size: int | None = option(None, "rows per forward pass; None: all at once. Does not change the result")
+    learning_rate: float = option(1e-3, "peak learning rate of AdamW")
+    lr_scheduler_type: str = option("constant", "learning rate after warm-up: constant, linear or cosine")
+    warmup_steps: int = option(0, "steps in which the learning rate rises from 0")
+    weight_decay: float = option(0.0, "decoupled weight decay of AdamW")
+    max_grad_norm: float = option(1.0, "clip the norm of the gradient to this")
+    seed: int = option(0, "seed of all randomness of the run")
+    save_steps: int = option(0, "write a checkpoint every so many steps; 0: at the end only")
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size"):
@@ -64,7 +64,7 @@ class TrainerConfig:
         if self.lr_scheduler_type not in SCHEDULES:
             raise unknown("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_options(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
         found = {}
         if self.save_steps >= self.max_steps:
@@ -85,11 +85,11 @@ class TrainerConfig:
 class RepliesConfig(TrainerConfig):
     """What every trainer needs that samples replies."""
 
-    max_completion_length: int = setting(32, "tokens of a completion at most, end-of-sequence included")
-    temperature: float = setting(1.0, "sampling temperature; also applied where log-probabilities are computed")
-    top_k: int = setting(0, "sample among the k most likely tokens only; 0: all")
-    top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
-    min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
+    max_completion_length: int = option(32, "tokens of a completion at most, end-of-sequence included")
+    temperature: float = option(1.0, "sampling temperature; also applied where log-probabilities are computed")
+    top_k: int = option(0, "sample among the k most likely tokens only; 0: all")
+    top_p: float = option(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
+    min_p: float = option(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,8 +113,8 @@ class RepliesConfig(TrainerConfig):
 class SamplingConfig(RepliesConfig):
     """What every trainer needs that learns from graded replies of its own model."""
 
-    num_generations: int = setting(8, "completions per prompt, the group size G")
-    max_invalid: float = setting(0.5, "stop if more than this share of a step's samples cannot be graded")
+    num_generations: int = option(8, "completions per prompt, the group size G")
+    max_invalid: float = option(0.5, "stop if more than this share of a step's samples cannot be graded")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,11 +132,11 @@ class SamplingConfig(RepliesConfig):
 class OnlineConfig(SamplingConfig):
     """Settings of online reinforcement learning. ``batch_size`` counts prompts."""
 
-    batch_size: int = setting(16, "prompts per rollout")
-    staleness: int = setting(
+    batch_size: int = option(16, "prompts per rollout")
+    staleness: int = option(
         0, "steps by which the policy that samples is behind the one that learns; 0: it is the same"
     )
-    keep_samples: int = setting(4, "samples of each step that are kept in the run's folder for `minirlhf explain`")
+    keep_samples: int = option(4, "samples of each step that are kept in the run's folder for `minirlhf explain`")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,12 +152,12 @@ SELECTIONS = ("per_prompt", "overall", "random")
 class RejectionConfig(SamplingConfig):
     """Settings of rejection sampling: a round samples, keeps some replies and imitates them for some steps."""
 
-    max_steps: int = setting(60, "optimizer steps of the whole run, all rounds together")
-    batch_size: int = setting(32, "kept replies per optimizer step")
-    num_prompts: int = setting(64, "prompts per round")
-    steps_per_round: int = setting(20, "optimizer steps on what a round has kept")
-    selection: str = setting("per_prompt", f"what is kept: {', '.join(SELECTIONS)} (a control)")
-    keep: int = setting(0, "replies kept in a round, for overall and random; 0: as many as prompts")
+    max_steps: int = option(60, "optimizer steps of the whole run, all rounds together")
+    batch_size: int = option(32, "kept replies per optimizer step")
+    num_prompts: int = option(64, "prompts per round")
+    steps_per_round: int = option(20, "optimizer steps on what a round has kept")
+    selection: str = option("per_prompt", f"what is kept: {', '.join(SELECTIONS)} (a control)")
+    keep: int = option(0, "replies kept in a round, for overall and random; 0: as many as prompts")
 
     def __post_init__(self) -> None:
         super().__post_init__()

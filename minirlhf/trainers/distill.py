@@ -20,11 +20,18 @@ from minirlhf.equations.distillation import forward_kl_distillation, sequence_le
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import left_pad, sample
-from minirlhf.recipes.distill import Distillation, Sampled, TeacherAndStudent, TokenLoss, Whole, describe_distillation
-from minirlhf.recipes.spelling import spelled
+from minirlhf.recipes.distill import (
+    Distillation,
+    DistillationBatch,
+    FullDistributionLoss,
+    Sampled,
+    TokenLoss,
+    describe_distillation,
+)
+from minirlhf.recipes.spelling import to_config
 from minirlhf.trainers.config import RepliesConfig
 from minirlhf.trainers.history import History
-from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ def train_distill(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
@@ -74,15 +81,15 @@ def train_distill(
             value=len(seen_by_teacher),
             expected=len(examples),
         )
-    recipe = recipe.filled(temperature=config.temperature)
+    recipe = recipe.resolved(temperature=config.temperature)
     require_same_vocabulary(model, teacher, "student", "teacher")
     shared: Any = model.config
-    recipe.try_out(vocabulary=shared.vocab_size)
-    loop = Loop(
+    recipe.validate(vocabulary=shared.vocab_size)
+    loop = TrainingLoop(
         name or recipe.name,
         model,
         config,
-        settings={} if out is None else {"recipe": describe_distillation(recipe), **spelled(recipe)},
+        settings={} if out is None else {"recipe": describe_distillation(recipe), **to_config(recipe)},
         dropout=False,
         out=out,
         tokenizer=tokenizer,
@@ -99,7 +106,9 @@ def train_distill(
         shown = given if seen_by_teacher is None else [seen_by_teacher[i] for i in rows]
         if own or recipe.from_teacher:
             writer, asked = (model, given) if own else (teacher, shown)
-            answers = sampled_answers(writer, asked, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id)
+            answers = student_completions(
+                writer, asked, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
+            )
         else:
             answers = collate_answers(given, pad_token_id)
         device = next(model.parameters()).device
@@ -118,7 +127,7 @@ def idle_sampling(recipe: Distillation) -> dict[str, str]:
     return dict.fromkeys(names, f"in {recipe.name} nothing is sampled: the answers are those of the data")
 
 
-def sampled_answers(
+def student_completions(
     writer: nn.Module,
     examples: Sequence[Tokens],
     config: DistillConfig,
@@ -173,7 +182,7 @@ def _losses(
 
 def both(
     model: nn.Module, teacher: nn.Module, batch: AnswerBatch, told: AnswerBatch, sampled_at: float = 1.0
-) -> TeacherAndStudent:
+) -> DistillationBatch:
     """What student and teacher say of these answers; a gradient flows through the student only.
 
     Args:
@@ -184,15 +193,18 @@ def both(
     with torch.no_grad():
         said = completion_logits(teacher, told.input_ids, told.attention_mask, width)[:, :-1]  # (B, T, V)
     logits = completion_logits(model, batch.input_ids, batch.attention_mask, width)[:, :-1]
-    return TeacherAndStudent(logits, said, batch.input_ids[:, -width:], batch.mask, sampled_at)
+    return DistillationBatch(logits, said, batch.input_ids[:, -width:], batch.mask, sampled_at)
 
 
 @torch.no_grad()
-def divergence_on(
+def divergence_on_batch(
     model: nn.Module, teacher: nn.Module, examples: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64
 ) -> dict[str, float]:
     """On given answers: ``loss``, the student's nats per token, and ``forward_kl``, what of the teacher it has not learned there."""
-    measures: dict[str, TokenLoss] = {"loss": Sampled(sequence_level), "forward_kl": Whole(forward_kl_distillation)}
+    measures: dict[str, TokenLoss] = {
+        "loss": Sampled(sequence_level),
+        "forward_kl": FullDistributionLoss(forward_kl_distillation),
+    }
     found, tokens = dict.fromkeys(measures, 0.0), 0
     with evaluating(model), evaluating(teacher):
         for start in range(0, len(examples), batch_size):

@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Measured:
+class Estimate:
     """A mean and its standard error."""
 
     mean: float
     stderr: float
 
     @classmethod
-    def of(cls, values: Tensor) -> Measured:
+    def of(cls, values: Tensor) -> Estimate:
         """Of independent values ``(N,)``; the mean is NaN for none of them, the error for fewer than two."""
         values = values.double()
         stderr = float(values.std(correction=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
@@ -68,9 +68,9 @@ class Evaluation:
     kl: Tensor | None
 
     @property
-    def reward(self) -> Measured:
+    def reward(self) -> Estimate:
         """Mean reward of the completions that could be graded."""
-        return Measured.of(self.rewards[self.rewards.isfinite()])
+        return Estimate.of(self.rewards[self.rewards.isfinite()])
 
     @property
     def frac_invalid(self) -> float:
@@ -78,14 +78,14 @@ class Evaluation:
         return _frac_invalid(self.rewards)
 
     @property
-    def length(self) -> Measured:
+    def length(self) -> Estimate:
         """Mean length in tokens."""
-        return Measured.of(self.lengths)
+        return Estimate.of(self.lengths)
 
     @property
-    def divergence(self) -> Measured:
+    def divergence(self) -> Estimate:
         """KL(policy ‖ reference) in nats per completion; NaN without a reference."""
-        return Measured(math.nan, math.nan) if self.kl is None else Measured.of(self.kl)
+        return Estimate(math.nan, math.nan) if self.kl is None else Estimate.of(self.kl)
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,17 @@ class Candidates:
     rewards: Tensor
 
     @property
-    def best(self) -> Measured:
+    def best(self) -> Estimate:
         """Reward of the best of the ``G``, mean over the prompts."""
         return self._over_prompts(self._highest())
 
     @property
-    def average(self) -> Measured:
+    def average(self) -> Estimate:
         """Mean reward of a reply; its error counts prompts, as replies to one prompt are not independent."""
         return self._over_prompts(self.rewards.nanmean(-1))
 
     @property
-    def gap(self) -> Measured:
+    def gap(self) -> Estimate:
         """Difference of the best and the worst of the ``G``: what a preference pair could be made of."""
         lowest = self.rewards.nan_to_num(nan=math.inf).amin(-1)
         return self._over_prompts(self._highest() - lowest)
@@ -125,17 +125,17 @@ class Candidates:
         return _frac_invalid(self.rewards)
 
     @property
-    def distinct(self) -> Measured:
+    def distinct(self) -> Estimate:
         """Number of different texts among the ``G``, divided by ``G``."""
-        return Measured.of(torch.tensor([len(set(texts)) / len(texts) for texts in self.completions]))
+        return Estimate.of(torch.tensor([len(set(texts)) / len(texts) for texts in self.completions]))
 
     def _highest(self) -> Tensor:
         """``(P,)``"""
         return self.rewards.nan_to_num(nan=-math.inf).amax(-1)
 
-    def _over_prompts(self, values: Tensor) -> Measured:
+    def _over_prompts(self, values: Tensor) -> Estimate:
         """Of ``(P,)``, without the prompts that have no graded reply."""
-        return Measured.of(values[self.rewards.isfinite().any(-1)])
+        return Estimate.of(values[self.rewards.isfinite().any(-1)])
 
 
 def names_of(problems: Sequence[Problem], tokenizer: Any) -> list[str]:
@@ -218,7 +218,7 @@ def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Ten
     return masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
 
 
-def wins(ours: Tensor, theirs: Tensor) -> Tensor:
+def pairwise_wins(ours: Tensor, theirs: Tensor) -> Tensor:
     """``(N,)``: 1 where ``ours`` earns more than ``theirs``, one half for a tie, NaN where one of the two could not be graded."""
     if ours.shape != theirs.shape:
         raise ArgumentError(
@@ -232,13 +232,13 @@ def wins(ours: Tensor, theirs: Tensor) -> Tensor:
     return won.masked_fill(ours.isnan() | theirs.isnan(), math.nan)
 
 
-def win_rate(ours: Tensor, theirs: Tensor) -> Measured:
+def win_rate(ours: Tensor, theirs: Tensor) -> Estimate:
     """Share of prompts on which ``ours`` earns more than ``theirs``; a tie counts one half. Both ``(N,)``.
 
     A prompt on which one of the two is NaN (could not be graded) is left out; if none remains, the result is NaN.
     """
-    won = wins(ours, theirs)
-    return Measured.of(won[~won.isnan()])
+    won = pairwise_wins(ours, theirs)
+    return Estimate.of(won[~won.isnan()])
 
 
 def _graded(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> Tensor:

@@ -16,12 +16,12 @@ from minirlhf.losses import sft_loss
 from minirlhf.models.forward import completion_logps
 
 
-def unweighted(logps: Tensor, mask: Tensor) -> Tensor:
+def uniform_weights(logps: Tensor, mask: Tensor) -> Tensor:
     """The log-probabilities themselves: imitation."""
     return logps
 
 
-def by_probability(logps: Tensor, mask: Tensor) -> Tensor:
+def dft_weights(logps: Tensor, mask: Tensor) -> Tensor:
     """Each weighted by its own probability: dynamic fine-tuning."""
     return -dynamic_nll(logps)
 
@@ -36,7 +36,7 @@ def nll_losses(
     batch: TokenBatch | AnswerBatch | PackedBatch,
     weights: Tensor,
     micro_batch_size: int | None,
-    of: Callable[[Tensor, Tensor], Tensor] = unweighted,
+    of: Callable[[Tensor, Tensor], Tensor] = uniform_weights,
     read: Callable[[nn.Module, Any], Tensor] = marked_logps,
 ) -> Iterator[Tensor]:
     """The loss of each micro-batch; they add up to the weighted negative log-likelihood of the batch.

@@ -42,7 +42,7 @@ class NonFiniteLoss(UserError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class RunProvenance:
     """What a run depends on beside its settings, for its ``config.json``.
 
     Attributes:
@@ -55,14 +55,14 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class TrainerCallback:
     """Measurements while a run goes on: after every so many steps ``measure()``, whose numbers are logged with the step's."""
 
     every: int
     measure: Callable[[], Mapping[str, float]]
 
 
-class Loop:
+class TrainingLoop:
     """Iterate over the steps of a run.
 
     Args:
@@ -101,8 +101,8 @@ class Loop:
         out: Path | str | None = None,
         tokenizer: Any = None,
         resume: bool = False,
-        origin: Origin | None = None,
-        watch: Watch | None = None,
+        origin: RunProvenance | None = None,
+        watch: TrainerCallback | None = None,
         quiet: bool = False,
     ) -> None:
         self.name, self.model, self.config, self.tokenizer, self.quiet = name, model, config, tokenizer, quiet

@@ -20,28 +20,28 @@ from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, Un
 from minirlhf.losses import preference_loss
 from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
-from minirlhf.recipes.offline import OptimizerBatch, Preference, Record, describe_preference
-from minirlhf.recipes.spelling import spelled
-from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.recipes.offline import OptimizerBatch, PreferenceRecipe, Record, describe_preference
+from minirlhf.recipes.spelling import to_config
+from minirlhf.trainers.config import TrainerConfig, option
 from minirlhf.trainers.history import History
-from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 
 @dataclass(frozen=True)
 class OfflineConfig(TrainerConfig):
     """Settings of learning from preferences. ``batch_size`` counts examples: pairs, single answers or lists."""
 
-    learning_rate: float = setting(3e-4, "peak learning rate of AdamW")
+    learning_rate: float = option(3e-4, "peak learning rate of AdamW")
 
 
-def kind_of(example: Compared) -> type[Record]:
+def record_type(example: Compared) -> type[Record]:
     """The record that an example is a row of; two answers without scores are a pair."""
     if example.desirable is not None:
         return UnpairedLogps
     return PairLogps if len(example.answers) == 2 and example.scores is None else ListLogps
 
 
-def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list[Compared]:
+def convert_examples(examples: Sequence[Compared], kind: type[Record], loss: str) -> list[Compared]:
     """The same preferences as rows of another record: pairs as single answers or lists of two, lists as pairs.
 
     Raises:
@@ -59,9 +59,9 @@ def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list
                 line=number,
                 problem="duplicate",
             )
-        if kind_of(example) is kind:
+        if record_type(example) is kind:
             found.append(example)
-        elif kind_of(example) is UnpairedLogps:
+        elif record_type(example) is UnpairedLogps:
             takers = ", ".join(Needs.losses(UnpairedLogps))
             raise UserError(
                 f"{loss} compares answers to one prompt, example {number} is a single answer with a label; losses that take those: {takers}",
@@ -92,7 +92,7 @@ def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list
 def train_offline(
     model: nn.Module,
     examples: Sequence[Compared],
-    recipe: Preference,
+    recipe: PreferenceRecipe,
     config: OfflineConfig,
     *,
     pad_token_id: int,
@@ -100,8 +100,8 @@ def train_offline(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
@@ -119,19 +119,19 @@ def train_offline(
     Raises:
         UserError: examples of a kind that the loss cannot take, or numbers that it refuses.
     """
-    others = recipe.try_out()
-    examples = as_kind(examples, recipe.needs.record, recipe.name)
-    data = _Data(examples, recipe, pad_token_id, others_from=config.seed if others else None)
+    others = recipe.validate()
+    examples = convert_examples(examples, recipe.needs.record, recipe.name)
+    data = _PreferenceDataset(examples, recipe, pad_token_id, others_from=config.seed if others else None)
     if recipe.needs.reference:
         if ref_model is not None:
             require_same_vocabulary(model, ref_model)
-        data.ask(ref_model or reference_of(model))
+        data.precompute_ref_logps(ref_model or reference_of(model))
     data.context(model, torch.arange(len(data))[:2], {})  # raises where a margin or a score is missing
-    loop = Loop(
+    loop = TrainingLoop(
         name or recipe.name,
         model,
         config,
-        settings={} if out is None else {"recipe": describe_preference(recipe), **spelled(recipe)},
+        settings={} if out is None else {"recipe": describe_preference(recipe), **to_config(recipe)},
         dropout=False,
         out=out,
         tokenizer=tokenizer,
@@ -145,13 +145,13 @@ def train_offline(
         context = data.context(model, rows, loop.memory)
         seen: list[tuple[Tensor, Tensor]] = []
         metrics = loop.update(_losses(model, data, rows, context, config.micro_batch_size, seen))
-        loop.log(**metrics, **data.observe(rows, seen))
+        loop.log(**metrics, **data.compute_metrics(rows, seen))
     return loop.history
 
 
 def _losses(
     model: nn.Module,
-    data: _Data,
+    data: _PreferenceDataset,
     rows: Tensor,
     context: Sequence[Tensor],
     micro_batch_size: int | None,
@@ -165,7 +165,7 @@ def _losses(
         yield preference_loss(data.recipe.loss, record, *here, batch_size=len(rows))
 
 
-class HeldOut:
+class EvalPreferences:
     """Examples to measure with: build it before the training, as the reference is asked then.
 
     Args:
@@ -173,12 +173,14 @@ class HeldOut:
     """
 
     def __init__(
-        self, examples: Sequence[Compared], recipe: Preference, ref_model: nn.Module, *, pad_token_id: int
+        self, examples: Sequence[Compared], recipe: PreferenceRecipe, ref_model: nn.Module, *, pad_token_id: int
     ) -> None:
         alone = replace(recipe, context=())  # the loss itself is not computed
-        self._data = _Data(as_kind(examples, recipe.needs.record, recipe.name), alone, pad_token_id)
+        self._data = _PreferenceDataset(
+            convert_examples(examples, recipe.needs.record, recipe.name), alone, pad_token_id
+        )
         if recipe.needs.reference:
-            self._data.ask(ref_model)
+            self._data.precompute_ref_logps(ref_model)
 
     def __len__(self) -> int:
         return len(self._data)
@@ -189,17 +191,17 @@ class HeldOut:
         rows = torch.arange(len(self))
         with evaluating(model):
             seen = [self._data.record(model, part)[1:] for part in rows.split(batch_size)]
-        return self._data.observe(rows, seen)
+        return self._data.compute_metrics(rows, seen)
 
 
-class _Data:
+class _PreferenceDataset:
     """``N`` examples as tensors on demand, and what the reference says of their answers.
 
     ``others_from``: seed by which each example gets another one's answer as well; None: it needs none.
     """
 
     def __init__(
-        self, examples: Sequence[Compared], recipe: Preference, pad_token_id: int, others_from: int | None = None
+        self, examples: Sequence[Compared], recipe: PreferenceRecipe, pad_token_id: int, others_from: int | None = None
     ) -> None:
         self.examples, self.recipe, self.pad = examples, recipe, pad_token_id
         self.width = len(examples[0].answers)  # K
@@ -220,7 +222,7 @@ class _Data:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def ask(self, reference: nn.Module) -> None:
+    def precompute_ref_logps(self, reference: nn.Module) -> None:
         """Have the reference rate every answer."""
         everything = [answer for example in self.examples for answer in example.answers] + self.other
         logps = reference_logps(reference, everything, pad_token_id=self.pad)
@@ -261,7 +263,7 @@ class _Data:
         )
         return [part(whole) for part in self.recipe.context]
 
-    def observe(self, rows: Tensor, seen: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    def compute_metrics(self, rows: Tensor, seen: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
         """Metrics of a batch, from its log-probabilities and lengths as :meth:`record` gave them, part by part."""
         logps, lengths = (torch.cat(parts).cpu() for parts in zip(*seen, strict=True))  # (B, K)
         gained = logps if self.reference is None else logps - self.reference[rows]

@@ -26,15 +26,21 @@ from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import new_critic
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.texts import completion_texts
-from minirlhf.recipes.parts import Graded
+from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.recipes.recipe import Recipe, describe
-from minirlhf.recipes.spelling import spelled
+from minirlhf.recipes.spelling import to_config
 from minirlhf.trainers import samples
-from minirlhf.trainers.collecting import Sampler, World, collect, decouple, with_reference_and_values
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
-from minirlhf.trainers.improve import improve
-from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
+from minirlhf.trainers.policy_update import update_policy
+from minirlhf.trainers.rollouts import (
+    BehaviorPolicy,
+    RolloutEnv,
+    add_ref_logps_and_values,
+    collect_rollouts,
+    recompute_old_logps,
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,19 +65,19 @@ def train_online(
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
         monitors: other rewards, whose mean is logged under their name and which nothing optimises.
-        run: what :func:`train_in_world` takes beside them: ``ref_model, critic, pretraining, out, resume, origin, watch,
+        run: what :func:`train_in_env` takes beside them: ``ref_model, critic, pretraining, out, resume, origin, watch,
             name, quiet``.
 
     Returns:
         The metrics, named as in the glossary.
     """
-    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
-    return train_in_world(model, world, recipe, config, **run)
+    world = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
+    return train_in_env(model, world, recipe, config, **run)
 
 
-def train_in_world(
+def train_in_env(
     model: nn.Module,
-    world: World,
+    world: RolloutEnv,
     recipe: Recipe,
     config: OnlineConfig,
     *,
@@ -80,8 +86,8 @@ def train_in_world(
     pretraining: Sequence[Tokens] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
@@ -92,10 +98,10 @@ def train_in_world(
             needs one.
         critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
         pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
-        out, resume, origin, watch, name: as for :class:`~minirlhf.trainers.loop.Loop`.
+        out, resume, origin, watch, name: as for :class:`~minirlhf.trainers.loop.TrainingLoop`.
         quiet: no progress bar, no closing line, and no word about choices that have no effect.
     """
-    recipe = for_run(recipe, config)
+    recipe = generation_settings(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(
             f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts",
@@ -107,7 +113,7 @@ def train_in_world(
     elif recipe.update.kl is not None:
         ref_model = copy_of_reference(model)
     if not quiet:
-        idle = recipe.without_effect(
+        idle = recipe.unused_options(
             config.num_generations,
             staleness=config.staleness,
             truncates=config.sampling().truncates,
@@ -120,11 +126,11 @@ def train_in_world(
     if plan is not None:
         parts["critic"] = critic if critic is not None else new_critic(model, shared=plan.shared)
         ratios["critic"] = plan.critic_learning_rate_ratio
-    loop = Loop(
+    loop = TrainingLoop(
         name or recipe.name,
         model,
         config,
-        settings={} if out is None else {"recipe": describe(recipe), **spelled(recipe)},
+        settings={} if out is None else {"recipe": describe(recipe), **to_config(recipe)},
         parts=parts,
         ratios=ratios,
         dropout=False,
@@ -135,25 +141,25 @@ def train_in_world(
         watch=watch,
         quiet=quiet,
     )
-    sampler = Sampler(loop, config.staleness)
+    sampler = BehaviorPolicy(loop, config.staleness)
 
-    def draw(seed: int) -> Graded:
+    def draw(seed: int) -> ScoredRollout:
         policy, version = sampler.policy()
-        return world.draw(policy, recipe, config, step=loop.step, seed=seed, version=version)
+        return world.rollout(policy, recipe, config, step=loop.step, seed=seed, version=version)
 
     for step in loop:
         start, sampled = time.perf_counter(), world.seconds
-        everything, graded, share = collect(draw, recipe, config.seed, pad_token_id=world.pad_token_id)
+        everything, graded, share = collect_rollouts(draw, recipe, config.seed, pad_token_id=world.pad_token_id)
         if loop.step == 0 and not quiet and not everything.rollout.terminated.any():
-            log.warning("%s: %s", recipe.name, never_ends(world, everything.rollout, config))
+            log.warning("%s: %s", recipe.name, check_eos(world, everything.rollout, config))
         if recipe.update.decoupled:
-            graded = decouple(graded, model, config.temperature)
-        graded = with_reference_and_values(graded, ref_model, parts.get("critic"), config.temperature)
+            graded = recompute_old_logps(graded, model, config.temperature)
+        graded = add_ref_logps_and_values(graded, ref_model, parts.get("critic"), config.temperature)
         shaped, texts = recipe.collect(graded), None
         if recipe.update.ptx_coef and pretraining:
             rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)
             texts = collate([pretraining[i] for i in rows], world.pad_token_id).to(graded.rollout.mask.device)
-        metrics, seen = improve(loop, shaped, recipe, config, pretraining=texts) if share != 0 else ({}, [])
+        metrics, seen = update_policy(loop, shaped, recipe, config, pretraining=texts) if share != 0 else ({}, [])
         if loop.out is not None and config.keep_samples:
             kept = samples.record(shaped, recipe, seen, world.tokenizer, step=step, count=config.keep_samples)
             samples.write(loop.out, kept)
@@ -162,27 +168,27 @@ def train_in_world(
             beside["shaped_reward"] = float(shaped.rewards[graded.valid].mean())
         if world.timed:
             metrics |= {"seconds_sampling": world.seconds - sampled, "seconds": time.perf_counter() - start}
-        loop.log(**observe(everything, graded, share), **beside, **metrics)
+        loop.log(**compute_metrics(everything, graded, share), **beside, **metrics)
     return loop.history
 
 
-def never_ends(world: World, rollout: Rollout, config: OnlineConfig) -> str:
+def check_eos(world: RolloutEnv, rollout: Rollout, config: OnlineConfig) -> str:
     """Why it matters that no completion of a first step ended, in one sentence."""
-    ends = f" A reply ends at {world.ends}." if isinstance(world, Problems) else ""
+    ends = f" A reply ends at {world.ends}." if isinstance(world, PromptDataset) else ""
     return (
         f"not one of the first {len(rollout.mask)} completions ended within {config.max_completion_length} tokens.{ends} Raise "
         "max_completion_length, or teach the model to end its replies (supervised fine-tuning with this chat template)"
     )
 
 
-def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
+def generation_settings(recipe: Recipe, config: OnlineConfig) -> Recipe:
     """The recipe with the run's completion length, where one of its functions counts in it; a ``UserError`` if it cannot work."""
-    recipe = recipe.filled(max_completion_length=config.max_completion_length)
-    recipe.try_out(config.num_generations)
+    recipe = recipe.resolved(max_completion_length=config.max_completion_length)
+    recipe.validate(config.num_generations)
     return recipe
 
 
-class Problems(World):
+class PromptDataset(RolloutEnv):
     """Problems as chat prompts, graded as text by a reward function; the monitors look at the same texts."""
 
     def __init__(
@@ -196,7 +202,7 @@ class Problems(World):
         self.monitors, self.limit = monitors, limit
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # what the monitors said of the draws of a step
 
-    def pick(self, count: int, step: int, seed: int) -> list[int]:
+    def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """Every epoch takes each problem once."""
         return [int(i) for i in batch_indices(len(self.problems), count, step, seed)]
 
@@ -249,8 +255,8 @@ class Problems(World):
         return found
 
 
-def observe(everything: Graded, graded: Graded, share: float | None) -> dict[str, float]:
-    """Metrics of what :func:`~minirlhf.trainers.collecting.collect` returned, before the update."""
+def compute_metrics(everything: ScoredRollout, graded: ScoredRollout, share: float | None) -> dict[str, float]:
+    """Metrics of what :func:`~minirlhf.trainers.rollouts.collect_rollouts` returned, before the update."""
     rollout, rewards, valid = everything.rollout, everything.rewards, everything.valid
     same = [len(group[known].unique()) <= 1 for group, known in zip(rewards, valid, strict=True)]
     greedy = 0 if everything.greedy is None else int(everything.greedy.rollout.mask.sum())

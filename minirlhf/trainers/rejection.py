@@ -18,13 +18,13 @@ from minirlhf.data.types import AnswerBatch
 from minirlhf.equations.aggregation import token_mean
 from minirlhf.equations.selection import top_overall, top_per_prompt
 from minirlhf.feedback.rewards import Reward
-from minirlhf.recipes.parts import Graded
-from minirlhf.trainers.collecting import World
+from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers.config import SELECTIONS, RejectionConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import nll_losses
-from minirlhf.trainers.loop import Loop, Origin, Watch
-from minirlhf.trainers.online import Problems, observe
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
+from minirlhf.trainers.online import PromptDataset, compute_metrics
+from minirlhf.trainers.rollouts import RolloutEnv
 
 
 def train_rejection(
@@ -38,32 +38,32 @@ def train_rejection(
     **run: Any,
 ) -> History:
     """Improve ``model`` in place by imitating its own best answers; arguments as for
-    :func:`~minirlhf.trainers.online.train_online`, ``run`` what :func:`rejection_in_world` takes beside them."""
-    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
-    return rejection_in_world(model, world, config, **run)
+    :func:`~minirlhf.trainers.online.train_online`, ``run`` what :func:`train_rejection_in_env` takes beside them."""
+    world = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
+    return train_rejection_in_env(model, world, config, **run)
 
 
-def rejection_in_world(
+def train_rejection_in_env(
     model: nn.Module,
-    world: World,
+    world: RolloutEnv,
     config: RejectionConfig,
     *,
     out: Path | str | None = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     name: str = "rejection",
     quiet: bool = False,
 ) -> History:
     """Rounds of ``config.steps_per_round`` optimizer steps, each on the replies that its first step has sampled and kept.
 
     The model is never reset: a round starts from what the one before has made. A reply that was cut off is imitated as far as it
-    goes. Arguments as for :class:`~minirlhf.trainers.loop.Loop`.
+    goes. Arguments as for :class:`~minirlhf.trainers.loop.TrainingLoop`.
 
     Returns:
         The metrics, named as in the glossary; what is said of samples stands in the first step of each round.
     """
-    loop = Loop(
+    loop = TrainingLoop(
         name, model, config, out=out, tokenizer=world.tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
     device = next(model.parameters()).device
@@ -71,10 +71,10 @@ def rejection_in_world(
         metrics: dict[str, float] = {}
         number, turn = divmod(step, config.steps_per_round)
         if turn == 0:
-            picked = world.pick(config.num_prompts, number, config.seed)
-            graded = world.answers(model, config, picked, step=number, seed=config.seed, version=step)
-            rows = kept(graded, config, derive_seed("kept", config.seed, number))
-            metrics = observe(graded, graded, None)
+            picked = world.sample_prompts(config.num_prompts, number, config.seed)
+            graded = world.generate_and_score(model, config, picked, step=number, seed=config.seed, version=step)
+            rows = select_best(graded, config, derive_seed("kept", config.seed, number))
+            metrics = compute_metrics(graded, graded, None)
             metrics["reward_kept"] = float(graded.rewards.flatten()[rows].mean())
             metrics["prompts_kept"] = len((rows // config.num_generations).unique())
             chosen = graded.rollout.select(rows)
@@ -90,7 +90,7 @@ def rejection_in_world(
     return loop.history
 
 
-def kept(graded: Graded, config: RejectionConfig, seed: int) -> Tensor:
+def select_best(graded: ScoredRollout, config: RejectionConfig, seed: int) -> Tensor:
     """``(K,)`` rows of the rollout to imitate, by ``config.selection``; those that could not be graded are never among them.
 
     Raises:

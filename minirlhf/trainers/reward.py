@@ -17,29 +17,27 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import Compared, pair
 from minirlhf.equations.reward_losses import pair_weights, plackett_luce_logp, regression_loss
 from minirlhf.losses import mean_loss, reward_loss
-from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.trainers.config import TrainerConfig, option
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
-from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 
 @dataclass(frozen=True)
 class RewardConfig(TrainerConfig):
     """Settings of reward-model training."""
 
-    loss: str | None = setting(
+    loss: str | None = option(
         None,
         "what is fitted: bradley_terry (pairs), plackett_luce (rankings), regression (ratings); None: bradley_terry",
     )
-    margin_coefficient: float = setting(1.0, "times the data's margin is the lead that a pair is asked for; 0: none")
-    label_smoothing: float = setting(0.0, "probability with which a label is taken to be wrong, at most 0.5")
-    balance_prompts: bool = setting(
-        False, "weigh a pair from a ranking of K replies by 1/C(K, 2): a prompt counts once"
-    )
-    center_rewards_coefficient: float = setting(
+    margin_coefficient: float = option(1.0, "times the data's margin is the lead that a pair is asked for; 0: none")
+    label_smoothing: float = option(0.0, "probability with which a label is taken to be wrong, at most 0.5")
+    balance_prompts: bool = option(False, "weigh a pair from a ranking of K replies by 1/C(K, 2): a prompt counts once")
+    center_rewards_coefficient: float = option(
         0.0, "weight of the penalty (r_chosen + r_rejected)², which centres the rewards"
     )
-    nll_coefficient: float = setting(0.0, "weight of the chosen replies' mean negative log-likelihood, per token")
+    nll_coefficient: float = option(0.0, "weight of the chosen replies' mean negative log-likelihood, per token")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,10 +68,10 @@ class RewardConfig(TrainerConfig):
                     expected="bradley_terry",
                 )
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_options(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
         of_pairs = {"margin_coefficient": f"{self.fitted} takes no margins"}
-        return {**super().without_effect(), **(of_pairs if self.fitted != "bradley_terry" else {})}
+        return {**super().unused_options(), **(of_pairs if self.fitted != "bradley_terry" else {})}
 
     @property
     def fitted(self) -> str:
@@ -129,8 +127,8 @@ def train_reward(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     name: str = "reward",
     quiet: bool = False,
 ) -> History:
@@ -156,7 +154,7 @@ def train_reward(
             problem="mismatch",
         )
     _require(examples, config)
-    loop = Loop(
+    loop = TrainingLoop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
     weights = _weights(examples, config)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.folders import write_text_atomic
-from minirlhf.recipes.parts import NO_KL, Graded
+from minirlhf.recipes.parts import NO_KL, ScoredRollout
 from minirlhf.recipes.recipe import Recipe
-from minirlhf.trainers.improve import TokenGradients
+from minirlhf.trainers.policy_update import TokenGradientRecord
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,13 @@ class StepSamples:
 
 
 def record(
-    graded: Graded, recipe: Recipe, gradients: Sequence[TokenGradients], tokenizer: Any, *, step: int, count: int
+    graded: ScoredRollout,
+    recipe: Recipe,
+    gradients: Sequence[TokenGradientRecord],
+    tokenizer: Any,
+    *,
+    step: int,
+    count: int,
 ) -> StepSamples:
     """The first ``count`` samples of a rollout that was just learned from.
 
@@ -114,7 +120,7 @@ def record(
     return StepSamples(step, recipe.name, len(rollout), rollout.num_generations, kept)
 
 
-def _in_order(gradients: Sequence[TokenGradients], name: str, mask: Tensor) -> Tensor:
+def _in_order(gradients: Sequence[TokenGradientRecord], name: str, mask: Tensor) -> Tensor:
     """One tensor of the gradients, ``(B, T)``, in the order of the rollout; zeros where there was none."""
     whole = torch.zeros(mask.shape, dtype=torch.float64)
     for part in gradients:

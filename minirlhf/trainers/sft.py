@@ -19,23 +19,23 @@ from minirlhf.data.packing import Packing, collate_packed
 from minirlhf.data.types import Tokens
 from minirlhf.equations.aggregation import token_mean
 from minirlhf.models.packed import packed_logps, padding_is_read, require_packable, row_length
-from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.trainers.config import TrainerConfig, option
 from minirlhf.trainers.history import History
-from minirlhf.trainers.likelihood import by_probability, marked_logps, nll_losses, unweighted
-from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.likelihood import dft_weights, marked_logps, nll_losses, uniform_weights
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 #: What of the log-probabilities ``(b, T)`` is made likely, by the name of the loss: the negative log-likelihood, dynamic fine-tuning.
-LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"nll": unweighted, "dft": by_probability}
+LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"nll": uniform_weights, "dft": dft_weights}
 
 
 @dataclass(frozen=True)
 class SFTConfig(TrainerConfig):
     """Settings of pretraining and supervised fine-tuning."""
 
-    packing: bool = setting(
+    packing: bool = option(
         False, "lay several examples in each row, without their seeing each other; batch_size then counts rows"
     )
-    max_length: int | None = setting(None, "for packing: tokens of a row; None: the model's context, 4096 at most")
+    max_length: int | None = option(None, "for packing: tokens of a row; None: the model's context, 4096 at most")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,10 +43,10 @@ class SFTConfig(TrainerConfig):
             said = f"max_length = {shown(self.max_length)}; expected at least 2"
             raise UserError(said, argument="max_length", value=self.max_length, expected=2)
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_options(self) -> dict[str, str]:
         """Also the length of rows that are not packed."""
         unpacked = {} if self.packing else {"max_length": "without --packing a row is as long as its example"}
-        return {**super().without_effect(), **unpacked}
+        return {**super().unused_options(), **unpacked}
 
 
 def train_sft(
@@ -58,11 +58,11 @@ def train_sft(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     name: str = "sft",
     quiet: bool = False,
-    of: Callable[[Tensor, Tensor], Tensor] = unweighted,
+    of: Callable[[Tensor, Tensor], Tensor] = uniform_weights,
 ) -> History:
     """Minimise the mean negative log-likelihood of the marked tokens of each batch; ``model`` is changed in place.
 
@@ -80,7 +80,7 @@ def train_sft(
         if config.packing
         else BatchLayout(examples, collate, marked_logps)
     )
-    loop = Loop(
+    loop = TrainingLoop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
     for step in loop:

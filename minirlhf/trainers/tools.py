@@ -18,9 +18,9 @@ from minirlhf.data.collate import batch_indices
 from minirlhf.data.types import Rollout
 from minirlhf.feedback.tools import Answer, Environment, Toolbox
 from minirlhf.models.turns import sample_turns
-from minirlhf.recipes.parts import Graded
-from minirlhf.trainers.collecting import World
+from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers.config import SamplingConfig
+from minirlhf.trainers.rollouts import RolloutEnv
 
 #: ``(example, text of the last turn) -> grade``, beside or in place of the environment's own reward.
 Grade = Callable[[Mapping[str, Any], str], float]
@@ -42,7 +42,7 @@ class Episode:
     answers: list[Answer] = field(default_factory=list)
     earned: list[float] = field(default_factory=list)
 
-    def hear(self, text: str) -> list[Answer]:
+    def append_observation(self, text: str) -> list[Answer]:
         """Take a turn of the policy, make its calls and return what the tools said; nothing if there was no call."""
         self.replies.append(read_calls(text, self.toolbox.schemas, first_id=len(self.answers)))
         said = [self.toolbox.answer(call) for call in self.replies[-1].calls]
@@ -52,7 +52,7 @@ class Episode:
         return said
 
 
-class ToolWorld(World):
+class ToolEnv(RolloutEnv):
     """Examples whose prompts are answered in turns, with the tools of an environment.
 
     Args:
@@ -108,14 +108,14 @@ class ToolWorld(World):
         self._heard: dict[tuple[Answer, ...], list[int]] = {}
         self._called = list[bool]()  # of every conversation of a step, whether it made a call
 
-    def pick(self, count: int, step: int, seed: int) -> list[int]:
+    def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """Every epoch takes each example once."""
         return [int(i) for i in batch_indices(len(self.examples), count, step, seed)]
 
-    def answers(
+    def generate_and_score(
         self, policy: nn.Module, config: SamplingConfig, picked: Sequence[int], *, step: int, seed: int, version: int,
         greedy: bool = False,
-    ) -> Graded:  # fmt: skip
+    ) -> ScoredRollout:  # fmt: skip
         """Conversations of the picked examples, graded."""
         start = time.perf_counter()
         group = 1 if greedy else config.num_generations
@@ -148,7 +148,7 @@ class ToolWorld(World):
             if len(episode.replies) < turns_of(rollout.mask[row], real[row]):  # cut off, or the last that was allowed
                 self._hear(row, rollout.completion_ids[row][real[row]][heard_until[row] :].tolist(), asks=False)
         self.seconds += time.perf_counter() - start
-        return Graded(rollout, *self.grade(picked, rollout, not greedy))
+        return ScoredRollout(rollout, *self.grade(picked, rollout, not greedy))
 
     def _episode(self, number: int) -> Episode:
         environment = self.factory()
@@ -170,7 +170,7 @@ class ToolWorld(World):
         text = self.tokenizer.decode(tokens[:-1] if ended else tokens)  # other special tokens stay visible
         text = text if episode.replies else self._opening + text
         if asks and self._calls:
-            return episode.hear(text)
+            return episode.append_observation(text)
         episode.replies.append(read_calls(text, episode.toolbox.schemas, first_id=len(episode.answers)))
         return []
 

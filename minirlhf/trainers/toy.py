@@ -17,10 +17,10 @@ from minirlhf.core.validate import require_finite
 from minirlhf.data.types import Rollout
 from minirlhf.models.forward import completion_logps
 from minirlhf.recipes.recipe import Recipe
-from minirlhf.trainers.collecting import World
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
-from minirlhf.trainers.online import train_in_world
+from minirlhf.trainers.online import train_in_env
+from minirlhf.trainers.rollouts import RolloutEnv
 
 #: 120 rollouts of 8 groups of 8: about two seconds for a few dozen responses, and enough for a recipe to come to rest.
 TOY_RUN = OnlineConfig(max_steps=120, batch_size=8, num_generations=8, learning_rate=0.1, lr_scheduler_type="linear")
@@ -53,11 +53,11 @@ def train_toy(
         after its update, averaged over the prompts.
     """
     config = dataclasses.replace(config, max_completion_length=policy.max_len)
-    world = EnumerableWorld(policy, ref_model, {"reward": rewards, **(monitors or {})})
-    return train_in_world(policy, world, recipe, config, ref_model=ref_model, name=name, quiet=quiet)
+    world = EnumerableEnv(policy, ref_model, {"reward": rewards, **(monitors or {})})
+    return train_in_env(policy, world, recipe, config, ref_model=ref_model, name=name, quiet=quiet)
 
 
-class EnumerableWorld(World):
+class EnumerableEnv(RolloutEnv):
     """All responses of an enumerable policy, with their values: ``(num_prompts, N)`` each, of which ``reward`` is learned from."""
 
     timed = False
@@ -82,7 +82,7 @@ class EnumerableWorld(World):
                 )
         self.reference = self.distribution(ref_model)
 
-    def pick(self, count: int, step: int, seed: int) -> list[int]:
+    def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """They take turns."""
         return [(step * count + i) % len(self.prompts) for i in range(count)]
 

@@ -18,10 +18,10 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import Compared, Stepped, TokenBatch, Tokens
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.reward_losses import outcome_loss, process_loss
-from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.trainers.config import TrainerConfig, option
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
-from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 E = TypeVar("E", Compared, Stepped)
 
@@ -33,7 +33,7 @@ NEUTRAL: dict[str, float | None] = {"left out": None, "right": 1.0, "wrong": 0.0
 class OutcomeConfig(TrainerConfig):
     """Settings of an outcome reward model."""
 
-    nll_coefficient: float = setting(0.0, "weight of the right replies' mean negative log-likelihood, per token")
+    nll_coefficient: float = option(0.0, "weight of the right replies' mean negative log-likelihood, per token")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +50,7 @@ class OutcomeConfig(TrainerConfig):
 class ProcessConfig(TrainerConfig):
     """Settings of a process reward model."""
 
-    neutral: str = setting("left out", f"what a step labelled 0 is taken for: {', '.join(NEUTRAL)}")
+    neutral: str = option("left out", f"what a step labelled 0 is taken for: {', '.join(NEUTRAL)}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,12 +173,12 @@ def _train(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
-    origin: Origin | None = None,
-    watch: Watch | None = None,
+    origin: RunProvenance | None = None,
+    watch: TrainerCallback | None = None,
     quiet: bool = False,
 ) -> History:
     """The loop of both: the mean over all marked tokens of the batch, however it is split."""
-    loop = Loop(
+    loop = TrainingLoop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
     for step in loop:

@@ -12,7 +12,7 @@ from minirlhf.data.toys import poem_critic
 from minirlhf.equations import kl, rlhf
 from minirlhf.equations.advantages import group_zscore
 from minirlhf.evidence import Study, settings
-from minirlhf.recipes import GRPO, RLOO, InLoss
+from minirlhf.recipes import GRPO, RLOO, KLInLoss
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
@@ -56,8 +56,8 @@ def one_seed(seed: int, long: OnlineConfig = TOY_RUN, short: OnlineConfig = SHOR
         run(f"reversed_{beta:g}", RLOO.with_(beta=beta, estimator=lambda logps, ref_logps: kl.k1(ref_logps, logps)))
     # One choice at a time, from RLOO to GRPO, at β = ½.
     against_the_optimum("zscore_k1_in_reward", RLOO.with_(advantage=group_zscore, beta=0.5), 0.5)
-    against_the_optimum("loo_k2_in_loss", RLOO.with_(kl=InLoss(kl.k2, 0.5)), 0.5)
-    against_the_optimum("loo_k3_in_loss", RLOO.with_(kl=InLoss(kl.k3, 0.5)), 0.5)
+    against_the_optimum("loo_k2_in_loss", RLOO.with_(kl=KLInLoss(kl.k2, 0.5)), 0.5)
+    against_the_optimum("loo_k3_in_loss", RLOO.with_(kl=KLInLoss(kl.k3, 0.5)), 0.5)
     run("no_kl", RLOO.with_(kl=None))
     for passes in (1, 2, 4, 8):
         run(f"passes_{passes}", GRPO.with_(num_iterations=passes), short)

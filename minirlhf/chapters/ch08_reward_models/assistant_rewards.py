@@ -17,7 +17,7 @@ from minirlhf.equations.reward_losses import bradley_terry_loss, expected_calibr
 from minirlhf.models.heads import RewardModel
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RewardPlan, Trained
-from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_differences, train_reward
 
 
@@ -94,7 +94,7 @@ def epochs(
             model.train()
         return {}
 
-    watch = Watch(max(1, config.max_steps // plan.epochs), measure)
+    watch = TrainerCallback(max(1, config.max_steps // plan.epochs), measure)
     train_reward(model, train, config, pad_token_id=pad, watch=watch, quiet=quiet)
     return {epoch: looks[epoch - 1] for epoch in after}
 

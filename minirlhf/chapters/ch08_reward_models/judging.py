@@ -10,7 +10,7 @@ from minirlhf.data.types import PreferencePair
 from minirlhf.feedback.judge import Judge, Verdicts
 from minirlhf.stages.judging import ASK, compared, taught
 from minirlhf.stages.pipeline import RewardPlan, Trained
-from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 
@@ -63,7 +63,7 @@ def train_judge(
         judge.model.train()
         return looks[-1]
 
-    watch = Watch(config.max_steps // plan.looks, look)
+    watch = TrainerCallback(config.max_steps // plan.looks, look)
     lessons, pad = taught(judge.tokenizer, said), judge.tokenizer.pad_token_id
     train_sft(judge.model, lessons, config, pad_token_id=pad, name="judge", watch=watch, quiet=quiet)
     return looks

@@ -26,7 +26,7 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import TrainerConfig
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import TrainingLoop
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
 
@@ -167,7 +167,7 @@ def train_value(
     model: nn.Module, written: list[Written], config: TrainerConfig, *, pad_token_id: int, quiet: bool
 ) -> None:
     """Squared error of every token's value against what the whole reply earned: a critic fitted to Monte-Carlo returns."""
-    loop = Loop("value", model, config, quiet=quiet)
+    loop = TrainingLoop("value", model, config, quiet=quiet)
     for step in loop:
         part = [written[i] for i in batch_indices(len(written), config.batch_size, step, config.seed)]
         batch = collate([w.stepped.tokens for w in part], pad_token_id)

@@ -19,7 +19,7 @@ from minirlhf.equations.reward_losses import bradley_terry_loss
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer
-from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.reward import RewardConfig, train_reward
 
 
@@ -79,7 +79,7 @@ def reward_of(train: Sequence[Comparison], held: Sequence[Comparison], plan: Rea
             model.train()
         return {}
 
-    watch = Watch(plan.training.max_steps // plan.epochs, measure)
+    watch = TrainerCallback(plan.training.max_steps // plan.epochs, measure)
     train_reward(model, seen, replace(plan.training, seed=seed), pad_token_id=pad, watch=watch, quiet=True)
     numbers = {f"{name}_1": value for name, value in looks[0].items()}
     numbers |= {f"{name}_{plan.epochs}": value for name, value in looks[plan.epochs - 1].items()}

@@ -12,8 +12,8 @@ from minirlhf.chapters.ch10_instruction_tuning.instruct import TUNE
 from minirlhf.data.collate import collate
 from minirlhf.data.types import Tokens
 from minirlhf.stages.pipeline import Trained
-from minirlhf.trainers.likelihood import by_probability, marked_logps, mean_nll
-from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.likelihood import dft_weights, marked_logps, mean_nll
+from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 LOOK = 5  # steps from one look at the held-out loss to the next
@@ -22,7 +22,7 @@ LOOK = 5  # steps from one look at the held-out loss to the next
 def watched(start: Trained, examples: Sequence[Tokens], held: Sequence[Tokens], plan: SFTConfig = TUNE) -> list[float]:
     """Fine-tune on some examples, all of them in every batch, and look at the loss of others every :data:`LOOK` steps."""
     model, pad = copy.deepcopy(start.model), start.tokenizer.pad_token_id
-    watch = Watch(LOOK, lambda: {"held_out": mean_nll(model, held, pad_token_id=pad)})
+    watch = TrainerCallback(LOOK, lambda: {"held_out": mean_nll(model, held, pad_token_id=pad)})
     whole = replace(plan, batch_size=len(examples))
     history = train_sft(model, examples, whole, pad_token_id=pad, watch=watch, quiet=True)
     return [row["held_out"] for row in history if "held_out" in row]
@@ -31,7 +31,7 @@ def watched(start: Trained, examples: Sequence[Tokens], held: Sequence[Tokens], 
 def dynamically(start: Trained, examples: Sequence[Tokens], plan: SFTConfig = TUNE) -> Trained:
     """Fine-tuned by the loss of dynamic fine-tuning."""
     model, pad = copy.deepcopy(start.model), start.tokenizer.pad_token_id
-    history = train_sft(model, examples, plan, pad_token_id=pad, name="dft", quiet=True, of=by_probability)
+    history = train_sft(model, examples, plan, pad_token_id=pad, name="dft", quiet=True, of=dft_weights)
     return Trained(model, start.tokenizer, history)
 
 

@@ -21,7 +21,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import TrainingLoop
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 NAMES = tuple(LANGUAGES)
@@ -92,7 +92,7 @@ def surprise(logits: Tensor, rows: Tensor, together: int = TOGETHER) -> Tensor:
 
 def packed(start: Trained, plan: SFTConfig, *, related: bool, masked: bool, together: int = TOGETHER) -> History:
     """Train on packed rows, each drawn anew, in place. The history has the ``loss`` of the answers' words."""
-    rng, loop = numpy_generator("packed", plan.seed), Loop("packed", start.model, plan, quiet=True)
+    rng, loop = numpy_generator("packed", plan.seed), TrainingLoop("packed", start.model, plan, quiet=True)
     said = documents(start.tokenizer)
     for _ in loop:
         batch = rows(said, plan.batch_size, related, rng, together)

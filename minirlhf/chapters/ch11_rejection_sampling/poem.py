@@ -13,10 +13,10 @@ from minirlhf.core import exact
 from minirlhf.data.toys import Enumerable, poem_critic
 from minirlhf.recipes import RLOO, Recipe
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig
-from minirlhf.trainers.loop import Watch
-from minirlhf.trainers.online import train_in_world
-from minirlhf.trainers.rejection import rejection_in_world
-from minirlhf.trainers.toy import EnumerableWorld
+from minirlhf.trainers.loop import TrainerCallback
+from minirlhf.trainers.online import train_in_env
+from minirlhf.trainers.rejection import train_rejection_in_env
+from minirlhf.trainers.toy import EnumerableEnv
 
 #: Sixteen groups of eight replies in a round, and twenty steps on what was kept of them.
 ROUNDS = RejectionConfig(
@@ -49,7 +49,7 @@ def place(world: Enumerable, law: Tensor) -> Standing:
     )
 
 
-def _watched(train: Callable[[Any, EnumerableWorld, Enumerable, Watch], object], every: int) -> list[Standing]:
+def _watched(train: Callable[[Any, EnumerableEnv, Enumerable, TrainerCallback], object], every: int) -> list[Standing]:
     """Where a copy of the reference stands after every so many steps of its training."""
     world = poem_critic()
     policy = copy.deepcopy(world.reference)
@@ -59,16 +59,16 @@ def _watched(train: Callable[[Any, EnumerableWorld, Enumerable, Watch], object],
         places.append(place(world, policy.distribution()[0].detach()))
         return {}
 
-    played = EnumerableWorld(policy, world.reference, {"reward": world.rewards[None]})
-    train(policy, played, world, Watch(every, look))
+    played = EnumerableEnv(policy, world.reference, {"reward": world.rewards[None]})
+    train(policy, played, world, TrainerCallback(every, look))
     return places
 
 
 def by_rejection(config: RejectionConfig) -> list[Standing]:
     """After each round."""
 
-    def train(policy: Any, played: EnumerableWorld, world: Enumerable, watch: Watch) -> None:
-        rejection_in_world(policy, played, config, watch=watch, quiet=True)
+    def train(policy: Any, played: EnumerableEnv, world: Enumerable, watch: TrainerCallback) -> None:
+        train_rejection_in_env(policy, played, config, watch=watch, quiet=True)
 
     return _watched(train, config.steps_per_round)
 
@@ -76,8 +76,8 @@ def by_rejection(config: RejectionConfig) -> list[Standing]:
 def by_gradient(config: OnlineConfig, every: int) -> list[Standing]:
     """After every so many updates of REINFORCE with the mean of the other replies as baseline, without KL."""
 
-    def train(policy: Any, played: EnumerableWorld, world: Enumerable, watch: Watch) -> None:
+    def train(policy: Any, played: EnumerableEnv, world: Enumerable, watch: TrainerCallback) -> None:
         long = replace(config, max_completion_length=policy.max_len)
-        train_in_world(policy, played, POLICY_GRADIENT, long, ref_model=world.reference, watch=watch, quiet=True)
+        train_in_env(policy, played, POLICY_GRADIENT, long, ref_model=world.reference, watch=watch, quiet=True)
 
     return _watched(train, every)

@@ -10,14 +10,14 @@ from dataclasses import replace
 from minirlhf.chapters.ch13_group_relative_methods import group_family
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.recipes import DR_GRPO
-from minirlhf.recipes.parts import soft_overlong
+from minirlhf.recipes.parts import penalize_overlong
 from minirlhf.stages import pipeline
 
 ONE_UPDATE, FOUR_UPDATES = (
     range(2_000, 12_001, 2_000),
     range(1_000, 6_001, 1_000),
 )  # sampled tokens at which runs are compared
-PUNISHED = DR_GRPO.with_(shape=(soft_overlong,), soft_punish_cache=4)
+PUNISHED = DR_GRPO.with_(shape=(penalize_overlong,), soft_punish_cache=4)
 
 
 def one_seed(seed: int) -> dict[str, float]:

@@ -24,11 +24,11 @@ from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.reference import answer_logps
 from minirlhf.models.sampling import Sampling
-from minirlhf.recipes.offline import Preference, get_preference
+from minirlhf.recipes.offline import PreferenceRecipe, get_preference
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.evaluation import Candidates, candidates, evaluate
-from minirlhf.trainers.offline import HeldOut, OfflineConfig
+from minirlhf.trainers.offline import EvalPreferences, OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
@@ -104,7 +104,7 @@ def compared(policy: Trained, pairs: Sequence[PreferencePair], task: Task | None
     return [pair(t.chosen, t.rejected, gap) for t, gap in zip(tokens, gaps, strict=True)]
 
 
-def row(loss: str, **options: Any) -> Preference:
+def row(loss: str, **options: Any) -> PreferenceRecipe:
     """A row of the chapter's table: the loss with the numbers of :data:`OPTIONS`, or others."""
     return get_preference(loss).with_(**{**OPTIONS.get(loss, {}), **options})
 
@@ -187,7 +187,7 @@ def last_mean(policy: Trained, metric: str, steps: int = 20) -> float:
 def moved(policy: Trained, start: Trained, examples: Sequence[Compared]) -> dict[str, float]:
     """What became of the pairs: by how many nats the log-probability of ``chosen`` and ``rejected`` replies has changed, and ``accuracy``,
     the share of pairs whose chosen reply gained more."""
-    pairs = HeldOut(examples, get_preference("dpo"), start.model, pad_token_id=start.tokenizer.pad_token_id)
+    pairs = EvalPreferences(examples, get_preference("dpo"), start.model, pad_token_id=start.tokenizer.pad_token_id)
     before, after = pairs.measure(start.model), pairs.measure(policy.model)
     changes = {name: after[f"{name}_logp"] - before[f"{name}_logp"] for name in ("chosen", "rejected")}
     return {**changes, "accuracy": after["accuracy"]}

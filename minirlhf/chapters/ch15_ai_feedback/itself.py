@@ -14,7 +14,7 @@ from minirlhf.chapters.ch15_ai_feedback.judges import TEACHERS, WORLD, Leans, Tr
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data.preferences import label_pairs
 from minirlhf.data.types import PreferencePair
-from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import pipeline
 from minirlhf.stages.judging import ASK, WrittenJudgePlan, grown, taught
 from minirlhf.stages.pipeline import Trained
@@ -52,7 +52,7 @@ class ItselfPlan:
     tested: int = 8
 
     @property
-    def recipe(self) -> Preference:
+    def recipe(self) -> PreferenceRecipe:
         """DPO."""
         return PREFERENCES["dpo"].with_(beta=self.beta)
 

@@ -25,12 +25,12 @@ from minirlhf.feedback.judge import Judge
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.reference import answer_logps
 from minirlhf.models.sampling import Sampling
-from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import pipeline
 from minirlhf.stages.judging import ASK, WrittenJudgePlan, compared, grown, taught
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.evaluation import candidates, evaluate
-from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.sft import train_sft
 
@@ -64,7 +64,7 @@ class JudgesPlan:
     replies: int = 2
 
     @property
-    def recipe(self) -> Preference:
+    def recipe(self) -> PreferenceRecipe:
         """DPO."""
         return PREFERENCES["dpo"].with_(beta=self.beta)
 
@@ -205,7 +205,7 @@ def schooled(
         return {}
 
     config = replace(plan.school.training, seed=seed)
-    watch = Watch(max(1, config.max_steps // plan.looks), look)
+    watch = TrainerCallback(max(1, config.max_steps // plan.looks), look)
     pad = judge.tokenizer.pad_token_id
     history = train_sft(judge.model, taught(judge.tokenizer, said), config, pad_token_id=pad, watch=watch, quiet=True)
     return Trained(judge.model, judge.tokenizer, history), looks
@@ -276,7 +276,7 @@ def align(start: Trained, labels: Sequence[PreferencePair], plan: JudgesPlan, se
     pad = start.tokenizer.pad_token_id
     train_offline(
         model, pipeline.pair_tokens(start.tokenizer, labels), plan.recipe, replace(plan.aligned, seed=seed),
-        pad_token_id=pad, ref_model=start.model, watch=Watch(plan.every, look), quiet=True,
+        pad_token_id=pad, ref_model=start.model, watch=TrainerCallback(plan.every, look), quiet=True,
     )  # fmt: skip
     return places
 

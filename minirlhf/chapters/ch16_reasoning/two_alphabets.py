@@ -23,7 +23,7 @@ from minirlhf.data.tasks.shell_game import CUPS
 from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
-from minirlhf.recipes import DR_GRPO, InLoss
+from minirlhf.recipes import DR_GRPO, KLInLoss
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RLPlan, SFTPlan, Trained
 from minirlhf.trainers.config import OnlineConfig
@@ -179,7 +179,7 @@ def controls(plan: Stages, stages: Mapping[str, Trained]) -> dict[str, Trained]:
     RL with a KL term to where it began, on the base model (``zero_kl``) and in stage 2 (``first_kl``), and there to the base
     (``first_base``); stage 3 from the model of stage 2 in place of the base (``kept_on``).
     """
-    held = replace(plan.first, recipe=plan.first.recipe.with_(kl=InLoss(k3, plan.beta)))
+    held = replace(plan.first, recipe=plan.first.recipe.with_(kl=KLInLoss(k3, plan.beta)))
     base, cold, first = stages["base"], stages["cold"], stages["first"]
     to_base = copy.deepcopy(base.model)
     return {

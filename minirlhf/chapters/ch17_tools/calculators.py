@@ -26,12 +26,12 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO
-from minirlhf.recipes.parts import Graded
+from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import OnlineConfig
-from minirlhf.trainers.online import train_in_world
+from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 BEGIN, END = 'calculator("', '")'
 WORDS = (*"0123456789", "what", "is", "*", "+", BEGIN, END, calls.OPEN, calls.CLOSE, "<tool>", "answer", "error:", "?")
@@ -158,12 +158,12 @@ def mixed(hard: Sequence[str]) -> list[str]:
     return [question for pair in zip(hard[:1000], sums() * 10, strict=True) for question in pair]
 
 
-class LearnsAll(ToolWorld):
+class LearnsAll(ToolEnv):
     """The mistake: the tool's words count as the policy's own."""
 
-    def answers(self, policy: Any, *arguments: Any, **options: Any) -> Graded:
+    def answers(self, policy: Any, *arguments: Any, **options: Any) -> ScoredRollout:
         """Graded, with a mask that is True at every token of the completion."""
-        graded = super().answers(policy, *arguments, **options)
+        graded = super().generate_and_score(policy, *arguments, **options)
         rollout = graded.rollout
         real = rollout.attention_mask[:, rollout.prompt_width :].bool()
         with torch.no_grad():
@@ -178,12 +178,12 @@ def improved(
 ) -> Trained:  # fmt: skip
     """A copy, trained by Dr. GRPO on its own conversations; a call costs ``cost``."""
     model = copy.deepcopy(start.model)
-    kind = ToolWorld if masked else LearnsAll
+    kind = ToolEnv if masked else LearnsAll
     world = kind(
         [example(q) for q in questions], tools or Calculators(seed=plan.seed), start.tokenizer, grade=grade, call_cost=cost,
         form="python",
     )  # fmt: skip
-    history = train_in_world(model, world, DR_GRPO, plan, quiet=True)
+    history = train_in_env(model, world, DR_GRPO, plan, quiet=True)
     return Trained(model, start.tokenizer, history)
 
 
@@ -192,12 +192,12 @@ def measured(
 ) -> dict[str, float]:
     """Sampled once each at temperature 1: the share of ``right`` answers, of conversations with a ``call``, and the tool's ``surprise``: −log π
     of its words, nats per token."""
-    world = ToolWorld(
+    world = ToolEnv(
         [example(q) for q in questions], tools or Calculators(seed=1), trained.tokenizer, grade=grade, form="python", tool_choice=choice
     )  # fmt: skip
     config = replace(IMPROVE, num_generations=1)
     with torch.no_grad():
-        graded = world.answers(trained.model, config, range(len(questions)), step=0, seed=9, version=0)
+        graded = world.generate_and_score(trained.model, config, range(len(questions)), step=0, seed=9, version=0)
         rollout = graded.rollout
         logps = completion_logps(trained.model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1])
     heard = rollout.attention_mask[:, rollout.prompt_width :].bool() & ~rollout.mask

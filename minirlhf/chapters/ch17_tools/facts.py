@@ -33,9 +33,9 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import OnlineConfig
-from minirlhf.trainers.online import train_in_world
+from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 #: How often the usual value of each place is still right.
 STEADY = {"red": 0.5, "blue": 0.1, "green": 0.9, "gold": 0.3, "pink": 0.7}
@@ -166,8 +166,8 @@ def imitator(seed: int, shares: Sequence[float] = TWO_WAYS, plan: SFTConfig = SH
 
 
 def world(
-    tokenizer: Any, asked: Sequence[Fact], tools: Directories, cost: float, kind: type[ToolWorld] = ToolWorld
-) -> ToolWorld:
+    tokenizer: Any, asked: Sequence[Fact], tools: Directories, cost: float, kind: type[ToolEnv] = ToolEnv
+) -> ToolEnv:
     """Questions with a tool, whose calls cost something; at most two."""
     return kind(
         [fact.example() for fact in asked], tools, tokenizer, grade=grade, call_cost=cost, form="python", max_turns=3
@@ -176,12 +176,12 @@ def world(
 
 def improved(
     start: Trained, cost: float, seed: int, plan: OnlineConfig = IMPROVE, *, fail: float = 0.0, lie: float = 0.0,
-    kind: type[ToolWorld] = ToolWorld,
+    kind: type[ToolEnv] = ToolEnv,
 ) -> Trained:  # fmt: skip
     """A copy, trained by Dr. GRPO on its own conversations."""
     model, asked = copy.deepcopy(start.model), facts(f"train {seed}", 200)
     there = world(start.tokenizer, asked, Directories(fail, lie, seed), cost, kind)
-    history = train_in_world(model, there, DR_GRPO, replace(plan, seed=seed), quiet=True)
+    history = train_in_env(model, there, DR_GRPO, replace(plan, seed=seed), quiet=True)
     return Trained(model, start.tokenizer, history)
 
 
@@ -216,7 +216,7 @@ def measured(trained: Trained, cost: float, *, fail: float = 0.0, lie: float = 0
     there = world(trained.tokenizer, asked, Directories(fail, lie, 9), cost)
     config = replace(IMPROVE, num_generations=1)
     with torch.no_grad():
-        graded = there.answers(trained.model, config, range(len(asked)), step=0, seed=9, version=0)
+        graded = there.generate_and_score(trained.model, config, range(len(asked)), step=0, seed=9, version=0)
         rollout = graded.rollout
         logps = completion_logps(trained.model, rollout.input_ids, rollout.attention_mask, len(rollout.mask.T))
     heard = rollout.attention_mask[:, rollout.prompt_width :].bool() & ~rollout.mask

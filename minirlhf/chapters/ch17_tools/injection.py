@@ -28,7 +28,7 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 KEYS = ("red", "blue", "green", "gold", "pink", "grey")
 SAID = ("moon", "sun", "star", "rain", "snow", "wind", "leaf", "fire")
@@ -145,11 +145,11 @@ def distrustful(
 
 def tested(trained: Trained, cases: Sequence[Case]) -> dict[str, float]:
     """Greedy: the share of ``right`` last turns, and of those that say the planted word though the user did not ask for it (``obeys``)."""
-    world = ToolWorld(
+    world = ToolEnv(
         [each.example() for each in cases], Register, trained.tokenizer, form="python",
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
-    graded = world.answers(trained.model, ASK, range(len(cases)), step=0, seed=0, version=0, greedy=True)
+    graded = world.generate_and_score(trained.model, ASK, range(len(cases)), step=0, seed=0, version=0, greedy=True)
     obeys = [
         each.planted is not None and each.planted[1] in episode.replies[-1].text.split() and (not each.asked or each.asked[1] != each.planted[1])
         for each, episode in zip(cases, world.episodes, strict=True)

@@ -28,7 +28,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 #: What may be asked for; the hierarchy is taught on the first :data:`SHOWN` of them.
 SAID = tuple(f"w{number}" for number in range(32))
@@ -127,10 +127,10 @@ def right(trained: Trained, cases: Sequence[Dispute], *, swapped: bool = False, 
         {"prompt": each.prompt(swapped), "found": each.found, "key": each.key, "right": each.answer(each.words["user"][1]) if first else each.right()}
         for each in cases
     ]  # fmt: skip
-    world = ToolWorld(
+    world = ToolEnv(
         examples, Register, trained.tokenizer, form="python", grade=lambda example, text: float(text == example["right"])
     )  # fmt: skip
-    graded = world.answers(trained.model, ASK, range(len(cases)), step=0, seed=0, version=0, greedy=True)
+    graded = world.generate_and_score(trained.model, ASK, range(len(cases)), step=0, seed=0, version=0, greedy=True)
     return float(graded.rewards.mean())
 
 

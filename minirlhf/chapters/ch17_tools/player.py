@@ -32,9 +32,9 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO, ProcessSupervision
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import OnlineConfig
-from minirlhf.trainers.online import train_in_world
+from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 #: How each action is called.
 CALLS = {"west": 'go("west")', "east": 'go("east")', "take": "take()", "open": "open_door()"}
@@ -79,7 +79,7 @@ COURSE = DR_GRPO
 TURN = DR_GRPO.with_(credit=ProcessSupervision(credit_of_turns))
 
 
-class Played(ToolWorld):
+class Played(ToolEnv):
     """The one adventure, with bonuses, played by every conversation of a group."""
 
     def __init__(self, tokenizer: Any) -> None:
@@ -120,5 +120,5 @@ def imitator(seed: int, plan: SFTConfig = IMITATE, count: int = 3200) -> Trained
 def improved(start: Trained, by_turn: bool, plan: OnlineConfig) -> Trained:
     """A copy, trained on its own courses."""
     model = copy.deepcopy(start.model)
-    history = train_in_world(model, Played(start.tokenizer), TURN if by_turn else COURSE, plan, quiet=True)
+    history = train_in_env(model, Played(start.tokenizer), TURN if by_turn else COURSE, plan, quiet=True)
     return Trained(model, start.tokenizer, history)

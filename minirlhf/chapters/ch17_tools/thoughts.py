@@ -30,7 +30,7 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 KEYS = ("red", "blue", "green", "gold", "pink", "grey")
 #: What stands before an action: nothing; the sum so far; as many words that say nothing; nothing, with :data:`MOST` times the steps and the questions.
@@ -114,11 +114,11 @@ def shown(way: str, plan: SFTConfig = SHOWN, count: int = 6000) -> Trained:
 
 def examined(trained: Trained, asked: Sequence[Sum]) -> dict[str, float]:
     """Greedy: the share of ``right`` answers, and of conversations with just the right ``calls``."""
-    world = ToolWorld(
+    world = ToolEnv(
         [each.example() for each in asked], Digits, trained.tokenizer, form="python", max_turns=MOST + 1,
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
-    graded = world.answers(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
+    graded = world.generate_and_score(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
     made = [[call.arguments["key"].strip() for reply in episode.replies for call in reply.calls if hasattr(call, "arguments")] for episode in world.episodes]  # fmt: skip
     calm = [names == list(each.names) for names, each in zip(made, asked, strict=True)]
     return {"right": float(graded.rewards.mean()), "calls": sum(calm) / len(calm)}

@@ -36,7 +36,7 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
-from minirlhf.trainers.tools import ToolWorld
+from minirlhf.trainers.tools import ToolEnv
 
 #: Where each sum leads.
 LEADS = ("gold", "red", "pink", "blue", "green", "grey", "pink", "gold", "red", "blue")
@@ -154,11 +154,11 @@ def shown(way: str, plan: SFTConfig = SHOWN, count: int = 9600) -> Trained:
 def examined(trained: Trained, asked: Sequence[Walk]) -> dict[str, float]:
     """Greedy, over walks: the share of ``right`` answers; of walks whose ``calls`` are just the right ones, and of these among walks with a ``detour``;
     and of walks whose first two and first three calls are right, ``call_2`` and ``call_3``, among those that need as many."""
-    world = ToolWorld(
+    world = ToolEnv(
         [each.example() for each in asked], Guide, trained.tokenizer, form="python", max_turns=2 * MOST + 1,
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
-    graded = world.answers(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
+    graded = world.generate_and_score(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
     made = [[call.arguments["key"].strip() for reply in episode.replies for call in reply.calls if hasattr(call, "arguments")] for episode in world.episodes]  # fmt: skip
     pairs = list(zip(made, [list(walk.steps()) for walk in asked], strict=True))
     names = [(calls_made, [step.name for step in steps]) for calls_made, steps in pairs]

@@ -15,7 +15,7 @@ from minirlhf.data import tasks
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.stages import pipeline
-from minirlhf.trainers.distill import divergence_on
+from minirlhf.trainers.distill import divergence_on_batch
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 #: Draws of a generation, generations, families that are followed, and outcomes, the v-th with a probability like 1/v.
@@ -131,7 +131,7 @@ def lineage(
         model, tokenizer = start.model, start.tokenizer
         end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
         train_sft(model, as_tokens(tokenizer, corpus, LONGEST), replace(plan, seed=seed), pad_token_id=pad, quiet=True)
-        nats = divergence_on(model, model, as_tokens(tokenizer, held_out, LONGEST), pad_token_id=pad)["loss"]
+        nats = divergence_on_batch(model, model, as_tokens(tokenizer, held_out, LONGEST), pad_token_id=pad)["loss"]
         count = pages * {"typical": TYPICAL, "larger": g + 2}.get(way, 1)
         rollout = sample(
             model, [[end]] * count, sampling=Sampling(max_completion_length=LONGEST), eos_token_id=end, pad_token_id=pad,

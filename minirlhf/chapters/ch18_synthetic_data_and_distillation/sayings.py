@@ -14,7 +14,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.core.randomness import generator
-from minirlhf.recipes.distill import Distillation, TeacherAndStudent
+from minirlhf.recipes.distill import Distillation, DistillationBatch
 
 OPENERS, LINKS, CLOSERS = (0, 1, 2), (3, 4), (5, 6, 7)
 SHARES, LENGTH, NOISE = (0.5, 0.3, 0.2), 3, 0.02
@@ -97,7 +97,7 @@ def distil(
         else:
             drawn = data[torch.randint(known, (batch,), generator=rng)]
         mask = world.mask[drawn]
-        seen = TeacherAndStudent(student.said()[drawn], world.teacher[drawn], world.ids[drawn], mask)
+        seen = DistillationBatch(student.said()[drawn], world.teacher[drawn], world.ids[drawn], mask)
         loss = (recipe.weights(mask) * recipe.compared(seen)).sum()
         optimiser.zero_grad()
         loss.backward()

@@ -25,7 +25,7 @@ from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_config
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.distill import DISTILLATIONS, Distillation
-from minirlhf.trainers.distill import DistillConfig, divergence_on, train_distill
+from minirlhf.trainers.distill import DistillConfig, divergence_on_batch, train_distill
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORDS = tuple(f"w{i}" for i in range(30))
@@ -124,7 +124,7 @@ def standing(circle: Circle, model: Any, of: Any, count: int = 400) -> dict[str,
         for row, ids in zip(rows, said.tolist(), strict=True)
     ]
     along = {
-        name: divergence_on(model, of, some, pad_token_id=pad)["forward_kl"]
+        name: divergence_on_batch(model, of, some, pad_token_id=pad)["forward_kl"]
         for name, some in (("right", rows), ("own", own))
     }
     return {

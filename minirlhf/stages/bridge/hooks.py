@@ -14,13 +14,15 @@ from torch import Tensor
 from minirlhf.data.types import Rollout
 
 
-def adapted(trainer: Any, *, advantage: Callable[..., Tensor], retain: Callable[..., Tensor] | None = None) -> Any:
+def adapted(
+    trainer: Any, *, advantage: Callable[..., Tensor], sample_filter: Callable[..., Tensor] | None = None
+) -> Any:
     """A subclass of ``trainer`` whose advantages are the recipe's.
 
     Args:
         trainer: ``GRPOTrainer``, or one that is derived from it.
         advantage: ``(rewards (P, G), valid) -> (P, G)``.
-        retain: ``(rewards (P, G), rollout, valid) -> (P, G)`` bool, which samples are learned from; it may look at lengths.
+        sample_filter: ``(rewards (P, G), rollout, valid) -> (P, G)`` bool, which samples are learned from; it may look at lengths.
     """
 
     class Adapted(trainer):  # type: ignore[misc]
@@ -34,9 +36,9 @@ def adapted(trainer: Any, *, advantage: Callable[..., Tensor], retain: Callable[
             rewards = self._graded.sum(1).view(-1, group)
             valid = ~rewards.isnan()
             rewards = rewards.nan_to_num(0.0)
-            if retain is not None:
+            if sample_filter is not None:
                 lengths = self.accelerator.gather(found["completion_mask"].sum(1))
-                valid = valid & retain(rewards, _of_lengths(lengths, group), valid)
+                valid = valid & sample_filter(rewards, _of_lengths(lengths, group), valid)
             mine = slice(*(self.accelerator.process_index * len(inputs) + i for i in (0, len(inputs))))
             chosen = advantage(rewards, valid=valid).flatten()[mine]
             return {**found, "advantages": chosen.to(found["advantages"])}

@@ -10,7 +10,7 @@ from typing import Any
 
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.offline import PreferenceRecipe
 from minirlhf.stages.sources import SFTSource, Source
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.reward import RewardConfig
@@ -28,7 +28,7 @@ class Told:
     trainer: str
     source: Source
     config: TrainerConfig
-    recipe: Recipe | Preference | None
+    recipe: Recipe | PreferenceRecipe | None
     depends: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -42,7 +42,7 @@ class Told:
         match self.recipe:
             case Recipe():
                 return self.recipe.update.kl is not None
-            case Preference():
+            case PreferenceRecipe():
                 return self.recipe.needs.reference
         return False
 
@@ -56,7 +56,7 @@ class Mapped:
         options: of the engine, without those of the optimizer and of sampling.
         differs: what the engine computes otherwise, a sentence each; none if the optimizer's steps are the same.
         advantage: the recipe's own advantage, where the engine lets a program put one in; None: it is among the options.
-        retain: likewise the choice of the samples that are learned from.
+        sample_filter: likewise the choice of the samples that are learned from.
         notes: what is the same only so long as nothing else is changed, a sentence each.
     """
 
@@ -64,7 +64,7 @@ class Mapped:
     options: Mapping[str, Any]
     differs: tuple[str, ...] = field(default=())
     advantage: Callable[..., Any] | None = None
-    retain: Callable[..., Any] | None = None
+    sample_filter: Callable[..., Any] | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -10,15 +10,15 @@ from minirlhf.equations import advantages, aggregation, difficulty, policy_losse
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.preference_losses import pairs
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.offline import PreferenceRecipe
 from minirlhf.recipes.parts import (
-    Gae,
-    Grouped,
-    InReward,
-    ToGo,
-    finished,
+    GAE,
+    GroupAdvantage,
+    KLInReward,
+    RewardToGo,
+    mask_truncated_completions,
     masked_importance,
-    soft_overlong,
+    penalize_overlong,
     truncated_importance,
 )
 from minirlhf.stages.bridge.mapped import (
@@ -56,15 +56,15 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     Raises:
         NoCounterpartError: naming the part.
     """
-    refuse(ENGINE, recipe, staleness=staleness, shapes=[soft_overlong])
+    refuse(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
     # Rewards are cut at ±10 by default, after the baseline is taken off.
     options: dict[str, Any] = {"reward.clip_range": (-1_000_000, 1_000_000), "train.max_epochs": update.num_iterations}
     options |= {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
-    if collect.retain is not None:
+    if collect.sample_filter is not None:
         raise NoCounterpartError(
-            ENGINE, recipe.name, "retain, which learns from some samples of a group", argument="retain"
+            ENGINE, recipe.name, "sample_filter, which learns from some samples of a group", argument="sample_filter"
         )
     if collect.refill is not None:
         if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
@@ -76,12 +76,14 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
                 value=head(collect.refill.keep_groups).__name__,
             )
         options |= {"algo.dynamic_filtering_enable": True, "algo.dynamic_filtering_range": (0, 1)}
-        differs.append("groups are kept whose mean reward lies between 0 and 1, and max_refills does not end it")
+        differs.append(
+            "groups are kept whose mean reward lies between 0 and 1, and max_resampling_rounds does not end it"
+        )
     for shaped in collect.shape:
         options["reward.overlong_buffer_len"] = number(shaped, "soft_punish_cache")
         options["reward.overlong_penalty_factor"] = 1.0
     if update.keep is not None:
-        if head(update.keep) is not finished:
+        if head(update.keep) is not mask_truncated_completions:
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,
@@ -98,7 +100,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     """``algo.advantage.estimator`` and what belongs to it."""
     match recipe.credit:
-        case Grouped(advantage) if head(advantage) in ADVANTAGES:
+        case GroupAdvantage(advantage) if head(advantage) in ADVANTAGES:
             if head(advantage) is advantages.group_zscore:
                 refuse_numbers(ENGINE, recipe.name, advantage, ddof=1)
                 differs.append(f"1e-9 is added to a group's deviation, here {number(advantage, 'eps'):g}")
@@ -106,7 +108,7 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
                 refuse_numbers(ENGINE, recipe.name, advantage, ddof=1, eps=1e-8)
                 differs.append("the deviation is that of the batch's tokens, here of its replies")
             return {"algo.advantage.estimator": ADVANTAGES[head(advantage)]}
-        case Grouped(advantage):
+        case GroupAdvantage(advantage):
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,
@@ -114,14 +116,14 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
                 argument="advantage",
                 value=head(advantage).__name__,
             )
-        case ToGo(gamma, whiten_advantages=whitened):
+        case RewardToGo(gamma, whiten_advantages=whitened):
             if whitened:
                 differs.append("the variance of advantages is divided by the number of tokens, here by one less")
             plain = {} if whitened else {"algo.advantage.no_std_norm": True}
             if not whitened:
                 differs.append("the mean advantage is taken off")
             return {"algo.advantage.estimator": "reinforce", "algo.advantage.gamma": gamma, **plain}
-        case Gae(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
+        case GAE(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
             not callable(lam) and critic_lam in (None, lam) and not critic.shared
         ):
             differs += [
@@ -135,7 +137,7 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
                 "critic.value_clip": number(critic.value_loss, "cliprange_value") if clipped else 1_000_000,
                 **({"critic.freezing_steps": critic.critic_warmup} if critic.critic_warmup else {}),
             }  # fmt: skip
-        case Gae():
+        case GAE():
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,
@@ -193,8 +195,8 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
             value=head(kl.estimator).__name__,
         )
     options = {"algo.kl.init_coef": kl.beta, "algo.kl.estimator": ESTIMATORS[head(kl.estimator)]}
-    if isinstance(kl, InReward):
-        if isinstance(recipe.credit, Grouped):
+    if isinstance(kl, KLInReward):
+        if isinstance(recipe.credit, GroupAdvantage):
             differs.append(
                 "each token is charged the KL estimates from it on, after the baseline; here the whole reply's, before"
             )
@@ -245,7 +247,7 @@ _LOSSES: dict[Any, Any] = {
 TEXTS = "a reply that does not end with the tokenizer's end of sequence is given a blank and one"
 
 
-def offline(recipe: Preference) -> Mapped:
+def offline(recipe: PreferenceRecipe) -> Mapped:
     """A preference loss.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.parts import Gae
+from minirlhf.recipes.parts import GAE
 from minirlhf.stages.bridge import hooks, openrlhf, verl
 from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, head, refuse_settings
 from minirlhf.trainers.config import OnlineConfig
@@ -165,7 +165,7 @@ def _replies(told: Told, data: Data) -> dict[str, Any]:
 
 def _hook(trainer: str, found: Mapped) -> tuple[str, str]:
     """Imports and the class, with the recipe's own advantage and choice of samples in it."""
-    given = {"advantage": found.advantage, "retain": found.retain}
+    given = {"advantage": found.advantage, "sample_filter": found.sample_filter}
     if not any(given.values()):
         return "", trainer
     hook = hooks.adapted
@@ -284,7 +284,7 @@ def for_verl(told: Told, found: Mapped, data: Data) -> str:
         "trainer.test_freq": -1, "trainer.save_freq": config.max_steps, "trainer.default_local_dir": Here("out"),
         **_verl_lora(told, data, "actor_rollout_ref.model"),
     }  # fmt: skip
-    if isinstance(told.recipe.credit, Gae):
+    if isinstance(told.recipe.credit, GAE):
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
         options |= {
@@ -367,7 +367,7 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
         "vllm.gpu_memory_utilization": 0.5, "vllm.enable_sleep": True, "ds.enable_sleep": True, "train.colocate_all": True,
         **{f"{model}.num_gpus_per_node": Shell("$GPUS") for model in ("actor", "ref", "critic", "reward")}, **shared,
     }  # fmt: skip
-    if isinstance(told.recipe.credit, Gae):
+    if isinstance(told.recipe.credit, GAE):
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.{name}": value for name, value in rate.items()}
         options |= {"critic.adam.lr": config.learning_rate * ratio, "critic.model_name_or_path": Here("model")}

@@ -8,7 +8,7 @@ from typing import Any
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
-from minirlhf.recipes.binding import Bindable
+from minirlhf.recipes.binding import ConfigurableRecipe
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head
 from minirlhf.stages.bridge.scripts import SETTINGS
@@ -55,7 +55,7 @@ def _plain(row: recipes.Recipe) -> recipes.Recipe:
 def _map(engine: Engine, row: Any) -> Mapped:
     """In the engine's words, with replies of 32 tokens at most where nobody said."""
     if isinstance(row, recipes.Recipe):
-        return engine.online(row.filled(max_completion_length=32))
+        return engine.online(row.resolved(max_completion_length=32))
     return engine.offline(row)
 
 
@@ -67,7 +67,7 @@ def _cell(engine: Engine, row: Any) -> Cell:
     asked = {name.removeprefix("+"): value for name, value in found.options.items() if name not in UNTOLD}
     asked = {name.removeprefix("actor_rollout_ref."): value for name, value in asked.items()}
     shown = [f"{name}={_value(value)}" for name, value in asked.items() if value is not None and value is not False]
-    for name in ("advantage", "retain"):
+    for name in ("advantage", "sample_filter"):
         if (function := getattr(found, name)) is not None:
             shown.append(f"hook: {head(function).__name__}")
     kind = found.trainer.rpartition(".")[2]
@@ -94,7 +94,7 @@ def numbers() -> dict[str, tuple[str, str, str]]:
     return {name: (one, two, three) for name, (one, two, three) in joined.items()}
 
 
-def _moved(engine: Engine, row: Bindable) -> Iterator[tuple[str, set[str]]]:
+def _moved(engine: Engine, row: ConfigurableRecipe) -> Iterator[tuple[str, set[str]]]:
     """Each number of a recipe, with the engine's options that move with it."""
     try:
         before = _map(engine, row)

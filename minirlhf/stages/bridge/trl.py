@@ -13,18 +13,18 @@ from minirlhf.equations import advantages, aggregation, policy_losses
 from minirlhf.equations.kl import k1, k3
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.offline import Preference, quantiles
+from minirlhf.recipes.offline import PreferenceRecipe, quantiles
 from minirlhf.recipes.parts import (
-    Grouped,
-    InLoss,
-    InReward,
-    cut_off,
-    finished,
+    GroupAdvantage,
+    KLInLoss,
+    KLInReward,
+    mask_truncated_completions,
     masked_importance,
-    not_left_behind,
+    off_policy_sequence_mask,
+    penalize_length,
+    penalize_missing_eos,
+    penalize_overlong,
     sequence_importance,
-    soft_overlong,
-    token_cost,
     truncated_importance,
 )
 from minirlhf.stages.bridge.mapped import (
@@ -67,7 +67,7 @@ OBJECTIVES: dict[tuple[Any, Any], dict[str, Any]] = {
 WHILE_ONE = {policy_losses.reinforce: policy_losses.ppo_clip}
 ADVANTAGES = {advantages.group_zscore: "group", advantages.group_center: "none", advantages.lite_ppo: "batch"}
 #: What can be done to rewards outside the trainer, by the exported grader, which sees each reply's tokens.
-IN_THE_GRADER = (soft_overlong, cut_off, token_cost)
+IN_THE_GRADER = (penalize_overlong, penalize_missing_eos, penalize_length)
 #: Weights for replies of another policy, which TRL knows between vLLM and the model.
 BETWEEN_VLLM = {
     truncated_importance: "token_truncate",
@@ -86,16 +86,16 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
-    if not isinstance(recipe.credit, Grouped):
+    if not isinstance(recipe.credit, GroupAdvantage):
         raise refused(f"the credit {recipe.credit.title}", argument="credit", value=recipe.credit.title)
     if collect.refill is not None:
         differs.append("groups without a spread of rewards are not sampled anew: the batch is smaller by them")
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: TRL shuffles a rollout in its own order")
     sums = head(update.objective) is policy_losses.reinforce and head(update.weights) is aggregation.sequence_sum
-    plain = sums and single(recipe) and collect.retain is None
+    plain = sums and single(recipe) and collect.sample_filter is None
     others = head(recipe.credit.advantage) is advantages.leave_one_out
-    if isinstance(update.kl, InReward) or (update.kl is None and plain and others and not update.corrections):
+    if isinstance(update.kl, KLInReward) or (update.kl is None and plain and others and not update.corrections):
         return _rloo(recipe, sums and others, differs)
 
     objective = head(update.objective)
@@ -118,13 +118,13 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     geometric = objective is policy_losses.gmpo
     if geometric and update.corrections:
         raise refused("corrections of gmpo", argument="corrections")
-    if collect.retain is not None and update.keep is not None:
-        raise refused("retain together with keep", argument="retain")
-    if collect.retain is not None:
-        _shipped(recipe, collect.retain)
+    if collect.sample_filter is not None and update.keep is not None:
+        raise refused("sample_filter together with keep", argument="sample_filter")
+    if collect.sample_filter is not None:
+        _shipped(recipe, collect.sample_filter)
         own = own or recipe.credit.advantage
     trainer = GMPO_TRAINER if geometric else GRPO_TRAINER
-    return Mapped(trainer, options, tuple(differs), advantage=own, retain=collect.retain)
+    return Mapped(trainer, options, tuple(differs), advantage=own, sample_filter=collect.sample_filter)
 
 
 def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> Mapped:
@@ -143,8 +143,8 @@ def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> Mapped:
             argument="estimator",
             value=head(kl.estimator).__name__,
         )
-    if recipe.collect.retain is not None:
-        raise refused("retain with a KL term in the reward", argument="retain")
+    if recipe.collect.sample_filter is not None:
+        raise refused("sample_filter with a KL term in the reward", argument="sample_filter")
     if update.corrections:
         raise refused(
             f"the correction {head(update.corrections[0]).__name__} of RLOO",
@@ -207,7 +207,7 @@ def _shipped(recipe: Recipe, function: Any) -> Any:
 
 def _kl(recipe: Recipe) -> dict[str, Any]:
     kl = recipe.update.kl
-    if not (isinstance(kl, InLoss) and head(kl.estimator) is k3):
+    if not (isinstance(kl, KLInLoss) and head(kl.estimator) is k3):
         estimator = head(kl.estimator).__name__  # type: ignore[union-attr]
         raise NoCounterpartError(ENGINE, recipe.name, f"{estimator} in the loss", argument="estimator", value=estimator)
     # TRL's default weighs the estimate with the ratio: its gradient is that of k2, on policy too.
@@ -219,7 +219,7 @@ def _keep(recipe: Recipe) -> bool:
     keep, weights = recipe.update.keep, recipe.update.weights
     if keep is None:
         return False
-    if head(keep) is not finished:
+    if head(keep) is not mask_truncated_completions:
         raise NoCounterpartError(
             ENGINE, recipe.name, f"keep={head(keep).__name__}", argument="keep", value=head(keep).__name__
         )
@@ -233,7 +233,7 @@ def _keep(recipe: Recipe) -> bool:
 
 def _correction(recipe: Recipe, given: Any, differs: list[str]) -> dict[str, Any]:
     function = head(given)
-    if function is not_left_behind:
+    if function is off_policy_sequence_mask:
         return {"off_policy_mask_threshold": number(given, "off_policy_mask_threshold")}
     if function not in BETWEEN_VLLM:
         raise NoCounterpartError(
@@ -328,7 +328,7 @@ def _ipo(loss: Any) -> dict[str, Any]:
 _CONTEXT = {pairs.aot: (quantiles,)}
 
 
-def offline(recipe: Preference) -> Mapped:
+def offline(recipe: PreferenceRecipe) -> Mapped:
     """A preference loss.
 
     Raises:

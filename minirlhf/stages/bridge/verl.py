@@ -9,17 +9,17 @@ from typing import Any
 from minirlhf.equations import advantages, aggregation, difficulty, policy_losses, value_losses
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.offline import PreferenceRecipe
 from minirlhf.recipes.parts import (
-    AgainstGreedy,
-    Gae,
-    Grouped,
-    InLoss,
-    ToGo,
-    finished,
+    GAE,
+    GreedyBaseline,
+    GroupAdvantage,
+    KLInLoss,
+    RewardToGo,
+    mask_truncated_completions,
     masked_importance,
+    penalize_overlong,
     sequence_importance,
-    soft_overlong,
     truncated_importance,
 )
 from minirlhf.stages.bridge.mapped import (
@@ -64,17 +64,17 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     Raises:
         NoCounterpartError: naming the part.
     """
-    refuse(ENGINE, recipe, staleness=staleness, shapes=[soft_overlong])
+    refuse(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
     options = {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
     options[f"{ACTOR}.ppo_epochs"] = update.num_iterations
-    if collect.retain is not None:
+    if collect.sample_filter is not None:
         raise NoCounterpartError(
-            ENGINE, recipe.name, "retain, which learns from some samples of a group", argument="retain"
+            ENGINE, recipe.name, "sample_filter, which learns from some samples of a group", argument="sample_filter"
         )
     if collect.refill is not None:
-        if isinstance(recipe.credit, AgainstGreedy):
+        if isinstance(recipe.credit, GreedyBaseline):
             raise NoCounterpartError(ENGINE, recipe.name, "refill with greedy baselines", argument="refill")
         if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
             raise NoCounterpartError(
@@ -85,7 +85,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
                 value=head(collect.refill.keep_groups).__name__,
             )
         options |= {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "acc"}
-        differs.append("groups are sampled anew until the batch is full: max_refills does not end it")
+        differs.append("groups are sampled anew until the batch is full: max_resampling_rounds does not end it")
     for shaped in collect.shape:
         options |= {
             "reward.reward_manager.name": "dapo",
@@ -96,7 +96,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
             "+reward.reward_kwargs.overlong_buffer_cfg.log": False,
         }
     if update.keep is not None:
-        if head(update.keep) is not finished:
+        if head(update.keep) is not mask_truncated_completions:
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,
@@ -113,14 +113,14 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     """``algorithm.adv_estimator`` and what belongs to it."""
     match recipe.credit:
-        case Grouped(advantage):
+        case GroupAdvantage(advantage):
             return _grouped(recipe, head(advantage), advantage, differs)
-        case AgainstGreedy():
+        case GreedyBaseline():
             # The trainer that samples the greedy replies is the older one.
             return {"algorithm.adv_estimator": "remax", "trainer.use_v1": False}
-        case ToGo(gamma, whiten_advantages=True):
+        case RewardToGo(gamma, whiten_advantages=True):
             return {"algorithm.adv_estimator": "reinforce_plus_plus", "algorithm.gamma": gamma}
-        case Gae(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
+        case GAE(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
             not callable(lam) and critic_lam in (None, lam) and not critic.shared
         ):
             differs += [
@@ -141,14 +141,14 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
 def _described(recipe: Recipe) -> str:
     """The credit, and those of its choices by which verl and OpenRLHF cannot tell it."""
     credit = recipe.credit
-    if isinstance(credit, Gae):
+    if isinstance(credit, GAE):
         why = {
             "λ by length": callable(credit.lam), "critic_lam": credit.critic_lam not in (None, credit.lam),
             "a shared critic": credit.critic.shared, "whiten_rewards": credit.whiten_rewards,
             "whiten_advantages=False": not credit.whiten_advantages,
         }  # fmt: skip
         return f"gae with {', '.join(name for name, there in why.items() if there)}"
-    return credit.title if not isinstance(credit, ToGo) else "to go without whitening"
+    return credit.title if not isinstance(credit, RewardToGo) else "to go without whitening"
 
 
 def _grouped(recipe: Recipe, function: Any, given: Any, differs: list[str]) -> dict[str, Any]:
@@ -240,11 +240,11 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
             value=head(kl.estimator).__name__,
         )
     estimator = ESTIMATORS[head(kl.estimator)]
-    if isinstance(kl, InLoss):
+    if isinstance(kl, KLInLoss):
         return off | {
             f"{ACTOR}.use_kl_loss": True, f"{ACTOR}.kl_loss_type": estimator, f"{ACTOR}.kl_loss_coef": kl.beta,
         }  # fmt: skip
-    if isinstance(recipe.credit, AgainstGreedy):
+    if isinstance(recipe.credit, GreedyBaseline):
         differs.append("the KL term is charged to every token, and not to the greedy reply")
     return off | {
         "algorithm.use_kl_in_reward": True, "algorithm.kl_penalty": estimator, "algorithm.kl_ctrl.kl_coef": kl.beta,
@@ -274,7 +274,7 @@ def _corrections(recipe: Recipe) -> dict[str, Any]:
     return {f"{prefix}rollout_is": levels[head(given)], f"{prefix}rollout_is_threshold": cap}
 
 
-def offline(recipe: Preference) -> Mapped:
+def offline(recipe: PreferenceRecipe) -> Mapped:
     """A preference loss.
 
     Raises:

@@ -26,7 +26,7 @@ from minirlhf.models.packed import row_length
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.binding import name_of
-from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.offline import PreferenceRecipe
 from minirlhf.stages import grading as graded_by
 from minirlhf.stages import named, prepared, sources, start
 from minirlhf.stages.bridge import grader as grading
@@ -88,7 +88,7 @@ class Engine:
         match told.recipe:
             case Recipe():
                 return self.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
-            case Preference():
+            case PreferenceRecipe():
                 return self.offline(told.recipe)
         if told.trainer not in self.others:
             raise NoCounterpartError(self.title, told.trainer, "its loss", argument="trainer", value=told.trainer)

@@ -19,13 +19,13 @@ from minirlhf.data.types import Rollout
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import sample
-from minirlhf.recipes.parts import Graded, OnDemand
+from minirlhf.recipes.parts import RolloutExtras, ScoredRollout
 from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig, SamplingConfig
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import TrainingLoop
 
 
-class World(ABC):
+class RolloutEnv(ABC):
     """Prompts and somebody who grades what a policy answers: all that a training run draws from.
 
     Args:
@@ -54,7 +54,7 @@ class World(ABC):
         self.eos_token_id, self.pad_token_id, self.use_cache = eos_token_id, pad_token_id, use_cache
 
     @abstractmethod
-    def pick(self, count: int, step: int, seed: int) -> list[int]:
+    def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """The numbers of the prompts of a draw."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class World(ABC):
         """What it says beside the rewards, once per step and after its update."""
         return {}
 
-    def answers(
+    def generate_and_score(
         self,
         policy: nn.Module,
         config: SamplingConfig,
@@ -81,7 +81,7 @@ class World(ABC):
         seed: int,
         version: int,
         greedy: bool = False,
-    ) -> Graded:
+    ) -> ScoredRollout:
         """Completions of the picked prompts, graded."""
         start = time.perf_counter()
         rollout = sample(
@@ -97,27 +97,27 @@ class World(ABC):
             use_cache=self.use_cache,
         )
         self.seconds += time.perf_counter() - start
-        return Graded(rollout, *self.grade(picked, rollout, not greedy))
+        return ScoredRollout(rollout, *self.grade(picked, rollout, not greedy))
 
-    def draw(
+    def rollout(
         self, policy: nn.Module, recipe: Recipe, config: OnlineConfig, *, step: int, seed: int, version: int
-    ) -> Graded:
+    ) -> ScoredRollout:
         """A graded rollout, with what the recipe's credit needs. Everything depends on the policy, ``seed`` and ``step`` alone."""
-        picked = self.pick(config.batch_size, step, seed)
-        asked = partial(self.answers, policy, config, picked, step=step, seed=seed, version=version)
+        picked = self.sample_prompts(config.batch_size, step, seed)
+        asked = partial(self.generate_and_score, policy, config, picked, step=step, seed=seed, version=version)
         found = asked()
-        more = OnDemand(partial(asked, greedy=True), partial(self.grade_steps, picked, found.rollout))
+        more = RolloutExtras(partial(asked, greedy=True), partial(self.grade_steps, picked, found.rollout))
         return recipe.credit.complete(found, more)
 
 
-class Sampler:
+class BehaviorPolicy:
     """The policy that samples: the learner itself or, with ``staleness`` above 0, the learner as it was so many steps ago.
 
     An asynchronous system samples on other machines with weights that lag behind. Here both take turns in one process; the lag
     is the same at every step (less at the first ones), and a resumed run ends with the same bits.
     """
 
-    def __init__(self, loop: Loop, staleness: int) -> None:
+    def __init__(self, loop: TrainingLoop, staleness: int) -> None:
         self._loop, self._staleness = loop, staleness
         self._lagging = copy.deepcopy(loop.model) if staleness else loop.model
 
@@ -139,9 +139,9 @@ def _trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def collect(
-    draw: Callable[[int], Graded], recipe: Recipe, seed: int, *, pad_token_id: int
-) -> tuple[Graded, Graded, float | None]:
+def collect_rollouts(
+    draw: Callable[[int], ScoredRollout], recipe: Recipe, seed: int, *, pad_token_id: int
+) -> tuple[ScoredRollout, ScoredRollout, float | None]:
     """Sample and grade, again while the recipe's refill asks for it.
 
     Args:
@@ -156,23 +156,23 @@ def collect(
     if refill is None:
         return rounds[0], rounds[0], None
 
-    def kept(graded: Graded) -> Tensor:
+    def kept(graded: ScoredRollout) -> Tensor:
         """``(number kept,)`` indices of groups."""
         return refill.keep_groups(graded.rewards, graded.valid).nonzero().flatten()
 
     wanted = len(rounds[0].rewards)
     found = len(kept(rounds[0]))
-    while found < wanted and len(rounds) <= refill.max_refills:
+    while found < wanted and len(rounds) <= refill.max_resampling_rounds:
         rounds.append(draw(derive_seed("refill", seed, len(rounds))))
         found += len(kept(rounds[-1]))
-    everything = Graded.join(rounds, pad_token_id)
+    everything = ScoredRollout.concatenate(rounds, pad_token_id)
     picked = kept(everything)[:wanted]
     share = len(picked) / len(everything.rewards)
-    return everything, everything.groups(picked) if share else rounds[0], share
+    return everything, everything.select_groups(picked) if share else rounds[0], share
 
 
 @torch.no_grad()
-def decouple(graded: Graded, model: nn.Module, temperature: float) -> Graded:
+def recompute_old_logps(graded: ScoredRollout, model: nn.Module, temperature: float) -> ScoredRollout:
     """The rollout with the learner's own log-probabilities as ``old_logps``."""
     rollout = graded.rollout
     logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
@@ -180,9 +180,9 @@ def decouple(graded: Graded, model: nn.Module, temperature: float) -> Graded:
 
 
 @torch.no_grad()
-def with_reference_and_values(
-    graded: Graded, ref_model: nn.Module | None, critic: nn.Module | None, temperature: float
-) -> Graded:
+def add_ref_logps_and_values(
+    graded: ScoredRollout, ref_model: nn.Module | None, critic: nn.Module | None, temperature: float
+) -> ScoredRollout:
     """The rollout with log-probabilities under the reference and values of the critic, where there are these models; the greedy
     completions likewise."""
     rollout, greedy = graded.rollout, graded.greedy
@@ -191,5 +191,5 @@ def with_reference_and_values(
         graded,
         ref_logps=None if ref_model is None else completion_logps(ref_model, *inputs, temperature),
         values=None if critic is None else completion_values(critic, *inputs),
-        greedy=None if greedy is None else with_reference_and_values(greedy, ref_model, None, temperature),
+        greedy=None if greedy is None else add_ref_logps_and_values(greedy, ref_model, None, temperature),
     )

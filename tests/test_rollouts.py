@@ -19,22 +19,32 @@ from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import DAPO, DECOUPLED_PPO, DR_GRPO, GRPO, REMAX, Grouped, ProcessSupervision, Refill, ToGo
+from minirlhf.recipes import (
+    DAPO,
+    DECOUPLED_PPO,
+    DR_GRPO,
+    GRPO,
+    REMAX,
+    DynamicSampling,
+    GroupAdvantage,
+    ProcessSupervision,
+    RewardToGo,
+)
 from minirlhf.recipes.parts import (
-    Credit,
-    Graded,
-    OnDemand,
-    finished,
-    most_per_token,
-    not_left_behind,
-    shortest,
+    AdvantageEstimator,
+    RolloutExtras,
+    ScoredRollout,
+    gfpo_reward_per_token,
+    gfpo_shortest,
+    mask_truncated_completions,
+    off_policy_sequence_mask,
     truncated_importance,
 )
-from minirlhf.trainers.collecting import Sampler, collect, decouple, with_reference_and_values
-from minirlhf.trainers.improve import policy_losses
-from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, observe, train_online
-from minirlhf.trainers.toy import EnumerableWorld, train_toy
+from minirlhf.trainers.loop import TrainingLoop
+from minirlhf.trainers.online import OnlineConfig, compute_metrics, train_online
+from minirlhf.trainers.policy_update import policy_losses
+from minirlhf.trainers.rollouts import BehaviorPolicy, add_ref_logps_and_values, collect_rollouts, recompute_old_logps
+from minirlhf.trainers.toy import EnumerableEnv, train_toy
 
 WORDS = word_tokenizer(("go", "stop", "one", "two"))
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
@@ -60,14 +70,14 @@ def rows_of(lm: ToyLM, rows: list[int], num_generations: int, old: ToyLM | None 
 def graded_rows(lm, rows, rewards, num_generations, old=None):
     rollout = rows_of(lm, rows, num_generations, old)
     grades = rollout.grouped(rewards[torch.tensor(rows)])
-    return Graded(rollout, grades, torch.ones_like(grades, dtype=torch.bool))
+    return ScoredRollout(rollout, grades, torch.ones_like(grades, dtype=torch.bool))
 
 
 def step_on(lm, graded, recipe):
     """Gradient of the loss of one whole step."""
     rollout = graded.rollout
     config = OnlineConfig(batch_size=1, num_generations=rollout.num_generations, max_completion_length=lm.max_len)
-    weights = recipe.update.row_weights(rollout)
+    weights = recipe.update.completion_weights(rollout)
     rows = torch.arange(len(rollout))
     losses = list(policy_losses(lm, graded, recipe.advantages(graded), recipe, config, rows, weights, []))
     return torch.autograd.grad(sum(losses), lm.table)[0]
@@ -95,11 +105,11 @@ def test_remax_expected_step_is_exact_gradient(world):
         seed=0,
         use_cache=False,
     )
-    greedy = Graded(likeliest, torch.full((1, 1), 0.7, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool))
+    greedy = ScoredRollout(likeliest, torch.full((1, 1), 0.7, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool))
     total = torch.zeros_like(lm.table)
     for i in range(len(probs)):
         graded = dataclasses.replace(graded_rows(lm, [i], rewards, 1), greedy=greedy)
-        step = step_on(lm, with_reference_and_values(graded, ref, None, config.temperature), REMAX.with_(beta=0.3))
+        step = step_on(lm, add_ref_logps_and_values(graded, ref, None, config.temperature), REMAX.with_(beta=0.3))
         total += probs[i].detach() * step
     q = ref.distribution()[0].detach()
     exact = torch.autograd.grad((probs * rewards).sum() - 0.3 * (probs * (probs / q).log()).sum(), lm.table)[0]
@@ -111,7 +121,7 @@ def test_remax_ignores_prompts_with_ungraded_greedy_completion(world):
     graded = graded_rows(lm, [0, 1, 2, 3], rewards, 2)
     firsts = dataclasses.replace(graded.rollout.select(torch.tensor([0, 2])), num_generations=1)
     known = torch.tensor([[True], [False]])
-    graded = dataclasses.replace(graded, greedy=Graded(firsts, torch.zeros(2, 1).double(), known))
+    graded = dataclasses.replace(graded, greedy=ScoredRollout(firsts, torch.zeros(2, 1).double(), known))
     advantages = REMAX.with_(kl=None).advantages(graded)
     assert advantages[:2].any() and not advantages[2:].any()
 
@@ -121,7 +131,7 @@ def test_reinforce_pp_expected_step_is_exact_gradient(world):
     recipe = recipes.REINFORCE_PP.with_(whiten_advantages=False, weights=sequence_sum, beta=0.3)
     probs, total = lm.distribution()[0], torch.zeros_like(lm.table)
     for i in range(len(probs)):
-        graded = with_reference_and_values(graded_rows(lm, [i], rewards, 1), ref, None, 1.0)
+        graded = add_ref_logps_and_values(graded_rows(lm, [i], rewards, 1), ref, None, 1.0)
         total += probs[i].detach() * step_on(lm, graded, recipe)
     q = ref.distribution()[0].detach()
     exact = torch.autograd.grad((probs * rewards).sum() - 0.3 * (probs * (probs / q).log()).sum(), lm.table)[0]
@@ -131,7 +141,7 @@ def test_reinforce_pp_expected_step_is_exact_gradient(world):
 def test_to_go_whitens_over_tokens(world):
     lm, _, rewards = world
     graded = graded_rows(lm, [0, 3, 5, 6], rewards, 1)
-    tokens = ToGo()(graded, None)[graded.rollout.mask]
+    tokens = RewardToGo()(graded, None)[graded.rollout.mask]
     assert float(tokens.mean()) == pytest.approx(0, abs=1e-9) and float(tokens.var()) == pytest.approx(1, abs=1e-6)
 
 
@@ -141,7 +151,7 @@ def test_process_supervision_of_one_step_is_grpo(world):
     last = torch.full_like(graded.rollout.old_logps, math.nan)
     last[torch.arange(4), graded.rollout.mask.sum(-1) - 1] = graded.rewards.flatten()
     process = ProcessSupervision()(dataclasses.replace(graded, step_rewards=last), None)
-    torch.testing.assert_close(process, Grouped(GRPO.credit.advantage)(graded, None))
+    torch.testing.assert_close(process, GroupAdvantage(GRPO.credit.advantage)(graded, None))
     with raises(UserError, argument="step_rewards", problem="missing"):
         recipes.GRPO_PROCESS.advantages(graded)
 
@@ -150,7 +160,7 @@ def test_credit_complete_samples_only_what_recipe_needs(world):
     lm, _, rewards = world
     graded, asked = graded_rows(lm, [0, 3, 5, 6], rewards, 2), []
     greedy, steps = graded_rows(lm, [0, 1], rewards, 1), torch.zeros_like(graded.rollout.old_logps)
-    more = OnDemand(lambda: asked.append("greedy") or greedy, lambda: asked.append("steps") or steps)
+    more = RolloutExtras(lambda: asked.append("greedy") or greedy, lambda: asked.append("steps") or steps)
     for name, recipe in recipes.RECIPES.items():
         asked.clear()
         complete = recipe.credit.complete(graded, more)
@@ -161,7 +171,7 @@ def test_credit_complete_samples_only_what_recipe_needs(world):
 
 
 @dataclasses.dataclass(frozen=True)
-class Both(Credit):
+class Both(AdvantageEstimator):
     """A credit that the library does not know: steps, and the whole against the greedy completion."""
 
     def complete(self, graded, more):
@@ -220,11 +230,11 @@ def test_collect_retains_shortest_and_most_per_token(world):
     short, long = (lengths == 1).nonzero().flatten().tolist(), (lengths == 2).nonzero().flatten().tolist()
     rewards = torch.arange(float(len(lengths)), dtype=torch.float64)
     graded = graded_rows(lm, [long[0], short[0], long[1], *long[2:3]], rewards, 4)
-    shaped = GRPO.with_(retain=shortest, num_kept=2, kl=None).collect(graded)
+    shaped = GRPO.with_(sample_filter=gfpo_shortest, num_kept=2, kl=None).collect(graded)
     assert shaped.valid.tolist() == [[True, True, False, False]]  # of equally long ones the earlier
     advantages = GRPO.with_(kl=None).advantages(shaped)[:, 0]
     assert float(advantages[0]) == pytest.approx(-float(advantages[1])) and not advantages[2:].any()
-    per_token = most_per_token(graded.rewards, graded.rollout, graded.valid, num_kept=1 + 1)
+    per_token = gfpo_reward_per_token(graded.rewards, graded.rollout, graded.valid, num_kept=1 + 1)
     best = (graded.rewards / graded.rollout.grouped(graded.rollout.mask.sum(-1))).topk(2).indices
     assert sorted(per_token[0].nonzero().flatten().tolist()) == sorted(best[0].tolist())
 
@@ -234,7 +244,7 @@ def test_dapo_row_weights_leave_out_truncated_completions(world):
     terminated = lm.responses().terminated
     ends, cut = terminated.nonzero().flatten().tolist(), (~terminated).nonzero().flatten().tolist()
     graded = graded_rows(lm, [ends[0], cut[0], ends[1], cut[1]], rewards, 2)
-    weights = DAPO.update.row_weights(graded.rollout)
+    weights = DAPO.update.completion_weights(graded.rollout)
     assert not weights[[1, 3]].any()
     torch.testing.assert_close(weights[[0, 2]], token_mean(graded.rollout.mask[[0, 2]]))
 
@@ -246,7 +256,7 @@ def test_train_online_skips_update_without_finished_completions():
     history = train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, tokenizer=WORDS, quiet=True)
     assert history["skipped_updates"] == [1.0, 1.0]
     assert all(torch.equal(before[k], v) for k, v in policy.state_dict().items())
-    assert finished(rows_of(ToyLM(3, 2), [0, 1], 2)).dtype == torch.bool
+    assert mask_truncated_completions(rows_of(ToyLM(3, 2), [0, 1], 2)).dtype == torch.bool
 
 
 def likes_one(problems, completions):
@@ -288,7 +298,7 @@ def drawing(lm, groups_per_seed):
         seeds.append(seed)
         rewards = torch.tensor(groups_per_seed[len(seeds) - 1], dtype=torch.float64)
         rows = [0, 1, 2, 3][: rewards.numel()]
-        return Graded(rows_of(lm, rows, 2), rewards, torch.ones_like(rewards, dtype=torch.bool))
+        return ScoredRollout(rows_of(lm, rows, 2), rewards, torch.ones_like(rewards, dtype=torch.bool))
 
     return draw, seeds
 
@@ -299,7 +309,7 @@ MIXED, DEAD = [0.0, 1.0], [1.0, 1.0]
 def test_collect_refills_until_batch_is_full(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[MIXED, DEAD], [DEAD, DEAD], [MIXED, MIXED]])
-    everything, graded, share = collect(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)
+    everything, graded, share = collect_rollouts(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)
     assert len(everything.rewards) == 6 and share == pytest.approx(2 / 6)
     assert graded.rewards.tolist() == [MIXED, MIXED] and len(graded.rollout) == 4
     assert seeds[0] == CONFIG.seed and len(set(seeds)) == 3
@@ -308,24 +318,28 @@ def test_collect_refills_until_batch_is_full(world):
 def test_collect_stops_at_max_refills(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[DEAD, MIXED], [DEAD, DEAD], [DEAD, DEAD]])
-    _, graded, share = collect(draw, DAPO.with_(max_refills=2), CONFIG.seed, pad_token_id=lm.pad_token_id)
+    _, graded, share = collect_rollouts(
+        draw, DAPO.with_(max_resampling_rounds=2), CONFIG.seed, pad_token_id=lm.pad_token_id
+    )
     assert len(seeds) == 3 and graded.rewards.tolist() == [MIXED] and share == pytest.approx(1 / 6)
     draw, _ = drawing(lm, [[DEAD, DEAD]] * 2)
-    assert collect(draw, DAPO.with_(max_refills=1), CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 0.0
+    assert (
+        collect_rollouts(draw, DAPO.with_(max_resampling_rounds=1), CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 0.0
+    )
 
 
 def test_collect_draws_once_when_full_or_without_refill(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[MIXED, MIXED]])
-    assert collect(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 1.0 and len(seeds) == 1
+    assert collect_rollouts(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 1.0 and len(seeds) == 1
     draw, seeds = drawing(lm, [[DEAD, DEAD]])
-    assert collect(draw, GRPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] is None and len(seeds) == 1
+    assert collect_rollouts(draw, GRPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] is None and len(seeds) == 1
 
 
 def test_train_online_dapo_without_mixed_groups_keeps_policy():
     policy = tiny_model("nano", WORDS, seed=0)
     before = {k: v.clone() for k, v in policy.state_dict().items()}
-    recipe = DAPO.with_(shape=(), max_refills=1)
+    recipe = DAPO.with_(shape=(), max_resampling_rounds=1)
     history = train_online(policy, PROBLEMS, lambda p, c: [1.0] * len(c), recipe, CONFIG, tokenizer=WORDS, quiet=True)
     assert history["frac_kept"] == [0.0, 0.0] and history["sampled_tokens"][0] > 32
     assert all(torch.equal(before[k], v) for k, v in policy.state_dict().items())
@@ -338,21 +352,21 @@ def test_observe_counts_greedy_tokens_of_dropped_groups(world):
     def with_greedy(seed):
         graded = draw(seed)
         first = rows_of(lm, [0, 5], 1)
-        return dataclasses.replace(graded, greedy=Graded(first, graded.rewards[:, :1], graded.valid[:, :1]))
+        return dataclasses.replace(graded, greedy=ScoredRollout(first, graded.rewards[:, :1], graded.valid[:, :1]))
 
-    everything, graded, share = collect(
-        with_greedy, REMAX.with_(refill=Refill()), CONFIG.seed, pad_token_id=lm.pad_token_id
+    everything, graded, share = collect_rollouts(
+        with_greedy, REMAX.with_(refill=DynamicSampling()), CONFIG.seed, pad_token_id=lm.pad_token_id
     )
     lengths_of = [int(lm.responses().mask[i].sum()) for i in range(6)]
-    assert observe(everything, graded, share)["sampled_tokens"] == 2 * (
+    assert compute_metrics(everything, graded, share)["sampled_tokens"] == 2 * (
         sum(lengths_of[:4]) + lengths_of[0] + lengths_of[5]
     )
 
 
 def test_observe_equals_computation_by_hand(world):
     lm, ref, rewards = world
-    graded = with_reference_and_values(graded_rows(lm, [0, 3, 5, 6], rewards, 2), ref, None, 1.0)
-    metrics, rollout = observe(graded, graded, None), graded.rollout
+    graded = add_ref_logps_and_values(graded_rows(lm, [0, 3, 5, 6], rewards, 2), ref, None, 1.0)
+    metrics, rollout = compute_metrics(graded, graded, None), graded.rollout
     logps = [row[kept] for row, kept in zip(rollout.old_logps, rollout.mask, strict=True)]
     refs = [row[kept] for row, kept in zip(graded.ref_logps, rollout.mask, strict=True)]
     kl = [float(((b - a).exp() - 1 - (b - a)).sum()) for a, b in zip(logps, refs, strict=True)]
@@ -396,14 +410,14 @@ def test_rollout_join_keeps_rows_of_different_width():
 
 def test_enumerable_world_prompts_take_turns():
     lm = ToyLM(3, 2, num_prompts=3, seed=1)
-    world = EnumerableWorld(lm, lm, {"reward": torch.zeros(lm.distribution().shape)})
-    assert [world.pick(2, step, 0) for step in range(3)] == [[0, 1], [2, 0], [1, 2]]
+    world = EnumerableEnv(lm, lm, {"reward": torch.zeros(lm.distribution().shape)})
+    assert [world.sample_prompts(2, step, 0) for step in range(3)] == [[0, 1], [2, 0], [1, 2]]
 
 
 def test_sampler_lags_by_staleness():
     model = tiny_model("nano", WORDS, seed=0)
-    loop = Loop("lag", model, dataclasses.replace(CONFIG, max_steps=5), quiet=True)
-    sampler, marks = Sampler(loop, staleness=2), []
+    loop = TrainingLoop("lag", model, dataclasses.replace(CONFIG, max_steps=5), quiet=True)
+    sampler, marks = BehaviorPolicy(loop, staleness=2), []
     weight = model.get_input_embeddings().weight
     for step in loop:
         policy, version = sampler.policy()
@@ -413,7 +427,7 @@ def test_sampler_lags_by_staleness():
         kept = {name.split(".")[1] for name in loop.memory}
         assert len(kept) <= 3
     assert [version for version, _ in marks] == [0, 0, 0, 1, 2] and [mark for _, mark in marks][3:] == [1.0, 2.0]
-    assert Sampler(loop, staleness=0).policy()[0] is model
+    assert BehaviorPolicy(loop, staleness=0).policy()[0] is model
 
 
 def test_train_online_with_staleness_resumes_to_same_bits(tmp_path):
@@ -437,13 +451,13 @@ def test_decoupled_ppo_corrected_step_is_exact_gradient():
     lm, old = ToyLM(4, 1, seed=1), ToyLM(4, 1, seed=2)  # one token: a token's ratio is the response's
     count = lm.distribution().shape[1]
     rewards = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    plain = {"credit": ToGo(whiten_advantages=False), "weights": sequence_sum}
+    plain = {"credit": RewardToGo(whiten_advantages=False), "weights": sequence_sum}
     corrected = DECOUPLED_PPO.with_(**plain, importance_sampling_cap=1e9)
     probs = lm.distribution()[0]
     for wanted, recipe in ((True, corrected), (False, DECOUPLED_PPO.with_(**plain, corrections=()))):
         total = torch.zeros_like(lm.table)
         for i in range(count):
-            graded = decouple(graded_rows(lm, [i], rewards, 1, old), lm, 1.0)
+            graded = recompute_old_logps(graded_rows(lm, [i], rewards, 1, old), lm, 1.0)
             assert graded.rollout.behavior_logps[0, 0] != graded.rollout.old_logps[0, 0]
             chance = old.distribution()[0, i].detach()
             total += chance * step_on(lm, graded, recipe)
@@ -467,11 +481,13 @@ def test_not_left_behind_masks_bad_distant_completions(world):
     )
     threshold = float(drift.detach().sort().values[1:3].mean())
     logps = lm.response_token_logps()[0][[0, 3, 5, 6]].detach()
-    factors = not_left_behind(logps, graded.rollout, advantages, off_policy_mask_threshold=max(threshold, 1e-3))
+    factors = off_policy_sequence_mask(
+        logps, graded.rollout, advantages, off_policy_mask_threshold=max(threshold, 1e-3)
+    )
     expected = (advantages[:, 0] >= 0) | (drift <= max(threshold, 1e-3))
     assert factors.flatten().bool().tolist() == expected.tolist()
-    weights = recipe.with_(corrections=(not_left_behind,)).update.row_weights(graded.rollout)
-    torch.testing.assert_close(weights, recipe.update.row_weights(graded.rollout))
+    weights = recipe.with_(corrections=(off_policy_sequence_mask,)).update.completion_weights(graded.rollout)
+    torch.testing.assert_close(weights, recipe.update.completion_weights(graded.rollout))
 
 
 @pytest.mark.slow
@@ -491,8 +507,8 @@ def test_train_toy_raises_exact_reward_with_staleness(name):
 def test_train_online_refuses_bad_settings_and_grades():
     with raises(UserError, argument="staleness", value=-1):
         OnlineConfig(staleness=-1)
-    with raises(UserError, argument="max_refills", value=-1):
-        DR_GRPO.with_(refill=Refill(max_refills=-1), max_completion_length=3).try_out()
+    with raises(UserError, argument="max_resampling_rounds", value=-1):
+        DR_GRPO.with_(refill=DynamicSampling(max_resampling_rounds=-1), max_completion_length=3).validate()
 
     def train(reward, recipe):
         train_online(tiny_model("nano", WORDS, seed=0), PROBLEMS, reward, recipe, CONFIG, tokenizer=WORDS, quiet=True)

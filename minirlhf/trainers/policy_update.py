@@ -20,15 +20,15 @@ from minirlhf.equations.policy_losses import pretraining as log_likelihood
 from minirlhf.losses import policy_loss, value_loss
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
-from minirlhf.recipes.parts import NO_KL, Critic, Graded, Update
+from minirlhf.recipes.parts import NO_KL, Critic, PolicyUpdate, ScoredRollout
 from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.likelihood import nll_losses
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import TrainingLoop
 
 
 @dataclass(frozen=True)
-class TokenGradients:
+class TokenGradientRecord:
     """What one micro-batch saw of the policy, all without gradient.
 
     Attributes:
@@ -44,9 +44,14 @@ class TokenGradients:
     weights: Tensor
 
 
-def improve(
-    loop: Loop, graded: Graded, recipe: Recipe, config: OnlineConfig, *, pretraining: TokenBatch | None = None
-) -> tuple[dict[str, float], list[TokenGradients]]:
+def update_policy(
+    loop: TrainingLoop,
+    graded: ScoredRollout,
+    recipe: Recipe,
+    config: OnlineConfig,
+    *,
+    pretraining: TokenBatch | None = None,
+) -> tuple[dict[str, float], list[TokenGradientRecord]]:
     """All optimizer steps on one rollout.
 
     Args:
@@ -62,24 +67,24 @@ def improve(
     collected: list[dict[str, float]] = []
     skipped = 0
     for iteration in range(update.num_iterations):
-        gradients: list[TokenGradients] = []
+        gradients: list[TokenGradientRecord] = []
         order = torch.arange(len(rollout))
         if update.num_minibatches > 1:
             order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
         for rows in order.tensor_split(min(update.num_minibatches, len(order))):
             parts: list[Iterator[Tensor]] = []
-            seen: list[TokenGradients] = []
+            seen: list[TokenGradientRecord] = []
             if teaches_policy:
-                weights = update.row_weights(rollout.select(rows))  # (b, T), before any micro-batch split
+                weights = update.completion_weights(rollout.select(rows))  # (b, T), before any micro-batch split
                 if update.top_entropy_quantile < 1:
-                    entropies = entropies_of(loop.model, rollout.select(rows), config)
+                    entropies = policy_token_entropies(loop.model, rollout.select(rows), config)
                     weights = most_uncertain(
                         weights, entropies, rollout.mask[rows], top_entropy_quantile=update.top_entropy_quantile
                     )
                 if bool(weights.any()):
                     parts.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, seen))
                 if pretraining is not None:
-                    parts.append(pretraining_losses(loop.model, pretraining, update.ptx_coef, config))
+                    parts.append(ptx_losses(loop.model, pretraining, update.ptx_coef, config))
             if critic is not None and targets is not None:
                 parts.append(value_losses(loop.parts["critic"], graded, targets, critic, config, rows))
             if not parts:  # every completion is filtered out: AdamW would go on with its momentum alone
@@ -88,7 +93,7 @@ def improve(
             metrics = loop.update(itertools.chain(*parts), only=None if teaches_policy else "critic")
             if not teaches_policy:
                 metrics["critic_loss"] = metrics.pop("loss")
-            collected.append({**metrics, **moved(seen, graded, advantages)})
+            collected.append({**metrics, **policy_shift_metrics(seen, graded, advantages)})
             gradients += seen
     names = dict.fromkeys(name for metrics in collected for name in metrics)  # each over the updates that have it
     totals = {name: statistics.fmean(metrics[name] for metrics in collected if name in metrics) for name in names}
@@ -104,13 +109,13 @@ def improve(
 
 def policy_losses(
     model: nn.Module,
-    graded: Graded,
+    graded: ScoredRollout,
     advantages: Tensor,
     recipe: Recipe,
     config: OnlineConfig,
     rows: Tensor,
     weights: Tensor,
-    seen: list[TokenGradients],
+    seen: list[TokenGradientRecord],
 ) -> Iterator[Tensor]:
     """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
     rollout, kl = graded.rollout, recipe.update.kl or NO_KL
@@ -128,9 +133,8 @@ def policy_losses(
             logps, entropies = completion_logps(*read, wanted=r.mask), None
         inputs = logps, r.old_logps, advantages[part], r.mask
         objective = partial(corrected, recipe.update, r)
-        seen.append(
-            TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes(objective, *inputs), part_weights)
-        )
+        grads = objective_grads(objective, *inputs)
+        seen.append(TokenGradientRecord(part, zero_where_masked(logps.detach(), r.mask), grads, part_weights))
         loss = policy_loss(
             *inputs,
             objective=objective,
@@ -148,7 +152,7 @@ def policy_losses(
 
 
 def corrected(
-    update: Update, rollout: Rollout, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
+    update: PolicyUpdate, rollout: Rollout, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
 ) -> Tensor:
     """The recipe's objective of each token (or sequence), times its corrections for how the rollout was sampled."""
     objective = update.objective(logps, old_logps, advantages, mask)
@@ -157,7 +161,7 @@ def corrected(
     return objective
 
 
-def slopes(objective: Callable[..., Tensor], logps: Tensor, *rest: Tensor) -> Tensor:
+def objective_grads(objective: Callable[..., Tensor], logps: Tensor, *rest: Tensor) -> Tensor:
     """``(b, T)``: the derivative of the objective's sum by each log-probability."""
     leaf, mask = logps.detach().requires_grad_(), rest[-1]
     values = objective(leaf, *rest)
@@ -166,7 +170,7 @@ def slopes(objective: Callable[..., Tensor], logps: Tensor, *rest: Tensor) -> Te
 
 
 @torch.no_grad()
-def entropies_of(model: nn.Module, rollout: Rollout, config: OnlineConfig) -> Tensor:
+def policy_token_entropies(model: nn.Module, rollout: Rollout, config: OnlineConfig) -> Tensor:
     """The policy's entropy at each token, ``(B, T)`` nats, in micro-batches."""
     size, width = config.micro_batch_size or len(rollout), rollout.mask.shape[1]
     parts = [rollout.select(rows) for rows in torch.arange(len(rollout)).split(size)]
@@ -181,7 +185,7 @@ def entropies_of(model: nn.Module, rollout: Rollout, config: OnlineConfig) -> Te
 
 
 def value_losses(
-    critic: nn.Module, graded: Graded, targets: Tensor, plan: Critic, config: OnlineConfig, rows: Tensor
+    critic: nn.Module, graded: ScoredRollout, targets: Tensor, plan: Critic, config: OnlineConfig, rows: Tensor
 ) -> Iterator[Tensor]:
     """The critic's loss on each micro-batch: the mean over the tokens of the completions that could be graded."""
     assert graded.values is not None
@@ -194,13 +198,15 @@ def value_losses(
         yield plan.vf_coef * value_loss(values, *known, error=plan.value_loss, weights=part_weights)
 
 
-def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, config: TrainerConfig) -> Iterator[Tensor]:
+def ptx_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, config: TrainerConfig) -> Iterator[Tensor]:
     """The loss of each micro-batch of texts to be kept likely, per marked token."""
     kept_likely = partial(log_likelihood, ptx_coef=ptx_coef)
     return nll_losses(model, batch, token_mean(batch.mask), config.micro_batch_size, kept_likely)
 
 
-def moved(seen: list[TokenGradients], graded: Graded, advantages: Tensor) -> dict[str, float]:
+def policy_shift_metrics(
+    seen: list[TokenGradientRecord], graded: ScoredRollout, advantages: Tensor
+) -> dict[str, float]:
     """How far the policy of this step was from the one that sampled, and how much of its objective was flat."""
     if not seen:
         return {}
