@@ -144,7 +144,7 @@ def kill(child: int, out: Path, rng: np.random.Generator, step_time: float) -> b
 def outcome(out: Path) -> dict[str, object]:
     """The bytes of the last checkpoint, and the metrics without times."""
     last = checkpoints.step_folder(out, STEPS)
-    assert checkpoints.damage(last) is None
+    assert checkpoints.find_corruption(last) is None
     files = {str(p.relative_to(last)): p.read_bytes() for p in sorted(last.rglob("*.*"))}
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return {**files, "metrics": [{k: v for k, v in r.items() if not k.startswith("seconds")} for r in rows]}

@@ -32,7 +32,7 @@ from minirlhf import reward_loss
 from minirlhf.core.masking import last_index
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import collate
-from minirlhf.data.preferences import Labeller, label_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.types import PreferencePair, TokenBatch, Tokens
 
 PAIRS = 4000
@@ -44,7 +44,7 @@ def comparisons(model: Any, tokenizer: Any, prompts: Sequence[str], count: int, 
     for start in range(0, count, 250):
         asked = [prompts[i % len(prompts)] for i in range(start, min(start + 250, count))]
         triples += zip(asked, replies(model, tokenizer, asked), replies(model, tokenizer, asked), strict=True)
-    return label_pairs(WORLD, triples, labeller=Labeller(temperature=0.25), seed=seed)
+    return label_pairs(WORLD, triples, labeller=SimulatedAnnotator(temperature=0.25), seed=seed)
 
 
 class RewardModel(nn.Module):

@@ -191,8 +191,10 @@ pushes = {
     * (one_hot(good) - one_hot(bad)),
     "each earns its reward": p * (earned - p @ earned),
 }
-torch.testing.assert_close(pushes["say this:\nthe polite one"], signals.imitation_push(logits, torch.tensor(good)))
-torch.testing.assert_close(pushes["each earns its reward"], signals.reward_push(logits, earned))
+torch.testing.assert_close(
+    pushes["say this:\nthe polite one"], signals.imitation_logit_gradient(logits, torch.tensor(good))
+)
+torch.testing.assert_close(pushes["each earns its reward"], signals.reward_logit_gradient(logits, earned))
 
 RATE = 0.1
 changes = {}  # of the probabilities: dπ = η π (g − Σ π g)

@@ -356,7 +356,7 @@ tokens, mask = responses.tokens, responses.mask
 transitions, step_rewards = rlhf.token_mdp(tokens, mask, reward, vocab_size=4)
 state = rlhf.prefix_states(tokens, mask)  # (40, 3): the prefix before each token
 
-ref_logps = world.reference.response_token_logps()[0].detach()  # (40, 3)
+ref_logps = world.reference.completion_token_logps()[0].detach()  # (40, 3)
 policy = torch.full_like(step_rewards, 0.25)  # the last state is terminal: whatever stands there
 policy[state[mask], tokens[mask]] = ref_logps.exp()[mask]
 
@@ -385,7 +385,7 @@ half = copy.deepcopy(world.reference)
 train_toy(half, reward[None], RLOO.with_(beta=0.5), replace(TOY_RUN, max_steps=15), ref_model=world.reference)
 
 beta = 0.5
-logps = half.response_token_logps()[0]  # (40, 3), differentiable
+logps = half.completion_token_logps()[0]  # (40, 3), differentiable
 probs = logps.sum(-1).exp()
 whole = rlhf.regularised_return(logps.detach(), ref_logps, reward, mask, beta=beta)[:, None]
 to_go = rlhf.regularised_return_to_go(logps.detach(), ref_logps, reward, mask, beta=beta)

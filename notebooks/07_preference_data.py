@@ -258,7 +258,7 @@ assert seen.exceeds("slope_without_ties", "slope_with_a_level")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-q = elicitation.asked("Name a fruit.")
+q = elicitation.as_prompt("Name a fruit.")
 tree = elicitation.Branching(
     "Name a fruit.", ("Pear.", "Car."), elicitation.Branching("Another?", ("Plum.", "Pear.", "No.", "?"))
 )

@@ -24,7 +24,7 @@ from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import rlhf
 from minirlhf.equations.estimators import best_of_n_curve, best_of_n_distribution, best_of_n_kl
-from minirlhf.equations.selection import best_of_several_cdf, top_overall, top_per_prompt
+from minirlhf.equations.selection import best_of_several_cdf, select_top_per_prompt, top_overall
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.report.plotting import PALETTE
@@ -54,7 +54,7 @@ same = predict("How many of the five replies do the two ways have in common?", 3
 R = torch.tensor(
     [[0.7, 0.3, 0.5, 0.2], [0.4, 0.8, 0.6, 0.5], [0.9, 0.3, 0.4, 0.7], [0.2, 0.5, 0.8, 0.6], [0.5, 0.4, 0.3, 0.6]]
 )
-each, overall = top_per_prompt(R), top_overall(R, k=5)
+each, overall = select_top_per_prompt(R), top_overall(R, k=5)
 print("best of each prompt, columns counted from 1:", (each + 1).tolist())
 print("best five of all, places counted from 0:    ", overall.tolist())
 both = {int(i) * 4 + int(j) for i, j in enumerate(each)} & set(overall.tolist())

@@ -93,7 +93,7 @@ MOMENTS = {"at the start": world.reference, "half way": half_way}
 
 def greedy_reward(lm):
     """What the greedy reply earns: after each word the likeliest next one."""
-    logps = lm.response_token_logps()[0].detach()
+    logps = lm.completion_token_logps()[0].detach()
     alive = torch.ones(len(logps), dtype=torch.bool)
     for t in range(lm.max_len):
         here = alive & mask[:, t]
@@ -282,8 +282,8 @@ assert min(bias["exact values"]) > 1 - 1e-9 > bias["half of each value"][0]
 # %%
 # NBVAL_CHECK_OUTPUT
 beta = 0.5
-table_logps = half_way.response_token_logps()[0]  # (40, 3), with gradient
-ref_token_logps = world.reference.response_token_logps()[0].detach()
+table_logps = half_way.completion_token_logps()[0]  # (40, 3), with gradient
+ref_token_logps = world.reference.completion_token_logps()[0].detach()
 probs = half_way.distribution()[0]
 objective = exact.regularised_value(probs, world.reference.distribution()[0].detach(), reward, beta)
 uphill = exact.gradient(objective, half_way.table)
@@ -789,7 +789,7 @@ turned = predict(
 learner = copy.deepcopy(world.reference)
 optimiser = torch.optim.Adam([learner.table], lr=0.1)
 sampler = world.reference.distribution()[0].detach()
-old = world.reference.response_token_logps()[0].detach()
+old = world.reference.completion_token_logps()[0].detach()
 better = (reward - sampler @ reward)[:, None] * mask  # what the sampler's batch says of each reply
 STALE = {
     "ignored": "black",
@@ -802,7 +802,7 @@ STALE = {
 }
 ahead, direction, noise = [], {name: [] for name in STALE}, {name: [] for name in STALE}
 for _ in progress(range(13), "steps"):
-    logps = learner.response_token_logps()[0].detach()
+    logps = learner.completion_token_logps()[0].detach()
     leaf = logps.clone().requires_grad_()
     (clipped,) = torch.autograd.grad(policy_losses.ppo_clip(leaf, old, better, mask).sum(), leaf)
     factors = {

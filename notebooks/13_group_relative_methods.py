@@ -29,7 +29,7 @@ from minirlhf.data.chat import encode_prompt
 from minirlhf.equations import advantages as adv
 from minirlhf.equations import policy_losses as pg
 from minirlhf.equations.aggregation import fixed_length, sequence_mean, token_mean
-from minirlhf.equations.difficulty import dead_group_probability, maxrl
+from minirlhf.equations.difficulty import maxrl, zero_variance_group_probability
 from minirlhf.equations.kl import k3
 from minirlhf.equations.off_policy import off_policy_keep
 from minirlhf.feedback.rewards import task_problems, task_reward
@@ -336,8 +336,8 @@ counted, own, average = [], [], []
 for count in sizes:
     cut = grades.view(96, -1, count)
     counted.append(float((cut.amax(-1) == cut.amin(-1)).double().mean()))
-    own.append(float(dead_group_probability(pass_rates, num_generations=count).mean()))
-    average.append(float(dead_group_probability(pass_rates.mean(), num_generations=count)))
+    own.append(float(zero_variance_group_probability(pass_rates, num_generations=count).mean()))
+    average.append(float(zero_variance_group_probability(pass_rates.mean(), num_generations=count)))
 print(
     f"mean pass rate {float(pass_rates.mean()):.2f}, between questions {float(pass_rates.min()):.2f} to {float(pass_rates.max()):.2f}"
 )

@@ -26,7 +26,7 @@ from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
-from minirlhf.data.preferences import Labeller, length_bias
+from minirlhf.data.preferences import SimulatedAnnotator, length_bias
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations import rlhf
@@ -893,7 +893,7 @@ for name, key in (("highest CHES", "without_high"), ("a random one", "without_ra
 # This one adds .3 to the reward for every word; in truth each word costs .1. What happens to the length, and to the gold reward?
 
 # %%
-likes_length = Labeller(temperature=0.3, biases=(length_bias(0.3),))
+likes_length = SimulatedAnnotator(temperature=0.3, biases=(length_bias(0.3),))
 biased = direct.compared(sft, direct.labelled_pairs(assistant, sft, direct.PAIRS.pairs, likes_length))
 long = {}
 print("                         length   gold     KL")

@@ -254,8 +254,8 @@ steps = range(1, generations.GENERATIONS + 1)
 whole = float(generations.diversity(generations.truth()))
 laws = {
     "accumulate": lambda g: synthetic.diversity_accumulated(n=generations.DRAWS, generation=g),
-    "fresh": lambda g: synthetic.diversity_kept(n=generations.DRAWS, generation=g, fresh=generations.FRESH),
-    "replace": lambda g: synthetic.diversity_kept(n=generations.DRAWS, generation=g),
+    "fresh": lambda g: synthetic.diversity_retained(n=generations.DRAWS, generation=g, fresh=generations.FRESH),
+    "replace": lambda g: synthetic.diversity_retained(n=generations.DRAWS, generation=g),
 }
 names = {"accumulate": "everything is kept", "fresh": "a tenth is fresh", "replace": "everything is replaced"}
 for (way, law), colour in zip(laws.items(), ("green", "orange", "blue"), strict=True):

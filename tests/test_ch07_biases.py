@@ -11,9 +11,9 @@ from minirlhf.cli import dispatch
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.randomness import generator
 from minirlhf.core.statistics import holm, sign_test
-from minirlhf.data.elicitation import asked, said
+from minirlhf.data.elicitation import as_completion, as_prompt
 from minirlhf.data.records import Comparison
-from minirlhf.feedback.biases import FEWEST, TRAITS, battery, differences, fit_pairs, traits
+from minirlhf.feedback.biases import FEWEST, TRAITS, differences, fit_pairs, run_bias_tests, style_attributes
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ from minirlhf.feedback.biases import FEWEST, TRAITS, battery, differences, fit_p
     ],
 )
 def test_traits_of_a_reply(reply, trait, value):
-    assert float(traits(reply)[list(TRAITS).index(trait)]) == pytest.approx(value)
+    assert float(style_attributes(reply)[list(TRAITS).index(trait)]) == pytest.approx(value)
 
 
 def test_differences_count_the_assistant_only():
     user = [{"role": "user", "content": "sorry sorry sorry sorry"}]
-    pair = Comparison(asked("why?"), [*said("a b c"), *user, *said("d")], said("a"))
+    pair = Comparison(as_prompt("why?"), [*as_completion("a b c"), *user, *as_completion("d")], as_completion("a"))
     assert differences([pair])[0].tolist()[0] == pytest.approx(math.log2(5) - 1)
     assert differences([pair])[0].abs()[1:].sum() == 0
 
@@ -88,7 +88,7 @@ def test_battery_finds_planted_biases_and_a_place():
     place = torch.ones(800, 1, dtype=torch.float64)
     quality = torch.randn(800, 1, generator=rng, dtype=torch.float64)
     won = torch.rand(800, generator=rng) < torch.sigmoid(quality[:, 0] + 0.6 * traits[:, 0] + 0.5)
-    found = battery(torch.cat([traits, place], -1), ["liked", "ignored", "first"], won, quality=quality)
+    found = run_bias_tests(torch.cat([traits, place], -1), ["liked", "ignored", "first"], won, quality=quality)
     assert [one.beside < 0.05 for one in found] == [True, False, True]
     assert found[0].weight == pytest.approx(0.6, abs=3.5 * found[0].error)
     assert found[2].share == pytest.approx(float(won.double().mean()))
@@ -101,9 +101,9 @@ def test_battery_gives_nan_for_too_few_pairs():
     x = torch.zeros(50, 2, dtype=torch.float64)
     x[:, 0] = torch.tensor([1.0, -1.0, 0.5, -0.5, 1.0] * 10)
     x[: FEWEST - 1, 1] = 1.0
-    found = battery(x, ["plenty", "few"])
+    found = run_bias_tests(x, ["plenty", "few"])
     assert math.isfinite(found[0].weight) and math.isnan(found[1].weight) and found[1].differ == FEWEST - 1
-    assert math.isnan(battery(0 * x, ["a", "b"])[0].share)
+    assert math.isnan(run_bias_tests(0 * x, ["a", "b"])[0].share)
 
 
 def test_sign_test_is_binomial_and_holm_is_stepwise():

@@ -9,25 +9,28 @@ from facts import raises
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data.elicitation import (
     Branching,
-    asked,
+    as_completion,
+    as_prompt,
     from_constraint,
     from_grade,
     from_session,
     from_vote,
-    said,
     unroll,
 )
-from minirlhf.data.records import Comparison, Judgement, Ranking
+from minirlhf.data.records import Comparison, Ranking, UnpairedPreference
 from minirlhf.equations.comparisons import graded_preference
 
-Q = asked("why?")
+Q = as_prompt("why?")
 
 
 def test_from_vote_gives_pairs_or_judgements():
-    assert from_vote(Q, "x", "y", "a") == [Comparison(Q, said("x"), said("y"))]
-    assert from_vote(Q, "x", "y", "b") == [Comparison(Q, said("y"), said("x"))]
+    assert from_vote(Q, "x", "y", "a") == [Comparison(Q, as_completion("x"), as_completion("y"))]
+    assert from_vote(Q, "x", "y", "b") == [Comparison(Q, as_completion("y"), as_completion("x"))]
     assert from_vote(Q, "x", "y", "tie") == []
-    assert from_vote(Q, "x", "y", "both bad") == [Judgement(Q, said("x"), False), Judgement(Q, said("y"), False)]
+    assert from_vote(Q, "x", "y", "both bad") == [
+        UnpairedPreference(Q, as_completion("x"), False),
+        UnpairedPreference(Q, as_completion("y"), False),
+    ]
     with raises(UserError, argument="vote", value="c", problem="unknown"):
         from_vote(Q, "x", "y", "c")
 
@@ -49,20 +52,24 @@ def test_from_grade_on_five_levels_has_a_tie_and_on_eight_none():
 
 @pytest.mark.parametrize(("replies", "pairs"), [(2, 1), (4, 6), (9, 36)])
 def test_ranking_of_k_gives_all_its_comparisons(replies, pairs):
-    ranking = Ranking(Q, [[said(str(n))] for n in range(replies)])
+    ranking = Ranking(Q, [[as_completion(str(n))] for n in range(replies)])
     assert len(ranking.comparisons()) == comb(replies, 2) == pairs
 
 
 def test_unroll_follows_the_best_replies_of_a_tree():
     tree = Branching("one", ("good", "bad"), Branching("two", ("fine", "poor", "worse")))
     first, second = unroll(tree)
-    assert first.prompt == asked("one") and second.prompt == [*asked("one"), *said("good"), *asked("two")]
+    assert first.prompt == as_prompt("one") and second.prompt == [
+        *as_prompt("one"),
+        *as_completion("good"),
+        *as_prompt("two"),
+    ]
     assert [len(r.comparisons()) for r in (first, second)] == [1, 3]
 
 
 def test_from_constraint_asks_for_it_in_the_prompt():
     pair = from_constraint("Name a fruit.", "Use capitals.", "PEAR", "pear")
-    assert pair == Comparison(asked("Name a fruit. Use capitals."), said("PEAR"), said("pear"))
+    assert pair == Comparison(as_prompt("Name a fruit. Use capitals."), as_completion("PEAR"), as_completion("pear"))
 
 
 @pytest.mark.parametrize(
@@ -70,14 +77,17 @@ def test_from_constraint_asks_for_it_in_the_prompt():
     [
         ([("x", "closed")], []),
         ([("x", "regenerated"), ("y", "closed")], []),
-        ([("x", "thumb down")], [Judgement(Q, said("x"), False)]),
-        ([("x", "regenerated"), ("y", "copied")], [Judgement(Q, said("y"), True), Comparison(Q, said("y"), said("x"))]),
+        ([("x", "thumb down")], [UnpairedPreference(Q, as_completion("x"), False)]),
+        (
+            [("x", "regenerated"), ("y", "copied")],
+            [UnpairedPreference(Q, as_completion("y"), True), Comparison(Q, as_completion("y"), as_completion("x"))],
+        ),
         (
             [("x", "regenerated"), ("y", "regenerated"), ("z", "thumb up")],
-            [Judgement(Q, said("z"), True), Comparison(Q, said("z"), said("y"))],
+            [UnpairedPreference(Q, as_completion("z"), True), Comparison(Q, as_completion("z"), as_completion("y"))],
         ),
-        ([("x", "regenerated"), ("x", "copied")], [Judgement(Q, said("x"), True)]),
-        ([("x", "regenerated"), ("y", "thumb down")], [Judgement(Q, said("y"), False)]),
+        ([("x", "regenerated"), ("x", "copied")], [UnpairedPreference(Q, as_completion("x"), True)]),
+        ([("x", "regenerated"), ("y", "thumb down")], [UnpairedPreference(Q, as_completion("y"), False)]),
     ],
 )
 def test_from_session_gives_only_what_is_certain(shown, expected):

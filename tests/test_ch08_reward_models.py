@@ -17,7 +17,7 @@ from minirlhf.chapters.ch08_reward_models.assistant_rewards import (
 from minirlhf.chapters.ch08_reward_models.per_token import write
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation
-from minirlhf.data.preferences import Labeller, sample_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, sample_pairs
 from minirlhf.data.records import Comparison
 from minirlhf.data.tasks.assistant import features, gold
 from minirlhf.data.tasks.running_sum import RUNNING_SUM, STEPS
@@ -37,7 +37,7 @@ from minirlhf.stages.judging import WORDS, grown
 
 WORLD = tasks.get("assistant")
 SUMS = word_tokenizer(RUNNING_SUM.words)
-NOISY = sample_pairs(WORLD, 120, labeller=Labeller(temperature=1.0), seed=3)
+NOISY = sample_pairs(WORLD, 120, labeller=SimulatedAnnotator(temperature=1.0), seed=3)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------

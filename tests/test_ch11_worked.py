@@ -9,7 +9,7 @@ from facts import raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.toys import poem_critic
-from minirlhf.equations.selection import best_of_several_cdf, top_k_density_ratio, top_overall, top_per_prompt
+from minirlhf.equations.selection import best_of_several_cdf, select_top_per_prompt, top_k_density_ratio, top_overall
 
 MATRIX = torch.tensor(
     [[0.7, 0.3, 0.5, 0.2], [0.4, 0.8, 0.6, 0.5], [0.9, 0.3, 0.4, 0.7], [0.2, 0.5, 0.8, 0.6], [0.5, 0.4, 0.3, 0.6]]
@@ -20,7 +20,7 @@ def test_top_per_prompt_and_top_overall_on_the_matrix_of_the_chapter():
     """Replies, mean reward, prompts left."""
     flat = MATRIX.flatten()
     ways = {
-        "best of each": top_per_prompt(MATRIX) + 4 * torch.arange(5),
+        "best of each": select_top_per_prompt(MATRIX) + 4 * torch.arange(5),
         "best five": top_overall(MATRIX, k=5),
         "threshold": (flat >= 0.6).nonzero().flatten(),
     }

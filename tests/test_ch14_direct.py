@@ -8,7 +8,7 @@ import torch
 
 from minirlhf.chapters.ch14_direct_alignment import direct, displacement
 from minirlhf.data import tasks
-from minirlhf.data.preferences import Labeller
+from minirlhf.data.preferences import SimulatedAnnotator
 from minirlhf.data.toys import poem_critic
 from minirlhf.data.types import PreferencePair
 from minirlhf.equations.kl import reverse_kl
@@ -54,7 +54,7 @@ def test_at_kl_reads_a_run_where_it_passes_the_kl():
 
 
 def test_compared_has_negative_true_margins_where_labels_are_wrong(world, sft, pairs):
-    noisy = direct.labelled_pairs(world, sft, 64, Labeller(temperature=0.0, flip=1.0))  # every label wrong
+    noisy = direct.labelled_pairs(world, sft, 64, SimulatedAnnotator(temperature=0.0, flip=1.0))  # every label wrong
     gaps = [example.margin for example in direct.compared(sft, noisy, world)]
     assert max(gaps) <= 0 < max(example.margin for example in direct.compared(sft, noisy))
 

@@ -39,14 +39,21 @@ PRICES = {"cost": 10.0, "information": 0.09, "ai_cost": 1.0, "ai_information": 0
         (ai.knockout, [torch.full((3, 3), 0.5).double()], {"argument": "wins", "problem": "shape"}),
         (ai.knockout, [torch.full((2, 2), 0.6).double()], {"argument": "wins", "problem": "not symmetric"}),
         (ai.group_consensus, [numbers(3.0), numbers(2.0)], {"argument": "agrees"}),
-        (ai.screened_accuracy, [numbers(0.5), numbers(0.0), numbers(0.0)], {"argument": "keeps_right"}),
+        (ai.meta_judge_precision, [numbers(0.5), numbers(0.0), numbers(0.0)], {"argument": "keeps_right"}),
         (
             ai.self_preference,
             [numbers(1.0, 0.0), torch.tensor([True, False]), torch.tensor([True, True])],
             {"argument": "gold, own"},
         ),
     ],
-    ids=["letter_preference", "knockout shape", "knockout", "group_consensus", "screened_accuracy", "self_preference"],
+    ids=[
+        "letter_preference",
+        "knockout shape",
+        "knockout",
+        "group_consensus",
+        "meta_judge_precision",
+        "self_preference",
+    ],
 )
 def test_ai_feedback_refuses_arguments(function, arguments, facts):
     with raises(ArgumentError, **facts):

@@ -41,10 +41,12 @@ def test_counted_world_has_192_replies():
 
 def test_flaws_left_after_rounds_of_revision():
     flaws = {"principles": 4, "repair": 0.6, "harm": 0.2}
-    left = [ai_feedback.flaws_left(start=1.0, rounds=n, **flaws) for n in (1, 4, 10)]
+    left = [ai_feedback.remaining_flaws(start=1.0, rounds=n, **flaws) for n in (1, 4, 10)]
     assert [printed(x) for x in left] == [0.85, 0.56, 0.33]
-    assert ai_feedback.flaws_left(start=1.0, rounds=2000, **flaws) == pytest.approx(0.25)  # repair and harm balance
-    assert ai_feedback.flaws_left(start=0.8, rounds=0, **flaws) == 0.8
+    assert ai_feedback.remaining_flaws(start=1.0, rounds=2000, **flaws) == pytest.approx(
+        0.25
+    )  # repair and harm balance
+    assert ai_feedback.remaining_flaws(start=0.8, rounds=0, **flaws) == 0.8
 
 
 def test_group_consensus_of_two_groups_and_two_statements():
@@ -56,7 +58,7 @@ def test_group_consensus_of_two_groups_and_two_statements():
 def test_both_orders_average_log_odds_and_not_probabilities():
     first, second = sigma(1 + 2), 1 - sigma(-1 + 2)
     assert [printed(x, 3) for x in (first, second, (first + second) / 2)] == [0.953, 0.269, 0.611]
-    lean, _ = ai_feedback.both_orders(number(1.0 + 2.0), number(-1.0 + 2.0))
+    lean, _ = ai_feedback.split_position_bias(number(1.0 + 2.0), number(-1.0 + 2.0))
     assert printed(torch.sigmoid(lean), 3) == 0.731
 
 
@@ -73,7 +75,7 @@ def test_self_preference_is_seen_where_own_replies_are_further_ahead():
 
 def test_screened_accuracy_of_a_meta_judge():
     p, t, f = 0.7, 0.9, 0.3
-    assert float(ai_feedback.screened_accuracy(number(p), number(t), number(f))) == pytest.approx(0.875)
+    assert float(ai_feedback.meta_judge_precision(number(p), number(t), number(f))) == pytest.approx(0.875)
     assert (printed(p / (1 - p), 1), 0.875 / 0.125) == (2.3, 7)
     assert p * t + (1 - p) * f == pytest.approx(0.72)
 

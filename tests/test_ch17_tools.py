@@ -301,24 +301,24 @@ def test_turn_advantages_of_four_conversations_by_hand():
 
 def test_call_worth_changes_sign_by_hand():
     head = torch.tensor([0.69, 0.71])
-    worth = tools.call_worth(torch.ones(2), head, cost=0.3)
+    worth = tools.tool_call_value(torch.ones(2), head, cost=0.3)
     assert worth[0] > 0 > worth[1], "more than seven times in ten"
-    free = tools.call_worth(torch.ones(2), torch.tensor([0.74, 0.76]), lie=0.25)
+    free = tools.tool_call_value(torch.ones(2), torch.tensor([0.74, 0.76]), lie=0.25)
     assert free[0] > 0 > free[1], "a tool that lies as often as the head errs"
 
 
 def test_check_worth_of_two_checks_by_hand():
     read, head, lie = torch.tensor(0.95), torch.tensor(0.1), 0.2
-    twice = tools.check_worth(read, head, lie=lie, caught=1.0, alarm=lie)
+    twice = tools.verification_value(read, head, lie=lie, caught=1.0, alarm=lie)
     assert lie * 1.0 * head == pytest.approx(0.02) and (1 - lie) * lie * (read - head) == pytest.approx(0.136)
     assert float(twice) == pytest.approx(0.02 - 0.136)
-    assert float(tools.check_worth(read, head, lie=lie, caught=8 / 9)) == pytest.approx(0.018, abs=5e-4)
+    assert float(tools.verification_value(read, head, lie=lie, caught=8 / 9)) == pytest.approx(0.018, abs=5e-4)
 
 
 def test_tokens_read_again_and_on_of_twenty_turns():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
-    assert tools.tokens_read_again(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
-    assert tools.tokens_read_on(prompt, heard) == 8_119
+    assert tools.prefill_tokens_without_cache(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
+    assert tools.prefill_tokens_with_cache(prompt, heard) == 8_119
 
 
 def test_levels_dispute_follows_the_highest_level():

@@ -66,16 +66,16 @@ def test_filter_precision_triples_odds_twice():
 
 
 def test_diversity_kept_of_a_hundred_draws_and_twenty_generations():
-    assert synthetic.diversity_kept(n=100, generation=20) == pytest.approx(0.8179, abs=5e-5)
+    assert synthetic.diversity_retained(n=100, generation=20) == pytest.approx(0.8179, abs=5e-5)
     assert synthetic.diversity_accumulated(n=100, generation=20) == pytest.approx(0.984, abs=5e-4)
     assert synthetic.diversity_limit(n=100) == pytest.approx(0.984, abs=5e-4)
     assert synthetic.diversity_limit(n=100) > 0.98
-    assert synthetic.diversity_kept(n=100, generation=5000, fresh=0.1) == pytest.approx(0.95, abs=5e-3)
+    assert synthetic.diversity_retained(n=100, generation=5000, fresh=0.1) == pytest.approx(0.95, abs=5e-3)
 
 
 def test_diversity_kept_of_generation_0_is_one_and_of_one_draw_zero():
-    assert synthetic.diversity_kept(n=7, generation=0) == synthetic.diversity_accumulated(n=7, generation=0) == 1
-    assert synthetic.diversity_kept(n=1, generation=1) == synthetic.diversity_accumulated(n=1, generation=3) == 0
+    assert synthetic.diversity_retained(n=7, generation=0) == synthetic.diversity_accumulated(n=7, generation=0) == 1
+    assert synthetic.diversity_retained(n=1, generation=1) == synthetic.diversity_accumulated(n=1, generation=3) == 0
     assert synthetic.diversity_limit(n=1) == pytest.approx(0, abs=1e-15)
 
 
@@ -132,8 +132,8 @@ HALF = torch.tensor(0.5)
         (synthetic.filter_gain, (torch.tensor(1.5), HALF), "correlation"),
         (synthetic.filter_precision, (0 * HALF, HALF, HALF), "share"),
         (functools.partial(synthetic.compounded_errors, length=2), (0 * HALF, 0 * HALF), "error"),
-        (functools.partial(synthetic.diversity_kept, n=0, generation=1), (), "n"),
-        (functools.partial(synthetic.diversity_kept, n=2, generation=1, fresh=1.5), (), "fresh"),
+        (functools.partial(synthetic.diversity_retained, n=0, generation=1), (), "n"),
+        (functools.partial(synthetic.diversity_retained, n=2, generation=1, fresh=1.5), (), "fresh"),
         (functools.partial(synthetic.support_kept, n=2), (torch.ones(3),), "probs"),
         (functools.partial(synthetic.log_variance_drift, n=1), (), "n"),
     ],

@@ -34,7 +34,7 @@ from minirlhf.data.functions import load_function
 from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
 from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
 from minirlhf.evidence import starts
-from minirlhf.feedback.proxies import compare, fit, in_gold_units, with_flipped_tail, with_noise
+from minirlhf.feedback.proxies import compare, fit, rescale_to_gold, with_flipped_tail, with_noise
 from minirlhf.stages import pipeline
 
 # -- the world ---------------------------------------------------------------------------------------------------
@@ -114,14 +114,14 @@ def test_tilt_curve_of_gold_does_not_fall_and_of_a_flipped_tail_does():
 
 def test_in_gold_units_has_the_moments_of_gold(learned):
     world = bags()
-    for values in (learned, in_gold_units(3 * learned - 7, world)):
+    for values in (learned, rescale_to_gold(3 * learned - 7, world)):
         mean = world.probs @ values
         torch.testing.assert_close(mean, world.probs @ world.gold)
         torch.testing.assert_close(
             world.probs @ (values - mean) ** 2, world.probs @ (world.gold - world.probs @ world.gold) ** 2
         )
     with raises(ArgumentError, argument="rewards", problem="all alike"):
-        in_gold_units(torch.zeros(len(world), dtype=torch.float64), world)
+        rescale_to_gold(torch.zeros(len(world), dtype=torch.float64), world)
 
 
 # -- DPO's own proxy -------------------------------------------------------------------------------------------

@@ -86,10 +86,10 @@ def test_filter_threshold_misses_and_blocks():
 
 def test_both_miss_of_correlated_filters():
     missed = number(0.1)
-    assert float(release.both_miss(missed, missed, number(0.0))) == pytest.approx(0.01)
-    assert float(release.both_miss(missed, missed, number(0.5))) == pytest.approx(0.055)
+    assert float(release.both_filters_miss(missed, missed, number(0.0))) == pytest.approx(0.01)
+    assert float(release.both_filters_miss(missed, missed, number(0.5))) == pytest.approx(0.055)
     with raises(ArgumentError, argument="correlation", problem="out of range"):
-        release.both_miss(missed, number(0.5), number(0.9))
+        release.both_filters_miss(missed, number(0.5), number(0.9))
 
 
 def test_canary_of_twenty_complaints():

@@ -35,7 +35,7 @@ def test_dqn_and_double_dqn_targets_by_hand():
 
 @pytest.mark.parametrize("target", [dqn.dqn, dqn.double_dqn])
 def test_train_dqn_without_noise_finds_true_values(target):
-    process = worlds.many_doors(3)
+    process = worlds.many_doors_env(3)
     found = dqn.train_dqn(
         process,
         torch.eye(3, dtype=torch.float64),
@@ -68,19 +68,21 @@ def test_train_dqn_copies_network_every_so_many_updates():
 
     features = torch.eye(3, dtype=torch.float64)
     found = dqn.train_dqn(
-        worlds.many_doors(), features, watched, gamma=0.9, updates=7, copy_every=3, log_every=2, rng=generator()
+        worlds.many_doors_env(), features, watched, gamma=0.9, updates=7, copy_every=3, log_every=2, rng=generator()
     )
     assert same == [True, False, False, True, False, False, True] and found.beliefs.shape == (4, 3)
 
 
 def test_train_dqn_refuses_misfit_features_and_no_updates():
     with raises(ValueError, argument="features", value=(4, 2), problem="shape"):
-        dqn.train_dqn(worlds.many_doors(), torch.zeros(4, 2).double(), dqn.dqn, gamma=0.9, updates=1, rng=generator())
+        dqn.train_dqn(
+            worlds.many_doors_env(), torch.zeros(4, 2).double(), dqn.dqn, gamma=0.9, updates=1, rng=generator()
+        )
     with raises(ValueError, argument="updates", value=0):
-        dqn.train_dqn(worlds.many_doors(), torch.eye(3).double(), dqn.dqn, gamma=0.9, updates=0, rng=generator())
+        dqn.train_dqn(worlds.many_doors_env(), torch.eye(3).double(), dqn.dqn, gamma=0.9, updates=0, rng=generator())
 
 
 def test_many_doors_hall_is_worth_nothing():
-    values = planning.value_iteration(worlds.many_doors(), gamma=0.9)
+    values = planning.value_iteration(worlds.many_doors_env(), gamma=0.9)
     assert values.values.tolist() == pytest.approx([0.0, -0.1, 0.0])
     assert values.policy[0].argmax() == 0

@@ -57,7 +57,7 @@ def test_toylm_called_as_a_language_model_gives_the_enumerated_probabilities(dra
         logps = token_logps(
             model(batch["input_ids"], batch["attention_mask"]).logits, batch["input_ids"].clamp(max=vocab - 1)
         )
-        close(torch.where(batch["mask"], logps, 0.0), model.response_token_logps()[prompt])
+        close(torch.where(batch["mask"], logps, 0.0), model.completion_token_logps()[prompt])
         close(sequence_logps(logps, batch["mask"]).exp(), model.distribution()[prompt])
     close(model.distribution().sum(-1), torch.ones(prompts))
 

@@ -11,7 +11,7 @@ from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM, divergence
 from minirlhf.data.chat import conversation, encode
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.equations.distillation import reverse_kl_distillation
 from minirlhf.ledger.peers.adapter import trl_jsd
 from minirlhf.models import checkpoints
@@ -103,7 +103,7 @@ def test_distillation_step_has_the_gradient_of_trl(name, changes, beta, student,
     """TRL's generalised divergence is the forward KL at β = 0 and the reverse KL at 1."""
     pytest.importorskip("trl")
     recipe = DISTILLATIONS[name].with_(**changes)
-    batch = collate_answers(examples, tokenizer.pad_token_id)
+    batch = collate_completions(examples, tokenizer.pad_token_id)
     ours = next(
         _losses(student, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT))
     )
@@ -259,7 +259,7 @@ def test_distillation_temperature_is_that_of_distributions_and_credit(student, t
     found = train(
         student, teacher, examples, DISTILLATIONS["kd"], tokenizer, max_steps=1, batch_size=5, temperature=2.5
     )
-    batch = collate_answers(examples, tokenizer.pad_token_id)
+    batch = collate_completions(examples, tokenizer.pad_token_id)
     seen = both(tiny_model("nano", tokenizer, seed=3), teacher, batch, batch, 2.5)
     s, t = (x[seen.mask].log_softmax(-1) for x in (seen.student_logits / 2.5, seen.teacher_logits / 2.5))
     assert found["loss"][0] == pytest.approx(float((t.exp() * (t - s)).sum(-1).mean().detach()), rel=1e-4)

@@ -12,7 +12,7 @@ from minirlhf.core.calling import position_ids
 from minirlhf.core.exact import ToyLM
 from minirlhf.engine import attention, packing
 from minirlhf.engine.decoding import is_written_out
-from minirlhf.engine.packing import Packed, cut, packs, shares
+from minirlhf.engine.packing import Packed, bucket_by_length, packs, shares
 from minirlhf.models.forward import completion_logits, completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 
@@ -239,7 +239,7 @@ def test_packing_cut_is_cheapest(call, suite_seed):
     """Against all ways to part the sorted rows."""
     lengths = torch.randint(1, 12, (8,), generator=torch.Generator().manual_seed(suite_seed))
     price = lambda groups: sum(call + len(g) * max(g) for g in groups)
-    buckets = cut(lengths, call)
+    buckets = bucket_by_length(lengths, call)
     assert sorted(torch.cat(buckets).tolist()) == list(range(8))
     rows = sorted(lengths.tolist())
     assert [n for part in buckets for n in lengths[part].tolist()] == rows, "shortest first"
@@ -410,7 +410,7 @@ def test_attention_ours_restores_attention_of_model(free_calls):
     before = model.config._attn_implementation
     ids, mask = batch()
     completion_logps(model, ids, mask, WIDTH)
-    with pytest.raises(RuntimeError, match="inside"), attention.ours(model):
+    with pytest.raises(RuntimeError, match="inside"), attention.use_project_attention(model):
         assert model.config._attn_implementation != before
         raise RuntimeError("inside")
     assert model.config._attn_implementation == before
@@ -424,7 +424,7 @@ def test_packs_refuses_model_with_other_interface_and_logs_once(free_calls, capl
             assert not packs(toy, rows["input_ids"])
     assert [(r.levelname, "ToyLM" in r.getMessage()) for r in caplog.records] == [("INFO", True)]
     logps = completion_logps(toy, rows["input_ids"], rows["attention_mask"], 3)
-    torch.testing.assert_close(logps[rows["mask"]], toy.response_token_logps()[0][rows["mask"]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(logps[rows["mask"]], toy.completion_token_logps()[0][rows["mask"]], rtol=0, atol=1e-12)
 
 
 def test_packs_sees_wrong_attention_and_warns_once(free_calls, monkeypatch, caplog):

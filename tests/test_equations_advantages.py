@@ -106,7 +106,7 @@ def test_mixed_groups_with_ungraded_samples_are_those_with_a_signal():
     rewards = torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]]).double()
     valid = torch.tensor([[1, 1, 1], [1, 1, 1], [1, 1, 1], [1, 0, 1], [0, 1, 0]]).bool()
     rewards[~valid] = torch.nan
-    assert difficulty.mixed_groups(rewards, valid).tolist() == [False, False, True, False, False]
+    assert difficulty.nonzero_variance_groups(rewards, valid).tolist() == [False, False, True, False, False]
 
 
 def test_gfpo_filter_breaks_ties_by_order_and_keeps_no_invalid_sample():
@@ -203,8 +203,8 @@ def test_advantages_reject_a_reward_that_is_not_finite(advantage, bad):
         (lambda r: difficulty.bnpo(r, shape=(0.0, 1.0)), "shape", (0.0, 1.0)),
         (lambda r: difficulty.gfpo_filter(r, num_kept=6), "num_kept", 6),
         (lambda r: difficulty.gfpo_filter(r, num_kept=1), "num_kept", 1),
-        (lambda r: difficulty.dead_group_probability(r + 1, num_generations=2), "pass_rate", None),
-        (lambda r: difficulty.dead_group_probability(r, num_generations=0), "num_generations", 0),
+        (lambda r: difficulty.zero_variance_group_probability(r + 1, num_generations=2), "pass_rate", None),
+        (lambda r: difficulty.zero_variance_group_probability(r, num_generations=0), "num_generations", 0),
         (lambda r: adv.broadcast_to_tokens(r, torch.ones(14, 2)), "advantages", (3, 5)),
         (lambda r: adv.broadcast_to_tokens(r.flatten(), torch.ones(15, 2)), "advantages", (15,)),
         (lambda r: adv.whiten(r[:1, :1], torch.ones(1, 1)), "mask", 1),

@@ -16,8 +16,8 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 from minirlhf.data.chat import ends_of
 from minirlhf.data.records import Problem
-from minirlhf.feedback import own
-from minirlhf.feedback.rewards import ask
+from minirlhf.feedback import custom_rewards
+from minirlhf.feedback.rewards import score_completions
 from minirlhf.models.checkpoints import quietly
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import train_tokenizer
@@ -341,7 +341,7 @@ def grader(folder: Path, text: str) -> str:
     ],
 )
 def test_own_grader_is_given_what_it_takes(text, value, tmp_path):
-    assert own.own_reward(grader(tmp_path, text))([PROBLEM], ["4"]) == [value]
+    assert custom_rewards.custom_reward(grader(tmp_path, text))([PROBLEM], ["4"]) == [value]
 
 
 SIGNATURE = {"argument": "grader", "expected": ["completion", "reference", "messages"]}
@@ -369,7 +369,7 @@ ENDLESS = "def fn(a):\n    while True: pass"
 def test_own_grader_bad_function_is_error(text, facts, tmp_path):
     seconds = 0.05 if "while" in text else 60.0
     with raises(UserError, **facts):
-        own.own_reward(grader(tmp_path, text), seconds=seconds)([PROBLEM] * 4, ["4"] * 4)
+        custom_rewards.custom_reward(grader(tmp_path, text), seconds=seconds)([PROBLEM] * 4, ["4"] * 4)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_own_grader_bad_function_is_error(text, facts, tmp_path):
 )
 def test_own_grader_that_cannot_grade_ends_run_before_it_writes(text, parts, tmp_path, monkeypatch):
     if text.startswith("while"):
-        monkeypatch.setattr(own, "READING", 0.5)
+        monkeypatch.setattr(custom_rewards, "READING", 0.5)
     monkeypatch.chdir(tmp_path)
     rows(tmp_path / "d.jsonl", [{"prompt": f"say {n}", "reference": str(n)} for n in range(6)])
     argv = ["--data", "d.jsonl", "--num-generations", "2", "--max-completion-length", "4", "--out", "run", *QUICK]
@@ -404,7 +404,7 @@ def test_own_grader_that_swallows_every_exception_ends_process(tmp_path, monkeyp
         ended.append(status)
         (tmp_path / "enough").touch()
 
-    monkeypatch.setattr(own.os, "_exit", end)
+    monkeypatch.setattr(custom_rewards.os, "_exit", end)
     text = """
 from pathlib import Path
 from time import sleep
@@ -416,15 +416,15 @@ def fn(completion):
             pass
     return 1.0
 """
-    own.own_reward(grader(tmp_path, text), seconds=0.1)([PROBLEM], ["4"])
+    custom_rewards.custom_reward(grader(tmp_path, text), seconds=0.1)([PROBLEM], ["4"])
     assert ended == [2]
     error = capsys.readouterr().err
     assert "my.py" in error and "0.1 s" in error
 
 
 def test_own_grader_failure_costs_one_sample(tmp_path):
-    reward = own.own_reward(grader(tmp_path, "def fn(text, reference):\n    return int(text)"))
-    values, failure = ask(reward, [PROBLEM] * 3, ["1", "two", "3"])
+    reward = custom_rewards.custom_reward(grader(tmp_path, "def fn(text, reference):\n    return int(text)"))
+    values, failure = score_completions(reward, [PROBLEM] * 3, ["1", "two", "3"])
     assert values[0] == 1.0 and values[1] != values[1] and values[2] == 3.0
     assert all(part in failure for part in ("my.py", " 2", "ValueError"))
 
@@ -433,7 +433,7 @@ def test_own_grader_of_readme(tmp_path):
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     text = readme.partition("my.py:polite")[2].partition("```python\n")[2].partition("```")[0]
     (tmp_path / "my.py").write_text(text, encoding="utf-8")
-    grades = own.own_reward(f"{tmp_path}/my.py:polite")([PROBLEM] * 2, ["yes please", "no"])
+    grades = custom_rewards.custom_reward(f"{tmp_path}/my.py:polite")([PROBLEM] * 2, ["yes please", "no"])
     assert grades == [1 - 0.02, -0.01]
 
 

@@ -473,7 +473,7 @@ class Recorder:
 
 
 def test_algebra_same_value_draws_secret_key(monkeypatch):
-    monkeypatch.setattr(algebra, "Box", Recorder)
+    monkeypatch.setattr(algebra, "Sandbox", Recorder)
     for _ in range(20):
         random.seed(0)
         torch.manual_seed(0)

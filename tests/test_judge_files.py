@@ -13,7 +13,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.records import Comparison
-from minirlhf.equations.ai_feedback import both_orders, letter_preference
+from minirlhf.equations.ai_feedback import letter_preference, split_position_bias
 from minirlhf.feedback.judge import ASK, Judge, question, require_ask, verdicts_of
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
@@ -54,7 +54,7 @@ def test_judge_lean_is_difference_of_letter_logits():
     judge = Judge(tiny_model("nano", WORDS, seed=1), WORDS, ask=judging.ASK)
     letters = [WORDS(f"[[{x}]]", add_special_tokens=False)["input_ids"] for x in "AB"]
     assert judge.verdict_length == 1 == len(letters[0])
-    for order, leans in zip((1, -1), judge.leans(*asked(PAIRS)), strict=True):
+    for order, leans in zip((1, -1), judge.verdict_log_odds(*asked(PAIRS)), strict=True):
         for p, lean in zip(PAIRS, leans.tolist(), strict=True):
             replies = (p.ours, p.theirs)[::order]
             ids = encode_prompt(WORDS, question(p.prompt, *replies, ask=judging.ASK))
@@ -68,7 +68,7 @@ def test_judge_lean_of_long_verdict_sums_its_tokens():
     judge = Judge(tiny_model("nano", BYTES, seed=2), BYTES, batch_size=2)
     letters = [BYTES(f"[[{x}]]", add_special_tokens=False)["input_ids"] for x in "AB"]
     assert judge.verdict_length > 1
-    given, _ = judge.leans(*asked(PAIRS))
+    given, _ = judge.verdict_log_odds(*asked(PAIRS))
     for p, lean in zip(PAIRS, given.tolist(), strict=True):
         start = encode_prompt(BYTES, question(p.prompt, p.ours, p.theirs))
         chances = []
@@ -84,7 +84,7 @@ def test_judge_lean_of_long_verdict_sums_its_tokens():
 
 def test_judge_leans_are_independent_of_batch_size():
     model = tiny_model("nano", WORDS, seed=3)
-    one, many = (Judge(model, WORDS, ask=judging.ASK, batch_size=n).leans(*asked(PAIRS)) for n in (1, 64))
+    one, many = (Judge(model, WORDS, ask=judging.ASK, batch_size=n).verdict_log_odds(*asked(PAIRS)) for n in (1, 64))
     for a, b in zip(one, many, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
@@ -119,7 +119,7 @@ class LikesLength(Judge):
 
     place: float = 0.0
 
-    def leans(self, prompts, firsts, seconds):
+    def verdict_log_odds(self, prompts, firsts, seconds):
         gap = torch.tensor(
             [len(a[0]["content"].split()) - len(b[0]["content"].split()) for a, b in zip(firsts, seconds, strict=True)]
         )
@@ -132,7 +132,7 @@ def likes_length(place):
 
 def test_judge_files_compare_removes_and_measures_place_preference():
     found = compare(likes_length(1.5), PAIRS)  # gaps 0, −3, 0 words
-    prefers, place = both_orders(*found.leans)
+    prefers, place = split_position_bias(*found.leans)
     assert prefers.tolist() == [0.0, -3.0, 0.0] and place.tolist() == [1.5] * 3
     numbers = {n.name: n for n in found.numbers()}
     assert numbers[PLACE].value == pytest.approx(1.5)
@@ -308,7 +308,7 @@ def test_judge_of_zoo_agrees_with_gold_reward():
     _, held = pipeline.preferences(world, start, RewardPlan(8, 400, training=RewardConfig(seed=77)))
     gaps = torch.tensor([world.grade(p.prompt, p.chosen) - world.grade(p.prompt, p.rejected) for p in held])
     judge, pairs = Judge.of(*zoo.load("assistant-judge", quiet=True)), judging.compared(held)
-    prefers, _ = both_orders(
-        *judge.leans([c.prompt for c in pairs], [c.chosen for c in pairs], [c.rejected for c in pairs])
+    prefers, _ = split_position_bias(
+        *judge.verdict_log_odds([c.prompt for c in pairs], [c.chosen for c in pairs], [c.rejected for c in pairs])
     )
     assert float((prefers * gaps > 0)[gaps != 0].double().mean()) > 0.58

@@ -12,10 +12,10 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation, encode, encode_steps
 from minirlhf.data.collate import collate
-from minirlhf.data.records import Comparison, Problem, SteppedReply
+from minirlhf.data.records import Comparison, Problem, StepLabeledCompletion
 from minirlhf.data.types import Stepped, labelled, pair, ranked
 from minirlhf.equations.overoptimization import worst_case
-from minirlhf.feedback.judge import Judge, Verdicts, lessons, question, verdict
+from minirlhf.feedback.judge import Judge, Verdicts, judge_training_examples, question, verdict
 from minirlhf.feedback.rewards import combined_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
@@ -226,7 +226,7 @@ def test_judge_verdicts_score_both_orders():
     assert found.scores == [1.0, 0.5, 0.0, 0.5, 0.5, 0.5]
     assert found.consistency == 3 / 6 and found.unreadable == 1 / 12
     # shown first and named: A as given; B exchanged, as the first reply of that order is the second one
-    assert found.first_place == (3 + 2) / (4 + 4)
+    assert found.first_position_rate == (3 + 2) / (4 + 4)
 
 
 def test_judge_learns_from_lessons_in_both_orders():
@@ -237,7 +237,7 @@ def test_judge_learns_from_lessons_in_both_orders():
         Comparison(conversation("go"), reply("one"), reply("two")),
         Comparison(conversation("go go"), reply("one"), reply("two")),
     ]
-    taught = lessons(pairs, ask=ask)
+    taught = judge_training_examples(pairs, ask=ask)
     assert [lesson.messages[-1]["content"] for lesson in taught] == ["[[A]]", "[[B]]"] * 2
     assert taught[1].messages[:-1] == question(pairs[0].prompt, reply("two"), reply("one"), ask=ask)
     model = tiny_model("nano", words, seed=0)
@@ -246,7 +246,7 @@ def test_judge_learns_from_lessons_in_both_orders():
     found = Judge(model, words, ask=ask)(
         [p.prompt for p in pairs], [p.chosen for p in pairs], [p.rejected for p in pairs]
     )
-    assert found.scores == [1.0, 1.0] and found.consistency == 1.0 and found.first_place == 0.5
+    assert found.scores == [1.0, 1.0] and found.consistency == 1.0 and found.first_position_rate == 0.5
     few = word_tokenizer(("go", "one", "two", "/"))
     mute = Judge(tiny_model("nano", few, seed=0), few, ask=ask)
     with raises(UserError, argument="verdicts", value=1, problem="missing"):
@@ -367,7 +367,7 @@ def test_loaders_read_steps(tmp_path):
         write(tmp_path / "s.jsonl", [{"prompt": "p", "completions": [" a ", "b"], "labels": [True, False]}])
     )
     assert records.format == "stepwise"
-    assert records.stepped() == [SteppedReply([{"role": "user", "content": "p"}], ["a", "b"], (1, -1))]
+    assert records.stepped() == [StepLabeledCompletion([{"role": "user", "content": "p"}], ["a", "b"], (1, -1))]
 
 
 def test_evaluate_combines_several_reward_models(tmp_path):

@@ -18,12 +18,12 @@ from minirlhf.data.loaders import Scan, load
 from minirlhf.data.records import (
     Comparison,
     Conversation,
-    Identical,
-    Judgement,
+    IdenticalPairError,
+    InvalidRecordError,
     Problem,
     Ranking,
-    SteppedReply,
-    Unusable,
+    StepLabeledCompletion,
+    UnpairedPreference,
 )
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -101,9 +101,9 @@ def test_load_kto_gives_judgements():
     records = load(SAMPLES / "kto.jsonl")
     assert records.format == "kto"
     assert records.judgements() == [
-        Judgement([said("user", "How many legs has a spider?")], [said("assistant", "Eight.")], True),
-        Judgement([said("user", "How many legs has a spider?")], [said("assistant", "It depends.")], False),
-        Judgement([said("user", "Name a river.")], [said("assistant", "The Danube.")], True),
+        UnpairedPreference([said("user", "How many legs has a spider?")], [said("assistant", "Eight.")], True),
+        UnpairedPreference([said("user", "How many legs has a spider?")], [said("assistant", "It depends.")], False),
+        UnpairedPreference([said("user", "Name a river.")], [said("assistant", "The Danube.")], True),
     ]
     # What is imitated is what was found good; every prompt is one to answer.
     assert [c.messages[-1]["content"] for c in records.conversations()] == ["Eight.", "The Danube."]
@@ -116,8 +116,8 @@ def test_records_of_comparisons_convert_to_judgements_and_rankings():
     records = load(SAMPLES / "preference.jsonl")
     [bees, _] = records.comparisons()
     assert records.judgements()[:2] == [
-        Judgement(bees.prompt, bees.chosen, True),
-        Judgement(bees.prompt, bees.rejected, False),
+        UnpairedPreference(bees.prompt, bees.chosen, True),
+        UnpairedPreference(bees.prompt, bees.rejected, False),
     ]
     assert records.rankings()[0].strict() == [bees.chosen, bees.rejected]
 
@@ -170,7 +170,7 @@ def test_scan_continues_after_broken_row(tmp_path):
     equal, blank = PAIR | {"chosen": "bad"}, PAIR | {"prompt": ""}
     scan = Scan(write(tmp_path / "a.jsonl", PAIR, {"prompt": 3}, equal, blank, PAIR))
     kinds = [(where.line, type(outcome)) for where, outcome in scan]
-    assert kinds == [(1, Comparison), (2, UserError), (3, Identical), (4, Unusable), (5, Comparison)]
+    assert kinds == [(1, Comparison), (2, UserError), (3, IdenticalPairError), (4, InvalidRecordError), (5, Comparison)]
     assert scan.form is formats.FORMATS["preference"]
 
 
@@ -597,7 +597,7 @@ def test_load_any_row_is_read_or_refused(row, tmp_path_factory):
     except UserError:
         return
     [example] = records.examples
-    assert type(example) in (Conversation, Comparison, Judgement, Ranking, SteppedReply, Problem)
+    assert type(example) in (Conversation, Comparison, UnpairedPreference, Ranking, StepLabeledCompletion, Problem)
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from minirlhf.equations import machines as equations
-from minirlhf.models import weighing
+from minirlhf.models import memory_profile
 from minirlhf.report import machines
 
 WIDTH = 48
@@ -26,7 +26,7 @@ def shape(kept):
 
 def test_weigh_equals_real_model():
     config = shape(2)
-    weighed, model = weighing.weigh(config, width=WIDTH), LlamaForCausalLM(shape(2)).to(torch.bfloat16)
+    weighed, model = memory_profile.profile_memory(config, width=WIDTH), LlamaForCausalLM(shape(2)).to(torch.bfloat16)
     with torch.no_grad():
         out = model(torch.ones(1, WIDTH, dtype=torch.long), use_cache=True)
     held = sum(t.nbytes for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
@@ -40,13 +40,15 @@ def test_weigh_equals_real_model():
 
 @pytest.mark.parametrize("kept", [1, 4])
 def test_kept_by_layer_on_meta_equals_cpu(kept):
-    bare, real = (weighing.kept_by_layer(shape(kept), width=WIDTH, device=device) for device in ("meta", "cpu"))
+    bare, real = (
+        memory_profile.activation_bytes_by_layer(shape(kept), width=WIDTH, device=device) for device in ("meta", "cpu")
+    )
     assert sorted(t.untyped_storage().nbytes() for t in bare) == sorted(t.untyped_storage().nbytes() for t in real)
 
 
 def test_weigh_activations_equal_fused_attention():
-    real = weighing.kept_by_layer(shape(4), width=WIDTH, device="cpu", attention="sdpa")
-    weighed = weighing.weigh(shape(4), width=WIDTH)
+    real = memory_profile.activation_bytes_by_layer(shape(4), width=WIDTH, device="cpu", attention="sdpa")
+    weighed = memory_profile.profile_memory(shape(4), width=WIDTH)
     per_token = sum(t.untyped_storage().nbytes() for t in real) / WIDTH
     heads = SMALL["num_attention_heads"] * 4  # the logarithm of each head's sum
     assert abs(per_token - heads - weighed.activations / weighed.layers) < 0.02 * per_token
@@ -54,7 +56,7 @@ def test_weigh_activations_equal_fused_attention():
 
 
 def test_weigh_checkpointed_is_between_inputs_and_all():
-    weighed = weighing.weigh(shape(4), width=WIDTH)
+    weighed = memory_profile.profile_memory(shape(4), width=WIDTH)
     assert weighed.inputs < weighed.checkpointed < weighed.activations
 
 

@@ -135,9 +135,9 @@ def test_checkpoints_damaged_is_refused_and_one_before_used(kind, model, tmp_pat
     harm, name, problem = DAMAGE[kind]
     save_step(tmp_path, 4, model), save_step(tmp_path, 5, model)
     folder = checkpoints.step_folder(tmp_path, 5)
-    assert checkpoints.damage(folder) is None
+    assert checkpoints.find_corruption(folder) is None
     harm(folder)
-    assert name == checkpoints.damage(folder).argument
+    assert name == checkpoints.find_corruption(folder).argument
     with raises(UserError, argument=name, file=str(folder), problem=problem):
         checkpoints.load(folder)
     with pytest.warns(UserWarning, match="step-000005"):
@@ -165,7 +165,7 @@ def test_load_folder_and_reward_model_refuse_damaged_weights(model, tmp_path):
 def test_checkpoints_damage_ignores_hidden_files(tmp_path):
     folder = save_step(tmp_path, 1)
     (folder / ".DS_Store").write_bytes(b"x")
-    assert checkpoints.damage(folder) is None
+    assert checkpoints.find_corruption(folder) is None
 
 
 # -- a run -------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ KILLED = """
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             for step in checkpoints.steps(run):
-                assert checkpoints.damage(checkpoints.step_folder(run, step)) is None
+                assert checkpoints.find_corruption(checkpoints.step_folder(run, step)) is None
             newest = checkpoints.load_latest(run).info["step"]
             if status == 0:
                 assert newest == 3

@@ -93,7 +93,7 @@ def test_completion_logps_computes_needed_logits_only(model):
 
 def test_completion_logps_of_toy_model_are_exact(suite_seed):
     toy = ToyLM(3, 3, 2, seed=suite_seed)
-    exact = toy.response_token_logps()
+    exact = toy.completion_token_logps()
     for prompt in range(2):
         batch = toy.batch(prompt)
         logps = completion_logps(toy, batch["input_ids"], batch["attention_mask"], 3)

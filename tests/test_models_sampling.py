@@ -91,7 +91,7 @@ def test_sample_old_logps_are_exact(temperature, suite_seed):
     for prompt in range(2):
         lows, highs = boxes(toy, prompt, temperature)
         rollout = toy_draw(toy, (lows + highs) / 2, prompt, temperature=temperature)
-        exact = tempered.response_token_logps()[prompt].detach()
+        exact = tempered.completion_token_logps()[prompt].detach()
         torch.testing.assert_close(rollout.old_logps, exact, rtol=0, atol=1e-12)
         assert torch.equal(rollout.behavior_logps, rollout.old_logps), "nothing truncated"
 

@@ -7,7 +7,7 @@ from architectures import ARCHITECTURES, build
 from facts import raises
 
 from minirlhf.engine import decoding
-from minirlhf.engine.decoding import goes_on
+from minirlhf.engine.decoding import can_continue
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.turns import sample_turns
@@ -165,7 +165,7 @@ def test_sample_turns_with_cache_equals_reading_again(name):
 def test_sample_turns_reads_each_token_once():
     """Of a Llama, by what goes through its own forward pass: prompts once, then each turn's last token and what was heard."""
     model, read = build("Llama"), []
-    assert goes_on(model)
+    assert can_continue(model)
     watched = model.model.embed_tokens.register_forward_hook(lambda _, given, __: read.append(given[0].shape))
     with watched:
         on, again = both_ways(model)
@@ -194,7 +194,7 @@ def test_decoding_goes_on_refuses_unusable_cache():
     model.model.rotary_emb.forward = lambda x, position_ids: forward(
         x, (position_ids - position_ids[:, :1]).clamp(min=0)
     )
-    assert not goes_on(model)
+    assert not can_continue(model)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.types import Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.models import cache, checkpoints
 from minirlhf.models import reference as reference_module
-from minirlhf.models.reference import answer_logps, reference_logps
+from minirlhf.models.reference import preference_logps, reference_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.binding import Deviation
@@ -238,21 +238,21 @@ def test_held_out_rewards_margin_and_accuracy_are_those_of_the_loss(name, data, 
 
 def test_collate_answers_stand_flush_and_keep_their_log_probabilities(model, tokenizer, chat):
     answers = [chat("go one go", "two three stop"), chat("stop", "two")]
-    batch = collate_answers(answers, tokenizer.pad_token_id)
+    batch = collate_completions(answers, tokenizer.pad_token_id)
     width = batch.mask.shape[1]
     assert batch.attention_mask[:, -width - 1].all() and batch.mask[:, 0].all()
     torch.testing.assert_close(
-        answer_logps(model, batch).detach(), torch.tensor([logp(model, a) for a in answers]), rtol=1e-5, atol=1e-5
+        preference_logps(model, batch).detach(), torch.tensor([logp(model, a) for a in answers]), rtol=1e-5, atol=1e-5
     )
     with raises(ValueError, argument="answers", value=1, problem="empty"):
-        collate_answers([answers[0], Tokens([3, 4], [False, False])], 0)
+        collate_completions([answers[0], Tokens([3, 4], [False, False])], 0)
 
 
 def test_reference_logps_are_asked_once_and_kept_under_their_hash(model, tokenizer, chat, tmp_path, monkeypatch):
     monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path))
     asked = []
     monkeypatch.setattr(
-        reference_module, "answer_logps", lambda m, batch: asked.append(len(batch)) or answer_logps(m, batch)
+        reference_module, "preference_logps", lambda m, batch: asked.append(len(batch)) or preference_logps(m, batch)
     )
     answers = [chat(p, GOOD) for p in PROMPTS]
     first = reference_logps(model, answers, pad_token_id=tokenizer.pad_token_id, batch_size=4)

@@ -138,7 +138,7 @@ def test_collate_packed_predicts_no_first_token():
 
 
 def test_packed_batch_apart_equals_collate():
-    unpacked, again = collate([e for row in ROWS for e in row], 0), collate_packed(ROWS, 7, length=23).apart()
+    unpacked, again = collate([e for row in ROWS for e in row], 0), collate_packed(ROWS, 7, length=23).unpack()
     for name in ("input_ids", "attention_mask", "loss_mask"):
         assert torch.equal(getattr(again, name), getattr(unpacked, name)), name
 

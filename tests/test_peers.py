@@ -87,7 +87,7 @@ def test_peers_catalogue_has_every_method():
     methods = set(functions(policy_losses, "logps", "old_logps", "advantages"))
     methods |= set(functions(advantages, "rewards", "valid")) - {"valid_mask"}
     methods |= {"remax", "process_zscore", "whiten"}
-    methods |= set(functions(difficulty, "rewards", "valid")) - {"mixed_groups", "pass_rate_weighting"}
+    methods |= set(functions(difficulty, "rewards", "valid")) - {"nonzero_variance_groups", "pass_rate_weighting"}
     methods |= set(functions(aggregation, "mask"))
     methods |= {n for n in dir(reward_losses) if n.endswith(("_loss", "_penalty"))}
     methods |= set(functions(value_losses, "values"))

@@ -47,7 +47,7 @@ def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: 
     rows = torch.tensor([first, second])
     batch = lm.batch()
     mask = batch["mask"][rows]
-    logps = lm.response_token_logps()[0][rows].detach()
+    logps = lm.completion_token_logps()[0][rows].detach()
     rollout = Rollout(
         input_ids=batch["input_ids"][rows],
         attention_mask=batch["attention_mask"][rows],
@@ -58,7 +58,7 @@ def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: 
         terminated=lm.responses().terminated[rows],
         num_generations=2,
     )
-    ref_logps = None if ref is None else ref.response_token_logps()[0][rows].detach()
+    ref_logps = None if ref is None else ref.completion_token_logps()[0][rows].detach()
     return ScoredRollout(rollout, rewards[rows][None], torch.ones(1, 2, dtype=torch.bool), ref_logps)
 
 
@@ -112,8 +112,8 @@ def test_grpo_kl_in_the_loss_adds_its_own_gradient_only(world):
     with_kl = expected_step(lm, recipe, rewards, ref)
     without = expected_step(lm, recipe.with_(kl=None), rewards)
     # E[∇ Σ_t k2] on policy: the sum over responses of p · ∇ ½ Σ_t (log π − log π_ref)², with p held fixed.
-    logps = lm.response_token_logps()[0]
-    k2_sum = (0.5 * (logps - ref.response_token_logps()[0].detach()) ** 2 * lm.responses().mask).sum(-1)
+    logps = lm.completion_token_logps()[0]
+    k2_sum = (0.5 * (logps - ref.completion_token_logps()[0].detach()) ** 2 * lm.responses().mask).sum(-1)
     expected = torch.autograd.grad((lm.distribution()[0].detach() * k2_sum).sum(), lm.table)[0]
     torch.testing.assert_close(with_kl - without, 0.7 * expected)
 

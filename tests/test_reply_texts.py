@@ -8,7 +8,7 @@ from minirlhf.data.records import Problem
 from minirlhf.data.tasks import TASKS
 from minirlhf.data.types import Rollout
 from minirlhf.feedback import graders, rewards
-from minirlhf.models.texts import completion_texts, reply_text
+from minirlhf.models.texts import completion_text, completion_texts
 from minirlhf.models.tokenizers import train_tokenizer
 
 
@@ -25,7 +25,7 @@ from minirlhf.models.tokenizers import train_tokenizer
     ],
 )
 def test_reply_text_strips_blank_lines_before_and_space_behind(decoded, reply):
-    assert reply_text(decoded) == reply
+    assert completion_text(decoded) == reply
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -54,7 +54,7 @@ CONFIG = OnlineConfig(max_steps=2, batch_size=4, num_generations=4, max_completi
 def rows_of(lm: ToyLM, rows: list[int], num_generations: int, old: ToyLM | None = None) -> Rollout:
     """A rollout of these responses; sampled by ``old``, if it is given."""
     batch, index = lm.batch(), torch.tensor(rows)
-    mask, logps = batch["mask"][index], (old or lm).response_token_logps()[0][index].detach()
+    mask, logps = batch["mask"][index], (old or lm).completion_token_logps()[0][index].detach()
     return Rollout(
         batch["input_ids"][index],
         batch["attention_mask"][index],
@@ -282,7 +282,7 @@ def test_positive_coef_adds_likelihood_of_positive_completions(world):
     without, with_them = (
         step_on(lm, graded, DR_GRPO.with_(max_completion_length=2, positive_coef=c)) for c in (0, 0.5)
     )
-    logps = lm.response_token_logps()[0][torch.tensor([0, 3, 5, 6])[good[1:]]][graded.rollout.mask[good[1:]]]
+    logps = lm.completion_token_logps()[0][torch.tensor([0, 3, 5, 6])[good[1:]]][graded.rollout.mask[good[1:]]]
     expected = torch.autograd.grad(-0.5 * logps.mean(), lm.table)[0]
     torch.testing.assert_close(with_them - without, expected)
 
@@ -392,7 +392,7 @@ def test_rollout_join_keeps_rows_of_different_width():
         sample(model, [[3, 4], [5]], sampling=Sampling(max_completion_length=2), **kinds),
         sample(model, [[3, 4, 5, 6]], sampling=Sampling(max_completion_length=5), **kinds),
     ]
-    whole = Rollout.join(parts, WORDS.pad_token_id)
+    whole = Rollout.concatenate(parts, WORDS.pad_token_id)
     assert whole.prompt_width == 4 and len(whole) == 6 and whole.num_generations == 2
     rows = [(part, i) for part in parts for i in range(len(part))]
     for row, (part, i) in enumerate(rows):
@@ -402,7 +402,7 @@ def test_rollout_join_keeps_rows_of_different_width():
         seen, known = whole.attention_mask[row].bool(), part.attention_mask[i].bool()
         assert whole.input_ids[row][seen].tolist() == part.input_ids[i][known].tolist()
     with raises(ValueError, argument="num_generations", value=[1, 2]):
-        Rollout.join([parts[0], dataclasses.replace(parts[1], num_generations=1)], 0)
+        Rollout.concatenate([parts[0], dataclasses.replace(parts[1], num_generations=1)], 0)
 
 
 # -- a sampler that lags behind ----------------------------------------------------------------------------------
@@ -475,12 +475,14 @@ def test_not_left_behind_masks_bad_distant_completions(world):
     advantages = recipe.advantages(graded)
     drift = torch.stack(
         [
-            (far.response_token_logps()[0] - lm.response_token_logps()[0]).detach()[n][lm.responses().mask[n]].mean()
+            (far.completion_token_logps()[0] - lm.completion_token_logps()[0])
+            .detach()[n][lm.responses().mask[n]]
+            .mean()
             for n in (0, 3, 5, 6)
         ]
     )
     threshold = float(drift.detach().sort().values[1:3].mean())
-    logps = lm.response_token_logps()[0][[0, 3, 5, 6]].detach()
+    logps = lm.completion_token_logps()[0][[0, 3, 5, 6]].detach()
     factors = off_policy_sequence_mask(
         logps, graded.rollout, advantages, off_policy_mask_threshold=max(threshold, 1e-3)
     )

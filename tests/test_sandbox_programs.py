@@ -11,7 +11,7 @@ from minirlhf.data.loaders import load
 from minirlhf.feedback import graders
 from minirlhf.sandbox import isolation
 from minirlhf.sandbox.programs import Desk, examine, shared_boxes
-from minirlhf.sandbox.server import Boxes, Limits
+from minirlhf.sandbox.server import Limits, SandboxPool
 
 SAMPLES = Path(__file__).parent / "samples" / "human_eval.jsonl"
 LIMITS = Limits(cpu=1, wall=60.0, memory=128 << 20, file=1 << 20)
@@ -28,7 +28,7 @@ RIGHT = "def f(x):\n    return x * 1234567\n"
 @pytest.fixture(scope="module")
 def weak():
     """The weakest level of isolation, which every system has."""
-    with Boxes("minirlhf.sandbox.programs", at_most="limits") as boxes:
+    with SandboxPool("minirlhf.sandbox.programs", at_most="limits") as boxes:
         yield boxes
 
 

@@ -14,8 +14,8 @@ from minirlhf.equations.value_learning import regret
 from minirlhf.tabular import bandits, control, gym, planning, prediction, worlds
 from minirlhf.tabular.process import (
     Episodes,
+    ParallelEpisodes,
     Process,
-    Walkers,
     choose,
     count_occupancy,
     from_outcomes,
@@ -149,7 +149,7 @@ def test_sample_chain_follows_matrix():
 
 def test_walkers_terminate_truncate_and_restart():
     process = worlds.random_walk(3)  # states 0 … 4, start in 2
-    walkers = Walkers(process, 2, rng=generator(), time_limit=3)
+    walkers = ParallelEpisodes(process, 2, rng=generator(), time_limit=3)
     walkers.step(torch.tensor([1, 1]))
     second = walkers.step(torch.tensor([1, 0]))
     assert second.terminated.tolist() == [True, False] and second.rewards.tolist() == [1.0, 0.0]
@@ -160,7 +160,7 @@ def test_walkers_terminate_truncate_and_restart():
 
 
 def test_walkers_end_at_time_limit_is_terminal():
-    walkers = Walkers(worlds.random_walk(1), 1, rng=generator(), time_limit=1)
+    walkers = ParallelEpisodes(worlds.random_walk(1), 1, rng=generator(), time_limit=1)
     step = walkers.step(torch.tensor([1]))
     assert step.terminated.item() and not step.truncated.item()
 
@@ -178,7 +178,7 @@ def test_sample_episodes_record_walk():
 def test_walkers_refuse_terminal_start():
     p = worlds.random_walk(1)
     with raises(ValueError, argument="start", problem="terminal"):
-        Walkers(Process(p.transitions, p.rewards, f64(1, 0, 0), p.actions), 1, rng=generator())
+        ParallelEpisodes(Process(p.transitions, p.rewards, f64(1, 0, 0), p.actions), 1, rng=generator())
 
 
 # -- planning ----------------------------------------------------------------------------------------------------

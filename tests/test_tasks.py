@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
 from minirlhf.data.preferences import (
-    Labeller,
+    SimulatedAnnotator,
     label_pairs,
     length_bias,
     preference_probability,
@@ -343,12 +343,12 @@ def _right(pairs):
 
 def test_sample_pairs_labels_follow_gold_reward():
     clear = {"min_gap": 0.2}
-    assert _right(sample_pairs(ASSISTANT, 300, labeller=Labeller(temperature=0), **clear)) == 1.0
-    assert _right(sample_pairs(ASSISTANT, 300, labeller=Labeller(temperature=0, flip=1.0), **clear)) == 0.0
+    assert _right(sample_pairs(ASSISTANT, 300, labeller=SimulatedAnnotator(temperature=0), **clear)) == 1.0
+    assert _right(sample_pairs(ASSISTANT, 300, labeller=SimulatedAnnotator(temperature=0, flip=1.0), **clear)) == 0.0
 
 
 def test_sample_pairs_share_of_right_labels_is_that_of_labeller():
-    pairs = sample_pairs(ASSISTANT, 3000, labeller=Labeller(temperature=0.5, flip=0.1), min_gap=0.05)
+    pairs = sample_pairs(ASSISTANT, 3000, labeller=SimulatedAnnotator(temperature=0.5, flip=0.1), min_gap=0.05)
     gaps = torch.tensor([p.margin for p in pairs], dtype=torch.float64)
     expected = preference_probability(gaps, torch.zeros_like(gaps), temperature=0.5, flip=0.1).mean()
     assert _right(pairs) == pytest.approx(float(expected), abs=4 * 0.5 / 3000**0.5)
@@ -369,11 +369,11 @@ def test_sample_pairs_min_gap_and_split():
 def test_labeller_biases_add_to_gold_reward():
     prompt, plain, wordy = "tell me about cats", "cats purr", "cats purr and well and well"
     assert ASSISTANT.grade(prompt, plain) > ASSISTANT.grade(prompt, wordy)
-    labeller = Labeller(temperature=0, biases=(length_bias(1.0),))
+    labeller = SimulatedAnnotator(temperature=0, biases=(length_bias(1.0),))
     [pair] = label_pairs(ASSISTANT, [(prompt, plain, wordy)], labeller=labeller)
     assert pair.chosen == wordy
     assert pair.margin == pytest.approx(ASSISTANT.grade(prompt, wordy) - ASSISTANT.grade(prompt, plain) + 4)
-    flattered = Labeller(biases=(length_bias(0.5), lambda _, reply: 2.0 * reply.split().count("lovely")))
+    flattered = SimulatedAnnotator(biases=(length_bias(0.5), lambda _, reply: 2.0 * reply.split().count("lovely")))
     assert flattered.score(ASSISTANT, prompt, "lovely lovely") == pytest.approx(
         ASSISTANT.grade(prompt, "lovely lovely") + 1.0 + 4.0
     )
@@ -382,9 +382,9 @@ def test_labeller_biases_add_to_gold_reward():
 def test_label_pairs_leaves_out_equal_replies():
     triples = [("tell me about cats", f"cats purr{' and nap' * n}", "cats") for n in range(40)]
     with_equal = [*triples[:20], ("tell me about cats", "cats", "cats"), *triples[20:]]
-    labelled = label_pairs(ASSISTANT, with_equal, labeller=Labeller(temperature=50.0))
+    labelled = label_pairs(ASSISTANT, with_equal, labeller=SimulatedAnnotator(temperature=50.0))
     assert len(labelled) == 40
-    assert labelled[:20] == label_pairs(ASSISTANT, triples, labeller=Labeller(temperature=50.0))[:20]
+    assert labelled[:20] == label_pairs(ASSISTANT, triples, labeller=SimulatedAnnotator(temperature=50.0))[:20]
     assert label_pairs(ASSISTANT, []) == []
 
 

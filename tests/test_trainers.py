@@ -16,7 +16,7 @@ from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Tokens, pair, ranked
-from minirlhf.feedback.rewards import ask, model_reward, reference_reward
+from minirlhf.feedback.rewards import model_reward, reference_reward, score_completions
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
@@ -222,7 +222,9 @@ def test_train_online_ignores_and_counts_ungraded_samples(model, tokenizer):
 def test_ask_refuses_reward_that_returns_another_count(count):
     """One completion at a time it may return the right number, and mean something else."""
     with raises(UserError, argument="reward", value=count, expected=2):
-        ask(lambda problems, texts: [2.0] * (1 if len(texts) == 1 else count), PROBLEMS[:2], ["one", "two"])
+        score_completions(
+            lambda problems, texts: [2.0] * (1 if len(texts) == 1 else count), PROBLEMS[:2], ["one", "two"]
+        )
 
 
 def test_train_online_reports_grader_failures_and_stops_at_max_invalid(model, tokenizer, caplog):

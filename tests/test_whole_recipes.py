@@ -17,7 +17,7 @@ import torch
 
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
-from minirlhf.equations.aggregation import most_uncertain
+from minirlhf.equations.aggregation import high_entropy_mask
 from minirlhf.recipes import RECIPES
 from minirlhf.recipes.parts import RolloutExtras, ScoredRollout, masked_importance, sequence_importance
 from minirlhf.trainers import policy_update, rollouts
@@ -87,7 +87,7 @@ class Batch:
 
     def now(self, learned, old=None):
         """This batch where the policy stands now, its old log-probabilities replaced, if others are given."""
-        table = self.policy.response_token_logps()
+        table = self.policy.completion_token_logps()
         at = lambda x, i, reply: [x[self.prompts[i // GROUP]][self.rows[i]][t] for t in range(len(reply))]
         replies = [
             replace(r, logps=at(table, i, r), old=r.old if old is None else [float(x) for x in at(old, i, r)])
@@ -136,7 +136,7 @@ def build(seed=0, drawn=None):
 
     def logps_of(model, at=None):
         """``(B, T)`` of the chosen rows, or of one row per prompt."""
-        table = model.response_token_logps()
+        table = model.completion_token_logps()
         if at is not None:
             return torch.stack([table[prompt][at[prompt]] for prompt in range(2)])
         return torch.stack([table[i // GROUP][row] for i, row in enumerate(rows)])
@@ -528,7 +528,7 @@ def trained(recipe, batch):
     if recipe.update.top_entropy_quantile < 1:
         entropies = policy_update.policy_token_entropies(batch.policy, shaped.rollout, config)
         quantile = recipe.update.top_entropy_quantile
-        weights = most_uncertain(weights, entropies, shaped.rollout.mask, top_entropy_quantile=quantile)
+        weights = high_entropy_mask(weights, entropies, shaped.rollout.mask, top_entropy_quantile=quantile)
     return sum(
         policy_update.policy_losses(
             batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, []
@@ -749,7 +749,7 @@ def agrees(name, recipe, batches, monkeypatch, learned_from=None):
     every_pass = [sorted(i for rows, *_ in part for i in rows) for part in chunks(taken, passes)]
     if every_pass != [everyone] * passes or {len(rows) for rows, *_ in taken} != {len(batch.replies) // steps}:
         return False
-    start = taken[0][1].response_token_logps().detach()
+    start = taken[0][1].completion_token_logps().detach()
     for rows, policy, slope in taken:
         # decoupled: the old policy is the learner at the start of the step
         now = replace(batch, policy=policy).now(rows, old=start if name == "decoupled_ppo" else None)

@@ -72,7 +72,7 @@ def test_cached_rebuilds_damaged_entry(empty_cache, capsys):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
     assert cache.cached("thing", {}, builder(calls)) == folder and len(calls) == 2
-    assert checkpoints.damage(folder) is None
+    assert checkpoints.find_corruption(folder) is None
     assert "model.safetensors" in capsys.readouterr().err
     load_folder(folder)
 

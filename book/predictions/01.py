@@ -4,14 +4,14 @@ import torch
 from asking import Ask, Typed, compared, mean, seeds
 
 from minirlhf import evidence
-from minirlhf.equations.signals import compounding_mistakes, imitation_push
+from minirlhf.equations.signals import compounding_mistakes, imitation_logit_gradient
 
 
 def _not_this():
     start = torch.tensor([0.45, 0.25, 0.15, 0.1, 0.05], dtype=torch.float64)
     logits, bad = start.log(), torch.tensor(4)
     for _ in range(1_000):
-        logits = logits - 0.1 * imitation_push(logits, bad)
+        logits = logits - 0.1 * imitation_logit_gradient(logits, bad)
     left = logits.softmax(-1)
     shared = start[:4] / start[:4].sum()
     if torch.allclose(left[:4], shared, atol=0.02):

@@ -45,7 +45,7 @@ def _after(steps: int, advantage: float) -> torch.Tensor:
     spoken = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
     logits = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64)
     for _ in range(steps):
-        logits = logits + tools.heard_gradient(spoken, logits.softmax(-1), torch.full_like(spoken, advantage))
+        logits = logits + tools.observation_gradient(spoken, logits.softmax(-1), torch.full_like(spoken, advantage))
     return spoken @ logits.log_softmax(-1)
 
 
@@ -127,11 +127,11 @@ def _break_even():
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if float(tools.call_worth(read, head, lie=middle)) > 0 else (low, middle)
+        low, high = (middle, high) if float(tools.tool_call_value(read, head, lie=middle)) > 0 else (low, middle)
     return 100 * low, {
         "share": 100 * low,
         "head": 100 * float(head),
-        "half": float(tools.call_worth(read, head, lie=0.5)),
+        "half": float(tools.tool_call_value(read, head, lie=0.5)),
     }
 
 
@@ -173,8 +173,8 @@ only_remarks = Ask(
 
 def _read_again():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
-    again = float(tools.tokens_read_again(prompt, said, heard))
-    on = float(tools.tokens_read_on(prompt, heard))
+    again = float(tools.prefill_tokens_without_cache(prompt, said, heard))
+    on = float(tools.prefill_tokens_with_cache(prompt, heard))
     return again, {
         "on": on / 1000,
         "once": float(prompt + (said + heard)[:-1].sum()) / 1000,

@@ -116,7 +116,7 @@ def _alone() -> float:
         curved = apart.mT @ (missed * torch.sigmoid(apart @ weights) * apart) + decay
         weights = weights + torch.linalg.solve(curved, apart.mT @ missed - decay @ weights)
     earned = [
-        curves.tilt_curve(world.ref_logps, proxies.in_gold_units(known @ one, world), world.gold).gold_by(2.0)
+        curves.tilt_curve(world.ref_logps, proxies.rescale_to_gold(known @ one, world), world.gold).gold_by(2.0)
         for one in weights[..., 0]
     ]
     return sum(earned) / len(earned)

@@ -65,7 +65,7 @@ def _no_input_for_length():
     counts = [row for row in itertools.product(range(3), repeat=7) if 1 <= sum(row) <= 2]
     features = torch.tensor(counts, dtype=torch.float64)
     law = torch.linspace(1.0, 2.0, len(counts), dtype=torch.float64)
-    overpaid = 0.5 * style.carried_style(law / law.sum(), features, features.sum(-1))
+    overpaid = 0.5 * style.omitted_style_slopes(law / law.sum(), features, features.sum(-1))
     if not torch.allclose(overpaid, overpaid[:1]):
         raise ValueError(f"the seven words are overpaid differently: {overpaid.tolist()}")
     return round(float(overpaid[0]), 6), {}

@@ -73,7 +73,7 @@ def enumerated(sub, draw, max_len):
     """The mean gradient over all replies of a small language model, what it should be, and well-known others."""
     policy, reference = draw.toy(2, max_len), draw.toy(2, max_len)
     probs, mask = policy.distribution()[0], policy.responses().mask
-    logps, ref_logps = policy.response_token_logps()[0], reference.response_token_logps()[0].detach()
+    logps, ref_logps = policy.completion_token_logps()[0], reference.completion_token_logps()[0].detach()
     slopes = sub.gradient("kl_term", logps.detach(), ref_logps, mask, wrt=0).double()
     if slopes.shape != logps.shape:
         fail(f"the gradient in `logps` has shape {tuple(slopes.shape)}; expected {tuple(logps.shape)}")

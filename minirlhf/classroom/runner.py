@@ -13,7 +13,7 @@ from minirlhf.classroom.cells import Cells
 from minirlhf.classroom.testing import Failure
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import inside, wire
-from minirlhf.sandbox.server import Box, BoxEnded, Boxes, Limits
+from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
 
 # In a submission's process `check` does nothing: the grader asks.
 QUIET_CHECK = {
@@ -81,7 +81,7 @@ class Local:
         return self._answer(lambda: value)
 
 
-class Server(Boxes):
+class Server(SandboxPool):
     """The process that forks submissions' processes; a context manager.
 
     Args:
@@ -103,7 +103,7 @@ class Server(Boxes):
         """
         packed = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
         try:
-            with Box(self, CUTTING) as box:
+            with Sandbox(self, CUTTING) as box:
                 found = wire.decode(box.ask({"op": "cut", "text": packed, "name": name})["ok"])
         except (BoxEnded, KeyError, wire.WireError):
             found = None
@@ -135,12 +135,12 @@ class Boxed:
     ) -> None:
         self.server, self.cells, self.student, self.limits = server, list(cells), student, limits
         self.library = {**QUIET_CHECK, **library}
-        self._box: Box | None = None
+        self._box: Sandbox | None = None
         self._errors: list[str] = []
 
     def _ask(self, question: dict[str, Any]) -> Any:
         if self._box is None:
-            self._box = Box(self.server, self.limits, any(OPTIMISES.search(code) for _, code in self.cells))
+            self._box = Sandbox(self.server, self.limits, any(OPTIMISES.search(code) for _, code in self.cells))
             load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
             errors = self._exchange(load)
             self._errors = [e[:500] for e in errors if isinstance(e, str)] if isinstance(errors, list) else []

@@ -13,10 +13,10 @@ from typing import Any
 from minirlhf.classroom import cells
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import wire
-from minirlhf.sandbox.inside import Guest, describe
+from minirlhf.sandbox.inside import SandboxWorker, describe
 
 
-class Student(Guest):
+class Student(SandboxWorker):
     """The boxed process: runs the submission's cells, then answers the grader's questions with data."""
 
     def __init__(self, sock: socket.socket, box: Path) -> None:

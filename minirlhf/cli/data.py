@@ -96,7 +96,7 @@ def _biases(args: argparse.Namespace) -> int:
     records = loaders.load(args.source, split=args.split, format=args.format, limit=args.limit)
     pairs = records.comparisons()
     try:
-        found = biases.battery(biases.differences(pairs), list(biases.TRAITS))
+        found = biases.run_bias_tests(biases.differences(pairs), list(biases.TRAITS))
     except ValueError as problem:
         message = f"{args.source}: the traits of its {len(pairs):,} pairs cannot be told apart ({problem})"
         raise UserError.about(message, problem, file=args.source) from None

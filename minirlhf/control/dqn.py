@@ -14,7 +14,7 @@ from torch.nn.utils import skip_init
 
 from minirlhf.core.validate import require_positive, require_shapes
 from minirlhf.equations.value_learning import double_dqn_target, epsilon_greedy, q_learning_target
-from minirlhf.tabular.process import Process, Transition, Walkers, choose
+from minirlhf.tabular.process import ParallelEpisodes, Process, Transition, choose
 
 #: (rewards (N,), online values of the next state (N, A), the copy's (N, A), terminated (N,), gamma) -> targets (N,).
 Target = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
@@ -105,7 +105,7 @@ def train_dqn(
     network, copy = (_network(features.shape[1], hidden, process.num_actions) for _ in range(2))
     _initialise(network, rng)
     weights = list(network.parameters())
-    crowd, memory, beliefs = Walkers(process, walkers, rng=rng, time_limit=time_limit), Memory(capacity), []
+    crowd, memory, beliefs = ParallelEpisodes(process, walkers, rng=rng, time_limit=time_limit), Memory(capacity), []
     for update in range(updates):
         if update % copy_every == 0:
             copy.load_state_dict(network.state_dict())

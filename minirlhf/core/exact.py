@@ -24,7 +24,7 @@ from minirlhf.core.errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class Responses:
+class Completions:
     """Every response that a :class:`ToyLM` can give, ``N`` of them.
 
     Attributes:
@@ -116,7 +116,7 @@ class ToyLM(nn.Module):
             number = number * self.vocab_size + token
         return self.offsets[len(tokens)] + number
 
-    def responses(self) -> Responses:
+    def responses(self) -> Completions:
         """All responses, in depth-first order: those that end in EOS and those cut off at ``max_len``."""
         found: list[list[int]] = []
 
@@ -134,7 +134,7 @@ class ToyLM(nn.Module):
             tokens[i, : len(response)] = torch.tensor(response)
             mask[i, : len(response)] = True
         terminated = torch.tensor([response[-1] == self.eos_token_id for response in found])
-        return Responses(tokens, mask, terminated)
+        return Completions(tokens, mask, terminated)
 
     def _paths(self) -> tuple[Tensor, Tensor]:
         """For every response and step: the prefix read so far and the token then chosen, both ``(N, L)``."""
@@ -145,7 +145,7 @@ class ToyLM(nn.Module):
                 prefix[i, t] = self._prefix_index(row[:t])
         return prefix, torch.where(responses.mask, responses.tokens, 0)
 
-    def response_token_logps(self) -> Tensor:
+    def completion_token_logps(self) -> Tensor:
         """Log-probability of every token of every response: ``(num_prompts, N, L)``, 0 at padding. Differentiable."""
         prefix, token = self._paths()
         weights = self.table.exp()
@@ -154,7 +154,7 @@ class ToyLM(nn.Module):
 
     def distribution(self) -> Tensor:
         """Probability of every response: ``(num_prompts, N)``, rows sum to 1. Differentiable."""
-        return self.response_token_logps().sum(-1).exp()
+        return self.completion_token_logps().sum(-1).exp()
 
     def batch(self, prompt: int = 0) -> dict[str, Tensor]:
         """All responses to one prompt as a batch: ``input_ids``, ``attention_mask`` ``(N, 1 + L)``, ``mask`` ``(N, L)``."""

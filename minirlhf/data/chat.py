@@ -107,7 +107,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def encode_heard(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -> list[int]:
+def encode_untrusted(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -> list[int]:
     """Token ids of what an assistant hears between two of its turns, from behind the token that ends the first to where the second begins.
 
     A tool that says ``<|im_end|>`` must not end a turn by it: special tokens, those that a tokenizer has added to its words, and ``<tool>`` and the like are

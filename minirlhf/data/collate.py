@@ -11,7 +11,7 @@ from torch import Tensor
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
+from minirlhf.data.types import CompletionBatch, TokenBatch, Tokens
 
 
 def collate(examples: Sequence[Tokens], pad_token_id: int) -> TokenBatch:
@@ -49,7 +49,7 @@ def batch_indices(count: int, batch_size: int, step: int, seed: int) -> np.ndarr
     return np.asarray(picked)
 
 
-def collate_answers(answers: Sequence[Tokens], pad_token_id: int) -> AnswerBatch:
+def collate_completions(answers: Sequence[Tokens], pad_token_id: int) -> CompletionBatch:
     """Answers flush with one another: prompts padded on the left, answers on the right. An answer starts at the first marked
     token (and never before the second token of its row); ``ValueError`` if a row has none."""
     starts = [next((t for t, marked in enumerate(a.loss_mask) if marked and t), 0) for a in answers]
@@ -65,4 +65,4 @@ def collate_answers(answers: Sequence[Tokens], pad_token_id: int) -> AnswerBatch
     column = torch.arange(int(last.max()))
     inside = (column >= first) & (column < last)
     input_ids, marked = spread(answers, inside, pad_token_id)
-    return AnswerBatch(input_ids, inside.long(), marked[:, max(starts) :])
+    return CompletionBatch(input_ids, inside.long(), marked[:, max(starts) :])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from minirlhf.core.errors import ArgumentError, unknown
-from minirlhf.data.records import Comparison, Judgement, Message, Ranking, Reply
+from minirlhf.data.records import Comparison, Message, Ranking, Reply, UnpairedPreference
 
 Vote: TypeAlias = Literal["a", "b", "tie", "both bad"]
 VOTES: tuple[Vote, ...] = ("a", "b", "tie", "both bad")
@@ -29,17 +29,17 @@ class Shown:
     b: str
 
 
-def said(text: str) -> Reply:
+def as_completion(text: str) -> Reply:
     """One turn of the assistant."""
     return [{"role": "assistant", "content": text}]
 
 
-def asked(text: str) -> list[Message]:
+def as_prompt(text: str) -> list[Message]:
     """One turn of the user."""
     return [{"role": "user", "content": text}]
 
 
-def from_vote(prompt: list[Message], a: str, b: str, vote: Vote) -> list[Comparison | Judgement]:
+def from_vote(prompt: list[Message], a: str, b: str, vote: Vote) -> list[Comparison | UnpairedPreference]:
     """What a vote on two replies teaches.
 
     A choice is a comparison. "Both bad" says nothing about which is better, and something about each: two thumbs down. A tie says
@@ -50,11 +50,14 @@ def from_vote(prompt: list[Message], a: str, b: str, vote: Vote) -> list[Compari
     """
     match vote:
         case "a":
-            return [Comparison(prompt, said(a), said(b))]
+            return [Comparison(prompt, as_completion(a), as_completion(b))]
         case "b":
-            return [Comparison(prompt, said(b), said(a))]
+            return [Comparison(prompt, as_completion(b), as_completion(a))]
         case "both bad":
-            return [Judgement(prompt, said(a), False), Judgement(prompt, said(b), False)]
+            return [
+                UnpairedPreference(prompt, as_completion(a), False),
+                UnpairedPreference(prompt, as_completion(b), False),
+            ]
         case "tie":
             return []
     raise unknown("vote", vote, VOTES)
@@ -79,7 +82,7 @@ def from_grade(prompt: list[Message], a: str, b: str, level: int, *, levels: int
     if towards_a == 0:
         return None
     better, worse = (a, b) if towards_a > 0 else (b, a)
-    return Comparison(prompt, said(better), said(worse), margin=abs(towards_a))
+    return Comparison(prompt, as_completion(better), as_completion(worse), margin=abs(towards_a))
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,11 @@ def unroll(tree: Branching) -> list[Ranking]:
     """One ranking per turn, whose prompt is all that was said before: the path through the best replies."""
     rankings, before, node = [], list[Message](), tree
     while True:
-        prompt = [*before, *asked(node.question)]
-        rankings.append(Ranking(prompt, [[said(reply)] for reply in node.replies]))
+        prompt = [*before, *as_prompt(node.question)]
+        rankings.append(Ranking(prompt, [[as_completion(reply)] for reply in node.replies]))
         if node.then is None:
             return rankings
-        before, node = [*prompt, *said(node.replies[0])], node.then
+        before, node = [*prompt, *as_completion(node.replies[0])], node.then
 
 
 def from_constraint(question: str, constraint: str, obeying: str, free: str) -> Comparison:
@@ -114,10 +117,10 @@ def from_constraint(question: str, constraint: str, obeying: str, free: str) -> 
     Nobody has judged them: the label is only as good as the writer's obedience, and whatever else the constraint does to a reply
     is preferred with it.
     """
-    return Comparison(asked(f"{question} {constraint}"), said(obeying), said(free))
+    return Comparison(as_prompt(f"{question} {constraint}"), as_completion(obeying), as_completion(free))
 
 
-def from_session(prompt: list[Message], shown: Sequence[tuple[str, Action]]) -> list[Comparison | Judgement]:
+def from_session(prompt: list[Message], shown: Sequence[tuple[str, Action]]) -> list[Comparison | UnpairedPreference]:
     """What a chat window has seen: replies in the order in which they were shown, and what was done with each.
 
     Thumbs are judgements, and a copied reply is taken as a good one. A reply that is copied after another was regenerated is
@@ -127,14 +130,14 @@ def from_session(prompt: list[Message], shown: Sequence[tuple[str, Action]]) -> 
     Raises:
         UserError: another action.
     """
-    found: list[Comparison | Judgement] = []
+    found: list[Comparison | UnpairedPreference] = []
     replaced: str | None = None
     for reply, action in shown:
         if action not in ACTIONS:
             raise unknown("action", action, ACTIONS)
         if action in ("copied", "thumb up", "thumb down"):
-            found.append(Judgement(prompt, said(reply), action != "thumb down"))
+            found.append(UnpairedPreference(prompt, as_completion(reply), action != "thumb down"))
         if action in ("copied", "thumb up") and replaced not in (None, reply):
-            found.append(Comparison(prompt, said(reply), said(str(replaced))))
+            found.append(Comparison(prompt, as_completion(reply), as_completion(str(replaced))))
         replaced = reply if action == "regenerated" else None
     return found

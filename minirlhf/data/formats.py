@@ -5,7 +5,7 @@ fields are all present is the format of the data**. Its parser turns a row into 
 :mod:`minirlhf.data.records`. A new format is a parser and a line in :data:`FORMATS`.
 
 A row that is broken (a field missing or of the wrong type) is a :class:`~minirlhf.core.errors.UserError`. A row that is
-well formed but of no use (two equal replies, an empty one) is :class:`~minirlhf.data.records.Unusable`: the loader drops and
+well formed but of no use (two equal replies, an empty one) is :class:`~minirlhf.data.records.InvalidRecordError`: the loader drops and
 counts it, two equal replies only when it is asked to.
 """
 
@@ -25,14 +25,14 @@ from minirlhf.data.records import (
     Comparison,
     Conversation,
     Example,
-    Identical,
-    Judgement,
+    IdenticalPairError,
+    InvalidRecordError,
     Message,
     Problem,
     Ranking,
     Reply,
-    SteppedReply,
-    Unusable,
+    StepLabeledCompletion,
+    UnpairedPreference,
 )
 
 Row: TypeAlias = Mapping[str, Any]
@@ -110,21 +110,21 @@ def parse_transcripts(row: Row) -> Comparison:
     while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1]["role"] != "user"):
         shared -= 1
     if not shared:
-        raise Unusable(
+        raise InvalidRecordError(
             "chosen and rejected have no user turn in common that a reply follows", argument="prompt", problem="missing"
         )
     return _compare(chosen[:shared], chosen[shared:], rejected[shared:], row)
 
 
-def parse_judgement(row: Row) -> Judgement:
+def parse_judgement(row: Row) -> UnpairedPreference:
     """``{"prompt": ..., "completion": ..., "label": true}`` (KTO): one reply, and whether it is a good one."""
     prompt = _prompt(row)
     completion = _without(prompt, _reply(row, "completion"))
     _require_answer(completion, "completion")
-    return Judgement(prompt, completion, _truth(row, "label"))
+    return UnpairedPreference(prompt, completion, _truth(row, "label"))
 
 
-def parse_steps(row: Row) -> SteppedReply:
+def parse_steps(row: Row) -> StepLabeledCompletion:
     """``{"prompt": ..., "completions": ["step", ...], "labels": [true, ...]}`` (TRL's stepwise supervision).
 
     A label is 1 or true for a valid step, -1 or false for a wrong one, 0 for one that is neither.
@@ -144,8 +144,8 @@ def parse_steps(row: Row) -> SteppedReply:
             where = f"labels[{i}]"
             raise _wrong(where, label, "true, false, 1, 0 or -1", expected="label")
     if not steps or not all(steps):
-        raise Unusable("a step is empty" if steps else "no steps", argument="completions", problem="empty")
-    return SteppedReply(prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else x for x in labels))
+        raise InvalidRecordError("a step is empty" if steps else "no steps", argument="completions", problem="empty")
+    return StepLabeledCompletion(prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else x for x in labels))
 
 
 def parse_ranking(row: Row) -> Ranking:
@@ -427,7 +427,7 @@ def _text(row: Row, field: str) -> str:
     """A field that must hold text; blank text is of no use."""
     value = _require_text(row[field], field)
     if not value.strip():
-        raise Unusable(f"{field} is empty", argument=field, problem="empty")
+        raise InvalidRecordError(f"{field} is empty", argument=field, problem="empty")
     return value
 
 
@@ -455,7 +455,7 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
             )
         messages.append({"role": role, "content": _require_text(message["content"], f"{where}.content")})
     if not messages:
-        raise Unusable(f"{field} is empty", argument=field, problem="empty")
+        raise InvalidRecordError(f"{field} is empty", argument=field, problem="empty")
     return messages
 
 
@@ -476,7 +476,7 @@ def _turns(value: object) -> list[Message]:
             raise UserError(wrong, argument=where, value=said["from"], expected=list(SPEAKERS))
         messages.append({"role": SPEAKERS[said["from"]], "content": _require_text(said["value"], f"{where}.value")})
     if not messages:
-        raise Unusable("conversations is empty", argument="conversations", problem="empty")
+        raise InvalidRecordError("conversations is empty", argument="conversations", problem="empty")
     return messages
 
 
@@ -486,7 +486,7 @@ def _prompt(row: Row) -> list[Message]:
         return [_user(_text(row, "prompt"))]
     messages = _messages(row, "prompt", "text or ")
     if messages[-1]["role"] != "user":
-        raise Unusable("the prompt does not end with a user turn", argument="prompt", problem="last turn")
+        raise InvalidRecordError("the prompt does not end with a user turn", argument="prompt", problem="last turn")
     return messages
 
 
@@ -506,9 +506,9 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
     while len(messages) > context and messages[-1]["role"] != "assistant":
         messages = messages[:-1]  # an unanswered question
     if len(messages) == context:
-        raise Unusable("no assistant turn", argument="assistant", problem="missing")
+        raise InvalidRecordError("no assistant turn", argument="assistant", problem="missing")
     if not messages[-1]["content"].strip():
-        raise Unusable("the last reply is empty", argument="assistant", problem="empty")
+        raise InvalidRecordError("the last reply is empty", argument="assistant", problem="empty")
     return Conversation(messages, context)
 
 
@@ -524,9 +524,9 @@ def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Messag
 
 def _require_answer(reply: Reply, field: str) -> None:
     if not reply or reply[0]["role"] != "assistant" or reply[-1]["role"] != "assistant":
-        raise Unusable(f"{field} has no assistant turn after the prompt", argument=field, problem="missing")
+        raise InvalidRecordError(f"{field} has no assistant turn after the prompt", argument=field, problem="missing")
     if not reply[-1]["content"].strip():
-        raise Unusable(f"the last reply of {field} is empty", argument=field, problem="empty")
+        raise InvalidRecordError(f"the last reply of {field} is empty", argument=field, problem="empty")
 
 
 def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -536,7 +536,7 @@ def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
 def _require_different(chosen: Reply, rejected: Reply) -> None:
     """Up to white space around what is said."""
     if _said(chosen) == _said(rejected):
-        raise Identical("chosen and rejected are equal", argument="rejected", problem="duplicate")
+        raise IdenticalPairError("chosen and rejected are equal", argument="rejected", problem="duplicate")
 
 
 def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, keep_scores: bool) -> Ranking:
@@ -547,13 +547,15 @@ def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, k
     of_reply: dict[str, float] = {}
     for reply, score in zip(replies, scores, strict=True):
         if of_reply.setdefault(str(_said(reply)), score) != score:
-            raise Identical("two replies of different rank are equal", argument="responses", problem="duplicate")
+            raise IdenticalPairError(
+                "two replies of different rank are equal", argument="responses", problem="duplicate"
+            )
         if _said(reply) not in map(_said, tiers[score]):
             tiers[score].append(reply)
     if len(tiers) < 2:
         few = len(replies) < 2
         said = "fewer than two replies" if few else "all replies are tied"
-        raise Unusable(said, argument="responses", value=len(replies), problem="too few" if few else "tied")
+        raise InvalidRecordError(said, argument="responses", value=len(replies), problem="too few" if few else "tied")
     return Ranking(prompt, list(tiers.values()), tuple(tiers) if keep_scores else None)
 
 

@@ -20,13 +20,13 @@ from minirlhf.data.records import (
     Comparison,
     Conversation,
     Example,
-    Identical,
-    Judgement,
+    IdenticalPairError,
+    InvalidRecordError,
     Message,
     Problem,
     Ranking,
-    SteppedReply,
-    Unusable,
+    StepLabeledCompletion,
+    UnpairedPreference,
 )
 
 Turns: TypeAlias = tuple[list[Message], int]  # messages, and how many of them are context
@@ -73,9 +73,9 @@ def survey(scan: Scan) -> Survey:
         for where, outcome in scan:
             if isinstance(outcome, UserError):
                 found.refused.setdefault(str(outcome).removeprefix(f"{where}: "), []).append(where)
-            elif isinstance(outcome, Identical):
+            elif isinstance(outcome, IdenticalPairError):
                 found.refused.setdefault(f"{outcome}; {EXPECTED_DIFFERENT}", []).append(where)
-            elif isinstance(outcome, Unusable):
+            elif isinstance(outcome, InvalidRecordError):
                 found.dropped.setdefault(str(outcome), []).append(where)
             else:
                 found.rows.append((where, outcome))
@@ -93,13 +93,13 @@ def sequences(example: Example) -> dict[str, Turns]:
             return {"conversation": (messages, context)}
         case Comparison(prompt, chosen, rejected):
             return {"chosen": ([*prompt, *chosen], len(prompt)), "rejected": ([*prompt, *rejected], len(prompt))}
-        case Judgement(prompt, completion, desirable):
+        case UnpairedPreference(prompt, completion, desirable):
             return {"desirable" if desirable else "undesirable": ([*prompt, *completion], len(prompt))}
         case Ranking(prompt, tiers):
             replies = [(n, reply) for n, tier in enumerate(tiers, 1) for reply in tier]
             numbered = enumerate(replies, 1)
             return {f"reply {i} (rank {n})": ([*prompt, *reply], len(prompt)) for i, (n, reply) in numbered}
-        case SteppedReply(prompt, steps):
+        case StepLabeledCompletion(prompt, steps):
             return {"reply in steps": ([*prompt, chat.stepwise(steps)], len(prompt))}
         case Problem(prompt, _, str(solution)):
             return {"solution": ([*prompt, {"role": "assistant", "content": solution}], len(prompt))}

@@ -22,13 +22,13 @@ from minirlhf.data.records import (
     Comparison,
     Conversation,
     Example,
-    Identical,
-    Judgement,
+    IdenticalPairError,
+    InvalidRecordError,
     Message,
     Problem,
     Ranking,
-    SteppedReply,
-    Unusable,
+    StepLabeledCompletion,
+    UnpairedPreference,
 )
 
 R = TypeVar("R")
@@ -85,19 +85,21 @@ class Records:
         """What a reward model or a loss on pairs learns from; a ranking gives all its pairs."""
         return self._as(_comparisons, "a chosen and a rejected reply", Comparison)
 
-    def judgements(self) -> list[Judgement]:
+    def judgements(self) -> list[UnpairedPreference]:
         """What a loss on single replies learns from; a comparison gives a good and a bad one."""
         needed = "a label for each reply (true or false), or a chosen and a rejected one"
-        return self._as(_judgements, needed, Judgement)
+        return self._as(_judgements, needed, UnpairedPreference)
 
     def rankings(self) -> list[Ranking]:
         """What a loss on lists learns from; a comparison is a list of two."""
         return self._as(_rankings, "ranked replies", Ranking)
 
-    def stepped(self) -> list[SteppedReply]:
+    def stepped(self) -> list[StepLabeledCompletion]:
         """What a process reward model learns from."""
         return self._as(
-            lambda example: [example] if isinstance(example, SteppedReply) else None, "steps with labels", SteppedReply
+            lambda example: [example] if isinstance(example, StepLabeledCompletion) else None,
+            "steps with labels",
+            StepLabeledCompletion,
         )
 
     def problems(self) -> list[Problem]:
@@ -156,7 +158,7 @@ class Records:
 class Scan:
     """The rows of a source one after the other, each read or refused; :func:`load` stops at the first that is refused.
 
-    Iterating gives ``(where, outcome)``: the place, and a record, or :class:`Unusable`, or the :class:`UserError` of a broken
+    Iterating gives ``(where, outcome)``: the place, and a record, or :class:`InvalidRecordError`, or the :class:`UserError` of a broken
     row. What breaks the file itself (half a line of JSON, say) is raised, as nothing can be read after it.
 
     Attributes:
@@ -183,13 +185,13 @@ class Scan:
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
-    def __iter__(self) -> Iterator[tuple[RowPlace, Example | Unusable | UserError]]:
+    def __iter__(self) -> Iterator[tuple[RowPlace, Example | InvalidRecordError | UserError]]:
         given = ((RowPlace(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else given
         for where, row in islice(rows, self.limit):
             try:
                 yield where, self._read(row)
-            except Unusable as reason:
+            except InvalidRecordError as reason:
                 yield where, reason
             except UserError as problem:
                 said = f"{where}: {one_line(problem)}"
@@ -244,11 +246,11 @@ def load(
     for where, outcome in scan:
         if isinstance(outcome, UserError):
             raise outcome
-        if isinstance(outcome, Identical) and not drop_identical:
+        if isinstance(outcome, IdenticalPairError) and not drop_identical:
             raise UserError.about(
                 f"{where}: {outcome}; {EXPECTED_DIFFERENT}", outcome, file=where.file, line=where.line
             )
-        if isinstance(outcome, Unusable):
+        if isinstance(outcome, InvalidRecordError):
             dropped.append(Dropped(where, str(outcome), outcome.argument, outcome.problem))
         else:
             examples.append(outcome)
@@ -343,9 +345,9 @@ def _conversations(example: Example) -> list[Conversation] | None:
     match example:
         case Conversation():
             return [example]
-        case Comparison(prompt, reply) | Ranking(prompt, [[reply, *_], *_]) | Judgement(prompt, reply, True):
+        case Comparison(prompt, reply) | Ranking(prompt, [[reply, *_], *_]) | UnpairedPreference(prompt, reply, True):
             return [Conversation([*prompt, *reply], context=len(prompt))]
-        case Judgement():
+        case UnpairedPreference():
             return []  # a reply that is no good is not imitated
         case Problem(prompt, _, str(solution)):
             return [Conversation([*prompt, {"role": "assistant", "content": solution}], context=len(prompt))]
@@ -358,12 +360,12 @@ def _comparisons(example: Example) -> list[Comparison] | None:
     return [example] if isinstance(example, Comparison) else None
 
 
-def _judgements(example: Example) -> list[Judgement] | None:
+def _judgements(example: Example) -> list[UnpairedPreference] | None:
     match example:
-        case Judgement():
+        case UnpairedPreference():
             return [example]
         case Comparison(prompt, chosen, rejected):
-            return [Judgement(prompt, chosen, True), Judgement(prompt, rejected, False)]
+            return [UnpairedPreference(prompt, chosen, True), UnpairedPreference(prompt, rejected, False)]
     return None
 
 

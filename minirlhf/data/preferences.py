@@ -56,7 +56,7 @@ def preference_probability(a: Tensor, b: Tensor, *, temperature: float = 0.5, fl
 
 
 @dataclass(frozen=True)
-class Labeller:
+class SimulatedAnnotator:
     """How replies are compared.
 
     Attributes:
@@ -75,13 +75,13 @@ class Labeller:
 
 
 def label_pairs(
-    task: Task, triples: Iterable[tuple[str, str, str]], *, labeller: Labeller | None = None, seed: int = 0
+    task: Task, triples: Iterable[tuple[str, str, str]], *, labeller: SimulatedAnnotator | None = None, seed: int = 0
 ) -> list[PreferencePair]:
     """Label given ``(prompt, reply a, reply b)``; two equal replies say nothing and are left out.
 
     The margin of a pair is the gap between its two scores, as the labeller sees them.
     """
-    judge = labeller or Labeller()
+    judge = labeller or SimulatedAnnotator()
     kept = [(n, triple) for n, triple in enumerate(triples) if triple[1] != triple[2]]
     if not kept:
         return []
@@ -104,7 +104,7 @@ def sample_pairs(
     *,
     split: Split = "train",
     sampler: Sampler | None = None,
-    labeller: Labeller | None = None,
+    labeller: SimulatedAnnotator | None = None,
     min_gap: float = 0.0,
     seed: int = 0,
 ) -> list[PreferencePair]:

@@ -14,11 +14,11 @@ ROLES = ("system", "user", "assistant", "tool")
 Reply: TypeAlias = list[Message]
 
 
-class Unusable(Facts, Exception):
+class InvalidRecordError(Facts, Exception):
     """This row is well formed and nothing can be learned from it; the message says why."""
 
 
-class Identical(Unusable):
+class IdenticalPairError(InvalidRecordError):
     """Its replies are equal: more likely a slip in making the data than a row to pass over in silence."""
 
 
@@ -47,7 +47,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class UnpairedPreference:
     """One reply and whether it is a good one: a thumb up or down."""
 
     prompt: list[Message]
@@ -79,7 +79,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class SteppedReply:
+class StepLabeledCompletion:
     """A reply in steps, each with a label: 1 for a valid step, −1 for a wrong one, 0 for one that is neither."""
 
     prompt: list[Message]
@@ -102,4 +102,4 @@ class Problem:
     choices: tuple[str, ...] = ()
 
 
-Example: TypeAlias = Conversation | Comparison | Judgement | Ranking | SteppedReply | Problem
+Example: TypeAlias = Conversation | Comparison | UnpairedPreference | Ranking | StepLabeledCompletion | Problem

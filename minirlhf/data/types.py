@@ -89,7 +89,7 @@ class Rollout(_Rows):
         return per_row.view(-1, self.num_generations, *per_row.shape[1:])
 
     @staticmethod
-    def join(parts: Sequence[Rollout], pad_token_id: int) -> Rollout:
+    def concatenate(parts: Sequence[Rollout], pad_token_id: int) -> Rollout:
         """Several rollouts with groups of one size as one: padded to the widest prompt on the left, the longest completion on the
         right; ``ValueError`` if their groups differ in size."""
         sizes = {part.num_generations for part in parts}
@@ -197,7 +197,7 @@ class PackedBatch(_Rows):
         """``(B, S − 1)``, the marks of what is predicted."""
         return self.loss_mask[:, 1:]
 
-    def apart(self) -> TokenBatch:
+    def unpack(self) -> TokenBatch:
         """The ``D`` sequences, from the first row to the last, each in a row of its own: ``(D, longest)``."""
         real = self.documents >= 0
         row = torch.arange(len(self), device=real.device)[:, None]
@@ -211,7 +211,7 @@ class PackedBatch(_Rows):
 
 
 @dataclass(frozen=True)
-class AnswerBatch(_Rows):
+class CompletionBatch(_Rows):
     """Prompts of width ``W``, padded on the left, and given answers of width ``T``, padded on the right.
 
     Attributes:
@@ -228,7 +228,7 @@ class AnswerBatch(_Rows):
 
 
 @dataclass(frozen=True)
-class Compared:
+class PreferenceExample:
     """One tokenised preference: ``K`` answers to one prompt, which each of them repeats.
 
     Attributes:
@@ -260,19 +260,19 @@ class Compared:
         return self.answers[-1]
 
 
-def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None, num_ranked: int = 2) -> Compared:
+def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None, num_ranked: int = 2) -> PreferenceExample:
     """Two answers of which one is better."""
-    return Compared((chosen, rejected), margin=margin, num_ranked=num_ranked)
+    return PreferenceExample((chosen, rejected), margin=margin, num_ranked=num_ranked)
 
 
-def labelled(answer: Tokens, desirable: bool) -> Compared:
+def labelled(answer: Tokens, desirable: bool) -> PreferenceExample:
     """One answer and whether it is a good one."""
-    return Compared((answer,), desirable=desirable)
+    return PreferenceExample((answer,), desirable=desirable)
 
 
-def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> Compared:
+def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> PreferenceExample:
     """Answers from best to worst."""
-    return Compared(tuple(answers), scores=None if scores is None else tuple(scores))
+    return PreferenceExample(tuple(answers), scores=None if scores is None else tuple(scores))
 
 
 @dataclass(frozen=True)

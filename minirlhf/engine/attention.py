@@ -137,7 +137,7 @@ def read(
 
 
 @contextmanager
-def ours(model: nn.Module) -> Iterator[None]:
+def use_project_attention(model: nn.Module) -> Iterator[None]:
     """Within the block the model's attention is ours, and it is called by :func:`read` only; one thread at a time."""
     from transformers import AttentionInterface
 

@@ -283,10 +283,10 @@ class _Rereading:
 # -- in turns ------------------------------------------------------------------------------------------------------------
 
 
-class Talk:
+class ChatSession:
     """What rows that are written in turns have read, so that each turn reads only what is new.
 
-    A turn is decoded by the reader that :meth:`read` gives. Then :meth:`go_on` says which of its rows have another turn; of these the cache is
+    A turn is decoded by the reader that :meth:`read` gives. Then :meth:`continue_turn` says which of its rows have another turn; of these the cache is
     kept, in the columns in which any of them has a token. Of a model whose cache cannot be gone on with so, every turn reads all.
     """
 
@@ -298,7 +298,7 @@ class Talk:
         self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, *, repeats: int, width: int, use_cache: bool
     ) -> Reader:
         """Like :func:`reader`, of the whole conversations so far, of which only what is new is read."""
-        if not (use_cache and goes_on(model)):
+        if not (use_cache and can_continue(model)):
             return reader(model, prompt_ids, prompt_mask, repeats=repeats, width=width, use_cache=use_cache)
         return self._anew(model, prompt_ids, prompt_mask, repeats, width)
 
@@ -315,7 +315,7 @@ class Talk:
         self._turn = _Remembering(inner, mask.repeat_interleave(repeats, 0))
         return self._turn
 
-    def go_on(self, rows: Sequence[int], said: Tensor) -> None:
+    def continue_turn(self, rows: Sequence[int], said: Tensor) -> None:
         """The rows of the last turn that have another, and how many tokens each of all its rows has said, ``(R,)``."""
         self._past = None if self._turn is None else self._turn.past(torch.tensor(rows, device=said.device), said)
 
@@ -362,7 +362,7 @@ class _Remembering:
         return found, seen[:, kept]
 
 
-def goes_on(model: nn.Module) -> bool:
+def can_continue(model: nn.Module) -> bool:
     """Can a turn go on with the cache of the turn before, with holes where other rows were longer? Tried when the model is first seen."""
     return _TURNS.holds(model)
 
@@ -374,9 +374,9 @@ def _compare_turns(model: Any) -> tuple[Tensor, Tensor]:
     )
     mask = torch.ones_like(ids)
     mask[1, 0] = 0
-    talk, said = Talk(), torch.tensor([2, 1], device=model.device)
+    talk, said = ChatSession(), torch.tensor([2, 1], device=model.device)
     talk._anew(model, ids[:, :4], mask[:, :4], 1, 3).read(ids[:, 4])
-    talk.go_on([0, 1], said)
+    talk.continue_turn([0, 1], said)
     whole, seen = ids[:, 4:12].clone(), torch.ones_like(ids[:, :8])  # the last columns are the answers
     whole[0, 1:7], whole[1, 1:5], seen[:, 0] = ids[0, :6], ids[1, 1:5], 0
     found = []

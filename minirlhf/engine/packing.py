@@ -73,7 +73,7 @@ class Packed:
         if needed is not None:
             own &= needed.flip(1).cumsum(1).flip(1).bool()
         length = own.sum(1)
-        buckets = cut(length, call_cost(input_ids.device))
+        buckets = bucket_by_length(length, call_cost(input_ids.device))
         order = torch.cat(buckets)
         self.input_ids = torch.cat([input_ids[first][shared[first]], input_ids[order][own[order]]])
         self.position_ids = torch.cat([position[first][shared[first]], position[order][own[order]]])
@@ -197,7 +197,7 @@ def call_cost(device: torch.device) -> int:
     return 512 if device.type == "cpu" else 16384
 
 
-def cut(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
+def bucket_by_length(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
     """Part rows by length, so that their padded tokens and the calls cost least: index tensors, shortest rows first."""
     ordered, order = lengths.sort(stable=True)
     rows = ordered.tolist()
@@ -259,7 +259,7 @@ def _compare(model: nn.Module) -> tuple[Tensor, Tensor]:
     packed = Packed(ids, mask, prefix=mask[:, :6].sum(1))
     keep = packed.place[mask.bool()]
     out = model(input_ids=ids, attention_mask=mask, position_ids=position_ids(mask), use_cache=False)
-    with attention.ours(model):
+    with attention.use_project_attention(model):
         if supported(model, logits_to_keep=0):
             logits = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
             return _wide(logits).log_softmax(-1), _wide(out.logits[mask.bool()]).log_softmax(-1)

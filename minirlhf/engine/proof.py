@@ -37,7 +37,7 @@ class Proof:
             self._found[model] = False
             try:
                 with torch.no_grad(), evaluating(model):
-                    self._found[model] = possible and alike(model, *self._compare(model))
+                    self._found[model] = possible and outputs_match(model, *self._compare(model))
             except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
                 log.debug("%s: the faster way failed", type(model).__name__, exc_info=True)
             if not self._found[model]:
@@ -46,7 +46,7 @@ class Proof:
         return self._found[model]
 
 
-def alike(model: nn.Module, found: Tensor, own: Tensor) -> bool:
+def outputs_match(model: nn.Module, found: Tensor, own: Tensor) -> bool:
     """Are numbers that came another way the model's own, but for rounding?"""
     allowed = TOLERANCE.get(next(model.parameters()).dtype, 0.0) * max(1.0, float(own.abs().max()))
     return float((found - own).abs().max()) <= allowed

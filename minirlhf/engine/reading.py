@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from minirlhf.engine import attention
 from minirlhf.engine.packing import Packed, packs, shares
-from minirlhf.engine.proof import alike
+from minirlhf.engine.proof import outputs_match
 
-__all__ = ["alike", "logits_at", "packs", "states"]
+__all__ = ["logits_at", "outputs_match", "packs", "states"]
 
 
 def logits_at(
@@ -37,7 +37,7 @@ def logits_at(
     needed[rows, columns] = True
     prefix = attention_mask[:, :-width].sum(1) if shares(model) else None
     packed = Packed(input_ids, attention_mask, prefix=prefix, needed=needed)
-    with attention.ours(model):
+    with attention.use_project_attention(model):
         keep = packed.place[rows, columns]
         return attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
 
@@ -56,6 +56,6 @@ def states(
         any of them at padding.
     """
     packed = Packed(input_ids, attention_mask, prefix=prefix if shares(backbone) else None)
-    with attention.ours(backbone):
+    with attention.use_project_attention(backbone):
         hidden = attention.read(backbone, packed.input_ids, packed.position_ids, packed)  # (N, D)
     return hidden, packed.place.clamp(0, len(hidden) - 1)

@@ -87,7 +87,7 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
 @takes(
     mask=MASK, weights=sampled(gradient=False), entropies=sampled(gradient=False), top_entropy_quantile=number("(0, 1]")
 )
-def most_uncertain(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
+def high_entropy_mask(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
     """Only the share ω of the tokens at which the policy was least sure: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
 
     τ is the ⌈ωN⌉-th largest of the N entropies of tokens that have a weight. With :func:`token_mean` this is the mean

@@ -53,7 +53,7 @@ def constitutional_preference(probabilities: Tensor, *, clamp: float = 0.0) -> T
 
 
 @takes(given="...", exchanged="...")
-def both_orders(given: Tensor, exchanged: Tensor) -> tuple[Tensor, Tensor]:
+def split_position_bias(given: Tensor, exchanged: Tensor) -> tuple[Tensor, Tensor]:
     """What two leans on one pair say of the replies and of the places: (ℓ₁ − ℓ₂)/2 and (ℓ₁ + ℓ₂)/2, both ``(...)``.
 
     If a lean is a difference of rewards plus a liking for the first place, these are the two, whatever the liking is.
@@ -114,7 +114,7 @@ def self_preference(judged: Tensor, gold: Tensor, own: Tensor) -> Tensor:
 
 
 @takes(accuracy=_CHANCE, keeps_right=_CHANCE, keeps_wrong=_CHANCE)
-def screened_accuracy(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Tensor) -> Tensor:
+def meta_judge_precision(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Tensor) -> Tensor:
     """How many of the verdicts that a meta-judge lets through are right: pt / (pt + (1 − p)f), ``(...)``.
 
     Label: eq:meta-judge
@@ -204,7 +204,7 @@ def rubric_noise(met: Tensor, weights: Tensor, *, miss: Tensor, invent: Tensor) 
 @takes(
     start=number("[0, 1]"), rounds=at_least(0), principles=at_least(1), repair=number("[0, 1]"), harm=number("[0, 1]")
 )
-def flaws_left(*, start: float, rounds: int, principles: int, repair: float, harm: float) -> float:
+def remaining_flaws(*, start: float, rounds: int, principles: int, repair: float, harm: float) -> float:
     """Share of flaws after n rounds of critique and revision: f_∞ + (f_0 − f_∞)(1 − (q + h)/K)^n, f_∞ = h/(q + h).
 
     Each round one of K principles is drawn, and the flaw that it names is looked at: one that is there is repaired with

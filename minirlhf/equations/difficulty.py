@@ -122,7 +122,7 @@ def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
     return math.exp(2 * log_beta(u, v) - log_beta(a, b) + log_beta(left, right))
 
 
-def mixed_groups(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
+def nonzero_variance_groups(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Which groups have a signal, ``(P,)``: at least two valid rewards that differ.
 
     DAPO's dynamic sampling keeps these and refills.
@@ -134,7 +134,7 @@ def mixed_groups(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 
 
 @takes(pass_rate=finite("...", "[0, 1]"), num_generations=at_least(1))
-def dead_group_probability(pass_rate: Tensor, *, num_generations: int) -> Tensor:
+def zero_variance_group_probability(pass_rate: Tensor, *, num_generations: int) -> Tensor:
     """Chance that all G responses succeed or all fail: ``p^G + (1 − p)^G``. Such a group has no gradient.
 
     Label: eq:dead-group

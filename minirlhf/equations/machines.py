@@ -78,7 +78,7 @@ def pipeline_bubble(stages: int, micro_batches: int) -> float:
 
 
 @takes(replies=at_least(1))
-def longest_reply(replies: int) -> float:
+def expected_max_over_mean(replies: int) -> float:
     """How many times the mean length the longest of n replies is, if lengths are exponential: 1 + 1/2 + … + 1/n.
 
     Label: eq:longest-reply

@@ -100,7 +100,7 @@ def filter_threshold(separation: Tensor, harmful: Tensor, ratio: Tensor) -> Tens
 
 
 @takes(first=_CHANCE, second=_CHANCE, correlation=finite("...", "[-1, 1]"))
-def both_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Tensor:
+def both_filters_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Tensor:
     """The chance that two filters miss the same harmful request: m₁m₂ + ρ√(m₁(1 − m₁)m₂(1 − m₂)). ``(...)``
 
     Label: eq:both-miss

@@ -16,7 +16,7 @@ from minirlhf.equations.estimators import best_of_n_distribution
 
 
 @takes(rewards="M N")
-def top_per_prompt(rewards: Tensor) -> Tensor:
+def select_top_per_prompt(rewards: Tensor) -> Tensor:
     """The best reply to each prompt: ``(M,)`` columns of the reward matrix, of several best ones the first.
 
     Label: eq:top-per-prompt
@@ -39,7 +39,7 @@ def top_overall(rewards: Tensor, *, k: int) -> Tensor:
     Of equal ones the first comes first. Prompt and reply of a place ``i`` are ``divmod(i, N)``.
 
     Label: eq:top-overall
-    Source: Dong et al. (2023), "RAFT", algorithm 1 (its "local ranking" is :func:`top_per_prompt`); places are counted from 0.
+    Source: Dong et al. (2023), "RAFT", algorithm 1 (its "local ranking" is :func:`select_top_per_prompt`); places are counted from 0.
     Raises: ValueError too if there are fewer than k replies.
     """
     if k > rewards.numel():

@@ -30,7 +30,7 @@ def softmax_derivative(logits: Tensor) -> Tensor:
 
 
 @takes(logits="... V", target=shape("..."))
-def imitation_push(logits: Tensor, target: Tensor) -> Tensor:
+def imitation_logit_gradient(logits: Tensor, target: Tensor) -> Tensor:
     """Push of one demonstration, the index y as target: ∂ log π(y)/∂z_v = 1[v = y] − π(v).
 
     The demonstrated reply's logit rises; every other logit falls by its probability, good or bad. What that does to the
@@ -50,7 +50,7 @@ def imitation_push(logits: Tensor, target: Tensor) -> Tensor:
 
 
 @takes(logits="... V", rewards="... V")
-def reward_push(logits: Tensor, rewards: Tensor) -> Tensor:
+def reward_logit_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
     """Push of rewards, ∂ E_π[r]/∂z_v = π(v) (r(v) − E_π[r]).
 
     The logit of what is better than the policy's own average rises, that of what is worse falls: feedback can be negative.
@@ -69,12 +69,12 @@ def probability_change(logits: Tensor, push: Tensor, *, learning_rate: float) ->
     """Change of the probabilities, to first order in η, when the logits move by η g: dπ(v) = η π(v) (g_v − Σ_u π(u) g_u).
 
     A probability rises where its push is above the policy's average push, and that average is often not zero: a reply whose
-    logit falls can become more probable. The same matrix as in :func:`reward_push`, since the derivatives are symmetric.
+    logit falls can become more probable. The same matrix as in :func:`reward_logit_gradient`, since the derivatives are symmetric.
 
     Label: eq:probability-change
     Source: Ren and Sutherland (2025), "Learning dynamics of LLM finetuning", which builds on this first-order change.
     """
-    return learning_rate * reward_push(logits, push)
+    return learning_rate * reward_logit_gradient(logits, push)
 
 
 # -- imitation, step by step -------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def partialled_weights(probs: Tensor, rewards: Tensor, features: Tensor, style: 
 
 
 @takes(probs=_WEIGHTS, features=finite("N F"), style=shape("N"))
-def carried_style(probs: Tensor, features: Tensor, style: Tensor) -> Tensor:
+def omitted_style_slopes(probs: Tensor, features: Tensor, style: Tensor) -> Tensor:
     """How much of style each feature carries when style is left out: the slopes δ of style on all features together, ``(F,)``.
 
     A reward w · x + γ s that is fitted without s has the weights w + γ δ.

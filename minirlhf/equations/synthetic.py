@@ -105,7 +105,7 @@ def compounded_errors(error: Tensor, recovery: Tensor, *, length: int) -> Tensor
 
 
 @takes(n=at_least(1), generation=at_least(0), fresh=UNIT)
-def diversity_kept(*, n: int, generation: int, fresh: float = 0.0) -> float:
+def diversity_retained(*, n: int, generation: int, fresh: float = 0.0) -> float:
     """Expected diversity of a generation over that of the truth, each generation being n draws of the one before: (1 − 1/n)^g.
 
     If a share ``fresh`` of what is drawn from is the truth, it falls no further than d = b (1 − a)/(1 − a b), with b = 1 − 1/n and
@@ -125,7 +125,7 @@ def diversity_accumulated(*, n: int, generation: int) -> float:
     """The same if n draws join all those before, and the next ones are drawn from them all: ∏ (1 − 1/(n j²)), j = 1 … g.
 
     Label: eq:collapse-accumulate
-    Source: as :func:`diversity_kept`; that accumulating keeps the error bounded Gerstgrasser et al. (2024), "Is model collapse
+    Source: as :func:`diversity_retained`; that accumulating keeps the error bounded Gerstgrasser et al. (2024), "Is model collapse
         inevitable?".
     """
     return math.prod(1 - 1 / (n * j**2) for j in range(1, generation + 1))

@@ -15,7 +15,7 @@ from minirlhf.core.validate import MASK, UNIT, at_least, distribution, finite, t
 
 
 @takes(spoken=distribution("... V"), policy=distribution("... V"), advantages=finite("... V"))
-def heard_gradient(spoken: Tensor, policy: Tensor, advantages: Tensor) -> Tensor:
+def observation_gradient(spoken: Tensor, policy: Tensor, advantages: Tensor) -> Tensor:
     """What a policy gradient adds at the logits of a token that the environment wrote: Σ_o P(o) A(o) ∇log π(o).
 
     With the same advantage for all tokens this is A · (P − π): a conversation that went well teaches the policy to speak like the tool,
@@ -83,7 +83,7 @@ def turn_advantages(returns: Tensor, mask: Tensor, *, num_generations: int) -> T
 @takes(
     read=finite("...", "[0, 1]"), head=finite("...", "[0, 1]"), fail=UNIT, lie=UNIT,
 )  # fmt: skip
-def call_worth(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.0, cost: float = 0.0) -> Tensor:
+def tool_call_value(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.0, cost: float = 0.0) -> Tensor:
     """What a call is worth: the reward expected with it less that without, (1 − f − l)·p_read + f·p_head − c − p_head.
 
     A tool that fails leaves the policy to its own head; the lie of one that lies is believed, and the answer wrong. A call pays while it is
@@ -108,7 +108,7 @@ def call_worth(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.
 
 
 @takes(read=finite("...", "[0, 1]"), fallback=finite("...", "[0, 1]"), lie=UNIT, caught=UNIT, alarm=UNIT)
-def check_worth(
+def verification_value(
     read: Tensor, fallback: Tensor, *, lie: float, caught: float, alarm: float = 0.0, cost: float = 0.0
 ) -> Tensor:
     """What it is worth to check a tool's output before one believes it: ℓ·d·v − (1 − ℓ)·a·(p_read − v) − c.
@@ -127,10 +127,10 @@ def check_worth(
 
 
 @takes(prompt=finite("..."), said=finite("... K"), heard=finite("... K"))
-def tokens_read_again(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
+def prefill_tokens_without_cache(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
     """Tokens that are read when each of K turns reads its conversation from the start: Σ_k (n + Σ_{j<k} (s_j + e_j)).
 
-    It grows with the square of the number of turns; :func:`tokens_read_on` does not. The words that a turn says are computed besides, in either way.
+    It grows with the square of the number of turns; :func:`prefill_tokens_with_cache` does not. The words that a turn says are computed besides, in either way.
 
     Label: eq:tokens-read-again
     Source: derived in chapter 17.
@@ -142,7 +142,7 @@ def tokens_read_again(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
 
 
 @takes(prompt=finite("..."), heard=finite("... K"))
-def tokens_read_on(prompt: Tensor, heard: Tensor) -> Tensor:
+def prefill_tokens_with_cache(prompt: Tensor, heard: Tensor) -> Tensor:
     """Tokens that are read when K turns go on with the conversation's cache: n + Σ_{k<K} (1 + e_k).
 
     A sampled token enters the cache when the next one is computed. The one that ended a turn had no next one: it is read with what was heard.

@@ -55,7 +55,7 @@ TRAITS: Mapping[str, Trait] = MappingProxyType(
 )
 
 
-def traits(reply: str) -> Tensor:
+def style_attributes(reply: str) -> Tensor:
     """``(S,)``: every one of :data:`TRAITS` of a reply."""
     plain = reply.replace("’", "'")
     return torch.tensor([trait(plain) for trait in TRAITS.values()], dtype=torch.float64)
@@ -67,7 +67,7 @@ def differences(comparisons: Sequence[Comparison]) -> Tensor:
     def said(reply: Reply) -> str:
         return "\n".join(message["content"] for message in reply if message["role"] == "assistant")
 
-    return torch.stack([traits(said(c.chosen)) - traits(said(c.rejected)) for c in comparisons])
+    return torch.stack([style_attributes(said(c.chosen)) - style_attributes(said(c.rejected)) for c in comparisons])
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def fit_pairs(
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class BiasFinding:
     """What the pairs say about one trait.
 
     Attributes:
@@ -170,9 +170,9 @@ class Suspicion:
 FEWEST = 10
 
 
-def battery(
+def run_bias_tests(
     x: Tensor, names: Sequence[str], first_won: Tensor | None = None, *, quality: Tensor | None = None
-) -> list[Suspicion]:
+) -> list[BiasFinding]:
     """Test every trait, alone and beside the others.
 
     Args:
@@ -212,5 +212,7 @@ def battery(
             else math.nan
         )
         share = more[j] / differ if differ else math.nan
-        rows.append(Suspicion(name, differ, share, alone[j], weights[j], errors[j], corrected.get(j, math.nan), least))
+        rows.append(
+            BiasFinding(name, differ, share, alone[j], weights[j], errors[j], corrected.get(j, math.nan), least)
+        )
     return rows

@@ -2,7 +2,7 @@
 
 Judges favour a place, so each pair is asked twice, the second time with the replies exchanged; a preference counts where both
 answers agree. Replies are taken greedily: the same pair gets the same verdict. Or the judge writes nothing, and what counts is how
-likely the two verdicts are (:meth:`Judge.leans`).
+likely the two verdicts are (:meth:`Judge.verdict_log_odds`).
 
 Source: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
 """
@@ -95,7 +95,7 @@ def question(prompt: Sequence[Message], first: Reply, second: Reply, *, ask: str
     return [{"role": "user", "content": ask.format(question=told, first=said[0], second=said[1])}]
 
 
-def lessons(comparisons: Sequence[Comparison], *, ask: str = ASK) -> list[Conversation]:
+def judge_training_examples(comparisons: Sequence[Comparison], *, ask: str = ASK) -> list[Conversation]:
     """What a judge is trained on: every comparison in both orders, with its verdict."""
     found = []
     for c in comparisons:
@@ -124,7 +124,7 @@ class Verdicts:
         return self._share([a is not None and a == b for a, b in zip(self.given, self.exchanged, strict=True)])
 
     @property
-    def first_place(self) -> float:
+    def first_position_rate(self) -> float:
         """Share of all verdicts for a reply that name the one shown first; ½ without a bias of position, NaN without a verdict."""
         shown_first = [v == "A" for v in self.given if v in ("A", "B")]
         shown_first += [v == "B" for v in self.exchanged if v in ("A", "B")]
@@ -186,7 +186,7 @@ class Judge:
     def _tokens(self, letter: str) -> list[int]:
         return list(self.tokenizer(f"[[{letter}]]", add_special_tokens=False)["input_ids"])
 
-    def leans(
+    def verdict_log_odds(
         self, prompts: Sequence[Sequence[Message]], firsts: Sequence[Reply], seconds: Sequence[Reply]
     ) -> tuple[Tensor, Tensor]:
         """Log-odds of ``[[A]]`` against ``[[B]]`` as the answer, for ``N`` pairs as given and exchanged: ``(N,)`` each, float64.

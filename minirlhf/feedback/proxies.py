@@ -48,7 +48,7 @@ def _moments(probs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (weights * (values - mean) ** 2).sum(0).sqrt()
 
 
-def in_gold_units(rewards: Tensor, world: Outcomes) -> Tensor:
+def rescale_to_gold(rewards: Tensor, world: Outcomes) -> Tensor:
     """``(N,)``: shifted and scaled so that mean and standard deviation under the reference are gold's."""
     mean, deviation = _moments(world.probs, rewards)
     gold_mean, gold_deviation = _moments(world.probs, world.gold)
@@ -146,7 +146,7 @@ def fit(world: Outcomes, pairs: ProxyComparisons, proxy_class: str) -> Tensor:
         rewards = known @ weights
         return bradley_terry_loss(rewards[pairs.chosen], rewards[pairs.rejected]).mean() + L2 * weights.square().sum()
 
-    return in_gold_units(known @ minimise(loss, known.shape[1]), world)
+    return rescale_to_gold(known @ minimise(loss, known.shape[1]), world)
 
 
 def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
@@ -167,7 +167,7 @@ def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
         of_pair = wins * bradley_terry_loss(difference, nothing) + (1 - wins) * bradley_terry_loss(nothing, difference)
         return (weight * of_pair).sum()
 
-    return in_gold_units(known @ minimise(loss, known.shape[1]), world)
+    return rescale_to_gold(known @ minimise(loss, known.shape[1]), world)
 
 
 # -- controls: proxies with known errors -------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
 def with_noise(world: Outcomes, *, std: float, seed: int = 0) -> Tensor:
     """``(N,)``: gold plus independent Gaussian error on every outcome. Tilting by it must not lose gold."""
     noise = torch.randn(len(world), dtype=torch.float64, generator=generator("noise", seed))
-    return in_gold_units(world.gold + std * noise, world)
+    return rescale_to_gold(world.gold + std * noise, world)
 
 
 def with_flipped_tail(world: Outcomes, *, share: float = 0.01) -> Tensor:
@@ -184,4 +184,4 @@ def with_flipped_tail(world: Outcomes, *, share: float = 0.01) -> Tensor:
     order = world.gold.argsort()
     worst = torch.zeros(len(world), dtype=torch.bool)
     worst[order] = world.probs[order].cumsum(0) <= share
-    return in_gold_units(torch.where(worst, -world.gold, world.gold), world)
+    return rescale_to_gold(torch.where(worst, -world.gold, world.gold), world)

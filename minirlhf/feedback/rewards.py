@@ -31,7 +31,9 @@ Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]
 StepReward: TypeAlias = Callable[[Sequence[Problem], Sequence[Sequence[str]]], Sequence[Sequence[float]]]
 
 
-def ask(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> tuple[list[float], str | None]:
+def score_completions(
+    reward: Reward, problems: Sequence[Problem], completions: Sequence[str]
+) -> tuple[list[float], str | None]:
     """What the grader says, NaN where it fails, and its first failure in words (None if there was none).
 
     A grader that raises on the batch is asked about each completion by itself, so that one bad completion costs one sample.

@@ -33,7 +33,7 @@ class Environment(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ToolResult:
     """What comes back from a call.
 
     Attributes:
@@ -99,17 +99,17 @@ class Toolbox:
             )
         return box
 
-    def answer(self, call: ToolCall | BadCall) -> Answer:
+    def answer(self, call: ToolCall | BadCall) -> ToolResult:
         """Make the call. An error of the tool is its answer: the model reads it, and training goes on."""
         if isinstance(call, BadCall):
-            return Answer(call.id, call.name, _cut(f"error: {call.problem}"), True)
+            return ToolResult(call.id, call.name, _cut(f"error: {call.problem}"), True)
         try:
             content = str(self._functions[call.name](**call.arguments))
         except (Exception, SystemExit) as problem:
-            return Answer(
+            return ToolResult(
                 call.id, call.name, _cut(f"error: {' '.join(str(problem).split()) or type(problem).__name__}"), True
             )
-        return Answer(call.id, call.name, _cut(content), False)
+        return ToolResult(call.id, call.name, _cut(content), False)
 
 
 def _at_once(functions: Sequence[Callable[..., Any]]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from minirlhf.core.randomness import generator
 from minirlhf.data.collate import collate
-from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.data.types import PreferenceExample, Tokens, pair
 from minirlhf.gallery.colours import END, LONGEST, PAD, QUESTIONS, blank, gold, reference, written
 from minirlhf.gallery.failure import BrokenRun
 from minirlhf.models.sampling import Sampling, sample
@@ -102,7 +102,7 @@ class Preferences:
         rest = {k: v for k, v in changes.items() if k not in own}
         return replace(self, config=replace(self.config, **rest), **own)
 
-    def compared(self, count: int, seed: int, swapped: float, longer_wins: bool) -> list[Compared]:
+    def compared(self, count: int, seed: int, swapped: float, longer_wins: bool) -> list[PreferenceExample]:
         """Pairs of replies to one question, a right and a wrong one."""
         draws = generator("colours pairs", seed)
         right, wrong = _sorted_replies(seed)

@@ -74,7 +74,7 @@ def cached(name: str, determinants: Mapping[str, Any], build: Callable[[], tuple
         raise UserError(said, argument="MINIRLHF_CACHE", file=root, problem="not writable") from None
     try:
         if folder.exists():
-            reason = checkpoints.damage(folder)
+            reason = checkpoints.find_corruption(folder)
             if reason is None:
                 return folder
             print(f"{folder}: damaged ({reason}); building it again", file=sys.stderr)

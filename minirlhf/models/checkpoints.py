@@ -123,7 +123,7 @@ def save(
     return target
 
 
-def damage(folder: str | Path) -> UserError | None:
+def find_corruption(folder: str | Path) -> UserError | None:
     """Why this checkpoint must not be used; None if every file is as it was written.
 
     Its facts: ``argument`` is the name of the file, ``problem`` is "missing", "added", "size", "altered" or "unreadable".
@@ -148,9 +148,9 @@ def damage(folder: str | Path) -> UserError | None:
     return None
 
 
-def refuse_damage(folder: str | Path) -> None:
+def raise_if_corrupt(folder: str | Path) -> None:
     """Raise :class:`UserError` if this folder has a manifest and differs from it; a folder without one passes."""
-    if Path(folder, MANIFEST).is_file() and (reason := damage(folder)):
+    if Path(folder, MANIFEST).is_file() and (reason := find_corruption(folder)):
         raise UserError.about(f"{folder}: damaged checkpoint ({reason})", reason, file=folder)
 
 
@@ -163,7 +163,7 @@ def load(folder: str | Path) -> Loaded:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"{path}: no such checkpoint folder", file=path, problem="missing")
-    if reason := damage(path):
+    if reason := find_corruption(path):
         raise UserError.about(f"{path}: damaged checkpoint ({reason})", reason, file=path)
     return Loaded(path, load_file(path / TENSORS), json.loads((path / INFO).read_text(encoding="utf-8")))
 
@@ -198,7 +198,7 @@ def load_latest(run_dir: str | Path) -> Loaded | None:
     return None
 
 
-def forget_after(run_dir: str | Path, step: int) -> None:
+def delete_checkpoints_after(run_dir: str | Path, step: int) -> None:
     """Remove the checkpoints of a run that are newer than ``step``: it goes on from there and writes them again."""
     for newer in steps(run_dir):
         if newer > step:

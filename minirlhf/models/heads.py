@@ -143,7 +143,7 @@ class ScalarModel(nn.Module):
             UserError: no such model there, one of the other kind, a damaged one, or files that do not belong together.
         """
         path = Path(folder)
-        checkpoints.refuse_damage(path)
+        checkpoints.raise_if_corrupt(path)
         if not (path / HEAD_JSON).is_file() and classifiers.is_classifier(path):
             with checkpoints.quietly():
                 return cls._from_classifier(path)

@@ -73,7 +73,7 @@ def load_folder(
             tokenizer that cannot be used.
     """
     path = Path(folder)
-    checkpoints.refuse_damage(path)
+    checkpoints.raise_if_corrupt(path)
     if adapters.is_adapter(path):
         return _load_adapted(path, complete_tokenizer, dtype)
     if not (path / "config.json").is_file():

@@ -46,7 +46,7 @@ def packed_logps(model: nn.Module, batch: PackedBatch) -> Tensor:
     than a mask; else row by row.
     """
     if reading.packs(model, batch.input_ids):
-        apart = batch.apart()
+        apart = batch.unpack()
         found = completion_logps(
             model, apart.input_ids, apart.attention_mask, apart.mask.shape[1], wanted=apart.mask
         )[apart.mask]  # fmt: skip
@@ -98,7 +98,7 @@ def require_packable(model: nn.Module, length: int) -> None:
             found = packed_logits(model, ids, documents, width=width).float()
         except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
             found = torch.full_like(own, torch.nan)  # it takes no such mask
-    if not reading.alike(model, found.log_softmax(-1), own.log_softmax(-1)):
+    if not reading.outputs_match(model, found.log_softmax(-1), own.log_softmax(-1)):
         window = getattr(model.config.get_text_config(), "sliding_window", None)  # type: ignore[union-attr, operator]
         shorter = f" (its layers see {window} tokens; --max-length {window} may do)" if window else ""
         raise UserError(

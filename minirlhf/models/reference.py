@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import sequence_logps
-from minirlhf.data.collate import collate_answers
-from minirlhf.data.types import AnswerBatch, Tokens
+from minirlhf.data.collate import collate_completions
+from minirlhf.data.types import CompletionBatch, Tokens
 from minirlhf.models import cache, checkpoints
 from minirlhf.models.forward import completion_logps
 
 
-def answer_logps(model: nn.Module, batch: AnswerBatch) -> Tensor:
+def preference_logps(model: nn.Module, batch: CompletionBatch) -> Tensor:
     """Log-probability of each answer, the sum over its tokens: ``(B,)``, differentiable."""
     inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
     return sequence_logps(completion_logps(model, *inputs, wanted=batch.mask), batch.mask)
@@ -52,11 +52,13 @@ def reference_logps(model: nn.Module, answers: Sequence[Tokens], *, pad_token_id
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f"{folder.name}.lock"):
-            if folder.is_dir() and checkpoints.damage(folder) is None:
+            if folder.is_dir() and checkpoints.find_corruption(folder) is None:
                 return checkpoints.load(folder).tensors["logps"]
             with evaluating(model):
                 parts = [
-                    answer_logps(model, collate_answers(answers[i : i + batch_size], pad_token_id).to(_device(model)))
+                    preference_logps(
+                        model, collate_completions(answers[i : i + batch_size], pad_token_id).to(_device(model))
+                    )
                     for i in range(0, len(answers), batch_size)
                 ]
             logps = torch.cat(parts).cpu()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data.types import Rollout
-from minirlhf.engine.decoding import Talk
+from minirlhf.engine.decoding import ChatSession
 from minirlhf.models.sampling import Sampling, left_pad, sample
 
 #: ``(rows, completions) -> answers``: of these rows of the rollout, given all tokens behind the prompt so far, the tokens with which
@@ -31,14 +31,14 @@ class _Row:
     behavior_logps: list[float] = field(default_factory=list)
     terminated: bool = False
 
-    def hear(self, answer: Sequence[int]) -> None:
+    def append_observation(self, answer: Sequence[int]) -> None:
         """Append what the policy did not say."""
         self.ids += answer
         self.sampled += [False] * len(answer)
         self.old_logps += [0.0] * len(answer)
         self.behavior_logps += [0.0] * len(answer)
 
-    def say(self, turn: Rollout, row: int) -> None:
+    def append_completion(self, turn: Rollout, row: int) -> None:
         """Append a row of a turn."""
         inside = turn.mask[row]
         self.ids += turn.completion_ids[row][inside].tolist()
@@ -71,7 +71,7 @@ def sample_turns(
     when the environment has nothing to add, after ``max_turns`` turns, or when it has used up ``max_completion_length``
     tokens, the environment's included; an answer that does not fit any more is left out.
 
-    A turn goes on with what the turn before has read, where the model's cache allows that (:func:`~minirlhf.engine.decoding.goes_on`), else it
+    A turn goes on with what the turn before has read, where the model's cache allows that (:func:`~minirlhf.engine.decoding.can_continue`), else it
     reads the conversation from its start; the first one reads a prompt once per group.
 
     Args:
@@ -89,7 +89,7 @@ def sample_turns(
     if max_turns < 1:
         raise ArgumentError(f"{max_turns=}; expected at least 1", argument="max_turns", value=max_turns, expected=1)
     rows = [_Row(list(prompt)) for prompt in prompts for _ in range(num_generations)]
-    going, talk = list(range(len(rows))), Talk()
+    going, talk = list(range(len(rows))), ChatSession()
     for turn in range(max_turns):
         room = [
             sampling.max_completion_length - len(rows[i].ids)
@@ -109,7 +109,7 @@ def sample_turns(
             open_reader=None if read_again or max_turns == 1 else talk.read,
         )
         for row, i in enumerate(going):
-            rows[i].say(rollout, row)
+            rows[i].append_completion(rollout, row)
         ended = [i for i in going if rows[i].terminated]
         left = (
             _answered(rows, ended, environment, sampling.max_completion_length)
@@ -118,7 +118,7 @@ def sample_turns(
         )
         if not left:
             break
-        talk.go_on([going.index(i) for i in left], rollout.mask.sum(1))
+        talk.continue_turn([going.index(i) for i in left], rollout.mask.sum(1))
         going = left
     return _assemble(rows, num_generations, pad_token_id, policy_version, rollout.old_logps)
 
@@ -136,7 +136,7 @@ def _answered(rows: Sequence[_Row], going: Sequence[int], environment: Environme
         if len(rows[i].ids) + len(answer) >= limit:  # no room to say a word after it
             rows[i].terminated = False
             continue
-        rows[i].hear([int(token) for token in answer])
+        rows[i].append_observation([int(token) for token in answer])
         left.append(i)
     return left
 

@@ -64,7 +64,7 @@ class ScoredRollout:
     @staticmethod
     def concatenate(parts: Sequence[ScoredRollout], pad_token_id: int) -> ScoredRollout:
         """Several rollouts, which nobody but graders has looked at, as one."""
-        rollout = Rollout.join([part.rollout for part in parts], pad_token_id)
+        rollout = Rollout.concatenate([part.rollout for part in parts], pad_token_id)
         width = rollout.mask.shape[1]
         steps = [part.step_rewards for part in parts if part.step_rewards is not None]
         greedy = [part.greedy for part in parts if part.greedy is not None]
@@ -167,7 +167,7 @@ class DynamicSampling:
         max_resampling_rounds: rounds of a whole batch that are sampled beside the first, at most. What is found by then is learned from.
     """
 
-    keep_groups: Callable[..., Tensor] = difficulty.mixed_groups
+    keep_groups: Callable[..., Tensor] = difficulty.nonzero_variance_groups
     max_resampling_rounds: int = 3
 
 

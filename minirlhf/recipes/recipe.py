@@ -12,7 +12,7 @@ from torch import Tensor
 
 from minirlhf.core.errors import ArgumentError, Idle, UserError
 from minirlhf.data.types import Rollout
-from minirlhf.equations.aggregation import most_uncertain
+from minirlhf.equations.aggregation import high_entropy_mask
 from minirlhf.recipes.binding import ConfigurableRecipe, name_of
 from minirlhf.recipes.parts import AdvantageEstimator, PolicyUpdate, RolloutExtras, RolloutProcessing, ScoredRollout
 
@@ -67,7 +67,7 @@ class Recipe(ConfigurableRecipe):
             update.objective(logps, logps, advantages, mask)
             weights = update.completion_weights(rollout)
             if update.top_entropy_quantile != 1:
-                most_uncertain(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
+                high_entropy_mask(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
             for correction in update.corrections:
                 correction(logps, rollout, advantages)
             if (critic := self.credit.critic) is not None:

@@ -9,8 +9,8 @@ import torch
 from transformers import LlamaConfig
 
 from minirlhf.equations import machines as equations
-from minirlhf.models import tiny, weighing
-from minirlhf.models.weighing import Weighed
+from minirlhf.models import memory_profile, tiny
+from minirlhf.models.memory_profile import MemoryProfile
 
 Table = list[list[str]]
 
@@ -40,7 +40,7 @@ def _shape(hidden: int, inner: int, layers: int, heads: int, kept: int, *, vocab
 
 
 @cache
-def models() -> dict[str, Weighed]:
+def models() -> dict[str, MemoryProfile]:
     """The largest tiny model of this library, and three shapes of Llama 3 and 3.2."""
     ours = tiny.PRESETS["micro"]
     sizes = (ours.hidden_size, ours.intermediate_size, ours.layers, ours.heads, ours.heads)
@@ -50,7 +50,7 @@ def models() -> dict[str, Weighed]:
         "8 B": _shape(4096, 14336, 32, 32, 8, vocab=128256, tied=False),
         "70 B": _shape(8192, 28672, 80, 64, 8, vocab=128256, tied=False),
     }
-    return {name: weighing.weigh(shape, width=WIDTH) for name, shape in shapes.items()}
+    return {name: memory_profile.profile_memory(shape, width=WIDTH) for name, shape in shapes.items()}
 
 
 def size(count: float) -> str:
@@ -144,7 +144,7 @@ def decoding() -> Table:
 def longest() -> Table:
     """How long the longest of n replies is, and how busy the places of a batch are that waits for it."""
     counts = (1, 8, 64, BATCH, REPLIES)
-    lengths = [equations.longest_reply(n) for n in counts]
+    lengths = [equations.expected_max_over_mean(n) for n in counts]
     return [
         ["replies", *map(str, counts)],
         ["longest over mean", *(f"{x:.1f}" for x in lengths)],
@@ -234,5 +234,5 @@ def facts() -> dict[str, str]:
         "split": f"{split:.2f}",
         "sync": duration(weights / NETWORK),
         "sync-share": f"{weights / NETWORK / ((training + sampling) / GROUP):.1%}",
-        "longest-batch": f"{equations.longest_reply(BATCH):.1f}",
+        "longest-batch": f"{equations.expected_max_over_mean(BATCH):.1f}",
     }

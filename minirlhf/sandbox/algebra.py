@@ -13,8 +13,8 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from minirlhf.sandbox.inside import Guest
-from minirlhf.sandbox.server import Box, BoxEnded, Boxes, Limits
+from minirlhf.sandbox.inside import SandboxWorker
+from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
 
 LIMITS = Limits(cpu=2, wall=30.0, memory=512 << 20, file=0)
 FUNCTIONS = ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "abs")
@@ -47,7 +47,7 @@ def same_value(one: str, other: str) -> bool:
         return False
     question = {"op": "same", "texts": [one, other], "key": secrets.randbits(128)}
     try:
-        with Box(_boxes_of(os.getpid()), LIMITS) as box:
+        with Sandbox(_boxes_of(os.getpid()), LIMITS) as box:
             return box.ask(question).get("ok") is True
     except BoxEnded:
         return False
@@ -66,13 +66,13 @@ def _spaced(text: str) -> str:
 
 
 @functools.cache
-def _boxes_of(process: int) -> Boxes:
-    boxes = Boxes("minirlhf.sandbox.algebra")
+def _boxes_of(process: int) -> SandboxPool:
+    boxes = SandboxPool("minirlhf.sandbox.algebra")
     atexit.register(boxes.close)
     return boxes
 
 
-class Algebra(Guest):
+class Algebra(SandboxWorker):
     """What serves in the box."""
 
     @staticmethod

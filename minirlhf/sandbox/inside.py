@@ -2,7 +2,7 @@
 
 It is a fresh process that has seen nothing of what is graded. For each job it is handed two sockets: the *data* socket goes
 to the boxed process and carries answers, the *control* socket stays with a supervisor that ends the job and reports how
-it ended. Started by :class:`minirlhf.sandbox.server.Boxes`.
+it ended. Started by :class:`minirlhf.sandbox.server.SandboxPool`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JOB = struct.Struct("!qqqd?")  # CPU seconds, bytes of memory, bytes per file, w
 POLL = 0.005
 
 
-class Guest:
+class SandboxWorker:
     """What serves in a box: ``_on_NAME`` answers the question ``{"op": NAME, ...}`` with plain data."""
 
     WIDE = False  # whether its answers may be what :func:`minirlhf.sandbox.wire.encode` calls wide
@@ -91,7 +91,9 @@ def main(fd: int, guest: str, at_most: str, hidden: list[str]) -> None:
             os.close(each)
 
 
-def _supervise(guest: type[Guest], level: str, base: int, job: Sequence[float], data: int, control: int) -> NoReturn:
+def _supervise(
+    guest: type[SandboxWorker], level: str, base: int, job: Sequence[float], data: int, control: int
+) -> NoReturn:
     """Fork the boxed process, wait for its end, its time limit or the other side's word, and report."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -88,7 +88,7 @@ def _mount(source: str, target: Path, kind: str | None, flags: int, options: str
     _call("mount", *encoded, ctypes.c_ulong(flags), os.fsencode(options))
 
 
-def nobody() -> tuple[int, int]:
+def unprivileged_ids() -> tuple[int, int]:
     """User and group id of ``nobody``."""
     try:
         entry = pwd.getpwnam("nobody")
@@ -140,7 +140,7 @@ def _forbid_shared_memory() -> None:
 
 
 def _become_nobody() -> None:
-    user, group = nobody()
+    user, group = unprivileged_ids()
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
@@ -230,7 +230,9 @@ def _bind_read_only(folder: Path, place: Path) -> None:
 
 def open_box(level: str) -> Path:
     """A fresh, empty folder that only the submission uses; processes forked from here on see no others."""
-    user, group = (0, 0) if level == "user-namespaces" else nobody()  # 0 is what one's own id is called in there
+    user, group = (
+        (0, 0) if level == "user-namespaces" else unprivileged_ids()
+    )  # 0 is what one's own id is called in there
     if isolated(level):
         _call("unshare", NEW_MOUNT | NEW_PID)
         _mount(
@@ -344,7 +346,7 @@ def probe(level: str, secrets: Sequence[str], grader: int) -> dict[str, bool]:
         return os.listdir(path) if os.path.isdir(path) else Path(path).read_bytes()
 
     return {
-        "a user without rights": level in ("namespaces", "user") and os.geteuid() == nobody()[0],
+        "a user without rights": level in ("namespaces", "user") and os.geteuid() == unprivileged_ids()[0],
         ANSWERS_HIDDEN: all(fails(functools.partial(read, path)) for path in secrets),
         GRADER_HIDDEN: fails(lambda: os.kill(grader, 0)),
         "no network": fails(connect),

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.sandbox import wire
-from minirlhf.sandbox.inside import Guest
-from minirlhf.sandbox.server import Box, BoxEnded, Boxes, Limits
+from minirlhf.sandbox.inside import SandboxWorker
+from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
 
 LIMITS = Limits(cpu=5, wall=30.0, memory=256 << 20, file=1 << 20)
 
@@ -43,7 +43,7 @@ class Examined:
 
 
 def examine(
-    program: str, name: str, *, setup: str, tests: str, limits: Limits = LIMITS, boxes: Boxes | None = None
+    program: str, name: str, *, setup: str, tests: str, limits: Limits = LIMITS, boxes: SandboxPool | None = None
 ) -> Examined | None:
     """Run ``program`` in one box, and in another ``setup`` and ``tests``, whose ``check(candidate)`` asks its function ``name``.
 
@@ -54,7 +54,7 @@ def examine(
         nothing.
     """
     boxes = boxes or shared_boxes()
-    with Box(boxes, limits) as theirs, Box(boxes, limits) as ours:
+    with Sandbox(boxes, limits) as theirs, Sandbox(boxes, limits) as ours:
         try:
             ready = ours.ask({"op": "tests", "setup": setup, "tests": tests, "name": name})
         except BoxEnded:
@@ -73,7 +73,7 @@ def examine(
             return Examined(0, 0, str(problem) or type(problem).__name__)
 
 
-def _asked(theirs: Box, ours: Box, name: str, said: dict[str, Any]) -> Examined:
+def _asked(theirs: Sandbox, ours: Sandbox, name: str, said: dict[str, Any]) -> Examined:
     """Carry questions from the tests to the program and answers back, from the first one on that was ``said`` until the tests are done."""
     while "call" in said:
         answer = theirs.ask({"op": "call", "name": name, "call": said["call"]})
@@ -92,13 +92,13 @@ class ProgramFailed(Exception):
     """Why a program gave nothing, in one line."""
 
 
-def result(program: str, name: str, *, limits: Limits = LIMITS, boxes: Boxes | None = None) -> Any:
+def result(program: str, name: str, *, limits: Limits = LIMITS, boxes: SandboxPool | None = None) -> Any:
     """What the program's function ``name`` gives, called without arguments, in a box of its own: plain data.
 
     Raises:
         ProgramFailed: it does not compile, raises, takes too long, or gives what is no plain data.
     """
-    with Box(boxes or shared_boxes(), limits) as box:
+    with Sandbox(boxes or shared_boxes(), limits) as box:
         try:
             loaded = box.ask({"op": "load", "code": program})
             answer = loaded if "error" in loaded else box.ask({"op": "call", "name": name, "call": _NOTHING})
@@ -113,13 +113,13 @@ _NOTHING = wire.encode(([], {}), wide=True)
 
 
 @functools.cache
-def _boxes_of(process: int) -> Boxes:
-    boxes = Boxes("minirlhf.sandbox.programs")
+def _boxes_of(process: int) -> SandboxPool:
+    boxes = SandboxPool("minirlhf.sandbox.programs")
     atexit.register(boxes.close)
     return boxes
 
 
-def shared_boxes() -> Boxes:
+def shared_boxes() -> SandboxPool:
     """The server for programs of this process, started at its first use: a second, and then some milliseconds for each program."""
     return _boxes_of(os.getpid())
 
@@ -132,9 +132,9 @@ class Desk:
 
     MOST = 500
 
-    def __init__(self, boxes: Boxes) -> None:
+    def __init__(self, boxes: SandboxPool) -> None:
         self.boxes = boxes
-        self._box: Box | None = None
+        self._box: Sandbox | None = None
         self._asked = 0
         self._lock = threading.Lock()
 
@@ -158,7 +158,7 @@ class Desk:
             self._box.close()
             self._box = None
         if self._box is None:
-            self._box, self._asked = Box(self.boxes, LIMITS), 0
+            self._box, self._asked = Sandbox(self.boxes, LIMITS), 0
         self._asked += 1
         every = wire.encode(list(arguments), wide=True)
         try:
@@ -189,7 +189,7 @@ class ProgramEnded(BaseException):
     """The program is gone; no test can go on. Not an ``Exception``, so that no test passes over it."""
 
 
-class Program(Guest):
+class Program(SandboxWorker):
     """What serves in both boxes: in one it loads a program and calls its function, in the other it runs tests."""
 
     WIDE = True

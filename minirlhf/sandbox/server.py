@@ -44,11 +44,11 @@ class BoxEnded(Exception):
         self.timed_out = timed_out
 
 
-class Boxes:
+class SandboxPool:
     """The process that forks boxed ones; a context manager.
 
     Args:
-        guest: the module whose ``GUEST`` serves in the boxes, see :class:`minirlhf.sandbox.inside.Guest`.
+        guest: the module whose ``GUEST`` serves in the boxes, see :class:`minirlhf.sandbox.inside.SandboxWorker`.
         hidden: folders that no boxed process may read; the package's own is always one.
         at_most: the best isolation level to use, see :mod:`minirlhf.sandbox.isolation`.
 
@@ -109,7 +109,7 @@ class Boxes:
 
     def probe(self, secrets: Sequence[Path]) -> dict[str, bool]:
         """What the box keeps out, measured inside one."""
-        with Box(self, Limits()) as box:
+        with Sandbox(self, Limits()) as box:
             question = {"op": "probe", "level": self.level, "grader": os.getpid()}
             answer = box.ask({**question, "secrets": [str(p) for p in secrets]})
         if "ok" not in answer:
@@ -136,10 +136,10 @@ class Boxes:
         self.close()
 
 
-class Box:
+class Sandbox:
     """One boxed process: questions go in, data comes out; a context manager."""
 
-    def __init__(self, boxes: Boxes, limits: Limits, more: bool = False) -> None:
+    def __init__(self, boxes: SandboxPool, limits: Limits, more: bool = False) -> None:
         self.limits = limits
         self._data, self._control = boxes.open(limits, more)
         self._left = limits.wall  # seconds that the process may still take to answer; our own time does not count

@@ -14,7 +14,7 @@ from minirlhf.data import loaders
 from minirlhf.data.chat import encode_prompt, ends_of
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import best_of_n_curve
-from minirlhf.equations.selection import top_per_prompt
+from minirlhf.equations.selection import select_top_per_prompt
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
@@ -182,7 +182,7 @@ def best_of(found: Answering) -> Best:
             if bool(known.all()):
                 curves.append(best_of_n_curve(scores))
             if bool(known.any()):
-                best = int(top_per_prompt(scores.masked_fill(~known, float(scores[known].min()) - 1)[None]))
+                best = int(select_top_per_prompt(scores.masked_fill(~known, float(scores[known].min()) - 1)[None]))
                 reply = {"role": "assistant", "content": texts[best]}
                 rows.append(
                     {

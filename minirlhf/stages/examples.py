@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode, encode_whole, stepwise
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Comparison, Conversation, Judgement, Message, Ranking, SteppedReply
-from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
+from minirlhf.data.records import Comparison, Conversation, Message, Ranking, StepLabeledCompletion, UnpairedPreference
+from minirlhf.data.types import PreferenceExample, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 
 Messages: TypeAlias = list[Message]
@@ -65,29 +65,29 @@ def conversations(
     return [learned(tokenizer, conversation) for conversation in records.conversations()]
 
 
-def pairs(tokenizer: Any, records: Records) -> list[Compared]:
+def pairs(tokenizer: Any, records: Records) -> list[PreferenceExample]:
     return [
         pair(answer(tokenizer, c.prompt, c.chosen), answer(tokenizer, c.prompt, c.rejected), c.margin, c.num_ranked)
         for c in records.comparisons()
     ]
 
 
-def rankings(tokenizer: Any, records: Records) -> list[Compared]:
+def rankings(tokenizer: Any, records: Records) -> list[PreferenceExample]:
     """From best to worst; of tied replies the first."""
     return [ranked([answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()]
 
 
-def judged(tokenizer: Any, records: Records) -> list[Compared]:
+def judged(tokenizer: Any, records: Records) -> list[PreferenceExample]:
     """Single replies with their label."""
     return [labelled(answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
 
 
 def kind_for(records: Records, kind: type[Any]) -> type[Any]:
     """What comes closest to what a loss of this kind compares: single replies stay single."""
-    return UnpairedLogps if any(isinstance(example, Judgement) for example in records.examples) else kind
+    return UnpairedLogps if any(isinstance(example, UnpairedPreference) for example in records.examples) else kind
 
 
-def compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
+def compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[PreferenceExample]:
     """The records as the examples that come closest to what a loss of this kind compares."""
     made = {UnpairedLogps: judged, ListLogps: rankings}.get(kind_for(records, kind), pairs)
     return made(tokenizer, records)
@@ -99,9 +99,9 @@ def replies(records: Records) -> Iterator[Messages]:
         match example:
             case Comparison(prompt, chosen, rejected):
                 yield from ([*prompt, *chosen], [*prompt, *rejected])
-            case Judgement(prompt, completion):
+            case UnpairedPreference(prompt, completion):
                 yield [*prompt, *completion]
-            case SteppedReply(prompt, steps):
+            case StepLabeledCompletion(prompt, steps):
                 yield [*prompt, stepwise(steps)]
             case Ranking(prompt, tiers):
                 yield from ([*prompt, *reply] for tier in tiers for reply in tier)

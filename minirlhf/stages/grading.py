@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.feedback import graders, own
+from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.rewards import COMBINATIONS, Reward, combined_reward, model_reward, reference_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.stages import named, start
@@ -46,8 +46,10 @@ def grading(
             return judges[0], told
         return combined_reward(judges, COMBINATIONS[combine]), f"{combine} of {told}"
     assert grader is not None
-    if own.is_named(grader):
-        file, function = own.function(grader)
+    if custom_rewards.is_named(grader):
+        file, function = custom_rewards.function(grader)
         name = getattr(function, "__name__", type(function).__name__)
-        return own.own_reward(grader, seconds=seconds), f"{name} in a file with digest {start.file_digest(file)}"
+        return custom_rewards.custom_reward(
+            grader, seconds=seconds
+        ), f"{name} in a file with digest {start.file_digest(file)}"
     return reference_reward(graders.get(grader)), grader

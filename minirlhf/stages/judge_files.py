@@ -16,7 +16,7 @@ from minirlhf.core.statistics import sign_test
 from minirlhf.data.chat import encode_prompt
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Message, Reply
-from minirlhf.equations.ai_feedback import both_orders
+from minirlhf.equations.ai_feedback import split_position_bias
 from minirlhf.feedback.judge import Judge, Verdicts, question, verdicts_of
 from minirlhf.feedback.length_control import length_controlled
 from minirlhf.stages.measure import Number
@@ -132,7 +132,7 @@ class JudgedFiles:
         values = [scores.get(id(pair), 0.5) for pair in everything]
         found = [self._share(WIN_RATE, everything, values)]
         if self.leans is not None:
-            prefers, place = both_orders(*self.leans)
+            prefers, place = split_position_bias(*self.leans)
             prompts = len({_key(pair.prompt) for pair in self.pairs})
             found += [
                 Number.of(PREFERENCE, _over_prompts(self.pairs, prefers.tolist()), prompts),
@@ -230,7 +230,7 @@ def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> Ju
         )
     require_readable(judge, differ, written=written)
     asked = [p.prompt for p in differ], [p.ours for p in differ], [p.theirs for p in differ]
-    leans = None if written else judge.leans(*asked)
+    leans = None if written else judge.verdict_log_odds(*asked)
     verdicts = judge(*asked) if leans is None else verdicts_of(*leans)
     return JudgedFiles(differ, [p for p in pairs if _text(p.ours) == _text(p.theirs)], verdicts, leans)
 

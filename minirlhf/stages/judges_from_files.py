@@ -9,8 +9,8 @@ from typing import Any
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode_steps
 from minirlhf.data.loaders import Records
-from minirlhf.data.types import Compared, Stepped, ranked
-from minirlhf.feedback.judge import Judge, lessons
+from minirlhf.data.types import PreferenceExample, Stepped, ranked
+from minirlhf.feedback.judge import Judge, judge_training_examples
 from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
 from minirlhf.stages import start
 from minirlhf.stages.examples import Messages, answer, conversations, judged, pairs, rankings, replies_of
@@ -77,7 +77,7 @@ def run_reward(
     return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer, train_accuracy=train_accuracy)
 
 
-def _idle(examples: Sequence[Compared]) -> dict[str, str]:
+def _idle(examples: Sequence[PreferenceExample]) -> dict[str, str]:
     """What the data give a reward model nothing to do with, and why."""
     found = {}
     if all(len(e.answers) == 2 and e.margin is None for e in examples):
@@ -87,7 +87,7 @@ def _idle(examples: Sequence[Compared]) -> dict[str, str]:
     return found
 
 
-def _rated(tokenizer: Any, records: Records) -> list[Compared]:
+def _rated(tokenizer: Any, records: Records) -> list[PreferenceExample]:
     """Every reply with its score, ties too."""
     found = []
     for r in records.rankings():
@@ -196,10 +196,12 @@ def run_judge(
     """
 
     def taught(records: Records) -> Iterator[Messages]:
-        return (lesson.messages for lesson in lessons(records.comparisons()))
+        return (lesson.messages for lesson in judge_training_examples(records.comparisons()))
 
     def encoded(tokenizer: Any, records: Records) -> list[Any]:
-        return conversations(tokenizer, Records(records.source, records.format, tuple(lessons(records.comparisons()))))
+        return conversations(
+            tokenizer, Records(records.source, records.format, tuple(judge_training_examples(records.comparisons())))
+        )
 
     training, held_out = read(source, config.seed)
     run = prepare(source, (training, held_out), taught, encoded, config, given=given, resume=resume)
@@ -213,9 +215,9 @@ def run_judge(
     low, high = wilson_interval(accuracy * len(held), len(held))
     print(
         f"held-out accuracy on {len(held)} pairs, both orders: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); the same "
-        f"verdict in both orders: {found.consistency:.3f}; for the reply shown first: {found.first_place:.3f}"
+        f"verdict in both orders: {found.consistency:.3f}; for the reply shown first: {found.first_position_rate:.3f}"
     )
     return run.finish(
-        accuracy=accuracy, interval=[low, high], consistency=found.consistency, first_place=found.first_place,
+        accuracy=accuracy, interval=[low, high], consistency=found.consistency, first_position_rate=found.first_position_rate,
         unreadable=found.unreadable,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from minirlhf.data.chat import conversation, encode
 from minirlhf.data.records import Comparison, Message
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair, Tokens
-from minirlhf.feedback.judge import lessons
+from minirlhf.feedback.judge import judge_training_examples
 from minirlhf.models.loading import fit_vocabulary
 from minirlhf.models.tiny import INIT_STD
 from minirlhf.models.tokenizers import word_tokenizer
@@ -62,7 +62,9 @@ def _said(text: str) -> list[Message]:
 
 def taught(tokenizer: Any, said: Sequence[PreferencePair]) -> list[Tokens]:
     """Every pair in both orders, with its verdict, as tokens; the loss lies on the verdict."""
-    return [encode(tokenizer, lesson.messages, first_turn=1) for lesson in lessons(compared(said), ask=ASK)]
+    return [
+        encode(tokenizer, lesson.messages, first_turn=1) for lesson in judge_training_examples(compared(said), ask=ASK)
+    ]
 
 
 def written_judge(task: Task, start: Trained, plan: WrittenJudgePlan, **run: Any) -> Trained:

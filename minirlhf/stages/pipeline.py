@@ -16,9 +16,9 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.chat import conversation, encode, encode_prompt, ends_of
-from minirlhf.data.preferences import Labeller, label_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.tasks.base import HasDocuments, Task
-from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
+from minirlhf.data.types import PreferenceExample, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling, sample
@@ -125,7 +125,7 @@ def reply_tokens(tokenizer: Any, prompt: str, reply: str) -> Tokens:
     return encode(tokenizer, conversation(prompt, reply))
 
 
-def pair_tokens(tokenizer: Any, pairs: Sequence[PreferencePair]) -> list[Compared]:
+def pair_tokens(tokenizer: Any, pairs: Sequence[PreferencePair]) -> list[PreferenceExample]:
     """Tokenised comparisons, without margins."""
     return [
         pair(reply_tokens(tokenizer, p.prompt, p.chosen), reply_tokens(tokenizer, p.prompt, p.rejected)) for p in pairs
@@ -163,7 +163,7 @@ def preferences(task: Task, policy: Trained, plan: RewardPlan) -> tuple[list[Pre
         )
         texts = completion_texts(rollout, policy.tokenizer)
         triples += zip(chunk, texts[::2], texts[1::2], strict=True)
-    labeller, seed = Labeller(temperature=plan.temperature, flip=plan.flip), plan.training.seed
+    labeller, seed = SimulatedAnnotator(temperature=plan.temperature, flip=plan.flip), plan.training.seed
     kept, held_out = triples[: plan.pairs], triples[plan.pairs :]
     return (
         label_pairs(task, kept, labeller=labeller, seed=seed),
@@ -219,7 +219,7 @@ def reward_model(start: Trained, pairs: Sequence[PreferencePair], plan: RewardPl
     return Trained(model, tokenizer, history)
 
 
-def align(start: Trained, examples: Sequence[Compared], plan: AlignPlan, **run: Any) -> Trained:
+def align(start: Trained, examples: Sequence[PreferenceExample], plan: AlignPlan, **run: Any) -> Trained:
     """Learn from preferences directly; the reference is the policy as it starts, unless ``ref_model`` is given."""
     model, tokenizer = copy.deepcopy(start.model), start.tokenizer
     history = train_offline(

@@ -12,7 +12,7 @@ from typing import Any
 
 from minirlhf.core.errors import UserError, shown, unknown
 from minirlhf.data import tasks
-from minirlhf.feedback import graders, own
+from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.rewards import COMBINATIONS
 from minirlhf.models import tiny
 from minirlhf.models.heads import POOLINGS
@@ -194,7 +194,7 @@ class GradedSource(WorldSource):
 def unused_grading_options(grader: str | None, reward_model: str | None) -> dict[str, str]:
     """Settings of grading that do nothing with this grader, and why."""
     found = {}
-    if grader is None or not own.is_named(grader):
+    if grader is None or not custom_rewards.is_named(grader):
         found["grader_seconds"] = "only a function of your own, --grader FILE.py:NAME, has a time limit"
     if reward_model is None or "," not in reward_model:
         found["combine"] = "there are not several reward models"

@@ -16,9 +16,9 @@ from torch import Tensor
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.statistics import holm, sign_flips
 from minirlhf.data.records import Problem
-from minirlhf.feedback import own
+from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.graders import forms
-from minirlhf.feedback.rewards import Reward, ask
+from minirlhf.feedback.rewards import Reward, score_completions
 from minirlhf.stages import start
 from minirlhf.stages.answering import Answering, Request
 from minirlhf.stages.grading import grading
@@ -125,7 +125,7 @@ class Clause:
                 expected=str,
                 file=where,
             )
-        if own.is_named(given):
+        if custom_rewards.is_named(given):
             file, _, function = given.rpartition(":")
             given = f"{_beside(file, beside)}:{function}"
         return cls(name, level, float(share), prompts, grader=given)
@@ -139,7 +139,9 @@ class Clause:
         asked = [p for p, some in zip(problems, completions, strict=True) for _ in some]
         if self.constraints is not None:
             asked = [dataclasses.replace(p, reference=self.constraints) for p in asked]
-        grades, failure = ask(self._reward(seconds), asked, [text for some in completions for text in some])
+        grades, failure = score_completions(
+            self._reward(seconds), asked, [text for some in completions for text in some]
+        )
         found = torch.tensor(grades, dtype=torch.float64).view(len(problems), -1)
         if not bool(found.isfinite().any()):
             raise UserError(
@@ -294,7 +296,7 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
 
     found = []
     for clause in spec.clauses:
-        if clause.grader is not None and own.is_named(clause.grader):
+        if clause.grader is not None and custom_rewards.is_named(clause.grader):
             file = clause.grader.rpartition(":")[0]
             digests[file] = start.file_digest(file)
         problems, ours = replies(asked.model, clause)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.value_learning import epsilon_greedy, q_learning_target, sarsa_target
-from minirlhf.tabular.process import Process, Transition, Walkers, choose
+from minirlhf.tabular.process import ParallelEpisodes, Process, Transition, choose
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainingResult:
     """What the learners learned and earned.
 
     Attributes:
@@ -57,8 +57,8 @@ class _Book:
         self.terminated[at] = step.terminated
         self._episode = (self._episode + step.over).clamp(max=self._last)
 
-    def close(self, table: Tensor) -> Learned:
-        return Learned(table, self.returns[:, :-1], self.lengths[:, :-1], self.terminated[:, :-1])
+    def close(self, table: Tensor) -> TrainingResult:
+        return TrainingResult(table, self.returns[:, :-1], self.lengths[:, :-1], self.terminated[:, :-1])
 
 
 def sarsa(
@@ -71,7 +71,7 @@ def sarsa(
     learners: int,
     rng: torch.Generator,
     time_limit: int = 10_000,
-) -> Learned:
+) -> TrainingResult:
     """Sarsa: learn what the ε-greedy policy itself is worth, its wrong steps included.
 
     Raises:
@@ -104,7 +104,7 @@ def q_learning(
     learners: int,
     rng: torch.Generator,
     time_limit: int = 10_000,
-) -> Learned:
+) -> TrainingResult:
     """Q-learning: act ε-greedily, learn what acting greedily would be worth.
 
     Raises:
@@ -126,7 +126,7 @@ def dyna_q(
     rng: torch.Generator,
     planning_steps: int,
     time_limit: int = 10_000,
-) -> Learned:
+) -> TrainingResult:
     """Dyna-Q: Q-learning that also remembers what each action did last, and learns from ``planning_steps`` memories per step.
 
     The memory is a model of a world in which nothing is random: of several outcomes it keeps the latest.
@@ -167,7 +167,7 @@ def _off_policy(
     rng: torch.Generator,
     time_limit: int,
     also: Callable[[Tensor, Transition, Tensor], None],
-) -> Learned:
+) -> TrainingResult:
     """Q-learning, and ``also(table, step, learning)`` after each of its steps."""
     walkers, table, book = _begin(process, alpha, epsilon, episodes, learners, rng, time_limit)
     rows = torch.arange(learners)
@@ -182,10 +182,10 @@ def _off_policy(
 
 def _begin(
     process: Process, alpha: float, epsilon: float, episodes: int, learners: int, rng: torch.Generator, time_limit: int
-) -> tuple[Walkers, Tensor, _Book]:
+) -> tuple[ParallelEpisodes, Tensor, _Book]:
     require_range(0.0, 1.0, alpha=alpha, epsilon=epsilon)
     require_positive(episodes=episodes)
-    walkers = Walkers(process, learners, rng=rng, time_limit=time_limit)
+    walkers = ParallelEpisodes(process, learners, rng=rng, time_limit=time_limit)
     return (
         walkers,
         process.start.new_zeros(learners, process.num_states, process.num_actions),

@@ -60,7 +60,7 @@ def value_iteration(process: Process, *, gamma: float, tolerance: float = 1e-10,
     """
     require_range(0.0, 1.0, gamma=gamma)
     require_positive(tolerance=tolerance, max_sweeps=max_sweeps)
-    require_an_end(process, gamma)
+    require_termination(process, gamma)
     rewards = process.expected_rewards
     history = [torch.zeros_like(process.start)]
     for _ in range(max_sweeps):
@@ -87,7 +87,7 @@ def policy_iteration(process: Process, *, gamma: float, policy: Tensor | None = 
     Raises:
         ValueError: as :func:`value_iteration` and :func:`minirlhf.equations.mdp.policy_values`.
     """
-    require_an_end(process, gamma)
+    require_termination(process, gamma)
     tables = process.transitions, process.expected_rewards
     policy = process.uniform_policy() if policy is None else policy
     history = []
@@ -103,7 +103,7 @@ def policy_iteration(process: Process, *, gamma: float, policy: Tensor | None = 
         policy = torch.where(better[:, None], greedy_policy(worth), policy)
 
 
-def require_an_end(process: Process, gamma: float) -> None:
+def require_termination(process: Process, gamma: float) -> None:
     """With gamma = 1, raise ``ValueError`` unless from every state some actions lead to a terminal one."""
     if gamma != 1.0:
         return

@@ -168,7 +168,7 @@ class Transition:
         return self.terminated | self.truncated
 
 
-class Walkers:
+class ParallelEpisodes:
     """``N`` walkers, each in its own copy of a process; whoever is over begins again.
 
     Attributes:
@@ -233,7 +233,7 @@ def sample_episodes(
     """
     require_shapes(transitions=(process.transitions, "S A S"), policy=(policy, "S A"))
     require_distributions(policy=policy)
-    walkers = Walkers(process, count, rng=rng, time_limit=time_limit)
+    walkers = ParallelEpisodes(process, count, rng=rng, time_limit=time_limit)
     alive = torch.ones(count, dtype=torch.bool)
     here, columns, ended = walkers.states, [], torch.zeros(count, dtype=torch.bool)
     states = [here]

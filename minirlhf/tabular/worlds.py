@@ -216,7 +216,7 @@ def maze() -> GridWorld:
     return draw_world(drawing, rule)
 
 
-def many_doors(doors: int = 10) -> Process:
+def many_doors_env(doors: int = 10) -> Process:
     """Go home for nothing (the first action), or into a hall with ``doors`` doors, behind each of which waits −0.1.
 
     With noise on the rewards one of the doors always looks good. States: start, hall, home, which is the end.

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, generator
-from minirlhf.data.collate import batch_indices, collate_answers
-from minirlhf.data.types import AnswerBatch, Tokens
+from minirlhf.data.collate import batch_indices, collate_completions
+from minirlhf.data.types import CompletionBatch, Tokens
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.distillation import forward_kl_distillation, sequence_level
 from minirlhf.models.forward import completion_logits
@@ -110,7 +110,7 @@ def train_distill(
                 writer, asked, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
             )
         else:
-            answers = collate_answers(given, pad_token_id)
+            answers = collate_completions(given, pad_token_id)
         device = next(model.parameters()).device
         batch, told = (after(_prompts(some), answers, pad_token_id).to(device) for some in (given, shown))
         weights = recipe.weights(batch.mask)  # over the whole batch, before it is split
@@ -135,7 +135,7 @@ def student_completions(
     *,
     eos_token_id: int | Sequence[int],
     pad_token_id: int,
-) -> AnswerBatch:
+) -> CompletionBatch:
     """The prompts of these examples with answers that ``writer`` samples."""
     rollout = sample(
         writer,
@@ -146,18 +146,18 @@ def student_completions(
         seed=derive_seed("distillation", config.seed),
         step=step,
     )
-    return AnswerBatch(rollout.input_ids, rollout.attention_mask, rollout.mask)
+    return CompletionBatch(rollout.input_ids, rollout.attention_mask, rollout.mask)
 
 
 def _prompts(examples: Sequence[Tokens]) -> list[list[int]]:
     return [list(example.input_ids[: example.loss_mask.index(True)]) for example in examples]
 
 
-def after(prompts: Sequence[Sequence[int]], answers: AnswerBatch, pad_token_id: int) -> AnswerBatch:
+def after(prompts: Sequence[Sequence[int]], answers: CompletionBatch, pad_token_id: int) -> CompletionBatch:
     """The same answers, each after another prompt: what one of the models reads."""
     width = answers.mask.shape[1]
     ids, inside = left_pad(prompts, pad_token_id, answers.mask.device)
-    return AnswerBatch(
+    return CompletionBatch(
         torch.cat([ids, answers.input_ids[:, -width:]], 1),
         torch.cat([inside, answers.attention_mask[:, -width:]], 1),
         answers.mask,
@@ -167,8 +167,8 @@ def after(prompts: Sequence[Sequence[int]], answers: AnswerBatch, pad_token_id: 
 def _losses(
     model: nn.Module,
     teacher: nn.Module,
-    batch: AnswerBatch,
-    told: AnswerBatch,
+    batch: CompletionBatch,
+    told: CompletionBatch,
     weights: Tensor,
     compared: TokenLoss,
     config: DistillConfig,
@@ -181,7 +181,7 @@ def _losses(
 
 
 def both(
-    model: nn.Module, teacher: nn.Module, batch: AnswerBatch, told: AnswerBatch, sampled_at: float = 1.0
+    model: nn.Module, teacher: nn.Module, batch: CompletionBatch, told: CompletionBatch, sampled_at: float = 1.0
 ) -> DistillationBatch:
     """What student and teacher say of these answers; a gradient flows through the student only.
 
@@ -208,7 +208,7 @@ def divergence_on_batch(
     found, tokens = dict.fromkeys(measures, 0.0), 0
     with evaluating(model), evaluating(teacher):
         for start in range(0, len(examples), batch_size):
-            batch = collate_answers(examples[start : start + batch_size], pad_token_id)
+            batch = collate_completions(examples[start : start + batch_size], pad_token_id)
             batch, count = batch.to(next(model.parameters()).device), int(batch.mask.sum())
             seen = both(model, teacher, batch, batch)
             for key, measure in measures.items():

@@ -22,7 +22,7 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.equations import evaluation
 from minirlhf.equations.kl import reverse_kl
-from minirlhf.feedback.rewards import Reward, ask
+from minirlhf.feedback.rewards import Reward, score_completions
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, own_names, sample
 from minirlhf.models.texts import completion_texts
@@ -243,7 +243,7 @@ def win_rate(ours: Tensor, theirs: Tensor) -> Estimate:
 
 def _graded(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> Tensor:
     """``(N,)`` rewards, NaN where the grader failed."""
-    values, failure = ask(reward, problems, completions)
+    values, failure = score_completions(reward, problems, completions)
     rewards = torch.tensor(values)
     failed = ~rewards.isfinite()
     if failure is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
 from minirlhf.data.collate import collate
-from minirlhf.data.types import AnswerBatch, PackedBatch, TokenBatch, Tokens
+from minirlhf.data.types import CompletionBatch, PackedBatch, TokenBatch, Tokens
 from minirlhf.equations.tuning import dynamic_nll
 from minirlhf.losses import sft_loss
 from minirlhf.models.forward import completion_logps
@@ -26,14 +26,14 @@ def dft_weights(logps: Tensor, mask: Tensor) -> Tensor:
     return -dynamic_nll(logps)
 
 
-def marked_logps(model: nn.Module, batch: TokenBatch | AnswerBatch) -> Tensor:
+def marked_logps(model: nn.Module, batch: TokenBatch | CompletionBatch) -> Tensor:
     """Log-probabilities ``(B, T)`` of the tokens that the batch's ``mask`` marks; what stands elsewhere means nothing."""
     return completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1], wanted=batch.mask)
 
 
 def nll_losses(
     model: nn.Module,
-    batch: TokenBatch | AnswerBatch | PackedBatch,
+    batch: TokenBatch | CompletionBatch | PackedBatch,
     weights: Tensor,
     micro_batch_size: int | None,
     of: Callable[[Tensor, Tensor], Tensor] = uniform_weights,

@@ -164,7 +164,7 @@ class TrainingLoop:
             found = checkpoints.load_latest(out)
             if found is not None:
                 self._restore(found)
-                checkpoints.forget_after(out, self.step)  # damaged ones
+                checkpoints.delete_checkpoints_after(out, self.step)  # damaged ones
             self.history = History.resume(metrics, self.step)
         else:
             if metrics.exists():

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
-from minirlhf.data.collate import batch_indices, collate_answers
-from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
+from minirlhf.data.collate import batch_indices, collate_completions
+from minirlhf.data.types import PreferenceExample, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.losses import preference_loss
 from minirlhf.models.adapters import reference_of
-from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
+from minirlhf.models.reference import preference_logps, reference_logps, require_same_vocabulary
 from minirlhf.recipes.offline import OptimizerBatch, PreferenceRecipe, Record, describe_preference
 from minirlhf.recipes.spelling import to_config
 from minirlhf.trainers.config import TrainerConfig, option
@@ -34,14 +34,14 @@ class OfflineConfig(TrainerConfig):
     learning_rate: float = option(3e-4, "peak learning rate of AdamW")
 
 
-def record_type(example: Compared) -> type[Record]:
+def record_type(example: PreferenceExample) -> type[Record]:
     """The record that an example is a row of; two answers without scores are a pair."""
     if example.desirable is not None:
         return UnpairedLogps
     return PairLogps if len(example.answers) == 2 and example.scores is None else ListLogps
 
 
-def convert_examples(examples: Sequence[Compared], kind: type[Record], loss: str) -> list[Compared]:
+def convert_examples(examples: Sequence[PreferenceExample], kind: type[Record], loss: str) -> list[PreferenceExample]:
     """The same preferences as rows of another record: pairs as single answers or lists of two, lists as pairs.
 
     Raises:
@@ -50,7 +50,7 @@ def convert_examples(examples: Sequence[Compared], kind: type[Record], loss: str
     """
     if not examples:
         raise UserError(f"{loss}: no examples to learn from", argument="examples", problem="empty")
-    found: list[Compared] = []
+    found: list[PreferenceExample] = []
     for number, example in enumerate(examples, 1):
         if len(set(map(repr, example.answers))) < len(example.answers):
             raise UserError(
@@ -91,7 +91,7 @@ def convert_examples(examples: Sequence[Compared], kind: type[Record], loss: str
 
 def train_offline(
     model: nn.Module,
-    examples: Sequence[Compared],
+    examples: Sequence[PreferenceExample],
     recipe: PreferenceRecipe,
     config: OfflineConfig,
     *,
@@ -173,7 +173,12 @@ class EvalPreferences:
     """
 
     def __init__(
-        self, examples: Sequence[Compared], recipe: PreferenceRecipe, ref_model: nn.Module, *, pad_token_id: int
+        self,
+        examples: Sequence[PreferenceExample],
+        recipe: PreferenceRecipe,
+        ref_model: nn.Module,
+        *,
+        pad_token_id: int,
     ) -> None:
         alone = replace(recipe, context=())  # the loss itself is not computed
         self._data = _PreferenceDataset(
@@ -201,7 +206,11 @@ class _PreferenceDataset:
     """
 
     def __init__(
-        self, examples: Sequence[Compared], recipe: PreferenceRecipe, pad_token_id: int, others_from: int | None = None
+        self,
+        examples: Sequence[PreferenceExample],
+        recipe: PreferenceRecipe,
+        pad_token_id: int,
+        others_from: int | None = None,
     ) -> None:
         self.examples, self.recipe, self.pad = examples, recipe, pad_token_id
         self.width = len(examples[0].answers)  # K
@@ -287,8 +296,8 @@ def _numbers(values: Sequence[Any]) -> Tensor | None:
 
 def _answer_logps(model: nn.Module, answers: Sequence[Tokens], pad_token_id: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities of answers and how many tokens they have, ``(B,)`` each."""
-    batch = collate_answers(answers, pad_token_id).to(next(model.parameters()).device)
-    return answer_logps(model, batch), batch.mask.sum(-1)
+    batch = collate_completions(answers, pad_token_id).to(next(model.parameters()).device)
+    return preference_logps(model, batch), batch.mask.sum(-1)
 
 
 def _swap(prompt_of: Tokens, answer_of: Tokens) -> Tokens:

@@ -21,7 +21,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
-from minirlhf.feedback.rewards import Reward, StepReward, ask
+from minirlhf.feedback.rewards import Reward, StepReward, score_completions
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import new_critic
 from minirlhf.models.reference import require_same_vocabulary
@@ -212,7 +212,7 @@ class PromptDataset(RolloutEnv):
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
         """``UserError`` if more than the ``limit`` could not be graded; it says what happened first."""
         problems, texts = self._repeated(picked, rollout), completion_texts(rollout, self.tokenizer)
-        values, failure = ask(self.reward, problems, texts)
+        values, failure = score_completions(self.reward, problems, texts)
         raw = torch.tensor(values)
         valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
         if float((~valid).float().mean()) > self.limit:

@@ -14,9 +14,9 @@ from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data.chat import ends_of
 from minirlhf.data.collate import batch_indices
 from minirlhf.data.formats import Problem
-from minirlhf.data.types import AnswerBatch
+from minirlhf.data.types import CompletionBatch
 from minirlhf.equations.aggregation import token_mean
-from minirlhf.equations.selection import top_overall, top_per_prompt
+from minirlhf.equations.selection import select_top_per_prompt, top_overall
 from minirlhf.feedback.rewards import Reward
 from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers.config import SELECTIONS, RejectionConfig
@@ -82,7 +82,7 @@ def train_rejection_in_env(
         batch = batch_indices(
             len(loop.memory["mask"]), config.batch_size, turn, derive_seed("order", config.seed, number)
         )
-        part = AnswerBatch(**loop.memory).select(torch.from_numpy(batch)).to(device)
+        part = CompletionBatch(**loop.memory).select(torch.from_numpy(batch)).to(device)
         metrics |= loop.update(nll_losses(model, part, token_mean(part.mask), config.micro_batch_size))
         if turn == 0:
             metrics |= world.metrics()
@@ -110,7 +110,7 @@ def select_best(graded: ScoredRollout, config: RejectionConfig, seed: int) -> Te
 
 
 def _per_prompt(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:
-    return top_per_prompt(rewards) + torch.arange(len(rewards), device=rewards.device) * rewards.shape[1]
+    return select_top_per_prompt(rewards) + torch.arange(len(rewards), device=rewards.device) * rewards.shape[1]
 
 
 def _overall(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
-from minirlhf.data.types import Compared, pair
+from minirlhf.data.types import PreferenceExample, pair
 from minirlhf.equations.reward_losses import pair_weights, plackett_luce_logp, regression_loss
 from minirlhf.losses import mean_loss, reward_loss
 from minirlhf.trainers.config import TrainerConfig, option
@@ -79,7 +79,7 @@ class RewardConfig(TrainerConfig):
         return self.loss or "bradley_terry"
 
 
-def _on_pairs(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, **mean: Any) -> Tensor:
+def _on_pairs(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **mean: Any) -> Tensor:
     """Bradley–Terry; with the margins, where the data have them."""
     chosen, rejected = rewards.view(-1, 2).unbind(-1)
     margin = None
@@ -95,14 +95,14 @@ def _on_pairs(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, *
     )
 
 
-def _on_rankings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, **mean: Any) -> Tensor:
+def _on_rankings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **mean: Any) -> Tensor:
     """Plackett–Luce; rankings may differ in length."""
     return mean_loss(
         torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])]), **mean
     )
 
 
-def _on_ratings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig, **mean: Any) -> Tensor:
+def _on_ratings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **mean: Any) -> Tensor:
     """Squared error, the mean over the answers to a prompt."""
     given = torch.tensor([score for p in part for score in p.scores or ()]).to(rewards)
     errors = regression_loss(rewards, given).split([len(p.answers) for p in part])
@@ -119,7 +119,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 
 def train_reward(
     model: nn.Module,
-    examples: Sequence[Compared],
+    examples: Sequence[PreferenceExample],
     config: RewardConfig,
     *,
     pad_token_id: int,
@@ -172,7 +172,7 @@ def train_reward(
     return loop.history
 
 
-def _require(examples: Sequence[Compared], config: RewardConfig) -> None:
+def _require(examples: Sequence[PreferenceExample], config: RewardConfig) -> None:
     """What the loss needs of every example, before the first step: a batch cannot tell what the others have."""
     if config.fitted == "regression" and any(e.scores is None for e in examples):
         raise UserError(
@@ -195,7 +195,7 @@ def _require(examples: Sequence[Compared], config: RewardConfig) -> None:
         )
 
 
-def _weights(examples: Sequence[Compared], config: RewardConfig) -> Tensor:
+def _weights(examples: Sequence[PreferenceExample], config: RewardConfig) -> Tensor:
     """``(N,)``, of mean 1 over the data, so that the weight of a prompt does not depend on its batch."""
     if not config.balance_prompts:
         return torch.ones(len(examples))
@@ -206,7 +206,7 @@ def _weights(examples: Sequence[Compared], config: RewardConfig) -> Tensor:
 def _losses(
     model: nn.Module,
     language_model: nn.Module | None,
-    whole: Sequence[Compared],
+    whole: Sequence[PreferenceExample],
     weights: Tensor,
     config: RewardConfig,
     pad_token_id: int,
@@ -231,7 +231,7 @@ def _losses(
         yield loss
 
 
-def answer_rewards(model: nn.Module, examples: Sequence[Compared], pad_token_id: int) -> Tensor:
+def answer_rewards(model: nn.Module, examples: Sequence[PreferenceExample], pad_token_id: int) -> Tensor:
     """Rewards ``(N,)`` of all answers, those of the first example first, from one forward pass."""
     if all(len(e.answers) == 2 for e in examples):
         return torch.stack(pair_rewards(model, examples, pad_token_id), -1).flatten()
@@ -241,7 +241,7 @@ def answer_rewards(model: nn.Module, examples: Sequence[Compared], pad_token_id:
     return model(batch.input_ids, batch.attention_mask, prefix)
 
 
-def pair_rewards(model: nn.Module, pairs: Sequence[Compared], pad_token_id: int) -> tuple[Tensor, Tensor]:
+def pair_rewards(model: nn.Module, pairs: Sequence[PreferenceExample], pad_token_id: int) -> tuple[Tensor, Tensor]:
     """Rewards of the chosen and of the rejected side, ``(B,)`` each, from one forward pass over ``2B`` rows."""
     both = [p.chosen for p in pairs] + [p.rejected for p in pairs]
     batch = collate(both, pad_token_id).to(next(model.parameters()).device)
@@ -252,7 +252,7 @@ def pair_rewards(model: nn.Module, pairs: Sequence[Compared], pad_token_id: int)
     return rewards[: len(pairs)], rewards[len(pairs) :]
 
 
-def pairs_of(examples: Sequence[Compared]) -> list[Compared]:
+def pairs_of(examples: Sequence[PreferenceExample]) -> list[PreferenceExample]:
     """Every pair of answers of every example, the better one first; of answers with equal scores none."""
     pairs = []
     for e in examples:
@@ -265,7 +265,9 @@ def pairs_of(examples: Sequence[Compared]) -> list[Compared]:
 
 
 @torch.no_grad()
-def pair_differences(model: nn.Module, pairs: Sequence[Compared], *, pad_token_id: int, batch_size: int = 64) -> Tensor:
+def pair_differences(
+    model: nn.Module, pairs: Sequence[PreferenceExample], *, pad_token_id: int, batch_size: int = 64
+) -> Tensor:
     """``(N,)``: reward of the chosen minus reward of the rejected side. Pairs of like length are read together."""
     order = sorted(range(len(pairs)), key=lambda i: len(pairs[i]))
     found = torch.empty(len(pairs))
@@ -277,7 +279,9 @@ def pair_differences(model: nn.Module, pairs: Sequence[Compared], *, pad_token_i
     return found
 
 
-def pair_accuracy(model: nn.Module, pairs: Sequence[Compared], *, pad_token_id: int, batch_size: int = 64) -> float:
+def pair_accuracy(
+    model: nn.Module, pairs: Sequence[PreferenceExample], *, pad_token_id: int, batch_size: int = 64
+) -> float:
     """Share of held-out pairs in which the chosen side earns more; a tie counts one half."""
     difference = pair_differences(model, pairs, pad_token_id=pad_token_id, batch_size=batch_size)
     return float(((difference.sign() + 1) / 2).mean())

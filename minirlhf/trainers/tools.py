@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.calls import Form, Reply, opening, read_calls
-from minirlhf.data.chat import encode_heard, encode_prompt, ends_of
+from minirlhf.data.chat import encode_prompt, encode_untrusted, ends_of
 from minirlhf.data.collate import batch_indices
 from minirlhf.data.types import Rollout
-from minirlhf.feedback.tools import Answer, Environment, Toolbox
+from minirlhf.feedback.tools import Environment, Toolbox, ToolResult
 from minirlhf.models.turns import sample_turns
 from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers.config import SamplingConfig
@@ -39,10 +39,10 @@ class Episode:
     environment: Any
     toolbox: Toolbox
     replies: list[Reply] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ToolResult] = field(default_factory=list)
     earned: list[float] = field(default_factory=list)
 
-    def append_observation(self, text: str) -> list[Answer]:
+    def append_observation(self, text: str) -> list[ToolResult]:
         """Take a turn of the policy, make its calls and return what the tools said; nothing if there was no call."""
         self.replies.append(read_calls(text, self.toolbox.schemas, first_id=len(self.answers)))
         said = [self.toolbox.answer(call) for call in self.replies[-1].calls]
@@ -105,7 +105,7 @@ class ToolEnv(RolloutEnv):
         self.examples, self.factory, self.tokenizer, self.episodes = examples, factory, tokenizer, list[Episode]()
         self._grade, self._max_turns, self._cost = grade, max_turns, call_cost
         self._calls = tool_choice != "none"
-        self._heard: dict[tuple[Answer, ...], list[int]] = {}
+        self._heard: dict[tuple[ToolResult, ...], list[int]] = {}
         self._called = list[bool]()  # of every conversation of a step, whether it made a call
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
@@ -163,7 +163,7 @@ class ToolEnv(RolloutEnv):
             )
         return Episode(environment, Toolbox.of(environment))
 
-    def _hear(self, row: int, tokens: Sequence[int], asks: bool = True) -> list[Answer]:
+    def _hear(self, row: int, tokens: Sequence[int], asks: bool = True) -> list[ToolResult]:
         """A turn of the policy; ``asks``: whether its calls are made."""
         episode = self.episodes[row]
         ended = len(tokens) and tokens[-1] in self._ends
@@ -174,10 +174,10 @@ class ToolEnv(RolloutEnv):
         episode.replies.append(read_calls(text, episode.toolbox.schemas, first_id=len(episode.answers)))
         return []
 
-    def _encoded(self, said: Sequence[Answer]) -> list[int]:
+    def _encoded(self, said: Sequence[ToolResult]) -> list[int]:
         key = tuple(said)  # a template may write a call's id, too
         if key not in self._heard:
-            self._heard[key] = encode_heard(self.tokenizer, [answer.message() for answer in said])
+            self._heard[key] = encode_untrusted(self.tokenizer, [answer.message() for answer in said])
         return self._heard[key]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:

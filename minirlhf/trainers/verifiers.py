@@ -15,7 +15,7 @@ from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.masking import last_index
 from minirlhf.data.collate import batch_indices, collate
-from minirlhf.data.types import Compared, Stepped, TokenBatch, Tokens
+from minirlhf.data.types import PreferenceExample, Stepped, TokenBatch, Tokens
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.reward_losses import outcome_loss, process_loss
 from minirlhf.trainers.config import TrainerConfig, option
@@ -23,7 +23,7 @@ from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
-E = TypeVar("E", Compared, Stepped)
+E = TypeVar("E", PreferenceExample, Stepped)
 
 #: What a step that is neither right nor wrong is taken for; None: it is left out.
 NEUTRAL: dict[str, float | None] = {"left out": None, "right": 1.0, "wrong": 0.0}
@@ -60,7 +60,7 @@ class ProcessConfig(TrainerConfig):
 
 def train_outcome(
     model: nn.Module,
-    replies: Sequence[Compared],
+    replies: Sequence[PreferenceExample],
     config: OutcomeConfig,
     *,
     pad_token_id: int,
@@ -85,7 +85,9 @@ def train_outcome(
             "replies: expected single answers that are labelled right or wrong, as `labelled(answer, right)` makes them"
         )
 
-    def of(whole: Sequence[Compared], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
+    def of(
+        whole: Sequence[PreferenceExample], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor
+    ) -> Tensor:
         labels = torch.tensor([float(bool(whole[i].desirable)) for i in rows]).to(scores)
         part = batch.select(rows)
         loss = aggregate(outcome_loss(scores, labels, part.loss_mask), weights[rows], part.loss_mask)
@@ -97,7 +99,7 @@ def train_outcome(
                 loss = loss + config.nll_coefficient * term
         return loss
 
-    def right(whole: Sequence[Compared], batch: TokenBatch, scores: Tensor) -> float:
+    def right(whole: Sequence[PreferenceExample], batch: TokenBatch, scores: Tensor) -> float:
         labels = torch.tensor([bool(e.desirable) for e in whole])
         return float(((_last(scores, batch) > 0) == labels).float().mean())
 

@@ -53,14 +53,14 @@ def _(derivative, draw: Draw) -> Comparison:
 @check(
     "eq:imitation-push",
     "gradient",
-    of=signals.imitation_push,
+    of=signals.imitation_logit_gradient,
     against="the derivatives of the probabilities, divided by that of the example",
     wrong={
         "only the example is moved": lambda z, y: torch.nn.functional.one_hot(y, z.shape[-1]).to(z.dtype),
         "all others are pushed down alike": lambda z, y: (
             torch.nn.functional.one_hot(y, z.shape[-1]) - 1.0 / z.shape[-1]
         ).to(z.dtype),
-        "sign reversed: the gradient of the loss, not the push": lambda z, y: -signals.imitation_push(z, y),
+        "sign reversed: the gradient of the loss, not the push": lambda z, y: -signals.imitation_logit_gradient(z, y),
     },
     tolerance=1e-8,
     follows="eq:softmax-derivative",
@@ -76,7 +76,7 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reward-push",
     "gradient",
-    of=signals.reward_push,
+    of=signals.reward_logit_gradient,
     against="finite differences of Σ π r, and the pushes of all examples, weighed by how often they come and what they earn",
     wrong={
         "the average is not taken off": lambda z, r: z.softmax(-1) * r,
@@ -91,7 +91,7 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
     logits = draw.permutation(4) * 0.6 + draw.uniform(4, high=0.3)
     rewards = draw.permutation(4) * 1.0 + draw.uniform(4, low=0.5, high=0.8)
     got = push(logits, rewards)
-    samples = torch.stack([signals.imitation_push(logits, torch.tensor(y)) for y in range(4)])  # (V, V)
+    samples = torch.stack([signals.imitation_logit_gradient(logits, torch.tensor(y)) for y in range(4)])  # (V, V)
     yield got, (_softmax(logits) * rewards) @ samples
     yield got, exact.finite_difference(lambda z: (_softmax(z) * rewards).sum(), logits)
 

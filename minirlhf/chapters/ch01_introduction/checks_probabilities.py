@@ -61,5 +61,5 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
     probs, y = logits.softmax(-1), draw.integer(2, 4)
     others = torch.arange(5) != y
     threshold = (probs * probs).sum() - probs[y]
-    got = change(logits, signals.imitation_push(logits, torch.tensor(y)), learning_rate=0.3)
+    got = change(logits, signals.imitation_logit_gradient(logits, torch.tensor(y)), learning_rate=0.3)
     yield got[others] / probs[others], 0.3 * (threshold - probs[others])

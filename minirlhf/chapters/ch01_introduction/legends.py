@@ -31,14 +31,14 @@ def _(draw: Draw) -> Legend:
 @ink("eq:imitation-push")
 def _(draw: Draw) -> Legend:
     legend = choice(draw)
-    pushes = torch.stack([signals.imitation_push(legend["z_v"], torch.tensor(y)) for y in range(4)])
+    pushes = torch.stack([signals.imitation_logit_gradient(legend["z_v"], torch.tensor(y)) for y in range(4)])
     return legend | {r"\frac{\partial \log \pi(y)}{\partial z_v}": pushes}
 
 
 @ink("eq:reward-push")
 def _(draw: Draw) -> Legend:
     legend, r = choice(draw), draw.normal(4)
-    push = signals.reward_push(legend["z_v"], r)
+    push = signals.reward_logit_gradient(legend["z_v"], r)
     return legend | {"r": r, "r(v)": r, r"\frac{\partial\E_\pi[r]}{\partial z_v}": push}
 
 

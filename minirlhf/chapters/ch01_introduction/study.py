@@ -22,7 +22,7 @@ from minirlhf.data.chat import PLAIN
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
-from minirlhf.data.types import Compared
+from minirlhf.data.types import PreferenceExample
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.preference_losses import PairLogps, dpo
 from minirlhf.evidence import Study, brief, settings, starts, trace
@@ -64,7 +64,7 @@ def ask(policy: Trained, seed: int) -> Evaluation:
     return evaluate(policy.model, problems, gold, tokenizer=policy.tokenizer, sampling=LIMIT, seed=1000 + seed)
 
 
-def sums(policy: Trained, part: list[Compared]) -> Tensor:
+def sums(policy: Trained, part: list[PreferenceExample]) -> Tensor:
     """log π of the chosen and of the rejected replies, (2, N)."""
     batch = collate([t.chosen for t in part] + [t.rejected for t in part], policy.tokenizer.pad_token_id)
     logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
@@ -72,7 +72,7 @@ def sums(policy: Trained, part: list[Compared]) -> Tensor:
 
 
 def learn_from(
-    start: Trained, data: list[Compared], loss_of: Callable[[PairLogps], Tensor], seed: int, steps: int = 40
+    start: Trained, data: list[PreferenceExample], loss_of: Callable[[PairLogps], Tensor], seed: int, steps: int = 40
 ) -> Trained:
     """A copy of ``start``, trained on pairs."""
     policy = replace(start, model=copy.deepcopy(start.model))
@@ -90,7 +90,7 @@ def learn_from(
 
 
 @torch.no_grad()
-def moved(policy: Trained, start: Trained, data: list[Compared]) -> tuple[float, float]:
+def moved(policy: Trained, start: Trained, data: list[PreferenceExample]) -> tuple[float, float]:
     """How far the winners' mean log-probability has moved, and the share of pairs in which the winner gained more."""
     gains = sums(policy, data) - sums(start, data)
     return float(gains[0].mean()), float((gains[0] > gains[1]).float().mean())

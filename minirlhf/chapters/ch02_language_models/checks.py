@@ -46,7 +46,7 @@ def _(token_logps, draw: Draw) -> Comparison:
     with torch.no_grad():
         tempered.table.copy_(lm.table / temperature)
     got = torch.where(mask[:, 1:], token_logps(logits, ids, temperature), 0.0)
-    return got, tempered.response_token_logps()[0]
+    return got, tempered.completion_token_logps()[0]
 
 
 @check(
@@ -105,7 +105,7 @@ def _(response_logps, draw: Draw) -> Comparison:
 def _(nll, draw: Draw) -> Comparison:
     "The expected negative log-likelihood under data p is H(p) + KL(p‖π): it is least, H(p), when the model is the data."
     lm, data = draw.toy(3, 3), draw.toy(3, 3).distribution()[0]
-    losses = nll(lm.response_token_logps()[0], lm.responses().mask)
+    losses = nll(lm.completion_token_logps()[0], lm.responses().mask)
     return exact.expectation(data, losses), exact.entropy(data) + exact.divergence(data, lm.distribution()[0])
 
 

@@ -19,7 +19,7 @@ Legend = Mapping[str, Any]
 def model(draw: Draw) -> tuple[Any, Any, dict[str, Any]]:
     """A small language model, all its responses (hidden, in the last axis), and the chapter's symbols for them."""
     toy = draw.toy(3, 3)
-    responses, logps = toy.responses(), toy.response_token_logps()[0].detach()
+    responses, logps = toy.responses(), toy.completion_token_logps()[0].detach()
     n = responses.mask.shape[1]  # behind the end of a shorter response stand tokens of probability 1
     return toy, logps, {"t": range(1, n + 1), "n": n, r"\pi(y_t \mid x, y_{<t})": logps.exp().T}
 

@@ -12,7 +12,7 @@ from minirlhf.control.dqn import Target, train_dqn
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.equations.value_learning import regret
 from minirlhf.tabular import bandits, control, worlds
-from minirlhf.tabular.control import Learned
+from minirlhf.tabular.control import TrainingResult
 from minirlhf.tabular.prediction import temporal_difference
 
 ARMS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -60,7 +60,7 @@ def cut_off_values(limit_is_an_end: bool, seed: int, *, episodes: int = 250) -> 
     return history[-50:].mean(0)[:, 1:-1]
 
 
-def cliff(off_policy: bool, seed: int, *, episodes: int = 120) -> Learned:
+def cliff(off_policy: bool, seed: int, *, episodes: int = 120) -> TrainingResult:
     """Thirty learners at the cliff, 120 episodes."""
     learner = control.q_learning if off_policy else control.sarsa
     rng = generator("ch03", "cliff", seed)
@@ -69,7 +69,7 @@ def cliff(off_policy: bool, seed: int, *, episodes: int = 120) -> Learned:
     )
 
 
-def maze(planning_steps: int, seed: int, *, episodes: int = 20) -> Learned:
+def maze(planning_steps: int, seed: int, *, episodes: int = 20) -> TrainingResult:
     """Twenty learners in the maze, 20 episodes; 0 planning steps is Q-learning."""
     settings: dict[str, Any] = {"gamma": 0.95, "alpha": 0.5, "epsilon": 0.1, "episodes": episodes, "learners": 20}
     rng = generator("ch03", "maze", seed)
@@ -87,7 +87,7 @@ def bandit_regret(strategy: bandits.Strategy, seed: int, *, steps: int = 1_000, 
 
 def doors(target: Target, seed: int, *, runs: int = 4, updates: int = 300) -> Tensor:
     """What ``runs`` networks believe that entering the hall is worth, ``(runs,)``; the truth is −.09."""
-    process = worlds.many_doors()
+    process = worlds.many_doors_env()
     believed = [
         train_dqn(
             process,

@@ -323,7 +323,7 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
     reward = torch.arange(len(responses.mask), dtype=torch.float64)[draw.permutation(len(responses.mask))]
     final = torch.zeros(responses.mask.shape, dtype=torch.float64)
     final[torch.arange(len(final)), responses.lengths - 1] = reward
-    logps = lm.response_token_logps()[0]
+    logps = lm.completion_token_logps()[0]
     scores = torch.stack([torch.stack([exact.gradient(x, lm.table) for x in row]) for row in logps])  # (N, T, D)
     probs, (v, _) = lm.distribution()[0], lm.action_values(reward)
     expected = exact.gradient((probs * reward).sum(), lm.table)

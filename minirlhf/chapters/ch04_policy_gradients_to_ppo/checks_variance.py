@@ -116,7 +116,9 @@ def _(importance_weights, draw: Draw) -> Iterator[Comparison]:
     "Samples of the behaviour policy, weighted with the ratio of the whole response, have the target's expectation."
     target, behavior = draw.toy(3, 3), draw.toy(3, 3)
     responses, reward = target.responses(), draw.uniform(15, low=1.0, high=5.0)
-    weights = importance_weights(target.response_token_logps()[0], behavior.response_token_logps()[0], responses.mask)
+    weights = importance_weights(
+        target.completion_token_logps()[0], behavior.completion_token_logps()[0], responses.mask
+    )
     whole = weights.gather(-1, responses.lengths[:, None] - 1)[:, 0]
     b, p = behavior.distribution()[0], target.distribution()[0]
     yield exact.expectation(b, whole * reward), exact.expectation(p, reward)
@@ -142,7 +144,9 @@ def _(importance_weights, draw: Draw) -> Comparison:
     per_token = (
         torch.tensor([1.0, 3.0, 9.0], dtype=torch.float64) * (1 + responses.tokens.clamp(max=2)) * responses.mask
     )
-    weights = importance_weights(target.response_token_logps()[0], behavior.response_token_logps()[0], responses.mask)
+    weights = importance_weights(
+        target.completion_token_logps()[0], behavior.completion_token_logps()[0], responses.mask
+    )
     b, p = behavior.distribution()[0], target.distribution()[0]
     return exact.expectation(b, (weights * per_token).sum(-1)), exact.expectation(p, per_token.sum(-1))
 

@@ -41,7 +41,7 @@ def _(implicit_reward, draw: Draw) -> Comparison:
     weights = ref * (rewards / beta).exp()
     policy = draw.toy(3, 2)
     policy.set_distribution(weights / weights.sum())
-    logps, ref_logps = (lm.response_token_logps()[0].sum(-1).detach() for lm in (policy, reference))
+    logps, ref_logps = (lm.completion_token_logps()[0].sum(-1).detach() for lm in (policy, reference))
     return implicit_reward(logps, ref_logps, beta=beta), rewards - beta * weights.sum().log()
 
 
@@ -172,7 +172,7 @@ def _(token_mdp, draw: Draw) -> Iterator[Comparison]:
         transitions, earned = token_mdp(responses.tokens, responses.mask, rewards, vocab_size=size)
         states, mask = rlhf.prefix_states(responses.tokens, responses.mask), responses.mask
         policy = torch.full(earned.shape, 1 / size, dtype=torch.float64)  # the terminal state keeps these
-        policy[states[mask], responses.tokens[mask]] = lm.response_token_logps()[0].detach().exp()[mask]
+        policy[states[mask], responses.tokens[mask]] = lm.completion_token_logps()[0].detach().exp()[mask]
         values = mdp.policy_values(transitions, earned, policy, gamma=1.0)
         yield values[states][mask], lm.action_values(rewards)[0][mask]
 
@@ -199,7 +199,7 @@ def _(regularised_return, draw: Draw) -> Comparison:
     policy, reference, beta = draw.toy(3, 3), draw.toy(3, 3), 0.5 + float(draw.uniform())
     probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
     rewards = draw.normal(len(probs))
-    logps, ref_logps = policy.response_token_logps()[0].detach(), reference.response_token_logps()[0].detach()
+    logps, ref_logps = policy.completion_token_logps()[0].detach(), reference.completion_token_logps()[0].detach()
     returns = regularised_return(logps, ref_logps, rewards, policy.responses().mask, beta=beta)
     return exact.expectation(probs, returns), exact.regularised_value(probs, ref, rewards, beta)
 
@@ -233,8 +233,8 @@ class _Responses:
     def __init__(self, draw: Draw) -> None:
         self.policy, self.reference = draw.toy(2, 3), draw.toy(2, 3)
         self.beta = float(draw.away_from([1.0], low=0.5, high=2.0, margin=0.1))
-        logps = self.policy.response_token_logps()[0]
-        self.logps, self.ref_logps = logps.detach(), self.reference.response_token_logps()[0].detach()
+        logps = self.policy.completion_token_logps()[0]
+        self.logps, self.ref_logps = logps.detach(), self.reference.completion_token_logps()[0].detach()
         self.mask = self.policy.responses().mask
         self.rewards = draw.normal(len(logps))
         self.probs = self.policy.distribution()[0].detach()

@@ -127,19 +127,19 @@ def _(pipeline_bubble, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:longest-reply",
     "value",
-    of=equations.longest_reply,
+    of=equations.expected_max_over_mean,
     against="the chance that some reply is still running, integrated over time",
     wrong={
         "the logarithm": lambda replies: math.log(replies),
         "as many as replies": lambda replies: float(replies),
-        "one term less": lambda replies: equations.longest_reply(replies) - 1 / replies,
+        "one term less": lambda replies: equations.expected_max_over_mean(replies) - 1 / replies,
     },
 )
-def _(longest_reply, draw: Draw) -> Iterator[Comparison]:
+def _(expected_max_over_mean, draw: Draw) -> Iterator[Comparison]:
     "The mean of a time is the integral of the chance that it is not over."
     for replies in (draw.integer(2, 9), draw.integer(20, 90)):
         running = lambda t, n=replies: 1 - (1 - (-t).exp()) ** n
-        yield longest_reply(replies), float(exact.integrate(running, 0.0, 45.0, nodes=400))
+        yield expected_max_over_mean(replies), float(exact.integrate(running, 0.0, 45.0, nodes=400))
 
 
 def trisected(sampling: float, training: float) -> float:

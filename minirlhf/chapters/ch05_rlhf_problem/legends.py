@@ -173,7 +173,7 @@ def _(draw: Draw) -> Legend:
 @ink("eq:longest-reply")
 def _(draw: Draw) -> Legend:
     n = draw.integer(4, 20)
-    return {"k": range(1, n + 1), "n": n, "H_n": machines.longest_reply(n)}
+    return {"k": range(1, n + 1), "n": n, "H_n": machines.expected_max_over_mean(n)}
 
 
 @ink("eq:split-machines")

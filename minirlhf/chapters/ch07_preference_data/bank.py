@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minirlhf.feedback.biases import TRAITS, traits
+from minirlhf.feedback.biases import TRAITS, style_attributes
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def bank() -> Bank:
         return torch.tensor([[value(reply) for reply in row] for row in every], dtype=torch.float64)
 
     return Bank(
-        torch.stack([torch.stack([traits(reply.text)[columns] for reply in row]) for row in every]),
+        torch.stack([torch.stack([style_attributes(reply.text)[columns] for reply in row]) for row in every]),
         torch.stack([table(lambda r: float(r.right)), table(lambda r: float(r.facts))], -1),
         table(lambda r: float(r.padding)),
         table(lambda r: r.gold),

@@ -16,10 +16,10 @@ from minirlhf.chapters.ch07_preference_data.bank import QUESTIONS, written
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.data import loaders
-from minirlhf.data.elicitation import asked, said
+from minirlhf.data.elicitation import as_completion, as_prompt
 from minirlhf.data.records import Comparison
 from minirlhf.evidence import Study
-from minirlhf.feedback.biases import TRAITS, battery, differences
+from minirlhf.feedback.biases import TRAITS, differences, run_bias_tests
 
 
 def measure(pairs: Sequence[Comparison], seed: int) -> dict[str, float]:
@@ -37,7 +37,7 @@ def measure(pairs: Sequence[Comparison], seed: int) -> dict[str, float]:
 
 def _numbers(x: Tensor, looked_at: Sequence[str]) -> dict[str, float]:
     found = {}
-    for one in (row for row in battery(x, list(TRAITS)) if row.trait in looked_at):
+    for one in (row for row in run_bias_tests(x, list(TRAITS)) if row.trait in looked_at):
         name = one.trait.replace(" ", "_")
         found[f"{name}_differ"] = float(one.differ)
         if one.differ:
@@ -68,7 +68,7 @@ def probe() -> dict[str, float | str]:
         question = QUESTIONS[n % len(QUESTIONS)]
         replies = written(question)
         a, b = replies[7 * n % len(replies)], replies[(11 * n + 5) % len(replies)]
-        pairs.append(Comparison(asked(question.asks), said(a.text), said(b.text)))
+        pairs.append(Comparison(as_prompt(question.asks), as_completion(a.text), as_completion(b.text)))
     return dict(measure(pairs, 0))
 
 

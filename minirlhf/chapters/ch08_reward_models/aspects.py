@@ -12,10 +12,10 @@ from torch import Tensor
 
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation, encode
-from minirlhf.data.preferences import Labeller, label_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.tasks.assistant import Features, features
 from minirlhf.data.tasks.base import Task
-from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
+from minirlhf.data.types import PreferenceExample, PreferencePair, Tokens, pair
 from minirlhf.models.heads import RewardModel
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RewardPlan, Trained
@@ -54,7 +54,7 @@ def labelled(
 ) -> dict[str, tuple[list[PreferencePair], list[PreferencePair]]]:
     """The same pairs of replies labelled once for each aspect: to train on and held out."""
     said = pipeline.preferences(tasks.get("assistant"), start, pipeline.with_seed(plan.pairs, seed))
-    labeller = Labeller(temperature=plan.pairs.temperature)
+    labeller = SimulatedAnnotator(temperature=plan.pairs.temperature)
     found = {}
     for number, aspect in enumerate(ASPECTS):
         parts, graded = [], cast(Task, _Aspect(aspect))  # nothing but its grade is asked for
@@ -67,7 +67,7 @@ def labelled(
     return found
 
 
-def told(tokenizer: object, pairs: Sequence[PreferencePair], word: str | None) -> list[Compared]:
+def told(tokenizer: object, pairs: Sequence[PreferencePair], word: str | None) -> list[PreferenceExample]:
     """Tokenised, with the word as a system message, or without any."""
     before = [] if word is None else [{"role": "system", "content": word}]
 
@@ -83,12 +83,12 @@ def accuracies(start: Trained, plan: AspectsPlan, seed: int) -> dict[str, float]
     pad, tokenizer = start.tokenizer.pad_token_id, start.tokenizer
     config = replace(plan.training, seed=seed)
 
-    def trained(examples: Sequence[Compared], steps: int) -> RewardModel:
+    def trained(examples: Sequence[PreferenceExample], steps: int) -> RewardModel:
         model = RewardModel.from_causal_lm(start.model, seed=seed)
         train_reward(model, examples, replace(config, max_steps=steps), pad_token_id=pad, quiet=True)
         return model
 
-    def seen(words: Mapping[str, str | None], part: int) -> dict[str, list[Compared]]:
+    def seen(words: Mapping[str, str | None], part: int) -> dict[str, list[PreferenceExample]]:
         return {name: told(tokenizer, both[part], words[name]) for name, both in pairs.items()}
 
     untold = dict.fromkeys(ASPECTS)
@@ -112,5 +112,5 @@ def accuracies(start: Trained, plan: AspectsPlan, seed: int) -> dict[str, float]
     return numbers
 
 
-def _mixed(examples: Mapping[str, Sequence[Compared]]) -> list[Compared]:
+def _mixed(examples: Mapping[str, Sequence[PreferenceExample]]) -> list[PreferenceExample]:
     return [example for both in zip(*examples.values(), strict=True) for example in both]

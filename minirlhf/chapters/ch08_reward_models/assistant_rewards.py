@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
-from minirlhf.data.preferences import Labeller, label_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.tasks.assistant import FACTS, FILLER, PRAISE
-from minirlhf.data.types import Compared, PreferencePair, pair
+from minirlhf.data.types import PreferenceExample, PreferencePair, pair
 from minirlhf.equations.reward_losses import bradley_terry_loss, expected_calibration_error
 from minirlhf.models.heads import RewardModel
 from minirlhf.stages import pipeline
@@ -44,15 +44,15 @@ def relabelled(pairs: Sequence[PreferencePair], seed: int) -> list[PreferencePai
     triples = [
         (p.prompt, min(p.chosen, p.rejected), max(p.chosen, p.rejected)) for p in pairs
     ]  # no order is left of the old label
-    return label_pairs(tasks.get("assistant"), triples, labeller=Labeller(temperature=0.0), seed=seed)
+    return label_pairs(tasks.get("assistant"), triples, labeller=SimulatedAnnotator(temperature=0.0), seed=seed)
 
 
-def with_margins(examples: Sequence[Compared], pairs: Sequence[PreferencePair]) -> list[Compared]:
+def with_margins(examples: Sequence[PreferenceExample], pairs: Sequence[PreferencePair]) -> list[PreferenceExample]:
     """Tokenised pairs with the gap of the gold reward, which the annotator saw, as their margin."""
     return [pair(e.chosen, e.rejected, p.margin) for e, p in zip(examples, pairs, strict=True)]
 
 
-def quality(model: nn.Module, pairs: Sequence[Compared], pad: int) -> dict[str, float]:
+def quality(model: nn.Module, pairs: Sequence[PreferenceExample], pad: int) -> dict[str, float]:
     """Accuracy, surprise in nats and calibration error on pairs."""
     difference = pair_differences(model, pairs, pad_token_id=pad).double()
     both = torch.sigmoid(torch.cat([difference, -difference]))
@@ -66,8 +66,8 @@ def quality(model: nn.Module, pairs: Sequence[Compared], pad: int) -> dict[str, 
 
 def epochs(
     start: Trained,
-    train: Sequence[Compared],
-    held: Sequence[Compared],
+    train: Sequence[PreferenceExample],
+    held: Sequence[PreferenceExample],
     plan: GradersPlan,
     seed: int,
     *,
@@ -99,7 +99,9 @@ def epochs(
     return {epoch: looks[epoch - 1] for epoch in after}
 
 
-def trained(start: Trained, train: Sequence[Compared], config: RewardConfig, *, pooling: str = "last") -> RewardModel:
+def trained(
+    start: Trained, train: Sequence[PreferenceExample], config: RewardConfig, *, pooling: str = "last"
+) -> RewardModel:
     """A reward model on the start's weights."""
     model = RewardModel.from_causal_lm(start.model, pooling=pooling, seed=config.seed)
     train_reward(model, train, config, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
@@ -107,7 +109,7 @@ def trained(start: Trained, train: Sequence[Compared], config: RewardConfig, *, 
 
 
 @torch.no_grad()
-def offsets(model: nn.Module, pairs: Sequence[Compared], pad: int) -> Tensor:
+def offsets(model: nn.Module, pairs: Sequence[PreferenceExample], pad: int) -> Tensor:
     """``(N,)``: the mean reward of each pair, which no comparison says anything about."""
     rewards = [answer_rewards(model, pairs[at : at + 64], pad).view(-1, 2) for at in range(0, len(pairs), 64)]
     return torch.cat(rewards).mean(1)

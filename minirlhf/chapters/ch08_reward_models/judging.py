@@ -39,7 +39,7 @@ def measured(found: Verdicts) -> dict[str, float]:
         "accuracy": sum(found.scores) / len(found.scores),
         "consistency": found.consistency,
         "both_right": found.scores.count(1.0) / len(found.scores),
-        "first_place": found.first_place,
+        "first_position_rate": found.first_position_rate,
     }
 
 

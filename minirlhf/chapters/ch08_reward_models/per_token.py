@@ -19,7 +19,7 @@ from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.chat import conversation, encode_steps
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.tasks.running_sum import CARELESS, MODULUS, RUNNING_SUM, STEPS
-from minirlhf.data.types import Compared, Stepped, labelled, pair
+from minirlhf.data.types import PreferenceExample, Stepped, labelled, pair
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.value_losses import value_mse
 from minirlhf.models.forward import completion_logps
@@ -156,7 +156,7 @@ def train_heads(
     return found
 
 
-def compared(written: list[Written]) -> list[Compared]:
+def compared(written: list[Written]) -> list[PreferenceExample]:
     """The prompts of whose two replies one is right."""
     both = zip(written[::2], written[1::2], strict=True)
     ordered = [(a, b) if a.right else (b, a) for a, b in both if a.right != b.right]

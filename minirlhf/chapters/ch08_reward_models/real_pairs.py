@@ -14,7 +14,7 @@ from minirlhf.chapters.ch08_reward_models.assistant_rewards import quality
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.chat import encode
 from minirlhf.data.records import Comparison
-from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.data.types import PreferenceExample, Tokens, pair
 from minirlhf.equations.reward_losses import bradley_terry_loss
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
@@ -43,7 +43,7 @@ def split(pairs: Sequence[Comparison], fold: int, folds: int) -> tuple[list[Comp
     return [p for p in pairs if repr(p.prompt) not in out], [p for p in pairs if repr(p.prompt) in out]
 
 
-def tokenised(tokenizer: Any, pairs: Sequence[Comparison], tokens: int) -> list[Compared]:
+def tokenised(tokenizer: Any, pairs: Sequence[Comparison], tokens: int) -> list[PreferenceExample]:
     """The last tokens of each transcript: the reply, and what is left for the conversation before it."""
 
     def read(p: Comparison, reply: Any) -> Tokens:

@@ -318,9 +318,9 @@ def _(full_kl, draw: Draw) -> Iterator[Comparison]:
 def _(regularised_return, draw: Draw) -> Comparison:
     "REINFORCE on the reward with its KL penalty, both held fixed, climbs the KL-regularised objective."
     policy, reference, beta = draw.toy(3, 2), draw.toy(3, 2), float(draw.uniform(low=0.5, high=1.5))
-    ref, ref_logps = reference.distribution()[0].detach(), reference.response_token_logps()[0].detach()
+    ref, ref_logps = reference.distribution()[0].detach(), reference.completion_token_logps()[0].detach()
     rewards = draw.normal(len(ref))
-    logps = policy.response_token_logps()[0]
+    logps = policy.completion_token_logps()[0]
     returns = regularised_return(logps.detach(), ref_logps, rewards, policy.responses().mask, beta=beta)
     probs = policy.distribution()[0]
     surrogate = (probs.detach() * returns * logps.sum(-1)).sum()

@@ -311,7 +311,7 @@ def _(nll, draw: Draw) -> Comparison:
     lm = draw.toy()
     mask = lm.responses().mask
     shown = int((mask.sum(-1) > 1).nonzero()[draw.integer(0, 3)])
-    losses = nll(lm.response_token_logps()[0], mask)
+    losses = nll(lm.completion_token_logps()[0], mask)
     descent = -exact.gradient(losses[shown], lm.table)
     probs = lm.distribution()[0]
     rewards = torch.zeros_like(probs.detach())

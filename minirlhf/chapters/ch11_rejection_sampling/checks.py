@@ -335,7 +335,7 @@ def _matrices(draw: Draw) -> Iterator[Tensor]:
 @check(
     "eq:top-per-prompt",
     "value",
-    of=selection.top_per_prompt,
+    of=selection.select_top_per_prompt,
     against="each row searched from left to right",
     wrong={
         "over the prompts": lambda rewards: rewards[:, :3].argmax(0).repeat(2)[: len(rewards)],
@@ -343,7 +343,7 @@ def _matrices(draw: Draw) -> Iterator[Tensor]:
         "counted from 1": lambda rewards: rewards.argmax(-1) + 1,
     },
 )
-def _(top_per_prompt, draw: Draw) -> Iterator[Comparison]:
+def _(select_top_per_prompt, draw: Draw) -> Iterator[Comparison]:
     "In every row no reply is better, and none before it is as good; [1, 2, 1, 3, 4] in the book's example, counted from 1."
     for rewards in _matrices(draw):
         expected = []
@@ -352,8 +352,8 @@ def _(top_per_prompt, draw: Draw) -> Iterator[Comparison]:
             for j, reward in enumerate(row):
                 best = j if reward > row[best] else best
             expected.append(best)
-        yield top_per_prompt(rewards), torch.tensor(expected)
-    yield top_per_prompt(_TABLE) + 1, torch.tensor([1, 2, 1, 3, 4])
+        yield select_top_per_prompt(rewards), torch.tensor(expected)
+    yield select_top_per_prompt(_TABLE) + 1, torch.tensor([1, 2, 1, 3, 4])
 
 
 @check(

@@ -43,7 +43,7 @@ from minirlhf.ledger.registry import Comparison, Draw, chain, check
 def _(reinforce, draw: Draw) -> Comparison:
     "Averaged over all responses, the gradient of Σ_t r·log π(a_t) is the gradient of the expected reward."
     lm = draw.toy(3, 3)
-    logps, mask = lm.response_token_logps()[0], lm.responses().mask
+    logps, mask = lm.completion_token_logps()[0], lm.responses().mask
     rewards = draw.normal(len(mask))
     objective = reinforce(logps, logps.detach(), rewards[:, None].expand(mask.shape), mask)
     chance = lm.distribution()[0].detach()
@@ -71,7 +71,7 @@ def _(pretraining, draw: Draw) -> Comparison:
     "Averaged over texts, the gradient pulls the policy to their distribution, by the KL that covers all of it."
     lm, texts = draw.toy(3, 3), draw.toy(3, 3).distribution()[0].detach()
     gamma = float(draw.uniform(low=2.0, high=4.0))
-    objective = pretraining(lm.response_token_logps()[0], lm.responses().mask, ptx_coef=gamma)
+    objective = pretraining(lm.completion_token_logps()[0], lm.responses().mask, ptx_coef=gamma)
     wanted = -gamma * exact.divergence(texts, lm.distribution()[0])
     return exact.gradient((texts[:, None] * objective).sum(), lm.table), exact.gradient(wanted, lm.table)
 
@@ -90,7 +90,7 @@ def _(broadcast_to_tokens, draw: Draw) -> Comparison:
     "With the same advantage on every token the objectives of its tokens add up to A·log π(y); rows are prompt-major."
     lm = draw.toy(2, 3, num_prompts=2)  # 4 responses to each of 2 prompts
     advantages, mask = draw.normal(2, 4), lm.responses().mask.repeat(2, 1)
-    logps = lm.response_token_logps().detach().flatten(0, 1)
+    logps = lm.completion_token_logps().detach().flatten(0, 1)
     objective = pg.reinforce(logps, logps, broadcast_to_tokens(advantages, mask), mask)
     return objective.sum(-1).view(2, 4), advantages * lm.distribution().detach().log()
 

@@ -47,7 +47,7 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
     "Whichever unbiased estimator charges the tokens, the rewards of a response sum on average to the objective of RLHF."
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
     rewards, beta = draw.normal(len(lm.responses().mask)), float(draw.uniform(low=0.3, high=1.0))
-    logps, ref_logps = (m.response_token_logps()[0].detach() for m in (lm, ref))
+    logps, ref_logps = (m.completion_token_logps()[0].detach() for m in (lm, ref))
     probs, ref_probs = (m.distribution()[0].detach() for m in (lm, ref))
     for estimator in (kl.k1, kl.k3):  # unbiased both, token by token
         shaped = kl_shaped_token_rewards(rewards, logps, ref_logps, lm.responses().mask, beta=beta, estimator=estimator)
@@ -71,7 +71,7 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
     mask = lm.responses().mask
     rewards, beta = draw.normal(len(mask)), float(draw.uniform(low=0.3, high=1.0))
-    logps, ref_logps = lm.response_token_logps()[0], ref.response_token_logps()[0].detach()
+    logps, ref_logps = lm.completion_token_logps()[0], ref.completion_token_logps()[0].detach()
     shaped = kl_shaped_token_rewards(rewards, logps.detach(), ref_logps, mask, beta=beta, estimator=kl.k1)
     to_come = shaped.flip(-1).cumsum(-1).flip(-1)
     probs, ref_probs = lm.distribution()[0], ref.distribution()[0].detach()

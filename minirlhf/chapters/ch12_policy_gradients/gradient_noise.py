@@ -47,7 +47,7 @@ def true_gradient(lm: ToyLM, rewards: Tensor) -> Tensor:
 
 def token_scores(lm: ToyLM) -> Tensor:
     """``(num_prompts, N, L, K)``: the gradient of every token's log-probability, 0 at padding."""
-    logps = lm.response_token_logps()
+    logps = lm.completion_token_logps()
     rows = [exact.gradient(x, lm.table) for x in logps.flatten()]
     return torch.stack(rows).view(*logps.shape, -1)
 

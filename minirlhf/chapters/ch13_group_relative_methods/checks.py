@@ -434,7 +434,7 @@ def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:dynamic-sampling",
     "expected value",
-    of=difficulty.mixed_groups,
+    of=difficulty.nonzero_variance_groups,
     against="1 − p^G − (1 − p)^G over every group of outcomes",
     wrong={
         "only all-failed groups dropped": lambda r: r.sum(-1) > 0,
@@ -442,39 +442,39 @@ def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
         "nothing dropped": lambda r: torch.ones(len(r), dtype=torch.bool),
     },
 )
-def _(mixed_groups, draw: Draw) -> Iterator[Comparison]:
+def _(nonzero_variance_groups, draw: Draw) -> Iterator[Comparison]:
     "The groups that are kept are those with at least one success and one failure."
     p = draw.uniform(low=0.2, high=0.8)
     outcomes = all_groups(2, 4).double()  # every group of four, 1 = success
     chance = torch.where(outcomes > 0, p, 1 - p).prod(-1)
-    yield exact.expectation(chance, mixed_groups(outcomes).double()), 1 - p**4 - (1 - p) ** 4
+    yield exact.expectation(chance, nonzero_variance_groups(outcomes).double()), 1 - p**4 - (1 - p) ** 4
     graded = all_groups(3, 3).double() / 2  # 0, ½ and 1: one of them may be the mean
-    yield mixed_groups(graded).double(), _float64([float(len(set(row)) > 1) for row in graded.tolist()])
+    yield nonzero_variance_groups(graded).double(), _float64([float(len(set(row)) > 1) for row in graded.tolist()])
 
 
 @check(
     "eq:dead-group",
     "value",
-    of=difficulty.dead_group_probability,
+    of=difficulty.zero_variance_group_probability,
     against="chance of the groups of outcomes whose advantages are all 0, listed",
     wrong={
         "all solved only": lambda p, *, num_generations: p**num_generations,
         "chance that the group lives": lambda p, *, num_generations: (
             1 - p**num_generations - (1 - p) ** num_generations
         ),
-        "one sample fewer": lambda p, *, num_generations: difficulty.dead_group_probability(
+        "one sample fewer": lambda p, *, num_generations: difficulty.zero_variance_group_probability(
             p, num_generations=num_generations - 1
         ),
     },
 )
-def _(dead_group_probability, draw: Draw) -> Iterator[Comparison]:
+def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
     "p^G + (1 − p)^G is the probability that a group carries no gradient."
     for size in (2, 5):
         p = draw.uniform(low=0.1, high=0.35)
         outcomes = all_groups(2, size).double()
         chance = torch.where(outcomes > 0, p, 1 - p).prod(-1)
         silent = (adv.group_zscore(outcomes, ddof=0) == 0).all(-1)
-        yield dead_group_probability(p, num_generations=size), exact.expectation(chance, silent.double())
+        yield zero_variance_group_probability(p, num_generations=size), exact.expectation(chance, silent.double())
 
 
 @check(

@@ -129,13 +129,13 @@ def _(draw: Draw) -> Legend:
 @ink("eq:dead-group")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(4, low=0.1, high=0.9)
-    return {"p": p, "G": 5, r"P(\text{dead})": difficulty.dead_group_probability(p, num_generations=5)}
+    return {"p": p, "G": 5, r"P(\text{dead})": difficulty.zero_variance_group_probability(p, num_generations=5)}
 
 
 @ink("eq:dynamic-sampling")
 def _(draw: Draw) -> Legend:
     g, legend = graded(draw)
-    kept = difficulty.mixed_groups(g.rewards)
+    kept = difficulty.nonzero_variance_groups(g.rewards)
     return legend | {r"\text{keep a group}": kept, r"P(\text{kept})": legend[r"\E"][kept].sum()}
 
 
@@ -161,7 +161,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     H = draw.uniform(1, 10, low=0.0, high=2.0)
     everything = torch.ones_like(H, dtype=torch.bool)
-    w = aggregation.most_uncertain(aggregation.token_mean(everything), H, everything, top_entropy_quantile=0.3)[0]
+    w = aggregation.high_entropy_mask(aggregation.token_mean(everything), H, everything, top_entropy_quantile=0.3)[0]
     return {"t": range(1, 11), "u": range(1, 11), r"\tau": H[0].sort().values[-3], "H_t": H[0], "w_t": w}
 
 

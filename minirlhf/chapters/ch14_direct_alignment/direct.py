@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from minirlhf.data.chat import conversation, encode_prompt
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.formats import Problem
-from minirlhf.data.preferences import Labeller, label_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.tasks.base import Task
-from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
+from minirlhf.data.types import PreferenceExample, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
-from minirlhf.models.reference import answer_logps
+from minirlhf.models.reference import preference_logps
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import PreferenceRecipe, get_preference
 from minirlhf.stages import pipeline
@@ -95,7 +95,7 @@ class PolicyMetrics:
     length: float
 
 
-def compared(policy: Trained, pairs: Sequence[PreferencePair], task: Task | None = None) -> list[Compared]:
+def compared(policy: Trained, pairs: Sequence[PreferencePair], task: Task | None = None) -> list[PreferenceExample]:
     """Tokenised comparisons. With a ``task`` the margins are its true ones, negative where the label is wrong."""
     tokens = pipeline.pair_tokens(policy.tokenizer, pairs)
     gaps = [
@@ -111,7 +111,7 @@ def row(loss: str, **options: Any) -> PreferenceRecipe:
 
 def learn(
     start: Trained,
-    examples: Sequence[Compared],
+    examples: Sequence[PreferenceExample],
     loss: str,
     config: OfflineConfig = TRAINING,
     *,
@@ -146,7 +146,7 @@ def measure(task: Task, policy: Trained, reference: Trained, *, replies: int = 4
 def path(
     task: Task,
     start: Trained,
-    examples: Sequence[Compared],
+    examples: Sequence[PreferenceExample],
     loss: str,
     config: OfflineConfig,
     stops: Sequence[int],
@@ -184,7 +184,7 @@ def last_mean(policy: Trained, metric: str, steps: int = 20) -> float:
     return sum(values) / len(values)
 
 
-def moved(policy: Trained, start: Trained, examples: Sequence[Compared]) -> dict[str, float]:
+def moved(policy: Trained, start: Trained, examples: Sequence[PreferenceExample]) -> dict[str, float]:
     """What became of the pairs: by how many nats the log-probability of ``chosen`` and ``rejected`` replies has changed, and ``accuracy``,
     the share of pairs whose chosen reply gained more."""
     pairs = EvalPreferences(examples, get_preference("dpo"), start.model, pad_token_id=start.tokenizer.pad_token_id)
@@ -194,7 +194,7 @@ def moved(policy: Trained, start: Trained, examples: Sequence[Compared]) -> dict
 
 
 def labelled_pairs(
-    task: Task, policy: Trained, count: int, labeller: Labeller, *, seed: int = 0
+    task: Task, policy: Trained, count: int, labeller: SimulatedAnnotator, *, seed: int = 0
 ) -> list[PreferencePair]:
     """Pairs of the policy's replies to training prompts, by any labeller."""
     prompts = task.prompts("train")
@@ -217,7 +217,7 @@ def rounds(
 
     The labels and the steps are divided among the rounds. The reference is ``start``; with ``moving`` it is the policy at the beginning of the round.
     """
-    policy, labeller = start, Labeller(temperature=plan.temperature, flip=plan.flip)
+    policy, labeller = start, SimulatedAnnotator(temperature=plan.temperature, flip=plan.flip)
     for k in range(count):
         seed = 1000 * plan.training.seed + k
         pairs = labelled_pairs(task, policy, plan.pairs // count, labeller, seed=seed)
@@ -242,7 +242,7 @@ def with_discriminator(
 
     Source: Singhal et al. (2024), "D2PO: discriminator-guided DPO with response evaluation models".
     """
-    policy, labeller = start, Labeller(temperature=plan.temperature, flip=plan.flip)
+    policy, labeller = start, SimulatedAnnotator(temperature=plan.temperature, flip=plan.flip)
     known: list[PreferencePair] = []
     for k in range(count):
         seed = 1000 * plan.training.seed + k
@@ -281,7 +281,7 @@ def measure_tagged(
         for problem, ids, kept in zip(asked, said, drawn.rollout.mask, strict=True)
     ]
     with torch.no_grad():
-        theirs = answer_logps(reference.model, collate_answers(untagged, reference.tokenizer.pad_token_id))
+        theirs = preference_logps(reference.model, collate_completions(untagged, reference.tokenizer.pad_token_id))
     kl = (drawn.rollout.old_logps.sum(-1) - theirs).mean()
     return PolicyMetrics(float(drawn.rewards.mean()), float(kl), float(drawn.rollout.mask.sum(-1).double().mean()))
 

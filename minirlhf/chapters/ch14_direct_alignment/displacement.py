@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.calling import evaluating, position_ids, supported
-from minirlhf.data.collate import collate_answers
-from minirlhf.data.types import Compared, PreferencePair, Tokens
+from minirlhf.data.collate import collate_completions
+from minirlhf.data.types import PreferenceExample, PreferencePair, Tokens
 from minirlhf.equations.preference_losses import ches
 from minirlhf.stages.pipeline import Trained
 
 
 @torch.no_grad()
-def ches_of(policy: Trained, examples: Sequence[Compared], *, batch_size: int = 64) -> Tensor:
+def ches_of(policy: Trained, examples: Sequence[PreferenceExample], *, batch_size: int = 64) -> Tensor:
     """Length-normalised CHES of each pair ``(N,)`` under a policy."""
     scores = []
     for k in range(0, len(examples), batch_size):
@@ -28,7 +28,7 @@ def ches_of(policy: Trained, examples: Sequence[Compared], *, batch_size: int = 
 
 def _states(policy: Trained, answers: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
     """The last hidden states that predict each answer's tokens ``(B, T, D)``, and which of them count ``(B, T)``."""
-    batch = collate_answers(answers, policy.tokenizer.pad_token_id)
+    batch = collate_completions(answers, policy.tokenizer.pad_token_id)
     options = supported(policy.model, position_ids=position_ids(batch.attention_mask), use_cache=False)
     with evaluating(policy.model):
         found = policy.model(

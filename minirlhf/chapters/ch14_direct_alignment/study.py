@@ -13,8 +13,8 @@ from pathlib import Path
 
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
-from minirlhf.data.preferences import Labeller, length_bias
-from minirlhf.data.types import Compared
+from minirlhf.data.preferences import SimulatedAnnotator, length_bias
+from minirlhf.data.types import PreferenceExample
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
@@ -25,7 +25,7 @@ FLIPS = (0.2, 0.4)  # labels without flips, and β = 0.1, are the main table's
 BETAS = (0.02, 0.05, 0.3, 1.0)
 RATES = (0.3, 3.0, 10.0, 30.0)  # multiples of the rate of all other runs
 SHORT = 60  # steps on a quarter of the pairs
-LIKES_LENGTH = Labeller(temperature=0.3, biases=(length_bias(0.3),))
+LIKES_LENGTH = SimulatedAnnotator(temperature=0.3, biases=(length_bias(0.3),))
 CURES = {  # with the numbers of the losses' own table, not the weaker ones of the comparison
     "dpo": {},
     "dpo_nll": {"nll_weight": 1.0},
@@ -48,7 +48,7 @@ def one_seed(seed: int) -> dict[str, float]:
         place = direct.measure(world, policy, sft)
         numbers.update({f"{name}_gold": place.gold, f"{name}_kl": place.kl, f"{name}_length": place.length})
 
-    def along(name: str, loss: str, examples: Sequence[Compared], **options: float) -> None:
+    def along(name: str, loss: str, examples: Sequence[PreferenceExample], **options: float) -> None:
         """One run of a loss, at equal KL and at its end."""
         with tempfile.TemporaryDirectory() as folder:
             places, policy = direct.path(

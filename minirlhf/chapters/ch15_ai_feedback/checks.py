@@ -113,27 +113,27 @@ _WRONG_ORDERS = {
 @check(
     "eq:both-orders",
     "value",
-    of=ai_feedback.both_orders,
+    of=ai_feedback.split_position_bias,
     against="the rewards of which a judge with a liking for the first place was made",
     wrong=_WRONG_ORDERS,
 )
-def _(both_orders, draw: Draw) -> Comparison:
+def _(split_position_bias, draw: Draw) -> Comparison:
     "From both orders the difference of the rewards comes back, whatever the liking for a place."
     given, exchanged, differences, _ = _judged(draw)
-    return both_orders(given, exchanged)[0], torch.tensor(differences, dtype=torch.float64)
+    return split_position_bias(given, exchanged)[0], torch.tensor(differences, dtype=torch.float64)
 
 
 @check(
     "eq:place-bias",
     "value",
-    of=ai_feedback.both_orders,
+    of=ai_feedback.split_position_bias,
     against="the liking of which the judge was made",
     wrong=_WRONG_ORDERS,
 )
-def _(both_orders, draw: Draw) -> Comparison:
+def _(split_position_bias, draw: Draw) -> Comparison:
     "And so does the liking, whatever the rewards."
     given, exchanged, _, likings = _judged(draw)
-    return both_orders(given, exchanged)[1], torch.tensor(likings, dtype=torch.float64)
+    return split_position_bias(given, exchanged)[1], torch.tensor(likings, dtype=torch.float64)
 
 
 def _outcomes(difference: float, liking: float) -> dict[tuple[str, str], float]:
@@ -224,7 +224,7 @@ def _(self_preference, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:meta-judge",
     "value",
-    of=ai_feedback.screened_accuracy,
+    of=ai_feedback.meta_judge_precision,
     against="log-odds, to which the meta-judge's verdict adds what it is worth",
     wrong={
         "all right verdicts that are kept": lambda accuracy, keeps_right, keeps_wrong: accuracy * keeps_right,

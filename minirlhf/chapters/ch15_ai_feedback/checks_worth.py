@@ -165,16 +165,18 @@ def _chain_of_revisions(start: float, rounds: int, principles: int, repair: floa
 @check(
     "eq:flaws-left",
     "value",
-    of=ai_feedback.flaws_left,
+    of=ai_feedback.remaining_flaws,
     against="the Markov chain on all sets of flaws, over all principles that may be drawn",
     wrong={
-        "revision does no harm": lambda *, start, rounds, principles, repair, harm: ai_feedback.flaws_left(
+        "revision does no harm": lambda *, start, rounds, principles, repair, harm: ai_feedback.remaining_flaws(
             start=start, rounds=rounds, principles=principles, repair=repair, harm=0.0
         ),
-        "every principle in every round": lambda *, start, rounds, principles, repair, harm: ai_feedback.flaws_left(
-            start=start, rounds=rounds * principles, principles=principles, repair=repair, harm=harm
+        "every principle in every round": lambda *, start, rounds, principles, repair, harm: (
+            ai_feedback.remaining_flaws(
+                start=start, rounds=rounds * principles, principles=principles, repair=repair, harm=harm
+            )
         ),
-        "one round too few": lambda *, start, rounds, principles, repair, harm: ai_feedback.flaws_left(
+        "one round too few": lambda *, start, rounds, principles, repair, harm: ai_feedback.remaining_flaws(
             start=start, rounds=rounds - 1, principles=principles, repair=repair, harm=harm
         ),
         "ends without flaws": lambda *, start, rounds, principles, repair, harm: (
@@ -182,15 +184,15 @@ def _chain_of_revisions(start: float, rounds: int, principles: int, repair: floa
         ),
     },
 )
-def _(flaws_left, draw: Draw) -> Iterator[Comparison]:
+def _(remaining_flaws, draw: Draw) -> Iterator[Comparison]:
     "The share of flaws that are left, on average."
     for rounds, principles in ((1, 2), (3, 3), (5, 2)):
         start, repair = float(draw.uniform(low=0.6, high=0.9)), float(draw.uniform(low=0.3, high=0.8))
         harm = float(draw.uniform(low=0.05, high=0.2))
-        found = flaws_left(start=start, rounds=rounds, principles=principles, repair=repair, harm=harm)
+        found = remaining_flaws(start=start, rounds=rounds, principles=principles, repair=repair, harm=harm)
         yield found, _chain_of_revisions(start, rounds, principles, repair, harm)
     still = float(draw.uniform(low=0.2, high=0.8))
-    yield flaws_left(start=still, rounds=4, principles=3, repair=0.0, harm=0.0), still
+    yield remaining_flaws(start=still, rounds=4, principles=3, repair=0.0, harm=0.0), still
 
 
 # -- groups ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from minirlhf.core.randomness import generator
 from minirlhf.data.tasks.assistant import Features, gold
-from minirlhf.equations.ai_feedback import both_orders, constitutional_preference, rubric_reward
+from minirlhf.equations.ai_feedback import constitutional_preference, rubric_reward, split_position_bias
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.overoptimization import tilt
 
@@ -189,7 +189,7 @@ def judge_accuracies(place: float, taste: float = 0.0) -> dict[str, float]:
     given, exchanged = gap + place, -gap + place  # the better reply is shown first in half of the pairs
     fair = 0.5 * (torch.sigmoid(given) + torch.sigmoid(-exchanged))
     majority = 0.5 * (_endless(given) + _endless(-exchanged))
-    prefers, _ = both_orders(given, exchanged)
+    prefers, _ = split_position_bias(given, exchanged)
     return {
         "one": float(weight @ fair),
         "majority": float(weight @ majority),

@@ -16,14 +16,14 @@ from torch import Tensor
 from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.formats import Problem
-from minirlhf.data.preferences import Labeller, label_pairs
+from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.types import PreferencePair
-from minirlhf.equations.ai_feedback import both_orders, self_preference
+from minirlhf.equations.ai_feedback import self_preference, split_position_bias
 from minirlhf.feedback.judge import Judge
 from minirlhf.feedback.rewards import task_problems, task_reward
-from minirlhf.models.reference import answer_logps
+from minirlhf.models.reference import preference_logps
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import pipeline
@@ -38,8 +38,8 @@ WORLD = tasks.get("assistant")
 Triple = tuple[str, str, str]  # a prompt and two replies
 
 #: Who labels: people are noisy, and turn a fifth of their labels round when they are paid by the pair; the judge's teachers took their time.
-PEOPLE = Labeller(temperature=0.25, flip=0.2)
-TEACHERS = Labeller(temperature=0.25)
+PEOPLE = SimulatedAnnotator(temperature=0.25, flip=0.2)
+TEACHERS = SimulatedAnnotator(temperature=0.25)
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,18 @@ class Leans:
     @property
     def prefers(self) -> Tensor:
         """For the first reply, both orders together: eq:both-orders."""
-        return both_orders(self.given, self.exchanged)[0]
+        return split_position_bias(self.given, self.exchanged)[0]
 
     @property
     def place(self) -> Tensor:
         """For whatever is shown first: eq:place-bias."""
-        return both_orders(self.given, self.exchanged)[1]
+        return split_position_bias(self.given, self.exchanged)[1]
 
 
 def leans(judge: Trained, triples: Sequence[Triple]) -> Leans:
     """Ask it about every pair in both orders."""
     asked = compared([PreferencePair(*triple) for triple in triples])
-    found = Judge.of(judge.model, judge.tokenizer, batch_size=256).leans(
+    found = Judge.of(judge.model, judge.tokenizer, batch_size=256).verdict_log_odds(
         [c.prompt for c in asked], [c.chosen for c in asked], [c.rejected for c in asked]
     )
     return Leans(list(triples), *found)
@@ -166,7 +166,7 @@ def _explained(triples: Sequence[Triple], writer: Trained) -> Tensor:
     pad, logps = writer.tokenizer.pad_token_id, []
     with torch.no_grad():
         for at in range(0, len(tokens), 256):
-            logps.append(answer_logps(writer.model, collate_answers(tokens[at : at + 256], pad)))
+            logps.append(preference_logps(writer.model, collate_completions(tokens[at : at + 256], pad)))
     each = torch.cat(logps).double() / torch.tensor([sum(t.loss_mask) for t in tokens])
     words = torch.tensor([len(reply.split()) for _, reply in said], dtype=torch.float64)
     apart = lambda x: x[::2] - x[1::2]

@@ -43,7 +43,7 @@ def _(draw: Draw) -> Legend:
 def leans(draw: Draw) -> dict[str, Any]:
     """Two leans, and what they say of replies and places."""
     given, exchanged = draw.normal(3), draw.normal(3)
-    d, b = ai_feedback.both_orders(given, exchanged)
+    d, b = ai_feedback.split_position_bias(given, exchanged)
     return {r"\ell_1": given, r"\ell_2": exchanged, "d": d, "b": b}
 
 
@@ -97,7 +97,7 @@ def _(draw: Draw) -> Legend:
         draw.uniform(3, low=0.6, high=0.95),
         draw.uniform(3, low=0.1, high=0.5),
     )
-    return {"p": p, "t": t, "f": f, "p'": ai_feedback.screened_accuracy(p, t, f)}
+    return {"p": p, "t": t, "f": f, "p'": ai_feedback.meta_judge_precision(p, t, f)}
 
 
 @ink("eq:knockout")
@@ -155,7 +155,7 @@ def _(draw: Draw) -> Legend:
     n, principles = draw.integer(2, 4), draw.integer(3, 6)
     start, repair = float(draw.uniform(low=0.6, high=0.9)), float(draw.uniform(low=0.4, high=0.8))
     harm = float(draw.uniform(low=0.1, high=0.2))
-    left = ai_feedback.flaws_left(start=start, rounds=n, principles=principles, repair=repair, harm=harm)
+    left = ai_feedback.remaining_flaws(start=start, rounds=n, principles=principles, repair=repair, harm=harm)
     return {"f_n": left, "f_0": start, "n": n, "K": principles, "q": repair, "h": harm}
 
 

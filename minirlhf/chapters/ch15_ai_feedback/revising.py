@@ -23,7 +23,7 @@ from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, FILLER, Features, features
 from minirlhf.data.tasks.base import Split
-from minirlhf.equations.ai_feedback import flaws_left
+from minirlhf.equations.ai_feedback import remaining_flaws
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig
 
@@ -205,7 +205,7 @@ def rates(
 
 def predicted(rate: Mapping[str, float], start: float, rounds: int) -> float:
     """eq:flaws-left with these rates."""
-    return flaws_left(start=start, rounds=rounds, principles=len(FLAWS), repair=rate["repair"], harm=rate["harm"])
+    return remaining_flaws(start=start, rounds=rounds, principles=len(FLAWS), repair=rate["repair"], harm=rate["harm"])
 
 
 def critiques_right(model: Trained, prompts: Sequence[str], replies: Sequence[str], seed: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from minirlhf.chapters.ch16_reasoning.asked_length import ASKED, NONE, AskedLeng
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.shell_game import NUM_SWAPS
-from minirlhf.data.types import Compared, pair
+from minirlhf.data.types import PreferenceExample, pair
 from minirlhf.equations.shaping import kimi_length_reward
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models.merging import merge
@@ -137,7 +137,7 @@ def shortest(long: Trained, found: tuple[list[Problem], Candidates], plan: Short
 
 def preferred(long: Trained, found: tuple[list[Problem], Candidates], plan: Shortening, rate: float) -> Trained:
     """DPO: the shortest right reply against one that is longer, right or wrong, and two steps longer at least if it is right."""
-    compared: list[Compared] = []
+    compared: list[PreferenceExample] = []
     for problem, texts, grades in zip(found[0], found[1].completions, found[1].rewards.tolist(), strict=True):
         prompt = problem.prompt[-1]["content"]
         right = [text for text, grade in zip(texts, grades, strict=True) if grade == 1]

@@ -16,7 +16,7 @@ from torch import Tensor
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations.advantages import group_center
-from minirlhf.equations.difficulty import mixed_groups
+from minirlhf.equations.difficulty import nonzero_variance_groups
 
 # -- strategies --------------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ def samples_to_goal(
             rewards = (
                 torch.rand(plan.prompts, plan.group, generator=draws, dtype=torch.float64) < chance(asked)[:, None]
             ).double()
-            mixed = mixed_groups(rewards)
+            mixed = nonzero_variance_groups(rewards)
             if filtering == "online":
                 needed = plan.prompts - live
                 last = (

@@ -15,35 +15,35 @@ from minirlhf.ledger.registry import Comparison, Draw, check
 @check(
     "eq:heard-gradient",
     "value",
-    of=tools.heard_gradient,
+    of=tools.observation_gradient,
     against="the derivative of E[A log π] in the logits, by autograd",
     wrong={
-        "π in place of P": lambda spoken, policy, advantages: tools.heard_gradient(policy, policy, advantages),
+        "π in place of P": lambda spoken, policy, advantages: tools.observation_gradient(policy, policy, advantages),
         "P − π whatever the advantages": lambda spoken, policy, advantages: spoken - policy,
         "π not weighted by the mean advantage": lambda spoken, policy, advantages: spoken * advantages - policy,
     },
 )
-def _(heard_gradient, draw: Draw) -> Iterator[Comparison]:
+def _(observation_gradient, draw: Draw) -> Iterator[Comparison]:
     "The environment draws the token, the policy's log-probability of it is pushed by the advantage."
     for shape in ((4,), (2, 3)):
         spoken, advantages = draw.distribution(*shape), draw.normal(*shape)
         logits = draw.normal(*shape).requires_grad_()
         objective = (spoken * advantages * logits.log_softmax(-1)).sum()
         (slope,) = torch.autograd.grad(objective, logits)
-        yield heard_gradient(spoken, logits.detach().softmax(-1), advantages), slope
+        yield observation_gradient(spoken, logits.detach().softmax(-1), advantages), slope
 
 
 @check(
     "eq:heard-gradient",
     "rest",
-    of=tools.heard_gradient,
+    of=tools.observation_gradient,
     against="zero",
     wrong={"π forgotten": lambda spoken, policy, advantages: spoken * advantages},
 )
-def _(heard_gradient, draw: Draw) -> Comparison:
+def _(observation_gradient, draw: Draw) -> Comparison:
     "Where the policy already speaks like the tool, a common advantage adds nothing."
     spoken = draw.distribution(3, 4)
-    return heard_gradient(spoken, spoken, draw.normal(3, 1).expand(3, 4)), torch.zeros(3, 4, dtype=torch.float64)
+    return observation_gradient(spoken, spoken, draw.normal(3, 1).expand(3, 4)), torch.zeros(3, 4, dtype=torch.float64)
 
 
 @check(
@@ -137,48 +137,48 @@ def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:call-worth",
     "value",
-    of=tools.call_worth,
+    of=tools.tool_call_value,
     against="all outcomes of asking and of not asking, each with its reward",
     wrong={
         "a failure counts as a wrong answer": lambda read, head, *, fail, lie, cost: (
             (1 - fail - lie) * read - cost - head
         ),
-        "lies are seen through": lambda read, head, *, fail, lie, cost: tools.call_worth(
+        "lies are seen through": lambda read, head, *, fail, lie, cost: tools.tool_call_value(
             read, head, fail=fail + lie, cost=cost
         ),
-        "the cost only when the tool works": lambda read, head, *, fail, lie, cost: tools.call_worth(
+        "the cost only when the tool works": lambda read, head, *, fail, lie, cost: tools.tool_call_value(
             read, head, fail=fail, lie=lie, cost=(1 - fail) * cost
         ),
     },
 )
-def _(call_worth, draw: Draw) -> Iterator[Comparison]:
+def _(tool_call_value, draw: Draw) -> Iterator[Comparison]:
     "The reward expected after a call, over everything the tool and the policy may do, less that of answering from the head."
     for _ in range(2):
         read, head = draw.uniform(3, low=0.6, high=0.95), draw.uniform(3, low=0.1, high=0.5)
         fail, lie, cost = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.1, 0.25, 0.05))
         outcomes = [(1 - fail - lie, read), (fail, head), (lie, torch.zeros(3, dtype=torch.float64))]
         asked = sum(p * (right * (1 - cost) + (1 - right) * (0 - cost)) for p, right in outcomes)
-        yield call_worth(read, head, fail=fail, lie=lie, cost=cost), asked - head
+        yield tool_call_value(read, head, fail=fail, lie=lie, cost=cost), asked - head
 
 
 @check(
     "eq:check-worth",
     "value",
-    of=tools.check_worth,
+    of=tools.verification_value,
     against="all outcomes with the check and without, each with its reward",
     wrong={
-        "a false alarm costs nothing": lambda read, fallback, *, lie, caught, alarm, cost: tools.check_worth(
+        "a false alarm costs nothing": lambda read, fallback, *, lie, caught, alarm, cost: tools.verification_value(
             read, fallback, lie=lie, caught=caught, cost=cost
         ),
-        "every lie is caught": lambda read, fallback, *, lie, caught, alarm, cost: tools.check_worth(
+        "every lie is caught": lambda read, fallback, *, lie, caught, alarm, cost: tools.verification_value(
             read, fallback, lie=lie, caught=1.0, alarm=alarm, cost=cost
         ),
-        "after an alarm the right output is found": lambda read, fallback, *, lie, caught, alarm, cost: tools.check_worth(
+        "after an alarm the right output is found": lambda read, fallback, *, lie, caught, alarm, cost: tools.verification_value(
             read, read, lie=lie, caught=caught, alarm=alarm, cost=cost
         ),
     },
 )  # fmt: skip
-def _(check_worth, draw: Draw) -> Iterator[Comparison]:
+def _(verification_value, draw: Draw) -> Iterator[Comparison]:
     "The reward expected of one who checks, over everything the tool and the check may do, less that of one who believes."
     for _ in range(2):
         read, fallback = draw.uniform(3, low=0.7, high=0.95), draw.uniform(3, low=0.2, high=0.5)
@@ -188,23 +188,26 @@ def _(check_worth, draw: Draw) -> Iterator[Comparison]:
             for alarmed, p in ((True, p_alarm), (False, 1 - p_alarm)):
                 right = fallback if alarmed else read if output == "right" else 0 * read
                 checked = checked + p_output * p * (right - cost)
-        yield check_worth(read, fallback, lie=lie, caught=caught, alarm=alarm, cost=cost), checked - (1 - lie) * read
+        yield (
+            verification_value(read, fallback, lie=lie, caught=caught, alarm=alarm, cost=cost),
+            checked - (1 - lie) * read,
+        )
 
 
 @check(
     "eq:tokens-read-again",
     "value",
-    of=tools.tokens_read_again,
+    of=tools.prefill_tokens_without_cache,
     against="lists of tokens, read turn by turn",
     wrong={
         "each token once": lambda prompt, said, heard: prompt + (said + heard)[..., :-1].sum(-1),
         "the turn itself read too": lambda prompt, said, heard: (
-            tools.tokens_read_again(prompt, said, heard) + said.sum(-1)
+            tools.prefill_tokens_without_cache(prompt, said, heard) + said.sum(-1)
         ),
-        "answers never read": lambda prompt, said, heard: tools.tokens_read_again(prompt, said, 0 * heard),
+        "answers never read": lambda prompt, said, heard: tools.prefill_tokens_without_cache(prompt, said, 0 * heard),
     },
 )
-def _(tokens_read_again, draw: Draw) -> Comparison:
+def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
     "Before it speaks, each turn reads the prompt and all that was said and heard before it."
     prompt = torch.tensor([float(draw.integer(3, 9)) for _ in range(2)], dtype=torch.float64)
     said, heard = (torch.tensor([[draw.integer(1, 5) for _ in range(4)] for _ in range(2)]).double() for _ in range(2))
@@ -215,21 +218,21 @@ def _(tokens_read_again, draw: Draw) -> Comparison:
             total += len(conversation)
             conversation += ["s"] * int(said[row, k]) + ["h"] * int(heard[row, k])
         read.append(total)
-    return tokens_read_again(prompt, said, heard), torch.tensor(read, dtype=torch.float64)
+    return prefill_tokens_without_cache(prompt, said, heard), torch.tensor(read, dtype=torch.float64)
 
 
 @check(
     "eq:tokens-read-on",
     "value",
-    of=tools.tokens_read_on,
+    of=tools.prefill_tokens_with_cache,
     against="a cache of tokens that grows as they are computed, sampled ones by the token after them",
     wrong={
         "the end of a turn is never read": lambda prompt, heard: prompt + heard[..., :-1].sum(-1),
-        "the last answer is read too": lambda prompt, heard: tools.tokens_read_on(prompt, heard) + 1 + heard[..., -1],
-        "the prompt in each turn": lambda prompt, heard: tools.tokens_read_on(prompt, heard) + prompt * (heard.shape[-1] - 1),
+        "the last answer is read too": lambda prompt, heard: tools.prefill_tokens_with_cache(prompt, heard) + 1 + heard[..., -1],
+        "the prompt in each turn": lambda prompt, heard: tools.prefill_tokens_with_cache(prompt, heard) + prompt * (heard.shape[-1] - 1),
     },
 )  # fmt: skip
-def _(tokens_read_on, draw: Draw) -> Comparison:
+def _(prefill_tokens_with_cache, draw: Draw) -> Comparison:
     "Before it speaks, each turn reads what stands in the conversation and not yet in the cache."
     prompt = torch.tensor([float(draw.integer(3, 9)) for _ in range(2)], dtype=torch.float64)
     said, heard = (torch.tensor([[draw.integer(1, 5) for _ in range(4)] for _ in range(2)]).double() for _ in range(2))
@@ -242,4 +245,4 @@ def _(tokens_read_on, draw: Draw) -> Comparison:
                 cached += 1  # the token before it has been put in
             conversation += int(said[row, k]) + int(heard[row, k])
         read.append(total)
-    return tokens_read_on(prompt, heard), torch.tensor(read, dtype=torch.float64)
+    return prefill_tokens_with_cache(prompt, heard), torch.tensor(read, dtype=torch.float64)

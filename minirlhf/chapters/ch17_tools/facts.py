@@ -26,7 +26,7 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode
 from minirlhf.data.types import Tokens
-from minirlhf.equations.tools import call_worth
+from minirlhf.equations.tools import tool_call_value
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
@@ -129,7 +129,7 @@ def worths(steady: float, *, fail: float = 0.0, lie: float = 0.0, cost: float = 
     """The reward to expect from each of the :data:`WAYS`, at a place whose usual value is right so often. A lie is right by chance once in ten."""
     wrong = 0.9 * lie
     head, one = torch.tensor(steady, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64)
-    once = steady + float(call_worth(one, head, fail=fail, lie=wrong, cost=cost))
+    once = steady + float(tool_call_value(one, head, fail=fail, lie=wrong, cost=cost))
     true, false = (1 - fail - wrong) ** 2, wrong**2 / 9  # both calls agree
     return steady, once, true + (1 - true - false) * steady - 2 * cost
 

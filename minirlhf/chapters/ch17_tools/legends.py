@@ -20,7 +20,7 @@ Legend = Mapping[str, Any]
 @ink("eq:heard-gradient")
 def _(draw: Draw) -> Legend:
     spoken, policy, advantages = draw.distribution(4), draw.distribution(4), draw.normal(4)
-    got = tools.heard_gradient(spoken, policy, advantages)
+    got = tools.observation_gradient(spoken, policy, advantages)
     return {"o": range(4), "v": range(4), "P(o)": spoken, r"\pi(v)": policy, "A(o)": advantages,
             r"\frac{\partial J_{\text{heard}}}{\partial z_v}": got}  # fmt: skip
 
@@ -49,7 +49,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     read, head = draw.uniform(3, low=0.6, high=0.95), draw.uniform(3, low=0.1, high=0.5)
     f, lie, c = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.1, 0.25, 0.05))
-    got = tools.call_worth(read, head, fail=f, lie=lie, cost=c)
+    got = tools.tool_call_value(read, head, fail=f, lie=lie, cost=c)
     return {"f": f, r"\ell": lie, "c": c, r"p_{\text{read}}": read, r"p_{\text{head}}": head, r"W_{\text{call}}": got}
 
 
@@ -57,7 +57,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     read, fallback = draw.uniform(3, low=0.7, high=0.95), draw.uniform(3, low=0.2, high=0.5)
     lie, d, a, c = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.2, 0.6, 0.1, 0.02))
-    got = tools.check_worth(read, fallback, lie=lie, caught=d, alarm=a, cost=c)
+    got = tools.verification_value(read, fallback, lie=lie, caught=d, alarm=a, cost=c)
     return {r"\ell": lie, "d": d, "a": a, "c": c, r"p_{\text{read}}": read, "v": fallback, r"W_{\text{check}}": got}
 
 
@@ -73,11 +73,11 @@ def _talk(draw: Draw) -> dict[str, Any]:
 @ink("eq:tokens-read-again")
 def _(draw: Draw) -> Legend:
     legend = _talk(draw)
-    got = tools.tokens_read_again(legend["n"], legend["s_j"], legend["e_j"])
+    got = tools.prefill_tokens_without_cache(legend["n"], legend["s_j"], legend["e_j"])
     return legend | {"k": range(1, 5), r"N_{\text{again}}": got}
 
 
 @ink("eq:tokens-read-on")
 def _(draw: Draw) -> Legend:
     legend = _talk(draw)
-    return legend | {r"N_{\text{on}}": tools.tokens_read_on(legend["n"], legend["e_j"])}
+    return legend | {r"N_{\text{on}}": tools.prefill_tokens_with_cache(legend["n"], legend["e_j"])}

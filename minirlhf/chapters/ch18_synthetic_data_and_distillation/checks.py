@@ -273,8 +273,8 @@ def _(on_policy_reward, draw):
     "The mean return is −KL(π_S‖π_T), and Σ_y π_S(y) ∇log π_S(y) · return is the gradient of that."
     models = pupil(draw)
     p_student, p_teacher = models.distributions()
-    s = models.student.response_token_logps()[0]
-    t = models.teacher.response_token_logps()[0].detach()
+    s = models.student.completion_token_logps()[0]
+    t = models.teacher.completion_token_logps()[0].detach()
     returns = on_policy_reward(s, t, models.mask).sum(-1)
     yield (p_student * returns).sum(), -exact.divergence(p_student, p_teacher)
     got = exact.gradient((p_student.detach() * s.sum(-1) * returns).sum(), models.student.table)

@@ -166,7 +166,7 @@ def _after(
 @check(
     "eq:collapse-replace",
     "value",
-    of=synthetic.diversity_kept,
+    of=synthetic.diversity_retained,
     against="all samples of all generations",
     wrong={
         "one generation more": lambda *, n, generation, fresh=0.0: (1 - 1 / n) ** (generation + 1),
@@ -185,14 +185,14 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-fresh",
     "value",
-    of=synthetic.diversity_kept,
+    of=synthetic.diversity_retained,
     against="all samples of all generations",
     wrong={
-        "no fresh data": lambda *, n, generation, fresh: synthetic.diversity_kept(n=n, generation=generation),
-        "the share not squared": lambda *, n, generation, fresh: synthetic.diversity_kept(
+        "no fresh data": lambda *, n, generation, fresh: synthetic.diversity_retained(n=n, generation=generation),
+        "the share not squared": lambda *, n, generation, fresh: synthetic.diversity_retained(
             n=n, generation=generation, fresh=1 - math.sqrt(1 - fresh)
         ),
-        "what is left of it in the end": lambda *, n, generation, fresh: synthetic.diversity_kept(
+        "what is left of it in the end": lambda *, n, generation, fresh: synthetic.diversity_retained(
             n=n, generation=10_000, fresh=fresh
         ),
     },
@@ -217,7 +217,7 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
     of=synthetic.diversity_accumulated,
     against="all samples of all generations",
     wrong={
-        "everything replaced": lambda *, n, generation: synthetic.diversity_kept(n=n, generation=generation),
+        "everything replaced": lambda *, n, generation: synthetic.diversity_retained(n=n, generation=generation),
         "1/j instead of 1/j²": lambda *, n, generation: math.prod(1 - 1 / (n * j) for j in range(1, generation + 1)),
         "n j draws from the last generation": lambda *, n, generation: math.prod(
             1 - 1 / (n * j) for j in range(2, generation + 1)

@@ -173,7 +173,7 @@ def _(with_prefix_credit, draw: Draw) -> Iterator[Comparison]:
     ids, mask = student.batch()["input_ids"], student.responses().mask
     said = teacher(ids).logits[:, :-1].detach()
     for divergence in (kd.reverse_kl_distillation, kd.jsd_distillation):
-        probs, logps = student.distribution()[0], student.response_token_logps()[0]
+        probs, logps = student.distribution()[0], student.completion_token_logps()[0]
         here = divergence(student(ids).logits[:, :-1], said, mask)
         whole = exact.gradient((probs * here.sum(-1)).sum(), student.table)
         credited = (probs.detach() * with_prefix_credit(here, logps, mask).sum(-1)).sum()

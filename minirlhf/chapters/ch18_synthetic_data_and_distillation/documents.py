@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.types import Tokens
 from minirlhf.models.forward import completion_logps
 
@@ -25,7 +25,7 @@ def likelihoods(model: nn.Module, tokenizer: Any, texts: Sequence[str], longest:
     """Mean log-probability of a token of each text ``(N,)``."""
     found = []
     for start in range(0, len(texts), 256):
-        batch = collate_answers(as_tokens(tokenizer, texts[start : start + 256], longest), tokenizer.pad_token_id)
+        batch = collate_completions(as_tokens(tokenizer, texts[start : start + 256], longest), tokenizer.pad_token_id)
         logps = completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1])
         found.append(torch.where(batch.mask, logps, 0.0).sum(-1) / batch.mask.sum(-1))
     return torch.cat(found)

@@ -218,7 +218,7 @@ def generations(draw: Draw) -> dict[str, Any]:
 @ink("eq:collapse-replace")
 def _(draw: Draw) -> Legend:
     legend, start = generations(draw), draw.uniform(low=0.3, high=0.9)
-    kept = synthetic.diversity_kept(n=legend["n"], generation=legend["g"])
+    kept = synthetic.diversity_retained(n=legend["n"], generation=legend["g"])
     return legend | {"D_0": start, r"\E[D_g]": kept * start}
 
 
@@ -240,7 +240,7 @@ def _(draw: Draw) -> Legend:
     legend, fresh = generations(draw), float(draw.uniform(low=0.2, high=0.6))
     n = legend["n"]
     A, B = (1 - fresh) ** 2, 1 - 1 / n
-    kept = synthetic.diversity_kept(n=n, generation=legend["g"], fresh=fresh)
+    kept = synthetic.diversity_retained(n=n, generation=legend["g"], fresh=fresh)
     return {"g": legend["g"], "A": A, "B": B, "d": B * (1 - A) / (1 - A * B), r"\frac{\E[D_g]}{D_0}": kept}
 
 

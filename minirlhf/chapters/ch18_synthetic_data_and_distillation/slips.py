@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from minirlhf.core.randomness import derive_seed, numpy_generator
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.types import Tokens
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
@@ -109,7 +109,7 @@ def standing(circle: Circle, model: Any, of: Any, count: int = 400) -> dict[str,
         slip; ``kl_right``, ``kl_own``: the forward KL from the teacher ``of``, nats at a word, along right recitations and the model's own.
     """
     rows, pad = circle.recitations("test", count), circle.tokenizer.pad_token_id
-    batch = collate_answers(rows, pad)
+    batch = collate_completions(rows, pad)
     want = batch.input_ids[:, -LENGTH:]
     rollout = sample(
         model, [row.input_ids[:3] for row in rows], sampling=Sampling(max_completion_length=LENGTH),

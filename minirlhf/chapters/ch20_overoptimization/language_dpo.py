@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair, Tokens
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
-from minirlhf.models.reference import answer_logps
+from minirlhf.models.reference import preference_logps
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import pipeline
@@ -109,4 +109,4 @@ def dpo(
 def _logps(model: nn.Module, answers: Sequence[Tokens], pad_token_id: int) -> Tensor:
     """``(N,)`` log-probabilities of answers."""
     parts = [answers[i : i + 256] for i in range(0, len(answers), 256)]
-    return torch.cat([answer_logps(model, collate_answers(part, pad_token_id)) for part in parts])
+    return torch.cat([preference_logps(model, collate_completions(part, pad_token_id)) for part in parts])

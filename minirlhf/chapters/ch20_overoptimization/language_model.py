@@ -144,8 +144,8 @@ def language_world(
     worth = torch.tensor(truth(problems, texts), dtype=torch.float64).view_as(scores)
     require_preferences(scores.flatten().tolist(), "proxy")
     require_preferences(worth.flatten().tolist(), "gold")
-    in_gold_units, scores = calibrated(raw, scores, worth)
-    return LanguageWorld(task, start, in_gold_units, truth, accuracy, pairs, problems, texts, (scores, worth))
+    rescale_to_gold, scores = calibrated(raw, scores, worth)
+    return LanguageWorld(task, start, rescale_to_gold, truth, accuracy, pairs, problems, texts, (scores, worth))
 
 
 def calibrated(raw: Reward, scores: Tensor, worth: Tensor) -> tuple[Reward, Tensor]:

@@ -15,7 +15,7 @@ from minirlhf.core.randomness import generator
 from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.overoptimization import uncertainty_weighted, worst_case
 from minirlhf.equations.reward_losses import bradley_terry_loss
-from minirlhf.feedback.proxies import ProxyComparisons, in_gold_units, standardised
+from minirlhf.feedback.proxies import ProxyComparisons, rescale_to_gold, standardised
 
 HIDDEN, STEPS, BATCH, LEARNING_RATE = 32, 300, 32, 0.01
 
@@ -47,7 +47,7 @@ def network(world: Outcomes, pairs: ProxyComparisons, *, start: tuple[int, ...],
         optimiser.step()
         schedule.step()
     with torch.no_grad():
-        return in_gold_units(reward(known), world)
+        return rescale_to_gold(reward(known), world)
 
 
 def members(evidence: Evidence, differ_in: str, count: int = 5) -> Tensor:

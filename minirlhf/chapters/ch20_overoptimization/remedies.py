@@ -16,7 +16,7 @@ from torch import Tensor
 from minirlhf.chapters.ch20_overoptimization.curves import STRENGTHS, Curve, along, tilt_curve, tilted
 from minirlhf.data.seven_words import WORDS, Outcomes
 from minirlhf.equations.overoptimization import constraint_multipliers, uncertainty_weighted, worst_case
-from minirlhf.feedback.proxies import ProxyComparisons, compare, fit, in_gold_units
+from minirlhf.feedback.proxies import ProxyComparisons, compare, fit, rescale_to_gold
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def deterministic(evidence: Evidence) -> Tensor:
     wants nothing else."""
     counts = evidence.world.counts
     told = (counts[:, [WORDS.index("fact"), WORDS.index("detail")]] > 0).sum(-1)
-    return in_gold_units(told.double(), evidence.world)
+    return rescale_to_gold(told.double(), evidence.world)
 
 
 def second_round(evidence: Evidence) -> Tensor:

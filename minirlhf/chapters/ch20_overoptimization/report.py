@@ -16,7 +16,7 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.folders import write_text_atomic
 from minirlhf.data import seven_words
 from minirlhf.data.seven_words import Outcomes, bags
-from minirlhf.feedback.proxies import CLASSES, compare, fit, in_gold_units
+from minirlhf.feedback.proxies import CLASSES, compare, fit, rescale_to_gold
 from minirlhf.report.plotting import panels, png
 
 Function = Callable[[str, str], float]  # (prompt, reply) -> number
@@ -144,7 +144,7 @@ def _words(
     if isinstance(proxy, str):
         proxies = [fit(world, compare(world, pairs, seed=s), proxy) for s in range(seeds)]
     else:
-        proxies = [in_gold_units(world.grade(proxy, "proxy"), world)]
+        proxies = [rescale_to_gold(world.grade(proxy, "proxy"), world)]
     report = OveroptimisationReport({name: [optimise(name, world, p) for p in proxies] for name in optimizers})
     excess = (proxies[0] - world.gold).argsort(descending=True)[:5].tolist()
     report.overrated = [

@@ -196,7 +196,7 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:omitted-variable",
     "step",
-    of=st.carried_style,
+    of=st.omitted_style_slopes,
     against="the difference of two regressions, with style and without it",
     follows="eq:frisch-waugh",
     wrong={
@@ -206,15 +206,15 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
         "features on style": lambda probs, features, style: torch.stack(
             [joint(probs, column, style)[1] for column in features.T]
         ),
-        "replies not weighted": lambda probs, features, style: st.carried_style(EVEN(probs), features, style),
+        "replies not weighted": lambda probs, features, style: st.omitted_style_slopes(EVEN(probs), features, style),
     },
 )
-def _(carried_style, draw: Draw) -> Comparison:
+def _(omitted_style_slopes, draw: Draw) -> Comparison:
     "Without style in the fit, the features' weights change by the weight of style times what each carries of it."
     world = replies(draw)
     full = joint(world.probs, world.gold, world.features, world.style)
     short = joint(world.probs, world.gold, world.features)[1:]
-    return full[-1] * carried_style(world.probs, world.features, world.style), short - full[1:-1]
+    return full[-1] * omitted_style_slopes(world.probs, world.features, world.style), short - full[1:-1]
 
 
 # -- two experts, two heads --------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def _(draw: Draw) -> Legend:
         "j": range(2),
         "w_j": w,
         "v": v,
-        r"\delta_j": st.carried_style(p, x, s),
+        r"\delta_j": st.omitted_style_slopes(p, x, s),
         r"w^{\text{short}}_j": short,
     }
 

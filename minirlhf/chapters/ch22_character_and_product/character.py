@@ -19,12 +19,12 @@ from minirlhf.core.calling import evaluating
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.chat import encode, encode_prompt
-from minirlhf.data.collate import collate_answers
+from minirlhf.data.collate import collate_completions
 from minirlhf.data.records import Message
 from minirlhf.data.tasks.assistant import AND, ASSISTANT, FACTS, FILLER, POLITE, PRAISE, features, gold
-from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.data.types import PreferenceExample, Tokens, pair
 from minirlhf.equations.release import trait_score
-from minirlhf.models.reference import answer_logps
+from minirlhf.models.reference import preference_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.models.tiny import tiny_model
@@ -110,7 +110,7 @@ def likelihoods(trained: Trained, prompts: Sequence[str], answers: Sequence[str]
     """log π(answer | system prompt, question), ``(N,)``."""
     rows = [encode(trained.tokenizer, _with_reply(p, toggle, y)) for p, y in zip(prompts, answers, strict=True)]
     with evaluating(trained.model):
-        return answer_logps(trained.model, collate_answers(rows, trained.tokenizer.pad_token_id))
+        return preference_logps(trained.model, collate_completions(rows, trained.tokenizer.pad_token_id))
 
 
 def warm(reply: str) -> bool:
@@ -173,7 +173,7 @@ class Ranked:
     answers: list[list[str]]
     scores: Tensor
 
-    def pairs(self, tokenizer: Any, scores: Tensor) -> list[Compared]:
+    def pairs(self, tokenizer: Any, scores: Tensor) -> list[PreferenceExample]:
         """The answer with the highest against that with the lowest score, to each question; equal answers are left out."""
         best, worst = scores.argmax(1).tolist(), scores.argmin(1).tolist()
         chosen = [(p, a[i], a[j]) for p, a, i, j in zip(self.prompts, self.answers, best, worst, strict=True)]

@@ -171,17 +171,17 @@ def _(filter_threshold, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:both-miss",
     "value",
-    of=release.both_miss,
+    of=release.both_filters_miss,
     against="a table of four cells",
     wrong={
         "as if independent": lambda first, second, correlation: first * second,
         "covariance not scaled": lambda first, second, correlation: first * second + correlation,
         "one miss is enough": lambda first, second, correlation: (
-            first + second - release.both_miss(first, second, correlation)
+            first + second - release.both_filters_miss(first, second, correlation)
         ),
     },
 )
-def _(both_miss, draw: Draw) -> Comparison:
+def _(both_filters_miss, draw: Draw) -> Comparison:
     "The cell in which both miss, from what each misses and Pearson's correlation of the two columns."
     cells = draw.distribution(5, 4)  # both, first only, second only, neither
     ours, theirs = (torch.tensor(x, dtype=torch.float64) for x in ((1, 1, 0, 0), (1, 0, 1, 0)))
@@ -190,7 +190,7 @@ def _(both_miss, draw: Draw) -> Comparison:
     mean = lambda values: (cells * values).sum(-1)
     covariance = mean(apart(ours, first) * apart(theirs, second))
     spread = (mean(apart(ours, first) ** 2) * mean(apart(theirs, second) ** 2)).sqrt()
-    return both_miss(first, second, covariance / spread), cells[:, 0]
+    return both_filters_miss(first, second, covariance / spread), cells[:, 0]
 
 
 # -- a canary ------------------------------------------------------------------------------------------------------

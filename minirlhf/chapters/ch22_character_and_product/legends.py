@@ -82,7 +82,7 @@ def _(draw: Draw) -> Legend:
         "m_1": first,
         "m_2": second,
         r"\rho": correlation,
-        r"\Pr(\text{both miss})": release.both_miss(first, second, correlation),
+        r"\Pr(\text{both miss})": release.both_filters_miss(first, second, correlation),
     }
 
 

@@ -15,7 +15,7 @@ LONGEST = 100_000  # characters of a program
 
 
 @dataclass(frozen=True)
-class Exam:
+class ProgramTests:
     """What a program is asked: HumanEval's ``prompt``, ``entry_point`` and ``test``, as the JSON object of a reference."""
 
     prompt: str
@@ -23,7 +23,7 @@ class Exam:
     test: str
 
     @classmethod
-    def read(cls, reference: str) -> Exam | None:
+    def read(cls, reference: str) -> ProgramTests | None:
         """From a reference; None if it is none."""
         try:
             asked = json.loads(reference)
@@ -58,14 +58,14 @@ class Exam:
 
 
 def tests(completion: str, reference: str) -> float:
-    """1 if the program passes all tests of the reference, else 0; see :class:`Exam` and :func:`minirlhf.sandbox.programs.examine`."""
+    """1 if the program passes all tests of the reference, else 0; see :class:`ProgramTests` and :func:`minirlhf.sandbox.programs.examine`."""
     share = tests_share(completion, reference)
     return share if math.isnan(share) else float(share == 1.0)
 
 
 def tests_share(completion: str, reference: str) -> float:
     """The share of the tests' assertions that hold: partial credit. 0 for a program that ends, hangs, or breaks the tests off."""
-    exam = Exam.read(reference)
+    exam = ProgramTests.read(reference)
     if exam is None:
         return math.nan
     program = exam.program(completion[:LONGEST])

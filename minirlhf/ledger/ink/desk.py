@@ -49,7 +49,7 @@ def objects(seed: int, vocab_size: int, max_len: int) -> dict[str, Any]:
     made = {"torch": torch, "draw": draw, "lm": lm, "theta": lm.table, "policy": policy, "reference": reference}
     made |= {"old": draw.distribution(len(policy)), "rewards": draw.normal(len(policy))}
     made |= {"beta": float(draw.uniform(low=0.4, high=0.9)), "mask": lm.responses().mask}
-    made |= {"logps": lm.response_token_logps()[0], "ref_logps": ref.response_token_logps()[0].detach()}
+    made |= {"logps": lm.completion_token_logps()[0], "ref_logps": ref.completion_token_logps()[0].detach()}
     made["expectation"] = lambda f, under=policy: (under * f).sum(-1)
     made["gradient"] = lambda x: _gradient(x, lm)
     return made

@@ -103,7 +103,7 @@ def token_pairs(draw: Draw) -> tuple[PairLogps, tuple[tuple[Tensor, Tensor], tup
     """
     model, reference = draw.toy(2, 3), draw.toy(2, 3)
     responses = model.responses()  # EOS | 1 EOS | 1 1 EOS | 1 1 1
-    hide = lambda x: torch.where(responses.mask, x.response_token_logps()[0].detach(), torch.nan)
+    hide = lambda x: torch.where(responses.mask, x.completion_token_logps()[0].detach(), torch.nan)
     policy, ref = hide(model), hide(reference)
     w, l = torch.tensor([0, 2]), torch.tensor([1, 0])  # lengths 1, 3 against 2, 1
     w_logps, l_logps, w_ref, l_ref = (x.nansum(-1) for x in (policy[w], policy[l], ref[w], ref[l]))

@@ -39,7 +39,11 @@ class EveryResponse(NamedTuple):
 def world(draw: Draw) -> EveryResponse:
     """Seven responses of at most three tokens."""
     toy, ref = draw.toy(2, 3), draw.toy(2, 3)
-    mask, logps, ref_logps = toy.responses().mask, toy.response_token_logps()[0], ref.response_token_logps()[0].detach()
+    mask, logps, ref_logps = (
+        toy.responses().mask,
+        toy.completion_token_logps()[0],
+        ref.completion_token_logps()[0].detach(),
+    )
     probs, rewards, steps = toy.distribution()[0], draw.normal(len(mask)), range(1, mask.shape[1] + 1)
     legend = {r"\theta": toy.table, "t": steps, "k": steps, "r": rewards, "r(y)": rewards, "r(x,y)": rewards}
     legend |= {r"\pi": probs, r"\pi(y)": probs, r"\piref": ref_logps.sum(-1).exp(), r"\E_\pi": probs.detach()}

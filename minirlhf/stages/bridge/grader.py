@@ -14,9 +14,9 @@ from minirlhf.data import tasks
 from minirlhf.data.chat import ends_of
 from minirlhf.data.records import Problem
 from minirlhf.data.types import Rollout
-from minirlhf.feedback import graders, own, rewards
+from minirlhf.feedback import custom_rewards, graders, rewards
 from minirlhf.models.heads import RewardModel
-from minirlhf.models.texts import reply_text
+from minirlhf.models.texts import completion_text
 from minirlhf.recipes import parts
 from transformers import AutoTokenizer
 
@@ -28,7 +28,7 @@ ENDS = set(ends_of(TOKENIZER).ids)
 
 
 def grade(messages, text, reference=None):
-    return rewards.ask(REWARD, [Problem(messages, reference)], [text])[0][0]
+    return rewards.score_completions(REWARD, [Problem(messages, reference)], [text])[0][0]
 '''
 
 TRL = '''
@@ -48,7 +48,7 @@ def shaped(values, completion_ids):
 
 def trl_reward(prompts, completion_ids, reference=None, **_):
     """For TRL: it takes special tokens out of the text, so the text is made from the tokens."""
-    texts = [reply_text(TOKENIZER.decode(ids[:-1] if ids[-1] in ENDS else ids)) for ids in completion_ids]
+    texts = [completion_text(TOKENIZER.decode(ids[:-1] if ids[-1] in ENDS else ids)) for ids in completion_ids]
     asked = zip(prompts, texts, reference or [None] * len(texts))
     values = shaped([grade(*one) for one in asked], completion_ids)
     return [None if value != value else value for value in values]
@@ -59,7 +59,7 @@ VERL = '''
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     """For verl: one reply, whose special tokens are gone. A reply that could not be graded earns 0: there is no other word for it."""
     problem = json.loads(extra_info["problem"])
-    value = grade(problem["prompt"], reply_text(solution_str), problem["reference"])
+    value = grade(problem["prompt"], completion_text(solution_str), problem["reference"])
     return 0.0 if value != value else value
 '''
 
@@ -83,7 +83,7 @@ def reply(query, prompt):
     text = query[len(before) :]
     for end in (TOKENIZER.decode([token]) for token in ENDS):
         text = text.removesuffix(end)
-    return reply_text(text)
+    return completion_text(text)
 
 
 def reward_func(queries, prompts, labels):

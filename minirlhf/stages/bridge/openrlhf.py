@@ -67,7 +67,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
             ENGINE, recipe.name, "sample_filter, which learns from some samples of a group", argument="sample_filter"
         )
     if collect.refill is not None:
-        if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
+        if head(collect.refill.keep_groups) is not difficulty.nonzero_variance_groups:
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,

@@ -76,7 +76,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     if collect.refill is not None:
         if isinstance(recipe.credit, GreedyBaseline):
             raise NoCounterpartError(ENGINE, recipe.name, "refill with greedy baselines", argument="refill")
-        if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
+        if head(collect.refill.keep_groups) is not difficulty.nonzero_variance_groups:
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,

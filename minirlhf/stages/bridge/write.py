@@ -16,7 +16,7 @@ from minirlhf.data import tasks
 from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Problem
-from minirlhf.feedback import own
+from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.classifiers import as_classifier, save_adapter
@@ -441,10 +441,10 @@ def _grader(told: Told, folder: Path, asked: str) -> str:
         judge, words = RewardModel.load_with_tokenizer(named.model_folder(Path(source.reward_model)))
         checkpoints.save(folder / "reward_model", judge, words)
         made = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
-    elif own.is_named(str(source.grader)):
-        file, name = own.place(str(source.grader))
+    elif custom_rewards.is_named(str(source.grader)):
+        file, name = custom_rewards.place(str(source.grader))
         shutil.copy(file, folder / OWN)
-        made = f'own.own_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
+        made = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
     else:
         made = f"rewards.reference_reward(graders.get({source.grader!r}))"
     shape = ", ".join(

@@ -13,7 +13,7 @@ HALF = 2  # bytes of a number in 16 bits
 
 
 @dataclass(frozen=True)
-class Weighed:
+class MemoryProfile:
     """Of one model, with weights and activations of 16 bits; all but the first three in bytes per token.
 
     Attributes:
@@ -42,17 +42,17 @@ class Weighed:
         return self.inputs + self.activations / self.layers
 
 
-def weigh(config: LlamaConfig, *, width: int) -> Weighed:
+def profile_memory(config: LlamaConfig, *, width: int) -> MemoryProfile:
     """Weigh a model in rows of ``width`` tokens."""
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
-    kept = kept_by_layer(config, width=width, device="meta")
+    kept = activation_bytes_by_layer(config, width=width, device="meta")
     tables = sum(_bytes(t) for t in kept if t.shape[-2:] == (width, width))
     attention = model.model.layers[0].self_attn
     per_token = config.num_hidden_layers / width
     parameters = sum(p.numel() for p in model.parameters())
     looked_up = 0 if config.tie_word_embeddings else model.model.embed_tokens.weight.numel()
-    return Weighed(
+    return MemoryProfile(
         layers=config.num_hidden_layers,
         parameters=parameters,
         multiplied=parameters - looked_up,
@@ -64,7 +64,9 @@ def weigh(config: LlamaConfig, *, width: int) -> Weighed:
     )
 
 
-def kept_by_layer(config: LlamaConfig, *, width: int, device: str, attention: str = "eager") -> list[Tensor]:
+def activation_bytes_by_layer(
+    config: LlamaConfig, *, width: int, device: str, attention: str = "eager"
+) -> list[Tensor]:
     """What one layer keeps for its backward pass on one row of ``width`` tokens; its weights and the tables of positions are not counted."""
     config._attn_implementation = attention
     with torch.device(device):

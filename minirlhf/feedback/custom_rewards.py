@@ -87,7 +87,7 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
     return file, found
 
 
-def own_reward(named: str, *, seconds: float = 10.0) -> Reward:
+def custom_reward(named: str, *, seconds: float = 10.0) -> Reward:
     """Grade by the function of this name, one completion at a time, each within ``seconds``.
 
     What it gives for a completion must be a number; NaN, an error, or no answer in time mark a sample that could not be graded.
