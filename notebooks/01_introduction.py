@@ -52,7 +52,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the larger preset trains three times as long
 
 world = tasks.get("assistant")
-seen = evidence.Seen("ch01")  # five seeds of what follows
+seen = evidence.StudyResults("ch01")  # five seeds of what follows
 predict = Predictions("01")
 
 

@@ -46,7 +46,7 @@ PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # te
 world = tasks.get("assistant")
 model, tokenizer = zoo.load("assistant-sft")
 model.eval()
-seen = evidence.Seen("ch02")  # five seeds of everything below
+seen = evidence.StudyResults("ch02")  # five seeds of everything below
 predict = Predictions("02")
 
 
@@ -575,7 +575,7 @@ plt.show()
 # %%
 assert seen.holds("mean_at_T0.6_p0.8", above=0.8) and seen.holds("mean_at_T1.5_p1.0", below=0.2)
 assert grid[0.6, 0.8].average.mean > 0.8 and grid[1.5, 1.0].average.mean < 0.2
-assert seen.exceeds("best_at_T1.5_p0.5", "best_at_T0.3_p1.0")
+assert seen.all_exceed("best_at_T1.5_p0.5", "best_at_T0.3_p1.0")
 assert grid[1.5, 0.5].best.mean > grid[0.3, 1.0].best.mean
 assert seen.holds("gap_at_T1.5_p1.0", above=3.0) and seen.holds("gap_at_T0.3_p1.0", below=2.2)
 assert grid[1.5, 1.0].gap.mean > 3.0 and grid[0.3, 1.0].gap.mean < 2.2

@@ -26,7 +26,7 @@ from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episo
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.Seen("ch03")  # five seeds of the runs of this notebook
+seen = evidence.StudyResults("ch03")  # five seeds of the runs of this notebook
 predict = Predictions("03")
 
 

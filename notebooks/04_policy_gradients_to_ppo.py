@@ -30,8 +30,10 @@ from minirlhf.tabular.process import sample_episodes
 torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.Seen("ch04")  # five seeds of the runs on CartPole
-coefficients = evidence.Seen("ch04_coefficients")  # the same seeds: entropy bonuses, and gradients that are not clipped
+seen = evidence.StudyResults("ch04")  # five seeds of the runs on CartPole
+coefficients = evidence.StudyResults(
+    "ch04_coefficients"
+)  # the same seeds: entropy bonuses, and gradients that are not clipped
 predict = Predictions("04")
 
 # %% [markdown]

@@ -205,7 +205,7 @@ plt.show()
 # compare methods at equal KL, never at equal β. And on the right: the reward model would have been happy to go on.
 
 # %%
-seen = evidence.Seen("ch05")  # five seeds of the runs of this notebook
+seen = evidence.StudyResults("ch05")  # five seeds of the runs of this notebook
 
 
 def over_seeds(name):
@@ -310,7 +310,7 @@ resting = {
         {"rloo": RLOO.with_(beta=0.5), "zscore": RLOO.with_(advantage=group_zscore, beta=0.5)}.items(), "kept"
     )
 }
-at_rest = evidence.Seen("ch05_constant_rate")  # ten seeds of these two runs
+at_rest = evidence.StudyResults("ch05_constant_rate")  # ten seeds of these two runs
 print("β = ½, constant learning rate, mean of the last 20 of 120 steps")
 print("            below the optimum by   (ten seeds)             length of the gradient")
 for name, history in resting.items():
@@ -321,7 +321,7 @@ for name, history in resting.items():
 
 # %%
 assert all(a > b for a, b in zip(at_rest.values("zscore_gap"), at_rest.values("rloo_gap"), strict=True))
-assert at_rest.exceeds("zscore_grad_norm", "rloo_grad_norm")
+assert at_rest.all_exceed("zscore_grad_norm", "rloo_grad_norm")
 
 # %% [markdown]
 # Close to the optimum the replies of a group differ by little, and the division makes that little as large as ever: the steps of the second run do not shrink when

@@ -22,7 +22,7 @@ from minirlhf.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 predict = Predictions("06")
-seen = evidence.Seen("ch06")  # ten seeds of everything here that is sampled
+seen = evidence.StudyResults("ch06")  # ten seeds of everything here that is sampled
 
 
 def shown(x, digits=2):

@@ -19,7 +19,7 @@ from minirlhf.equations import comparisons as worth
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.Seen("ch07")  # ten draws of the made-up labellers
+seen = evidence.StudyResults("ch07")  # ten draws of the made-up labellers
 predict = Predictions("07")
 
 # %% [markdown]
@@ -111,7 +111,7 @@ plt.show()
 assert seen.holds("warm_opening_alarm_alone_1000", above=0.3) and seen.holds(
     "length_alarm_beside_counts_1000", above=0.5
 )
-assert seen.exceeds("length_alarm_beside_counts_1000", "length_alarm_beside_gold_1000")
+assert seen.all_exceed("length_alarm_beside_counts_1000", "length_alarm_beside_gold_1000")
 
 # %% [markdown]
 # A trait that goes with quality looks like a bias, and a quality that nobody measures makes a bias of something else. The test answers the question "beside *what*?", and only that.
@@ -188,7 +188,7 @@ figures.teams(ax, {team: (seen.values(f"{team}_majority"), seen.values(f"{team}_
 plt.show()
 
 # %%
-assert seen.exceeds("contrarian_model", "contrarian_majority") and seen.exceeds("mixed_model", "mixed_majority")
+assert seen.all_exceed("contrarian_model", "contrarian_majority") and seen.all_exceed("mixed_model", "mixed_majority")
 assert all(one["contrarian model"] > one["contrarian majority"] for one in teams)
 
 # %% [markdown]
@@ -248,8 +248,8 @@ kept = rate("slope_0.2") / rate("slope_0.0")
 flatter.reveal("little" if kept > 0.8 else "it halves" if kept > 0 else "its sign turns")
 
 # %%
-assert seen.exceeds("judged_0.5", "written") and seen.exceeds("slope_0.0", "slope_0.2")
-assert seen.exceeds("slope_without_ties", "slope_with_a_level")
+assert seen.all_exceed("judged_0.5", "written") and seen.all_exceed("slope_0.0", "slope_0.2")
+assert seen.all_exceed("slope_without_ties", "slope_with_a_level")
 
 # %% [markdown]
 # ## From what people do to rows of data

@@ -198,7 +198,7 @@ plt.show()
 # says before was not trained and may mean anything: see the last line but one below. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
 
 # %%
-seen = evidence.Seen("ch08_per_token")  # five seeds
+seen = evidence.StudyResults("ch08_per_token")  # five seeds
 print("largest fall at the slip            here   five seeds")
 for name in ("process", "outcome", "value", "policy", "reward"):
     here = float((largest_drop(bad[name]) == place).float().mean())
@@ -255,7 +255,7 @@ cause = predict(
 )
 
 # %%
-many = evidence.Seen("ch08_assistant")  # ten seeds
+many = evidence.StudyResults("ch08_assistant")  # ten seeds
 grows = {
     arm: many.difference(f"{arm}held_nll_8", f"{arm}held_nll_1").interval[0] > 0 for arm in ("", "clean_", "fresh_")
 }

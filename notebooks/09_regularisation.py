@@ -56,7 +56,7 @@ mixture.reveal(
 # figure: speakers
 # alt: Shares of formal, casual and mixed letters for four students. The two that minimise the forward KL, exactly or by supervised learning, write almost half of their letters mixed.
 #   The two that minimise the reverse KL, exactly or by reinforcement learning, write two per cent mixed; over ten first tables their formal and casual shares lie near 0 or near 95 per cent.
-seen_speakers = evidence.Seen("ch09_speakers")
+seen_speakers = evidence.StudyResults("ch09_speakers")
 runs = {
     "forward": "forward KL",
     "sft": "supervised,\nfrom samples",
@@ -121,7 +121,7 @@ charge = predict(
 )
 
 # %%
-seen = evidence.Seen("ch09")  # ten seeds
+seen = evidence.StudyResults("ch09")  # ten seeds
 gone = {}
 print("                     this run   ten seeds")
 for name in progress(("k1_reward", "k3_reward", "k1_loss", "k3_loss"), "runs"):
@@ -298,11 +298,13 @@ print("                   letters kept   KL from base   updates")
 for way in progress(("rl", "nearest", "true", "one", "one_with_letters"), "pupils"):
     kept = pupil.taught(getattr(pupil, way), 3e-3)
     print(f"{way:18} {kept.old:12.2f} {kept.kl:14.2f} {kept.steps:9}")
-learned = evidence.Seen("ch09_forgetting")
+learned = evidence.StudyResults("ch09_forgetting")
 WAYS = ("rl", "nearest", "own", "true", "any")
 kept = {way: learned.values(f"{way}_slow_old") for way in (*WAYS, "one", "one_with_letters")}
 best = learned.difference("rl_slow_old", "true_slow_old")
-keeps.reveal("RL and the true digit alike" if not best.apart else "RL" if best.mean > 0 else "the true digit, imitated")
+keeps.reveal(
+    "RL and the true digit alike" if not best.significant else "RL" if best.mean > 0 else "the true digit, imitated"
+)
 
 
 # %%

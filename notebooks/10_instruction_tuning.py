@@ -24,7 +24,7 @@ from minirlhf.report.plotting import PALETTE
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 predict = Predictions("10")
-seen = evidence.Seen("ch10_assistant")  # ten seeds
+seen = evidence.StudyResults("ch10_assistant")  # ten seeds
 
 # %% [markdown]
 # ## A row, token by token
@@ -54,7 +54,7 @@ stopping = predict(
 )
 
 # %%
-trust = evidence.Seen("ch10_losses")  # ten seeds
+trust = evidence.StudyResults("ch10_losses")  # ten seeds
 gaps = [
     [a - b for a, b in zip(trust.values(f"everything_{what}"), trust.values(f"reply_{what}"), strict=True)]
     for what in ("few", "few_best")
@@ -161,7 +161,7 @@ runs = {
     "one language, no mask": (True, False),
     "any language, no mask": (False, False),
 }
-packing = evidence.Seen("ch10_packing")  # five seeds
+packing = evidence.StudyResults("ch10_packing")  # five seeds
 losses, looks = {}, {}
 for name, (related, masked) in progress(runs.items(), "packings"):
     trained = translator.fresh(0)
@@ -203,7 +203,7 @@ wins = predict(
 )
 
 # %%
-hierarchy = evidence.Seen("ch10_hierarchy")
+hierarchy = evidence.StudyResults("ch10_hierarchy")
 user = statistics.fmean(hierarchy.values("user_0"))
 print(f"conflicts that the user wins, ten seeds: {user:.0%}")
 wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 else "each half the time")

@@ -226,7 +226,7 @@ diverse = predict(
 )
 
 # %%
-seen = evidence.Seen("ch11")  # ten seeds
+seen = evidence.StudyResults("ch11")  # ten seeds
 trained = {
     name: by_rejection(RejectionConfig(**{**vars(ROUNDS), "selection": name}))
     for name in progress(("per_prompt", "random"), "rounds")
@@ -282,7 +282,7 @@ cheap = predict(
 )
 
 # %%
-told = evidence.Seen("ch11_shell")  # ten seeds
+told = evidence.StudyResults("ch11_shell")  # ten seeds
 names = {
     "raft": "rejection sampling",
     "grpo": "GRPO, one update on a rollout",
@@ -297,7 +297,7 @@ for name, label in names.items():
 first = max(means, key=lambda name: means[name][0])
 lead = told.difference("raft_reward_4000", "grpo_eight_reward_4000")
 alike = "rejection sampling and GRPO with eight updates, which ten seeds cannot tell apart"
-cheap.reveal(alike if first != "grpo" and not lead.apart else names[first])
+cheap.reveal(alike if first != "grpo" and not lead.significant else names[first])
 
 # %%
 begin = Trained(*zoo.load("shell-game-sft"))

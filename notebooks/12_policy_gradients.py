@@ -47,8 +47,8 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 world = poem_critic()
 reward = world.rewards  # (40,)
 mask = world.reference.responses().mask  # (40, 3)
-seen = evidence.Seen("ch12")  # five seeds
-many = evidence.Seen("ch12_decisions")  # ten seeds
+seen = evidence.StudyResults("ch12")  # five seeds
+many = evidence.StudyResults("ch12_decisions")  # ten seeds
 predict = Predictions("12")
 
 # %% [markdown]
@@ -710,7 +710,7 @@ right.legend(frameon=False, loc="lower right")
 plt.show()
 
 # %%
-assert many.exceeds("critic_64_early", "none_64_early") and many.holds("critic_64_early", above=0.75)
+assert many.all_exceed("critic_64_early", "none_64_early") and many.holds("critic_64_early", above=0.75)
 
 # %% [markdown]
 # ## A sampler that is almost the trainer

@@ -42,8 +42,8 @@ from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-seen = evidence.Seen("ch13")  # several seeds of the runs of this notebook, and more
-mixed, long_replies = evidence.Seen("ch13_mixed"), evidence.Seen("ch13_long")  # ten seeds each
+seen = evidence.StudyResults("ch13")  # several seeds of the runs of this notebook, and more
+mixed, long_replies = evidence.StudyResults("ch13_mixed"), evidence.StudyResults("ch13_long")  # ten seeds each
 predict = Predictions("13")
 world = tasks.get("shell_game")
 begin = Trained(*zoo.load("shell-game-sft"))
@@ -524,7 +524,9 @@ for other in ("clip_higher", "clip_much_higher"):
 
 # %%
 assert seen.holds("four_gspo_clip_fraction", above=0.3)
-assert seen.exceeds("four_gspo_neg_logp", "four_clip_neg_logp") and seen.exceeds("four_clip_area", "four_gspo_area")
+assert seen.all_exceed("four_gspo_neg_logp", "four_clip_neg_logp") and seen.all_exceed(
+    "four_clip_area", "four_gspo_area"
+)
 
 # %% [markdown]
 # ## Which one is best?
@@ -552,10 +554,10 @@ plt.show()
 
 # %%
 pairs = seen.differences([f"{name}_area" for name in order])
-apart_pairs = [(a.removesuffix("_area"), b.removesuffix("_area")) for (a, b), gap in pairs.items() if gap.apart]
+apart_pairs = [(a.removesuffix("_area"), b.removesuffix("_area")) for (a, b), gap in pairs.items() if gap.significant]
 print(f"{len(apart_pairs)} of {len(pairs)} pairs are apart; those without DAPO or VAPO: ", end="")
 print([pair for pair in apart_pairs if not {"dapo", "vapo"} & set(pair)] or "none")
-hidden = [gap.detectable for gap in pairs.values() if not gap.apart]
+hidden = [gap.minimum_detectable_effect for gap in pairs.values() if not gap.significant]
 print(
     f"of the others a difference of {min(hidden):.3f} to {max(hidden):.3f} would have been found in four of five such studies"
 )
@@ -589,7 +591,7 @@ for title, (found, others) in contests.items():
     for (name, _), gap in found.differences(names, [(name, "clip_area") for name in names[1:]]).items():
         gains[title, name.removesuffix("_area")] = gap
         low, high = gap.interval
-        verdict = "apart" if gap.apart else f"{gap.detectable:.3f} would have been seen"
+        verdict = "apart" if gap.significant else f"{gap.minimum_detectable_effect:.3f} would have been seen"
         print(
             f"  {name:13} {gap.mean:+.3f} ({low:+.3f} to {high:+.3f})   ahead in {gap.above} of {gap.seeds}   {verdict}"
         )
@@ -597,7 +599,7 @@ by_token, without = (gains["long replies", name] for name in ("by_token", "no_ra
 more = max((by_token, without), key=lambda gap: gap.mean)
 mean_per_reply.reveal(
     "none"
-    if not (more.apart and more.mean > 0)
+    if not (more.significant and more.mean > 0)
     else "no ratio at all"
     if more is without
     else "a mean over all tokens instead of one per reply"
@@ -620,8 +622,8 @@ for ax, (title, (found, others)) in zip(axes, contests.items(), strict=True):
 plt.show()
 
 # %%
-assert gains["mixed difficulty", "no_ratio"].apart and gains["mixed difficulty", "no_ratio"].mean < 0
-assert gains["long replies", "dr_grpo"].apart and gains["long replies", "dr_grpo"].mean > 0
+assert gains["mixed difficulty", "no_ratio"].significant and gains["mixed difficulty", "no_ratio"].mean < 0
+assert gains["long replies", "dr_grpo"].significant and gains["long replies", "dr_grpo"].mean > 0
 
 # %% [markdown]
 # (The interval of a row holds for all five rows together. Holm's test, which says *apart*, asks less of a row once the clearer ones have passed; so a row can be apart whose interval still

@@ -754,7 +754,7 @@ falls = predict(
 )
 
 # %%
-seen = evidence.Seen("ch14")  # five seeds of the runs of this notebook, and more
+seen = evidence.StudyResults("ch14")  # five seeds of the runs of this notebook, and more
 assistant = tasks.get("assistant")
 sft = pipeline.Trained(*zoo.load("assistant-sft"))
 pairs, _ = pipeline.preferences(assistant, sft, direct.PAIRS)
@@ -831,7 +831,7 @@ sinks.reveal(min(("most alike", "least alike"), key=lambda which: moved[f"{which
 
 # %%
 assert moved["most alike: DPO"]["chosen"] < moved["least alike: DPO"]["chosen"] < 0
-assert seen.exceeds("far_dpo_chosen", "near_dpo_chosen") and seen.holds("far_dpo_chosen", below=0.0)
+assert seen.all_exceed("far_dpo_chosen", "near_dpo_chosen") and seen.holds("far_dpo_chosen", below=0.0)
 for name, (_, loss, _) in list(runs.items())[2:]:
     assert moved[name]["chosen"] > 0 and seen.holds(f"near_{loss}_chosen", above=0.0)
 assert seen.holds("near_cal_dpo_chosen", above=0.0)
@@ -876,7 +876,7 @@ assert fallen[scores.topk(400).indices].mean() < fallen[scores.topk(400, largest
 # The higher the score, the further the fall. What it is worth as a filter is another question, which takes several seeds:
 
 # %%
-by_quarter = evidence.Seen("ch14_displacement")
+by_quarter = evidence.StudyResults("ch14_displacement")
 for name, key in (("highest CHES", "high"), ("lowest CHES", "low"), ("drawn at random", "random")):
     golds, kls = (by_quarter.values(f"{key}_{what}") for what in ("gold", "kl"))
     print(f"DPO on the quarter {name:16} gold {sum(golds) / len(golds):5.2f}   KL {sum(kls) / len(kls):.1f}")
@@ -908,7 +908,7 @@ for loss, m in long.items():
     assert m.length > before.length + 2 and seen.holds(f"long_{loss}_length_1", above=before.length + 2)
 
 # %%
-assert seen.exceeds("long_dpo_length_normalised_length", "long_dpo_length")
+assert seen.all_exceed("long_dpo_length_normalised_length", "long_dpo_length")
 
 # %% [markdown]
 # Means per token are no cure. They take away the lever that a long reply has in the *loss*, and make distance cheaper: a reply may go as many times further from the reference as it has
@@ -973,7 +973,7 @@ print(
 )
 
 # %%
-assert share > 0.6 and of_all < 0.45 and seen.exceeds("slic_length_1", "dpo_length_1")
+assert share > 0.6 and of_all < 0.45 and seen.all_exceed("slic_length_1", "dpo_length_1")
 
 # %% [markdown]
 # ## A failure on purpose: too large a step

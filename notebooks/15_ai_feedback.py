@@ -20,8 +20,8 @@ from minirlhf.stages.pipeline import Trained
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-exact, told = evidence.Seen("ch15"), evidence.Seen("ch15_judges")  # several seeds of what runs below
-revised, itself = evidence.Seen("ch15_revising"), evidence.Seen("ch15_itself")
+exact, told = evidence.StudyResults("ch15"), evidence.StudyResults("ch15_judges")  # several seeds of what runs below
+revised, itself = evidence.StudyResults("ch15_revising"), evidence.StudyResults("ch15_itself")
 predict = Predictions("15")
 writer = Trained(*zoo.load("assistant-sft"))
 judge = Trained(*zoo.load("assistant-judge"))
@@ -196,7 +196,7 @@ ax.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %%
-assert runs["human_32000"] > runs["ai_32000"] and exact.exceeds("bias_0.3_human_32000", "bias_0.3_ai_32000")
+assert runs["human_32000"] > runs["ai_32000"] and exact.all_exceed("bias_0.3_human_32000", "bias_0.3_ai_32000")
 
 # %% [markdown]
 # And with language models? Two thousand units: 200 labels of people, 2,000 of the judge above (each seed has its own), or half of the money for each; DPO on them. Gold where the policy is one nat from its start.
@@ -333,8 +333,8 @@ plt.show()
 # The judge's labels are drawn from its own preferences. Whoever knows the judge could have written them, and a fit to them gives the same judge back. All that rises is the use that is made of the first hundred labels.
 
 # %%
-assert abs(gap) < 0.3 and not exact.exceeds("self_gold_12", "kept_gold_12")
-assert exact.exceeds("self_accuracy_0", "self_accuracy_12") and own["accuracy_12"] < own["accuracy_0"]
+assert abs(gap) < 0.3 and not exact.all_exceed("self_gold_12", "kept_gold_12")
+assert exact.all_exceed("self_accuracy_0", "self_accuracy_12") and own["accuracy_12"] < own["accuracy_0"]
 
 # %% [markdown]
 # And a language model? A small one, taught to write and to judge by the same weights, labels 640 pairs of its own in each of six rounds, and learns from them by DPO. Beside it: the same with its first weights as the judge, and with careful people. Five seeds, a minute and a half each, from the study.
@@ -379,8 +379,8 @@ for ax in axes:
 plt.show()
 
 # %%
-assert itself.exceeds("people_best", "itself_best") and itself.exceeds("itself_best", "itself_gold_0")
-assert all(itself.difference(f"{way}_right_0", f"{way}_right_6").apart for way in ("itself", "kept"))
+assert itself.all_exceed("people_best", "itself_best") and itself.all_exceed("itself_best", "itself_gold_0")
+assert all(itself.difference(f"{way}_right_0", f"{way}_right_6").significant for way in ("itself", "kept"))
 
 # %% [markdown]
 # A few rounds help, with either judge, and then gold falls; the two cannot be told apart. The further the policy goes, the more its judge errs: of pairs like those of the first round the judge orders seven in ten rightly, of the last ones hardly more than half. (It need not be that the policy seeks its errors: on the pairs of the run with people's labels, of which it gives none, it errs nearly as often at the same distance.) People, who see what is there, are still gaining at the end.

@@ -23,8 +23,11 @@ from minirlhf.stages.pipeline import Trained
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-told, paid = evidence.Seen("ch16_inference"), evidence.Seen("ch16_rewards")  # several seeds of what runs below
-lengths, exact = evidence.Seen("ch16_length"), evidence.Seen("ch16_narrowing")
+told, paid = (
+    evidence.StudyResults("ch16_inference"),
+    evidence.StudyResults("ch16_rewards"),
+)  # several seeds of what runs below
+lengths, exact = evidence.StudyResults("ch16_length"), evidence.StudyResults("ch16_narrowing")
 predict = Predictions("16")
 begin = Trained(*zoo.load("shell-game-sft"))
 
@@ -107,7 +110,7 @@ best.reveal(max(found, key=lambda name: found[name][-1]))
 assert float(vote_totals(torch.tensor([7, 7, 3]), torch.tensor([0.2, 0.3, 0.9]))[2]) > 0.5  # the vote of the text
 assert found["the answer of most replies that think aloud"][-1] > 0.9
 assert told.holds("vote_thinks_32", above=0.9)
-assert told.exceeds("vote_thinks_8", "vote_plain_8") and told.exceeds("vote_thinks_32", "best_own_32")
+assert told.all_exceed("vote_thinks_8", "vote_plain_8") and told.all_exceed("vote_thinks_32", "best_own_32")
 
 # %% [markdown]
 # The most probable reply is mostly a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside a verifier that was trained on 2,000 graded replies and used in two ways, against the tokens that are sampled; what the verifier reads is not counted.
@@ -195,7 +198,7 @@ axes[0].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %%
-assert top > first + 0.15 and paid.exceeds("shape_right_best", "shape_right_start")
+assert top > first + 0.15 and paid.all_exceed("shape_right_best", "shape_right_start")
 assert runs["shape"]["thinks"][-1] > 0.9 and paid.holds("shape_thinks_60", above=0.9)
 assert runs["right"]["right"][-1] > 0.9 and paid.holds("right_right_60", above=0.9)
 
@@ -318,9 +321,12 @@ plt.show()
 assert (
     tables.pass_at(policies["RL"], table, 1) > 0.4
     and exact.holds("pass_rl_1", above=0.4)
-    and exact.exceeds("pass_rl_1", "pass_before_1")
+    and exact.all_exceed("pass_rl_1", "pass_before_1")
 )
-assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("pass_before_256", "pass_rl_256").apart
+assert (
+    tables.pass_at(policies["RL"], table, 256) < 0.999
+    and exact.difference("pass_before_256", "pass_rl_256").significant
+)
 
 # %% [markdown]
 # One way gets nearly all the weight, in most runs the one that solves most problems, which is the best that one try can do. What it does not solve is hardly tried any more: even 256 tries do not bring back what the policy solved before RL.

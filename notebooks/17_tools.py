@@ -27,7 +27,7 @@ from minirlhf.trainers.tools import ToolEnv
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 priced, unmasked, walked, player = map(
-    evidence.Seen, ("ch17_cost", "ch17", "ch17_trail", "ch17_player")
+    evidence.StudyResults, ("ch17_cost", "ch17", "ch17_trail", "ch17_player")
 )  # several seeds
 predict = Predictions("17")
 
@@ -230,7 +230,7 @@ placed = sum(x == 5 for x in priced.values("cost20_as_predicted"))
 cheap.reveal("asking everywhere" if everywhere > placed else "asking at these four and not at the fifth")
 
 # %%
-assert priced.exceeds("cost20_asks", "cost80_asks") and priced.holds("cost80_asks", below=0.5)
+assert priced.all_exceed("cost20_asks", "cost80_asks") and priced.holds("cost80_asks", below=0.5)
 
 # %% [markdown]
 # **What to notice.** The price decides whether the model asks at all. Place by place it is slower: the worth of a call, averaged over places, moves all of them at once, and where a policy always asks, or never does, nothing more is tried. What the prediction says of each place is where the reward would be highest, not where sixty steps lead.
@@ -307,7 +307,7 @@ axes[2].set_xticks(range(3), ["before", "masked", "all words"])
 plt.show()
 
 # %%
-assert unmasked.exceeds("masked_early", "all_early") and unmasked.exceeds("masked_surprise", "all_surprise")
+assert unmasked.all_exceed("masked_early", "all_early") and unmasked.all_exceed("masked_surprise", "all_surprise")
 assert runs["all words"].surprise < runs["masked"].surprise
 
 # %% [markdown]
@@ -390,9 +390,9 @@ for label, pair in {
     print(f"turns lead by {lead[pair].mean:.2f} ({low:+.2f} to {high:+.2f}), in {lead[pair].above} of 8 runs: {label}")
 
 # %%
-assert lead["turn_fast_mean", "course_slow_mean"].apart
-assert not lead["turn_slow_mean", "course_slow_mean"].apart
-assert not lead["turn_fast_mean", "course_fast_mean"].apart
+assert lead["turn_fast_mean", "course_slow_mean"].significant
+assert not lead["turn_slow_mean", "course_slow_mean"].significant
+assert not lead["turn_fast_mean", "course_fast_mean"].significant
 
 # %%
 predict.tally()

@@ -92,7 +92,7 @@ clean = predict(
 )
 
 # %%
-seen = evidence.Seen("ch18")  # ten seeds
+seen = evidence.StudyResults("ch18")  # ten seeds
 rows = {
     "sequence_kd": "the teacher's words",
     "kd": "forward KL",
@@ -150,7 +150,7 @@ assert seen.holds("minillm_clean", above=0.8) and seen.holds("on_policy_kd_clean
 own_words = predict("And when it goes on from its own words?", "0.3 words", "1 word", "3 words")
 
 # %%
-reciting = evidence.Seen("ch18_slips")
+reciting = evidence.StudyResults("ch18_slips")
 print("mean of five seeds       wrong of 24: tested   foretold   sampled   nats after right, own words")
 for name, label in {
     "right_16": "width 16",
@@ -164,8 +164,8 @@ found = mean(reciting.values("right_32_wrong"))
 own_words.reveal("3 words" if found > 2 else "1 word" if found > 0.6 else "0.3 words")
 
 # %%
-assert reciting.difference("right_32_wrong", "right_32_shown").apart
-assert reciting.difference("right_32_kl_own", "slips_32_kl_own").apart
+assert reciting.difference("right_32_wrong", "right_32_shown").significant
+assert reciting.difference("right_32_kl_own", "slips_32_kl_own").significant
 
 # %% [markdown]
 # **What to notice.** After one slip nearly every word is wrong, and the formula for errors that feed on themselves foretells how many, but for the last row, whose student finds back now and then. The teacher goes on better after a slip of its own, but in four of five seeds the next word is mostly wrong, too; it is back some words later. What it says after a slip was asked for in the last row only.
@@ -184,7 +184,7 @@ better = predict(
 )
 
 # %%
-hinted = evidence.Seen("ch18_hints")
+hinted = evidence.StudyResults("ch18_hints")
 ways = {
     "base": "before",
     "grpo": "rewards: Dr. GRPO",
@@ -200,7 +200,7 @@ for name, label in ways.items():
 apart = hinted.difference("own_reverse_right", "grpo_right")
 low, high = apart.interval
 print(f"own answers with the hint less the reward: {apart.mean:+.3f} ({low:+.3f} to {high:+.3f})")
-better.reveal("they cannot be told apart" if not apart.apart else "the hint" if apart.mean > 0 else "the reward")
+better.reveal("they cannot be told apart" if not apart.significant else "the hint" if apart.mean > 0 else "the reward")
 
 # %%
 # figure: hints
@@ -221,9 +221,9 @@ axes[0].set(yticks=range(len(ways)), yticklabels=list(ways.values()))
 plt.show()
 
 # %%
-assert apart.apart and apart.mean > 0
-assert not hinted.difference("own_reverse_other", "words_other").apart
-assert hinted.difference("own_reverse_right", "own_forward_right").apart
+assert apart.significant and apart.mean > 0
+assert not hinted.difference("own_reverse_other", "words_other").significant
+assert hinted.difference("own_reverse_right", "own_forward_right").significant
 
 # %% [markdown]
 # **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. Of the four ways that compare distributions, the reverse KL is better than the forward on own answers; on the hinted model's it is so at the edge of what ten seeds show. On the right, all ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
@@ -289,7 +289,7 @@ typical = predict(
 )
 
 # %%
-lines = evidence.Seen("ch18_language")
+lines = evidence.StudyResults("ch18_language")
 kinds = {"accumulate": "all pages are kept", "replace": "the last one's pages", "typical": "its likeliest third"}
 last = generations.GENERATIONS_OF_MODELS - 1
 for way, label in {**kinds, "larger": "as many, the last one's"}.items():

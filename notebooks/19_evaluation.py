@@ -106,7 +106,7 @@ for leak, label in {"none": "other items", "copies": "and the test"}.items():
     print(
         f"{label:14} {row['test']:10.2f} {row['shuffled']:10.2f} {row['twins']:7.2f} {row['new']:6.2f} {row['memory']:13.2f}"
     )
-seeds = evidence.Seen("ch19_models")  # the same with ten seeds
+seeds = evidence.StudyResults("ch19_models")  # the same with ten seeds
 gain = {way: seeds.difference(f"leak_copies_{way}", f"leak_none_{way}") for way in ("shuffled", "twins")}
 for way, found in gain.items():
     print(f"ten seeds, {way}: the leak adds {found.mean:+.2f} ({found.interval[0]:+.2f} to {found.interval[1]:+.2f})")
@@ -116,7 +116,7 @@ exposed.reveal(
         (True, False): "the same numbers in another order",
         (False, True): "one number changed, so that the answer is another",
         (False, False): "neither",
-    }[not gain["shuffled"].apart, not gain["twins"].apart]
+    }[not gain["shuffled"].significant, not gain["twins"].significant]
 )
 
 # %%
@@ -139,7 +139,7 @@ ax.legend(frameon=False, ncols=2, loc="upper right")
 plt.show()
 
 # %%
-assert gain["shuffled"].apart and gain["shuffled"].mean > 0.1 and not gain["twins"].apart
+assert gain["shuffled"].significant and gain["shuffled"].mean > 0.1 and not gain["twins"].significant
 assert scores["copies"]["test"] > scores["copies"]["new"]
 
 # %% [markdown]
@@ -232,7 +232,7 @@ print(f"right by the letter: {row['letter']:.2f}; by the likelihood of the answe
 print(
     f"a false source is repeated: wiki {facts.by_source(knower, world, 'wiki'):.2f}, forum {facts.by_source(knower, world, 'forum'):.2f}"
 )
-cites = evidence.Seen("ch19_facts")
+cites = evidence.StudyResults("ch19_facts")
 bare, sourced, wiki, forum = (
     sum(found) / len(found)
     for found in (cites.values(f"cited_{key}") for key in ("bare_right", "right", "wrong_wiki", "wrong_forum"))

@@ -60,7 +60,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 
 everything = seven_words.replies()  # 19,607
 world = seven_words.bags()  # 791 bags of words, for all that only counts words
-seen = evidence.Seen("ch20_exact")  # 20 draws of the comparisons
+seen = evidence.StudyResults("ch20_exact")  # 20 draws of the comparisons
 predict = Predictions("20")
 
 
@@ -405,7 +405,7 @@ figures.remedies(ax, {n: seen.values(f"{short(n)}_gold") for n in ("one network"
 plt.show()
 
 # %%
-assert seen.exceeds("initial_weights_apart", "order_of_the_data_apart")
+assert seen.all_exceed("initial_weights_apart", "order_of_the_data_apart")
 
 # %% [markdown]
 # ## A detector
@@ -432,7 +432,7 @@ assert seen.holds("auc_distance_of_the_words", above=0.9)
 # Is it the hacks that stand out, or merely the policy? Half of the traffic is the reference's, where hacks are rare. Over the study's twenty draws:
 
 # %%
-alone = evidence.Seen("ch20_detector")
+alone = evidence.StudyResults("ch20_detector")
 share = lambda name: statistics.fmean(alone.values(name))
 print(
     f"hacks: {share('hacks_reference'):.1%} of the reference's replies, {share('hacks_policy'):.0%} of the policy's\n"

@@ -24,7 +24,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 
 world = bags()
 words = chain.words(world)
-seen = evidence.Seen("ch21")  # ten draws of the labels
+seen = evidence.StudyResults("ch21")  # ten draws of the labels
 predict = Predictions("21")
 
 # %% [markdown]

@@ -23,7 +23,7 @@ from minirlhf.stages import pipeline
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 SEED = 200  # none of the study's ten
-seen = evidence.Seen("ch22")
+seen = evidence.StudyResults("ch22")
 predict = Predictions("22")
 
 # %% [markdown]

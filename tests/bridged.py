@@ -28,7 +28,7 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import examples
 from minirlhf.stages.bridge import scripts, write
 from minirlhf.stages.bridge.hooks import adapted
-from minirlhf.stages.bridge.mapped import Told
+from minirlhf.stages.bridge.mapped import RunSpec
 from minirlhf.stages.examples import TRAIN_ON, conversations
 from minirlhf.stages.sources import EMPTY, SFTSource, Source
 from minirlhf.trainers import rollouts
@@ -247,7 +247,7 @@ PACKED = SFTConfig(batch_size=3, packing=True, max_length=80, **STEPS)
 
 def exported(trainer, records, config, settings=EMPTY):
     """The options of the script that such a run becomes, and its rows."""
-    told = Told(trainer, (SFTSource if trainer == "sft" else Source)(out="x", data="d", **settings), config, None)
+    told = RunSpec(trainer, (SFTSource if trainer == "sft" else Source)(out="x", data="d", **settings), config, None)
     records = write._learned(told.source, Records("made", "made", tuple(records))) if trainer == "sft" else records
     measured = write._measured(records, TOKENIZER, adapter=False, reference=False)
     measured = dataclasses.replace(measured, row=write._row_of(told, policy()))

@@ -18,7 +18,7 @@ from plan import of_chapter, own_seed
 from minirlhf import chapters
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, proof
-from minirlhf.classroom.runner import Boxed, Server
+from minirlhf.classroom.runner import SandboxedSubmission, Server
 from minirlhf.core import provenance
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_right_answer_gets_full_marks(answer, server):
     """In the box, where it is graded, and where less is at hand than in the notebook."""
     exercise = EXERCISES[answer.exercise]
     cells = [("cell 1", exercise.given), ("cell 2", exercise.solution), ("cell 3", answer.code)]
-    boxed = Boxed(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
+    boxed = SandboxedSubmission(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
     outcome = grading.run_tests(exercise, boxed, drawn(answer))
     boxed.close()
     assert outcome.reason == ""

@@ -1245,8 +1245,8 @@ TOLD = {
     "up,same,down > 4 count": "2 of 15",
     "up,same,down > 4 each": "none to one of five",
     "up,same > 0 count": "all ten",
-    "up,same,down apart": "two of three",
-    "up,same apart": "none of one",
+    "up,same,down significant": "two of three",
+    "up,same significant": "none of one",
     "up vs same difference .2f": "−0.20 (−1.03 to 0.63)",  # −.2 ± 2.776 · .3
     "up vs same alike .2f": "1.13",  # 3.76 standard errors of .3
     "up vs same among up,same,down alike .1f": "1.5",

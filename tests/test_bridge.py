@@ -19,7 +19,7 @@ from minirlhf.models.loading import load_folder
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf.recipes.parts import KLInLoss, gfpo_shortest, mask_truncated_completions
 from minirlhf.stages.bridge import trl
-from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
+from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
 from minirlhf.stages.bridge.write import ENGINES
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
@@ -194,7 +194,7 @@ def test_bridge_reward_bias_that_only_we_have_learns_to_centre():
     ours, theirs = bridged.ours_plain(*CENTRED), bridged.trl_plain("reward", *bridged.exported(*CENTRED))
     first, second = (bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True))
     assert first < EXACT < 100 * EXACT < second
-    reward = lambda config: trl.reward(Told("reward", None, config, None))
+    reward = lambda config: trl.reward(RunSpec("reward", None, config, None))
     assert len(reward(CENTRED[2]).differs) == 1 and not reward(RewardConfig()).differs
 
 
@@ -229,7 +229,7 @@ def test_bridge_trl_refuses_what_has_no_counterpart(recipe, argument, value):
 
 @pytest.mark.parametrize("engine", ["trl", "openrlhf"])
 def test_bridge_reward_refuses_settings_without_a_counterpart(engine):
-    asked = lambda **settings: Told("reward", None, RewardConfig(**settings), None)
+    asked = lambda **settings: RunSpec("reward", None, RewardConfig(**settings), None)
     assert ENGINES[engine].mapped(asked()).trainer in ("trl.RewardTrainer", "openrlhf.cli.train_rm")
     for name, value in (
         ("label_smoothing", 0.1),
@@ -241,7 +241,7 @@ def test_bridge_reward_refuses_settings_without_a_counterpart(engine):
         with raises(NoCounterpartError, argument=name, value=value):
             ENGINES[engine].mapped(asked(**{name: value}))
     with raises(NoCounterpartError, argument="trainer", value="judge"):
-        ENGINES[engine].mapped(Told("judge", None, SFTConfig(), None))
+        ENGINES[engine].mapped(RunSpec("judge", None, SFTConfig(), None))
 
 
 def test_bridge_trl_takes_a_readers_own_recipe():

@@ -44,7 +44,7 @@ from minirlhf.recipes.parts import (
     sequence_importance,
 )
 from minirlhf.stages.bridge import tables
-from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
+from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
 from minirlhf.stages.bridge.scripts import SCRIPTS, SETTINGS, Data
 from minirlhf.stages.bridge.write import ENGINES, differences
 from minirlhf.stages.sources import OfflineSource, OnlineSource, RewardSource, SFTSource, Source
@@ -85,7 +85,7 @@ def mapped(engine):
 
 def online(recipe, **settings):
     config = OnlineConfig(**{"batch_size": 16, "num_generations": 4, "warmup_steps": 2, **settings})
-    return Told("online", OnlineSource(out="x", task="shell_game"), config, recipe)
+    return RunSpec("online", OnlineSource(out="x", task="shell_game"), config, recipe)
 
 
 def words_of(engine, script):
@@ -154,7 +154,7 @@ def test_bridge_scripts_parse_and_have_known_options(engine, tmp_path):
 )
 def test_bridge_scripts_of_trainers_without_recipe_have_known_options(engine, trainer, config):
     source = SFTSource if trainer == "sft" else Source
-    told = Told(trainer, source(out="x", lora_r=8), config, PREFERENCES.get(trainer))
+    told = RunSpec(trainer, source(out="x", lora_r=8), config, PREFERENCES.get(trainer))
     script = SCRIPTS[engine][1](told, ENGINES[engine].mapped(told), DATA)
     assert strange(engine, script) == []
 
@@ -525,7 +525,7 @@ def told_of(kind):
     sources = {"sft": SFTSource, "reward": RewardSource, "online": OnlineSource}
     recipe = recipes.GRPO if kind == "online" else PREFERENCES.get(kind)
     more = {"batch_size": 16, "num_generations": 4} if kind == "online" else {}
-    return Told(kind, sources.get(kind, OfflineSource)(out="x"), configs.get(kind, OfflineConfig)(**more), recipe)
+    return RunSpec(kind, sources.get(kind, OfflineSource)(out="x"), configs.get(kind, OfflineConfig)(**more), recipe)
 
 
 def outcome(engine, told):

@@ -18,7 +18,7 @@ def reader(monkeypatch, tmp_path):
 
     def types(*lines):
         left = iter(lines)
-        monkeypatch.setattr(widget, "somebody_is_there", lambda: True)
+        monkeypatch.setattr(widget, "is_interactive", lambda: True)
         monkeypatch.setattr("builtins.input", lambda prompt: next(left))
         return left
 

@@ -33,7 +33,7 @@ from minirlhf.equations.reward_losses import (
 from minirlhf.feedback.judge import Verdicts
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import pipeline
-from minirlhf.stages.judging import WORDS, grown
+from minirlhf.stages.judging import WORDS, add_judge_tokens
 
 WORLD = tasks.get("assistant")
 SUMS = word_tokenizer(RUNNING_SUM.words)
@@ -170,7 +170,7 @@ def test_judging_measured_counts_both_orders():  # the chosen reply is the first
 
 def test_judge_grown_keeps_the_start_and_draws_new_words():
     start = pipeline.fresh(WORLD, seed=0)
-    one, other = grown(WORLD.words, start, 0), grown(WORLD.words, start, 1)
+    one, other = add_judge_tokens(WORLD.words, start, 0), add_judge_tokens(WORLD.words, start, 1)
     weights = [m.get_input_embeddings().weight for m in (start.model, one.model, other.model)]
     known = len(weights[0])
     assert torch.equal(weights[1][:known], weights[0]) and torch.equal(weights[1][:known], weights[2][:known])

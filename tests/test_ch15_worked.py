@@ -31,7 +31,7 @@ def sigma(x):
 
 
 def study_mean(study, name):
-    values = evidence.Seen(study).values(name)
+    values = evidence.StudyResults(study).values(name)
     return sum(values) / len(values)
 
 
@@ -148,14 +148,14 @@ def test_kept_judge_of_the_last_policy_matches_the_study():
 
 
 def test_leads_of_labels_in_a_family_of_six_are_certain_or_not():
-    seen, arms = evidence.Seen("ch15"), ("human", "ai", "pool", "corrected")
+    seen, arms = evidence.StudyResults("ch15"), ("human", "ai", "pool", "corrected")
 
     def apart(bias, budget, one, other):
         names = [f"bias_{bias}_{arm}_{budget}" for arm in arms]
         family = evidence.differences({name: seen.values(name) for name in names})
         pair = f"bias_{bias}_{one}_{budget}", f"bias_{bias}_{other}_{budget}"
         assert len(family) == 6
-        return (family.get(pair) or family[pair[::-1]]).apart
+        return (family.get(pair) or family[pair[::-1]]).significant
 
     leads = [(0.3, 500, "ai", "human"), (0.1, 2000, "ai", "human")]
     assert not any(apart(*lead) for lead in leads)

@@ -20,7 +20,7 @@ from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.tasks.knights_and_knaves import agrees, worlds
 from minirlhf.data.tasks.shell_game import SWAPS, positions
-from minirlhf.evidence import starts
+from minirlhf.evidence import initial_models
 from minirlhf.models.heads import ValueModel
 
 
@@ -305,7 +305,7 @@ def test_decoding_least_kl_is_that_of_two_coins(before, after):
 @pytest.fixture(scope="module")
 def player():
     """The shell game, hardly learned, and twelve games."""
-    return starts.shell_game()[0], WORLD.prompts("test")[:12]
+    return initial_models.shell_game()[0], WORLD.prompts("test")[:12]
 
 
 class Prefers(torch.nn.Module):

@@ -153,8 +153,8 @@ def test_study_turns_finds_no_credit_faster_than_whole_courses():
         for world, pace, arm in product(study_turns.WORLDS, study_turns.RATES, study_turns.ARMS)
         if arm != "course"
     ]
-    found = evidence.Seen("ch17_turns").differences({name for pair in pairs for name in pair}, pairs)
-    assert len(found) == 18 and not any(difference.apart for difference in found.values())
+    found = evidence.StudyResults("ch17_turns").differences({name for pair in pairs for name in pair}, pairs)
+    assert len(found) == 18 and not any(difference.significant for difference in found.values())
 
 
 def test_credit_of_turns_is_shared_by_the_tokens_of_a_turn():

@@ -33,7 +33,7 @@ from minirlhf.data import tasks
 from minirlhf.data.functions import load_function
 from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
 from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
-from minirlhf.evidence import starts
+from minirlhf.evidence import initial_models
 from minirlhf.feedback.proxies import compare, fit, rescale_to_gold, with_flipped_tail, with_noise
 from minirlhf.stages import pipeline
 
@@ -146,7 +146,7 @@ def test_dpo_believed_of_the_tilt_by_gold_is_true():
 
 @pytest.mark.slow
 def test_dpo_curve_does_not_depend_on_its_stops():
-    task, (_, sft, _) = tasks.get("assistant"), starts.assistant()
+    task, (_, sft, _) = tasks.get("assistant"), initial_models.assistant()
     plan = replace(LanguagePlan().reward, pairs=24, held_out=0)
     pairs, _ = pipeline.preferences(task, sft, plan)
     often, once = (dpo(task, sft, pairs, stops=stops, batch_size=8, replies=1) for stops in ((1, 2, 4), (4,)))

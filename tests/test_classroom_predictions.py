@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def typed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Somebody is there, and types these lines; one more question than lines is a mistake."""
     lines: list[str] = []
-    monkeypatch.setattr(predictions, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(predictions, "is_interactive", lambda: True)
     monkeypatch.setattr(builtins, "input", lambda prompt: lines.pop(0))
     return lines
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.classroom import beside, nested, probes, proof
 from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import nested, probes, proof, side_by_side
 from minirlhf.classroom.grading import run_tests
 from minirlhf.core.errors import UserError
 
@@ -159,7 +159,7 @@ def test_probes_skip_function_that_fails_its_test(exercise, suite_seed):
 @pytest.mark.slow
 def test_probe_plan_asks_until_answers_differ(exercise):
     """Else a wrong answer that is this constant would earn all points, once in 27 draws."""
-    lucky, right = 0, beside.solution(exercise, "ada")
+    lucky, right = 0, side_by_side.solution(exercise, "ada")
     for seed in range(80):
         calls = probes.plan(exercise, seed, "ada").calls["best"]
         said = [right["best"](*c.args).item() for c in calls]

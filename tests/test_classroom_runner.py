@@ -8,8 +8,8 @@ from facts import raises
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading
-from minirlhf.classroom.runner import Boxed, Limits, Local, Server
-from minirlhf.classroom.submission import HandedIn, Section
+from minirlhf.classroom.runner import Limits, Local, SandboxedSubmission, Server
+from minirlhf.classroom.submission import Section, StudentSubmission
 from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core import provenance
 
@@ -70,7 +70,7 @@ def sub(request, server):
         exec(CODE.replace("from minirlhf.classroom import check", "check = print"), space)
         yield Asked(Local(space, "ada"))
     else:
-        boxed = Boxed(server, [("cell 1", CODE)], {}, "ada", Limits())
+        boxed = SandboxedSubmission(server, [("cell 1", CODE)], {}, "ada", Limits())
         yield Asked(boxed)
         boxed.close()
 
@@ -127,7 +127,7 @@ def test_asked_private_name_raises(sub):
 
 
 def test_boxed_error_names_cell_and_line(server):
-    boxed = Boxed(
+    boxed = SandboxedSubmission(
         server, [("cell 1", "x = 1"), ("cell 2", "def f():\n    y = 2\n    return y / 0")], {}, "ada", Limits()
     )
     with raises(Failure, value="ZeroDivisionError: division by zero (cell 2, line 3)"):
@@ -136,7 +136,7 @@ def test_boxed_error_names_cell_and_line(server):
 
 
 def test_boxed_student_is_defined_before_cells_run(server):
-    boxed = Boxed(server, [("cell 1", "mine = STUDENT + '!'")], {}, "ada", Limits())
+    boxed = SandboxedSubmission(server, [("cell 1", "mine = STUDENT + '!'")], {}, "ada", Limits())
     assert boxed.value("mine") == "ada!"
     boxed.close()
 
@@ -144,7 +144,7 @@ def test_boxed_student_is_defined_before_cells_run(server):
 def test_boxed_has_library_of_exercise_only(server):
     library = sources.load(ROOT, ["05.5"])[0].library
     code = "from minirlhf.ledger.registry import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
-    boxed = Boxed(server, [("cell 1", code)], library, "ada", Limits())
+    boxed = SandboxedSubmission(server, [("cell 1", code)], library, "ada", Limits())
     from minirlhf.ledger.registry import Draw
 
     assert torch.equal(boxed.value("first"), Draw("x").normal(2))
@@ -153,7 +153,7 @@ def test_boxed_has_library_of_exercise_only(server):
 
 
 def section(exercise, code):
-    return HandedIn({exercise.id: [Section("a.py", [], [("cell 1", f"{exercise.given}\n{code}")])]})
+    return StudentSubmission({exercise.id: [Section("a.py", [], [("cell 1", f"{exercise.given}\n{code}")])]})
 
 
 def test_grade_answer_crash_costs_only_its_tests(server, suite_seed):
@@ -175,7 +175,7 @@ def test_grade_answer_endless_loop_ends_exercise(server, suite_seed):
 
 @pytest.mark.slow
 def test_boxed_counts_time_of_submission_only(server):
-    boxed = Boxed(
+    boxed = SandboxedSubmission(
         server, [("cell 1", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return 1")], {}, "ada", Limits()
     )
     assert boxed.call("f", (0.0,), {}) == 1

@@ -7,10 +7,10 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.classroom import beside, chance, checker, grading, proof, training
+from minirlhf.classroom import chance, checker, grading, proof, side_by_side, training
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.runner import Limits, Local, Server
-from minirlhf.classroom.submission import HandedIn, Section
+from minirlhf.classroom.submission import Section, StudentSubmission
 from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core.errors import UserError
 from minirlhf.data import nano_shell
@@ -142,7 +142,7 @@ def test_training_judge_names_run_that_is_not_finite(mine, worse):
 def test_beside_reference_runs_once_for_class(course, suite_seed, monkeypatch):
     climb = course[1]
     grade(climb, "", suite_seed)
-    monkeypatch.setattr(beside.Beside, "ours", lambda self: pytest.fail("computed again"))
+    monkeypatch.setattr(side_by_side.Beside, "ours", lambda self: pytest.fail("computed again"))
     assert grade(climb, "", suite_seed).reason == ""
 
 
@@ -160,7 +160,7 @@ def test_beside_failure_of_earlier_answer_names_its_exercise(course, suite_seed)
 
 def test_beside_part_outside_of_header_raises(course):
     with pytest.raises(ValueError, match=r"02\.6"):
-        beside.Beside(course[1], "ada", {}).part("02.6")
+        side_by_side.Beside(course[1], "ada", {}).part("02.6")
 
 
 def section(exercise, code):
@@ -178,7 +178,7 @@ def section(exercise, code):
 )
 def test_grade_answer_replaces_missing_or_wrong_earlier_answer(course, toss, used, fact, suite_seed):
     coin, climb = course
-    handed = HandedIn({climb.id: section(climb, climb.solution)})
+    handed = StudentSubmission({climb.id: section(climb, climb.solution)})
     if toss:
         handed.sections[coin.id] = section(coin, toss)
     with Server([coin.path.parent]) as server:
@@ -320,7 +320,7 @@ def test_nano_shell_beginner_follows_swap_as_often_as_given():
 
 def test_nano_shell_play_accepts_solution_of_sampler_exercise(suite_seed):
     (exercise,) = sources.load(sources.folder(), ["02.6"])
-    ours = Asked(Local(beside.solution(exercise, "ada"), "ada"))
+    ours = Asked(Local(side_by_side.solution(exercise, "ada"), "ada"))
     weights = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
     tokens, _, _ = nano_shell.play(weights, nano_shell.GAMES, ours.sample, suite_seed % 10**6)
     assert tokens.shape == (81, 4)

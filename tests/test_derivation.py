@@ -8,7 +8,7 @@ from facts import raises
 
 from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
-from minirlhf.ledger.ink import derivation, desk
+from minirlhf.ledger.formulas import derivation, derivation_names
 
 BOOK = Path(__file__).resolve().parent.parent / "book" / "derivations"
 SEED = 20240607
@@ -17,7 +17,7 @@ SEED = 20240607
 def checked(path, seed=SEED):
     """The steps of a file and what came of them, in this process."""
     _, steps = derivation.read(path)
-    return steps, desk.check([step.as_data() for step in steps], seed)
+    return steps, derivation_names.check([step.as_data() for step in steps], seed)
 
 
 def reported(path, seed=SEED):

@@ -186,7 +186,7 @@ def test_compare_two_models_problem_by_problem():
     assert pair.difference.high - pair.difference.low == pytest.approx(
         2 * 2.7764 * found.stderr, rel=1e-4
     )  # t, 4 degrees
-    assert (pair.better, pair.worse, pair.chance) == (2, 1, 1.0)  # two of three tosses or more uneven: always
+    assert (pair.better, pair.worse, pair.p_value) == (2, 1, 1.0)  # two of three tosses or more uneven: always
 
 
 def test_compare_leaves_out_problems_ungraded_for_either():
@@ -204,7 +204,7 @@ def test_compare_models_that_never_differ_keeps_interval():
 def test_compare_several_pairs_corrects_chances_together():
     one, none = [[1.0]] * 8, [[0.0]] * 8
     pairs = compare({"a": replied(*one), "b": replied(*none), "c": replied(*none)})
-    assert [pair.chance for pair in pairs] == pytest.approx([3 * 2 / 2**8, 3 * 2 / 2**8, 1.0])
+    assert [pair.p_value for pair in pairs] == pytest.approx([3 * 2 / 2**8, 3 * 2 / 2**8, 1.0])
 
 
 @pytest.fixture(scope="module")

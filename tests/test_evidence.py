@@ -25,7 +25,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import aggregation, policy_losses
 from minirlhf.equations.preference_losses import pairs
-from minirlhf.evidence import code, probe, student, study
+from minirlhf.evidence import code, probe, study, t_distribution
 from minirlhf.recipes import GRPO, RECIPES, spelling
 from minirlhf.stages.pipeline import ASSISTANT_PPO, SFTPlan
 from minirlhf.trainers.sft import SFTConfig
@@ -39,7 +39,7 @@ NUMBERS = {0: {"high": 1.0, "low": 0.1}, 1: {"high": 1.1, "low": 0.0}, 2: {"high
 def seen(tmp_path):
     path = tmp_path / "made_up.json"
     evidence.write(path, {"command": "c"}, NUMBERS)
-    return evidence.Seen(evidence.read(path))
+    return evidence.StudyResults(evidence.read(path))
 
 
 def test_seen_holds_by_three_standard_deviations(seen):  # the deviation of both is 0.1
@@ -52,8 +52,8 @@ def test_seen_holds_by_three_standard_deviations(seen):  # the deviation of both
 
 
 def test_seen_exceeds_compares_seed_by_seed(seen):  # differences 0.9, 1.1, 1.0
-    assert seen.exceeds("high", "low") and not seen.exceeds("low", "high")
-    assert not seen.exceeds("high", "high")
+    assert seen.all_exceed("high", "low") and not seen.all_exceed("low", "high")
+    assert not seen.all_exceed("high", "high")
 
 
 def test_student_two_sided_is_integral_of_density():
@@ -62,18 +62,18 @@ def test_student_two_sided_is_integral_of_density():
         for t in (0.3, 2.0, 7.0):
             x = torch.linspace(-t, t, 20_001, dtype=torch.float64)
             inside = torch.trapezoid(scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2), x)
-            assert student.two_sided(t, degrees) == pytest.approx(1 - float(inside), abs=1e-7)
-            assert student.quantile(student.two_sided(t, degrees), degrees) == pytest.approx(t)
+            assert t_distribution.two_sided(t, degrees) == pytest.approx(1 - float(inside), abs=1e-7)
+            assert t_distribution.quantile(t_distribution.two_sided(t, degrees), degrees) == pytest.approx(t)
 
 
 def test_student_detectable_is_found_with_stated_power():
     rng = generator("studies")
     for count, alpha in ((5, 0.05), (5, 0.005), (20, 0.05)):
         error = 1 / math.sqrt(count)
-        shift = student.detectable(alpha, count - 1) * error
+        shift = t_distribution.detectable(alpha, count - 1) * error
         noise = torch.randn(40_000, count, generator=rng, dtype=torch.float64) + shift
         t = noise.mean(1) / (noise.std(1) * error)
-        assert float((t > student.quantile(alpha, count - 1)).double().mean()) == pytest.approx(0.8, abs=0.01)
+        assert float((t > t_distribution.quantile(alpha, count - 1)).double().mean()) == pytest.approx(0.8, abs=0.01)
 
 
 def test_differences_interval_covers_95_percent():
@@ -94,22 +94,25 @@ def test_differences_correct_p_by_holm():
     ordered = sorted(alone, key=lambda pair: alone[pair].p)
     steps = [min(1.0, (10 - k) * alone[pair].p) for k, pair in enumerate(ordered)]
     assert [family[pair].p for pair in ordered] == pytest.approx([max(steps[: k + 1]) for k in range(10)])
-    assert all(family[pair].pairs == 10 and family[pair].detectable > alone[pair].detectable for pair in family)
-    assert family["a", "far"].apart and family["a", "far"].below == 5 and (-family["a", "far"]).above == 5
+    assert all(
+        family[pair].pairs == 10 and family[pair].minimum_detectable_effect > alone[pair].minimum_detectable_effect
+        for pair in family
+    )
+    assert family["a", "far"].significant and family["a", "far"].below == 5 and (-family["a", "far"]).above == 5
 
 
 def test_differences_without_noise_are_exact():
     found = evidence.differences({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 2.0], "c": [1.0, 2.0, 3.0]})
-    assert found["a", "b"].apart and found["a", "b"].interval == (1.0, 1.0)
-    assert not found["a", "c"].apart and found["a", "c"].p == 1.0
+    assert found["a", "b"].significant and found["a", "b"].interval == (1.0, 1.0)
+    assert not found["a", "c"].significant and found["a", "c"].p == 1.0
     assert found["a", "b"].exact
     # a last digit is no noise: without this its t is about 10^16, and a p of 0 would pass for a test
     almost = evidence.differences({"a": [0.1 + 0.2, 0.3, 0.7 - 0.4], "b": [0.0, 0.0, 0.0]})["a", "b"]
-    assert almost.exact and almost.apart and almost.interval == (almost.mean, almost.mean)
+    assert almost.exact and almost.significant and almost.interval == (almost.mean, almost.mean)
     none = evidence.differences({"a": [0.1 + 0.2, 0.3, 0.7 - 0.4], "b": [0.3, 0.3, 0.3]})["a", "b"]
-    assert none.exact and none.mean == 0.0 and not none.apart
+    assert none.exact and none.mean == 0.0 and not none.significant
     noisy = evidence.differences({"a": [1.0, 1.0, 1.0 + 1e-9], "b": [0.0, 0.0, 0.0]})["a", "b"]
-    assert not noisy.exact and noisy.p < 1e-12 and "1e-12" in noisy.chance
+    assert not noisy.exact and noisy.p < 1e-12 and "1e-12" in noisy.p_value
     with raises(ValueError, argument="columns", value=2, expected=3):
         evidence.differences({"a": [1.0, 2.0], "b": [1.0, 2.0]})
     with pytest.raises(ValueError):
@@ -119,15 +122,15 @@ def test_differences_without_noise_are_exact():
 def test_seen_difference_of_two_numbers(seen):
     found = seen.difference("high", "low")  # .9, 1.1, 1.0
     assert (found.mean, found.above, found.seeds) == (pytest.approx(1.0), 3, 3)
-    assert found.error == pytest.approx(0.1 / math.sqrt(3)) and found.apart
+    assert found.error == pytest.approx(0.1 / math.sqrt(3)) and found.significant
     assert seen.differences(["high", "low"])["high", "low"] == found
 
 
 def test_evidence_results_are_found_by_name(tmp_path):
     assert {"ch05", "ch20_exact", "ch20_language", "tour"} <= set(evidence.results())
-    assert evidence.Seen("ch05").values("rloo_2_gap") == evidence.values(evidence.result("ch05"), "rloo_2_gap")
+    assert evidence.StudyResults("ch05").values("rloo_2_gap") == evidence.values(evidence.result("ch05"), "rloo_2_gap")
     with raises(UserError, value="ch20_exct", expected="ch20_exact"):
-        evidence.Seen("ch20_exct")
+        evidence.StudyResults("ch20_exct")
     with raises(UserError, problem="missing"):
         evidence.read(tmp_path / "another.json")
 
@@ -389,8 +392,8 @@ def test_study_is_stale_after_decisive_edit(edit, made_up):
 def test_study_probe_runs_only_after_code_change(made_up, monkeypatch):
     assert made_up.script().stale() == []
     loaded = []
-    load = study.Script.load
-    monkeypatch.setattr(study.Script, "load", lambda self: loaded.append(self.name) or load(self))
+    load = study.StudyScript.load
+    monkeypatch.setattr(study.StudyScript, "load", lambda self: loaded.append(self.name) or load(self))
     made_up.edit("losses.py", ('"""Equations."""', '"""Words."""'))
     assert made_up.script().stale() == [] and loaded == []
     made_up.edit("losses.py", ("def squ", "def idle():\n    return 8\n\ndef squ"))
@@ -461,7 +464,7 @@ def test_studies_record_takes_accepted_numbers_of_new_probe_only(made_up, monkey
     with raises(UserError, argument="ch01"):
         record("run: width")
     result.write_text(json.dumps(said))
-    monkeypatch.setattr(study, "probed", lambda _: {**said["probe"], "run: loss": "squared"})
+    monkeypatch.setattr(study, "run_probe", lambda _: {**said["probe"], "run: loss": "squared"})
     with raises(UserError, argument="ch01"):
         record()
     assert record("run: loss") == 0
@@ -793,7 +796,7 @@ def test_study_is_fresh_and_its_probe_crosses_lab_and_says_every_plan(name):
     began = time.process_time()
     sys.setprofile(look)
     try:
-        found = study.probed(loaded)
+        found = study.run_probe(loaded)
     finally:
         sys.setprofile(None)
     print(f"{name}: {time.process_time() - began:.1f} s of the processor")

@@ -11,7 +11,7 @@ from minirlhf import chapters
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, proof, release
 from minirlhf.classroom.checker import Verdict
-from minirlhf.classroom.runner import Boxed, Server
+from minirlhf.classroom.runner import SandboxedSubmission, Server
 
 ROOT = sources.folder()  # or those of a course, named by MINIRLHF_EXERCISES
 EXERCISES = {path.stem: sources.read(path) for path in sources.sources(ROOT)}
@@ -71,7 +71,7 @@ def test_exercise_proves_itself_and_verdicts_hold_no_line_of_solution(exercise, 
 @each
 def test_exercise_solution_earns_all_points_in_box(exercise, server):
     cells = [("cell 1", exercise.given), ("cell 2", exercise.solution)]
-    boxed = Boxed(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
+    boxed = SandboxedSubmission(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
     outcome = grading.run_tests(exercise, boxed, own_seed(exercise.id))
     boxed.close()
     assert outcome.reason == ""

@@ -16,7 +16,7 @@ from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import ends_of
 from minirlhf.models.loading import load_folder
-from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
+from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
 from minirlhf.stages.bridge.write import ENGINES, MOVED
 from minirlhf.stages.sources import SFTSource
 from minirlhf.trainers.sft import SFTConfig
@@ -301,7 +301,7 @@ def test_export_with_replies_in_the_context_is_refused(place, tmp_path):
 
 @pytest.mark.parametrize("engine", ["verl", "openrlhf"])
 def test_bridge_sft_refuses_settings_that_only_trl_has(engine):
-    asked = lambda config, **source: Told("sft", SFTSource(out="x", **source), config, None)
+    asked = lambda config, **source: RunSpec("sft", SFTSource(out="x", **source), config, None)
     for told, argument, value in (
         (asked(SFTConfig(packing=True)), "packing", True),
         (asked(SFTConfig(), loss_type="dft"), "loss_type", "dft"),

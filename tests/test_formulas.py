@@ -22,7 +22,7 @@ from pages import LOOK, PHONE
 from plan import of_chapter
 
 from minirlhf.chapters import chapters, load_legends
-from minirlhf.ledger.ink.displays import displays
+from minirlhf.ledger.formulas.displays import displays
 
 pytestmark = pytest.mark.slow
 

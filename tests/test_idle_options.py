@@ -244,6 +244,6 @@ def test_unused_options_is_asked_about_every_option_or_has_a_reason_not_to():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_unused_options_of_an_answering_command_names_the_option(flags, named):
-    asked = answering.Request("model", "data", grader="exact", **flags)
+    asked = answering.GenerationRequest("model", "data", grader="exact", **flags)
     assert [idle.options for idle in unused_options(asked, asked.unused_options())] == [(named,)]
-    assert not unused_options(answering.Request("m", "d", grader="exact"), asked.unused_options())
+    assert not unused_options(answering.GenerationRequest("m", "d", grader="exact"), asked.unused_options())

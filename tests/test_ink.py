@@ -12,10 +12,10 @@ from facts import raises
 
 from minirlhf.chapters import chapters, load_checks, load_legends
 from minirlhf.ledger import pages
-from minirlhf.ledger.ink import misprints, proof
-from minirlhf.ledger.ink.displays import displays, fences
-from minirlhf.ledger.ink.items import InkError, digest, tokens
-from minirlhf.ledger.ink.reader import InkReader
+from minirlhf.ledger.formulas import misprints, proof
+from minirlhf.ledger.formulas.displays import displays, fences
+from minirlhf.ledger.formulas.items import FormulaError, digest, tokens
+from minirlhf.ledger.formulas.reader import FormulaParser
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 PRINTED = {
@@ -82,7 +82,7 @@ def test_ink_reader_evaluates_each_construction(latex, expected):
     legend = {"i": range(1, 4), "j": range(1, 4), "a": 2, "b": 3, "n": 3, "x_i": X, "x": X, "p": P, "p(i)": P}
     legend |= {r"\epsilon": 0.25, r"\theta": theta, "f(#)": lambda y: y**2, "y": expected, r"\dots": ("n", 1)}
     if expected is None:
-        with pytest.raises((InkError, TypeError)):
+        with pytest.raises((FormulaError, TypeError)):
             worst(f"y = {latex}", legend | {"y": 0})
     else:
         assert worst(f"y = {latex}", legend) < 1e-12
@@ -110,7 +110,7 @@ def test_ink_reader_evaluates_each_construction(latex, expected):
     ],
 )
 def test_ink_reader_refuses_what_is_ambiguous_or_unknown(latex, facts):
-    with raises(InkError, **facts):
+    with raises(FormulaError, **facts):
         worst(latex, {"i": range(1, 4), "x_i": X, "a": 2, "b": 3, "c": 4, "y": 2})
 
 
@@ -120,7 +120,7 @@ def test_ink_proof_compares_chains_side_by_side_and_uses_definitions():
     assert worst(latex, legend) < 1e-15
     assert worst(latex.replace("- m", "+ m"), legend) > 1
     assert worst(latex.replace("q = x_i", "q + 1 = x_i"), legend) > 0.1
-    reader = InkReader(legend)
+    reader = FormulaParser(legend)
     assert len(list(proof.comparisons(tokens(latex), legend, reader))) == 2
 
 
@@ -309,5 +309,5 @@ def test_ink_displays_and_fences_inside_predict_blocks():
     page = "````{predict} up\nSo\n\n$$\na = 1\n$$ (eq:a)\n\n```python\n$$\nb = 2\n$$ (eq:b)\n```\n````\n\n$$\nc = 3\n$$ (eq:c)\n"
     assert [(found.label, found.line) for found in displays(page)] == [("eq:a", 4), ("eq:c", 15)]
     assert [(found.info, found.line, found.last) for found in fences(page)] == [("python", 8, 12)]
-    with raises(InkError, value="````", problem="not closed", line=1):
+    with raises(FormulaError, value="````", problem="not closed", line=1):
         list(fences("````{predict} up\nSo\n```python\nx\n```\n"))

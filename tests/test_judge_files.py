@@ -104,7 +104,7 @@ def test_judge_of_model_asks_as_it_was_taught():
 
 
 def test_judging_compared_keeps_order_of_preferences():
-    compared = judging.compared(
+    compared = judging.judge_pairs(
         [type("P", (), {"prompt": "say cats", "chosen": "cats purr", "rejected": "cats bark"})()]
     )
     assert compared == [Comparison(conversation("say cats"), said("cats purr"), said("cats bark"))]
@@ -138,13 +138,13 @@ def test_judge_files_compare_removes_and_measures_place_preference():
     assert numbers[PLACE].value == pytest.approx(1.5)
     assert numbers[WIN_RATE].value == pytest.approx((0.5 + 0.0 + 0.5) / 3)
     assert numbers[AGREEMENT].value == pytest.approx(1 / 3)
-    assert (found.won, found.lost) == (0, 1) and found.chance == 1.0
+    assert (found.won, found.lost) == (0, 1) and found.sign_test_p == 1.0
 
 
 def test_judge_files_compare_counts_each_prompt_once():
     pairs = [pair("say cats", "cats purr", "cats")] * 3 + [pair("say dogs", "dogs", "dogs bark")]
     found = compare(likes_length(0.0), [Pair(p.prompt, list(p.ours), list(p.theirs)) for p in pairs])
-    assert (found.won, found.lost) == (3, 1) and found.chance == 1.0, "of two prompts each side wins one"
+    assert (found.won, found.lost) == (3, 1) and found.sign_test_p == 1.0, "of two prompts each side wins one"
     [rate, *_] = found.numbers()
     assert rate.name == WIN_RATE and rate.value == 0.5 and rate.low < 0.5 < rate.high
 
@@ -307,7 +307,7 @@ def test_judge_of_zoo_agrees_with_gold_reward():
     start, world = Trained(*zoo.load("assistant-sft", quiet=True)), tasks.get("assistant")
     _, held = pipeline.preferences(world, start, RewardPlan(8, 400, training=RewardConfig(seed=77)))
     gaps = torch.tensor([world.grade(p.prompt, p.chosen) - world.grade(p.prompt, p.rejected) for p in held])
-    judge, pairs = Judge.of(*zoo.load("assistant-judge", quiet=True)), judging.compared(held)
+    judge, pairs = Judge.of(*zoo.load("assistant-judge", quiet=True)), judging.judge_pairs(held)
     prefers, _ = split_position_bias(
         *judge.verdict_log_odds([c.prompt for c in pairs], [c.chosen for c in pairs], [c.rejected for c in pairs])
     )

@@ -30,8 +30,8 @@ def recorded(suite_seed):
 def test_broken_is_empty_for_labelled_function(function, recorded, suite_seed):
     """A check is handed the function itself, and on its inputs all generic claims hold."""
     # Of the divergence that this one differentiates nothing is left in a recorded call.
-    assert any(map(claims.usable, recorded[function])) == (function.__name__ != "fisher_vector_product")
-    assert claims.broken(recorded[function], suite_seed) == []
+    assert any(map(claims.is_applicable, recorded[function])) == (function.__name__ != "fisher_vector_product")
+    assert claims.violated_claims(recorded[function], suite_seed) == []
 
 
 # -- each promise can be broken ----------------------------------------------------------------------------------
@@ -116,14 +116,14 @@ M = torch.tensor([[True, True, True], [True, True, False]])
 )
 def test_broken_names_the_promise_that_is_not_kept(function, promise, kind, argument):
     arguments = {"x": X.masked_fill(~M, 5.0), "mask": M}
-    found = claims.broken([Call(function, arguments)] * 8, seed=1)
+    found = claims.violated_claims([Call(function, arguments)] * 8, seed=1)
     assert (promise, kind, argument) in {(p.promise, p.kind, p.argument) for p in found}, found
-    assert claims.broken([Call(kept, arguments)] * 8, seed=1) == []
+    assert claims.violated_claims([Call(kept, arguments)] * 8, seed=1) == []
 
 
 def test_broken_finds_dependent_rows_of_a_stack():
-    assert claims.broken([Call(across_rows, {"x": X[0]})], seed=0)[0].kind == "stack"
-    assert claims.broken([Call(takes(x="... N")(lambda x: x.softmax(-1)), {"x": X[0]})], seed=0) == []
+    assert claims.violated_claims([Call(across_rows, {"x": X[0]})], seed=0)[0].kind == "stack"
+    assert claims.violated_claims([Call(takes(x="... N")(lambda x: x.softmax(-1)), {"x": X[0]})], seed=0) == []
 
 
 def through_reference(pair):
@@ -133,9 +133,9 @@ def through_reference(pair):
 
 def test_broken_knows_which_fields_of_a_record_have_a_gradient():
     pair = PairLogps(*(torch.tensor([float(i), -1.0]) for i in range(4)))
-    [found] = claims.broken([Call(through_reference, {"pair": pair})], seed=0)
+    [found] = claims.violated_claims([Call(through_reference, {"pair": pair})], seed=0)
     assert (found.kind, found.argument) == ("flows", "ref_chosen")
-    assert claims.broken([Call(lambda pair: pair.margins, {"pair": pair})], seed=0) == []
+    assert claims.violated_claims([Call(lambda pair: pair.margins, {"pair": pair})], seed=0) == []
 
 
 def test_keywords_lists_those_that_no_check_varies():
@@ -155,7 +155,7 @@ def declared(x, y, mask):
 
 
 def test_broken_is_empty_where_takes_declares_what_holds():
-    assert claims.broken([Call(declared, {"x": X, "y": X.flip(0), "mask": M})] * 4, seed=3) == []
+    assert claims.violated_claims([Call(declared, {"x": X, "y": X.flip(0), "mask": M})] * 4, seed=3) == []
 
 
 def test_keywords_of_labelled_functions_are_all_varied(recorded):

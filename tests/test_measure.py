@@ -14,8 +14,8 @@ from minirlhf.equations.evaluation import win_rate_interval
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.answering import Answering, Request, best_of
-from minirlhf.stages.measure import Number, Replies, answers, as_json, compare, majorities, measure
+from minirlhf.stages.answering import GenerationRequest, Generator, best_of
+from minirlhf.stages.measure import Measurement, Replies, answers, as_json, compare, majorities, measure
 from minirlhf.trainers.evaluation import Estimate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
@@ -111,14 +111,14 @@ def test_measure_ungraded_reply_counts_for_means_and_not_for_pass_and_maj():
 def test_number_of_shares_two_opposite_problems_are_one_draw():
     """By rounding it may be a hair less than one, of which there is no interval."""
     for stderr in (0.5, math.nextafter(0.5, 1.0)):
-        number = Number.of_shares("x", Estimate(0.5, stderr), 2, 2)
+        number = Measurement.of_shares("x", Estimate(0.5, stderr), 2, 2)
         assert (number.low, number.high) == pytest.approx(wilson_interval(0.5, 1))
 
 
 def test_number_of_shares_of_no_problem_is_unknown():
-    number = Number.of_shares("x", Estimate(math.nan, math.nan), 0, 0)
+    number = Measurement.of_shares("x", Estimate(math.nan, math.nan), 0, 0)
     assert math.isnan(number.value) and not number.known
-    assert Number("x", 0.5, 0.4, 0.6).known and not Number("x", 0.5, math.nan, 0.6).known
+    assert Measurement("x", 0.5, 0.4, 0.6).known and not Measurement("x", 0.5, math.nan, 0.6).known
 
 
 def test_measure_accuracy_counts_clusters():
@@ -217,7 +217,9 @@ def test_answers_of_equal_problems_differ_and_ignore_batch_size(batch_size):
 def test_best_of_n_is_independent_of_batch_size():
     some = asked("cats") * 6
     how = {"num_generations": 2, "max_completion_length": 5}
-    best = lambda size: best_of(Answering(Request("m", "d", **how, batch_size=size), POLICY, WORDS, some, long, "long"))
+    best = lambda size: best_of(
+        Generator(GenerationRequest("m", "d", **how, batch_size=size), POLICY, WORDS, some, long, "long")
+    )
     rows = best(2).rows
     assert rows == best(64).rows and len({row["messages"][-1]["content"] for row in rows}) > 2
 

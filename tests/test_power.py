@@ -12,8 +12,8 @@ from facts import raises
 from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.equations.evaluation import paired_variance
-from minirlhf.evidence import student
-from minirlhf.stages.power import Noise, grades
+from minirlhf.evidence import t_distribution
+from minirlhf.stages.power import VarianceComponents, grades
 
 HOW = {"alpha": 0.05, "power": 0.8}
 
@@ -27,7 +27,7 @@ def pilot(problems, replies, rng):
 
 def test_noise_measured_parts_add_up_to_paired_variance():
     ours, theirs = pilot(200, 4, np.random.default_rng(0))
-    noise = Noise.measured(ours, theirs, 0.0)
+    noise = VarianceComponents.measured(ours, theirs, 0.0)
     assert (noise.item + noise.reply / 4) / 200 == pytest.approx(float(paired_variance(ours.mean(1), theirs.mean(1))))
 
 
@@ -37,7 +37,7 @@ def test_noise_measured_is_unbiased():
     reply = np.mean([(p * (1 - p)).mean() for p in (chances, chances - 0.15, chances, chances + 0.25)]) * 2
     rng, found = np.random.default_rng(1), []
     for _ in range(40):
-        noise = Noise.measured(*pilot(3000, 8, rng), 0.0)
+        noise = VarianceComponents.measured(*pilot(3000, 8, rng), 0.0)
         found.append((noise.item, noise.reply))
     means, errors = np.mean(found, axis=0), np.std(found, axis=0) / math.sqrt(len(found))
     assert np.all(np.abs(means - [0.04, reply]) < 5 * errors)
@@ -50,7 +50,7 @@ def test_noise_measured_with_common_random_numbers():
     other = chances + rng.choice([-0.15, 0.25], size=(problems, 1))
     shared = rng.uniform(size=(problems, replies))
     ours, theirs = (torch.from_numpy((shared < p) * 1.0) for p in (chances, other))
-    noise = Noise.measured(ours, theirs, 0.0)
+    noise = VarianceComponents.measured(ours, theirs, 0.0)
     # they differ with the chance |d|, always in its direction: of one item d² between and |d| − d² within, d of −.15 or .25
     assert noise.item == pytest.approx(0.04, abs=0.003)
     assert noise.reply == pytest.approx((0.15 - 0.15**2 + 0.25 - 0.25**2) / 2, abs=0.003)
@@ -60,7 +60,7 @@ def test_noise_measured_with_common_random_numbers():
 
 def test_noise_items_reach_power():
     rng, found, rounds, gain = np.random.default_rng(2), 0, 1500, 0.1
-    items = math.ceil(Noise.of_shares(0.6, gain, 0.0).items(gain, seeds=1, replies=1, **HOW))
+    items = math.ceil(VarianceComponents.of_shares(0.6, gain, 0.0).items(gain, seeds=1, replies=1, **HOW))
     for _ in range(rounds):
         low, high = rng.binomial(items, 0.6) / items, rng.binomial(items, 0.6 + gain) / items
         error = math.sqrt((low * (1 - low) + high * (1 - high)) / items)
@@ -69,13 +69,13 @@ def test_noise_items_reach_power():
 
 
 def test_noise_effect_inverts_items():
-    noise = Noise(0.1, 0.2, 1e-5, "")
+    noise = VarianceComponents(0.1, 0.2, 1e-5, "")
     items = noise.items(0.03, seeds=3, replies=2, **HOW)
-    assert noise.effect(round(items), seeds=3, replies=2, **HOW) == pytest.approx(0.03, rel=1e-3)
+    assert noise.minimum_detectable_effect(round(items), seeds=3, replies=2, **HOW) == pytest.approx(0.03, rel=1e-3)
 
 
 def test_noise_seeds_is_fewest_that_suffice():
-    noise = Noise(0.1, 0.2, 0.02**2, "")
+    noise = VarianceComponents(0.1, 0.2, 0.02**2, "")
     fewest = noise.seeds(0.01, **HOW)
     assert math.isinf(noise.items(0.01, seeds=fewest - 1, replies=1, **HOW))
     assert math.isfinite(noise.items(0.01, seeds=fewest, replies=1, **HOW))
@@ -83,13 +83,13 @@ def test_noise_seeds_is_fewest_that_suffice():
 
 def test_noise_seeds_by_t_reach_power_of_t_test():
     """Eight seeds are enough by the formula; over eight differences the test finds it in two of three cases, over ten in four of five."""
-    noise, rng, rounds = Noise(0.4, 0.0, 0.05**2, ""), np.random.default_rng(4), 20_000
+    noise, rng, rounds = VarianceComponents(0.4, 0.0, 0.05**2, ""), np.random.default_rng(4), 20_000
     assert (noise.seeds(0.05, **HOW), noise.seeds_by_t(0.05, **HOW)) == (8, 10)
     found = {}
     for seeds in (8, 10):
         apart = rng.normal(0.05, 0.05, (rounds, seeds))
         t = apart.mean(1) / apart.std(1, ddof=1) * math.sqrt(seeds)
-        found[seeds] = float((t > student.quantile(0.05, seeds - 1)).mean())
+        found[seeds] = float((t > t_distribution.quantile(0.05, seeds - 1)).mean())
     assert found[8] == pytest.approx(0.68, abs=0.015) and found[10] == pytest.approx(0.80, abs=0.015)
     assert noise.effect_by_t(seeds=10, **HOW) < 0.05 < noise.effect_by_t(seeds=9, **HOW)
     assert noise.effect_by_t(seeds=1, **HOW) == math.inf
@@ -118,7 +118,7 @@ def test_power_prints_items_of_chapter_19_and_effect_of_seeds(capsys):
     assert dispatch(argv) == 0
     shown = capsys.readouterr().out
     assert " 1,248" in shown and " 0.3975" in shown
-    noise = Noise.of_shares(0.7, 0.05, 0.01**2)
+    noise = VarianceComponents.of_shares(0.7, 0.05, 0.01**2)
     assert dispatch([*argv, "--seeds", "10", "--seed-sd", "0.01"]) == 0
     assert f" {noise.effect_by_t(seeds=10, **HOW):.2g}" in capsys.readouterr().out
 
@@ -184,4 +184,4 @@ def test_power_bad_input_raises_user_error(argv, facts, file):
 def test_noise_measured_without_noise_raises_user_error():
     same = torch.ones(4, 2)
     with raises(UserError, value=4, problem="no noise"):
-        Noise.measured(same, same, 0.0)
+        VarianceComponents.measured(same, same, 0.0)

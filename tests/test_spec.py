@@ -18,8 +18,8 @@ from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import ModelPair, Number
-from minirlhf.stages.specification import Clause, Held, RulesRequest, Specification, check
+from minirlhf.stages.measure import Measurement, ModelPair
+from minirlhf.stages.specification import RuleResult, RulesRequest, Specification, SpecRule, check
 from minirlhf.trainers.evaluation import wilson_interval
 
 WORDS = word_tokenizer(("say", "ask", "cats", "dogs", "bees", "purr", "bark", "buzz"))
@@ -82,9 +82,9 @@ def test_spec_against_compares_on_same_prompts_and_random_numbers(place):
         alone = _checked(_only(file, place, held.clause.name), place)[0][0]
         assert alone.rate == held.rate
         assert (alone.change.better, alone.change.worse) == (held.change.better, held.change.worse)
-        assert 0 < alone.change.chance <= 1
-        chances.append(alone.change.chance)
-    assert [held.change.chance for held in found] == holm(chances)
+        assert 0 < alone.change.p_value <= 1
+        chances.append(alone.change.p_value)
+    assert [held.change.p_value for held in found] == holm(chances)
     before = digests[str(place / "rules.py")]
     assert len(digests) == 5
     with (place / "rules.py").open("a") as rules:
@@ -109,9 +109,9 @@ def _only(file, place, name):
 
 
 def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1.0, ungraded=0):
-    clause = Clause("r", level, bar, "d", grader="exact")
-    change = ModelPair("a", "b", Number("a − b", (better - worse) / 100, -0.2, 0.2), better, worse, chance)
-    return Held(clause, Number("kept", value, low, high), ungraded, (), change)
+    clause = SpecRule("r", level, bar, "d", grader="exact")
+    change = ModelPair("a", "b", Measurement("a − b", (better - worse) / 100, -0.2, 0.2), better, worse, chance)
+    return RuleResult(clause, Measurement("kept", value, low, high), ungraded, (), change)
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_spec_check_shows_reply_that_breaks_rule(place, monkeypatch):
         drawn.extend(completions)
         return torch.tensor([[1.0, 1.0, 0.0]] * len(problems), dtype=torch.float64)
 
-    monkeypatch.setattr(Clause, "keeps", keeps)
+    monkeypatch.setattr(SpecRule, "complies", keeps)
     [held], _ = check(
         _only(written(place, RULES), place, "never barks"),
         RulesRequest(model=str(place / "m1"), num_generations=3, max_completion_length=6),
@@ -156,16 +156,16 @@ def test_spec_check_shows_reply_that_breaks_rule(place, monkeypatch):
 
 
 def test_spec_verdict_is_about_whole_interval():
-    assert held(0.95, 0.91, 0.98).verdict == "holds" and not held(0.95, 0.91, 0.98).stops
-    assert held(0.95, 0.89, 0.98).verdict == "open" and held(0.95, 0.89, 0.98).stops
+    assert held(0.95, 0.91, 0.98).verdict == "holds" and not held(0.95, 0.91, 0.98).blocks_release
+    assert held(0.95, 0.89, 0.98).verdict == "open" and held(0.95, 0.89, 0.98).blocks_release
     assert held(0.7, 0.6, 0.8).verdict == "fails"
-    assert not held(0.7, 0.6, 0.8, level="should").stops
+    assert not held(0.7, 0.6, 0.8, level="should").blocks_release
 
 
 def test_spec_must_that_got_worse_stops():
-    assert held(0.95, 0.92, 0.98, better=1, worse=15, chance=0.001).stops
-    assert not held(0.95, 0.92, 0.98, better=15, worse=1, chance=0.001).worse
-    assert not held(0.95, 0.92, 0.98, better=3, worse=5, chance=0.7).stops
+    assert held(0.95, 0.92, 0.98, better=1, worse=15, chance=0.001).blocks_release
+    assert not held(0.95, 0.92, 0.98, better=15, worse=1, chance=0.001).regressed
+    assert not held(0.95, 0.92, 0.98, better=3, worse=5, chance=0.7).blocks_release
 
 
 def test_sign_flips_equals_enumeration_of_signs():
@@ -210,8 +210,8 @@ def test_sign_flips_keeps_level_where_sign_test_does_not():
 
 
 def test_spec_must_with_ungraded_reply_stops():
-    assert held(0.95, 0.92, 0.98, ungraded=1).stops and held(0.95, 0.92, 0.98, ungraded=1).verdict == "holds"
-    assert not held(0.95, 0.92, 0.98, level="should", ungraded=1).stops
+    assert held(0.95, 0.92, 0.98, ungraded=1).blocks_release and held(0.95, 0.92, 0.98, ungraded=1).verdict == "holds"
+    assert not held(0.95, 0.92, 0.98, level="should", ungraded=1).blocks_release
 
 
 def test_spec_grader_that_crashes_returns_1(place):
@@ -243,9 +243,9 @@ def test_spec_example_is_specification_of_assistant(tmp_path):
 
 
 def test_spec_clause_keeps_only_replies_with_all_constraints(place):
-    clause = Clause.of("r", {"must": 0.9, "constraints": {"max_words": 2, "keywords": ["bee"]}}, "d", "f", place)
+    clause = SpecRule.of("r", {"must": 0.9, "constraints": {"max_words": 2, "keywords": ["bee"]}}, "d", "f", place)
     problems = [Problem(conversation("say")), Problem(conversation("ask"))]
-    kept = clause.keeps(problems, [["bee", "bee bee bee"], ["ant", "a bee"]], 10.0)
+    kept = clause.complies(problems, [["bee", "bee bee bee"], ["ant", "a bee"]], 10.0)
     torch.testing.assert_close(kept, torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
 
 

@@ -116,7 +116,7 @@ def test_cached_two_at_once_build_once(empty_cache):
 
 
 def keys():
-    return {name: cache.fingerprint(zoo.determinants(name)) for name in zoo.ENTRIES}
+    return {name: cache.fingerprint(zoo.cache_key_inputs(name)) for name in zoo.ENTRIES}
 
 
 @pytest.fixture(scope="module")

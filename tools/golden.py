@@ -88,7 +88,7 @@ def probes(part: int, parts: int) -> Record:
     from minirlhf.evidence import study
 
     scripts = sorted(study.discover().items())[part::parts]
-    return {name: study.probed(script.load()) for name, script in scripts}
+    return {name: study.run_probe(script.load()) for name, script in scripts}
 
 
 def recipes() -> Record:

@@ -143,7 +143,7 @@ def broken_promises(entries: Sequence[Any]) -> Iterator[str]:
     from minirlhf.ledger import claims
 
     for calls in claims.record(entries, SEEDS).values():
-        yield from claims.broken(calls, SEEDS[0])
+        yield from claims.violated_claims(calls, SEEDS[0])
 
 
 def by_tests(mutant: Mutant, files: Sequence[str | Path]) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from minirlhf.chapters import load_legends
-from minirlhf.ledger.ink import proof
-from minirlhf.ledger.ink.displays import displays
-from minirlhf.ledger.ink.items import digest
+from minirlhf.ledger.formulas import proof
+from minirlhf.ledger.formulas.displays import displays
+from minirlhf.ledger.formulas.items import digest
 from minirlhf.ledger.pages import scientific
 
 BOOK = Path(__file__).resolve().parents[1] / "book"

@@ -200,4 +200,4 @@ def mean(study: str, name: str) -> float:
 def compared(study: str, name: str, other: str) -> str:
     """``"larger"``, ``"smaller"`` or ``"alike"``: what the seeds of a study say of two of its measurements, in pairs (:mod:`minirlhf.evidence.paired`)."""
     [pair] = evidence.differences({name: seeds(study, name), other: seeds(study, other)}).values()
-    return ("larger" if pair.mean > 0 else "smaller") if pair.apart else "alike"
+    return ("larger" if pair.mean > 0 else "smaller") if pair.significant else "alike"

@@ -16,7 +16,7 @@ ROWS = {"recipes": tables.online, "losses": tables.preferences}
 NAMES = {"settings": tables.settings, "numbers": tables.numbers}
 
 
-def cells(rows: dict[str, tables.Cell]) -> list[list[nodes.Node]]:
+def cells(rows: dict[str, tables.OptionCell]) -> list[list[nodes.Node]]:
     """A line for each recipe: its name, the mark, the options, what differs or is missing."""
     found = []
     for name, cell in rows.items():

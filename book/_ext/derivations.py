@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.ledger.ink import derivation, desk
+from minirlhf.ledger.formulas import derivation, derivation_names
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class DerivationDirective(SphinxDirective):
         self.env.note_dependency(str(path))
         text, steps = derivation.read(path)
         seed = self.config.ledger_seed
-        verdicts = desk.check([step.as_data() for step in steps], seed)
+        verdicts = derivation_names.check([step.as_data() for step in steps], seed)
         wrong = next((step.label for step, found in zip(steps, verdicts, strict=False) if not found["holds"]), None)
         if wrong != self.options.get("fails"):
             said = f"the step that fails is {wrong}, expected {self.options.get('fails')}"

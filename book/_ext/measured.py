@@ -23,7 +23,7 @@ Holm's correction where several pairs are looked at). The word says what the sen
 ``NAME,NAME vs OTHER larger .2f``     several names are one family of pairs: the differences of all, "0.1 to 0.4"
 ``NAME vs OTHER among NAMES alike``   one pair of a family: all pairs of these names were looked at
 ``NAME vs OTHER of NAMES alike``      likewise, where each of these names was compared with OTHER
-``NAME,NAME,NAME apart``              how many pairs of these can be told apart, "47 of 136"
+``NAME,NAME,NAME significant``        how many pairs of these can be told apart, "47 of 136"
 ``NAME,NAME,NAME unseen .2f``         the differences that were too small to be found in the others, "0.04 to 0.15"
 ====================================  ================================================================================
 
@@ -85,10 +85,15 @@ def told(text: str) -> str:
     numbers = [x for column in columns for x in column]
     match rest:
         case []:
-            return _apart(named(names)) if form == "apart" else _range(numbers, form)
+            return _significant(named(names)) if form == "significant" else _range(numbers, form)
         case ["unseen"]:
             return _range(
-                [pair.detectable for pair in evidence.differences(named(names)).values() if not pair.apart], form
+                [
+                    pair.minimum_detectable_effect
+                    for pair in evidence.differences(named(names)).values()
+                    if not pair.significant
+                ],
+                form,
             )
         case ["vs", other, verdict]:
             given = named(names)
@@ -135,10 +140,10 @@ def _count(counts: list[int], total: int) -> str:
     return f"{said[low] if low == high else f'{said[low]} to {said[high]}'} of {said[total]}"
 
 
-def _apart(columns: dict[str, list[float]]) -> str:
+def _significant(columns: dict[str, list[float]]) -> str:
     """Pairs, seed by seed."""
     pairs = evidence.differences(columns).values()
-    return _count([sum(pair.apart for pair in pairs)], len(pairs))
+    return _count([sum(pair.significant for pair in pairs)], len(pairs))
 
 
 def _pair(family: Family, name: str, other: str) -> tuple[tuple[str, str], evidence.Difference]:
@@ -155,9 +160,9 @@ def _compared(family: Family, verdict: str, form: str) -> str:
     """What is said of the differences, if it is true of all."""
     for (name, other), pair in family.items():
         true = {
-            "larger": pair.apart and pair.mean > 0,
-            "smaller": pair.apart and pair.mean < 0,
-            "alike": not pair.apart,
+            "larger": pair.significant and pair.mean > 0,
+            "smaller": pair.significant and pair.mean < 0,
+            "alike": not pair.significant,
             "difference": True,
         }
         if verdict not in true:
@@ -166,12 +171,12 @@ def _compared(family: Family, verdict: str, form: str) -> str:
         if not true[verdict]:
             message = (
                 f"{name} vs {other} is not {verdict}: {pair.mean:.3g} ({pair.interval[0]:.3g} to {pair.interval[1]:.3g}), "
-                f"{pair.chance}, larger in {pair.above} of {pair.seeds}"
+                f"{pair.p_value}, larger in {pair.above} of {pair.seeds}"
             )
             raise ArgumentError(message, argument=verdict, value=pair.mean, problem="not shown")
     pairs = [-pair if verdict == "smaller" else pair for pair in family.values()]
     if verdict == "alike":
-        return _range([pair.detectable for pair in pairs], form)
+        return _range([pair.minimum_detectable_effect for pair in pairs], form)
     said = _range([pair.mean for pair in pairs], form)
     return said if len(pairs) > 1 else f"{said} ({_range(list(pairs[0].interval), form)})"
 

@@ -28,8 +28,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.chapters import load_checks, load_legends
 from minirlhf.ledger import pages as reader
-from minirlhf.ledger.ink import proof
-from minirlhf.ledger.ink.items import digest
+from minirlhf.ledger.formulas import proof
+from minirlhf.ledger.formulas.items import digest
 from minirlhf.ledger.pages import CheckOutcome
 
 logger = logging.getLogger(__name__)

@@ -94,7 +94,11 @@ def _half():
     line = [(one + other) / 2 for one, other in zip(*alone, strict=True)]
     [pair] = evidence.differences({"merged": both, "line": line}).values()
     answer = (
-        "as much as the mean" if not pair.apart else "more than the mean" if pair.mean > 0 else "less than the mean"
+        "as much as the mean"
+        if not pair.significant
+        else "more than the mean"
+        if pair.mean > 0
+        else "less than the mean"
     )
     return answer, {"merged": sum(both) / len(both), "line": sum(line) / len(line)}
 

@@ -82,7 +82,7 @@ def _slip():
     heads, policy = seeds("ch08_per_token", "plain_process_found"), seeds("ch08_per_token", "policy_found")
     guess = 1 / 6
     [beside] = evidence.differences({"head": heads, "guess": [guess] * len(heads)}).values()
-    no_better = not beside.apart or beside.mean < 0
+    no_better = not beside.significant or beside.mean < 0
     if min(policy) == 1 and no_better:
         answer = "the policy's always, the head's no more often than by a guess"
     elif min(policy) > 0.9 and min(heads) > 0.9:
@@ -91,7 +91,7 @@ def _slip():
         answer = "the head's nearly always, the policy's hardly ever"
     else:
         raise ValueError(f"{heads} and {policy} are what no choice says")
-    return answer, {"plain": sum(heads) / len(heads), "guess": guess, "seen": beside.detectable}
+    return answer, {"plain": sum(heads) / len(heads), "guess": guess, "seen": beside.minimum_detectable_effect}
 
 
 who_sees = Ask(
@@ -136,13 +136,13 @@ def _words():
     [pair] = evidence.differences(
         {"first epoch": seeds("ch08_real", "accuracy_1"), "list": seeds("ch08_real", "words")}
     ).values()
-    answer = ("the transformer" if pair.mean > 0 else "the list of words") if pair.apart else "neither of them"
+    answer = ("the transformer" if pair.mean > 0 else "the list of words") if pair.significant else "neither of them"
     assert pair.mean < 0 and pair.below > pair.above  # as a lesson says
     return answer, {
         "transformer": mean("ch08_real", "accuracy_1"),
         "words": mean("ch08_real", "words"),
         "leads": ("none", "one", "two", "three", "four", "five")[pair.below],
-        "size": pair.detectable,
+        "size": pair.minimum_detectable_effect,
     }
 
 

@@ -53,9 +53,11 @@ def _critic():
         "with": mean("ch12", "ppo_warm_right"),
         "without": mean("ch12", "ppo_no_critic_right"),
         "room": 1 - mean("ch12", "ppo_no_critic_right"),
-        "seen": pair.detectable,
+        "seen": pair.minimum_detectable_effect,
     }
-    return ("no difference was found" if not pair.apart else "more often" if pair.mean > 0 else "less often"), found
+    return (
+        "no difference was found" if not pair.significant else "more often" if pair.mean > 0 else "less often"
+    ), found
 
 
 with_a_critic = Ask(

@@ -63,8 +63,8 @@ def _sorting():
     columns = {name: seeds("ch13_mixed", f"{row}_area") for name, row in ROWS.items()}
     columns["clip"] = seeds("ch13_mixed", "clip_area")
     found = evidence.differences(columns, [(name, "clip") for name in ROWS])
-    apart = [name for name in ROWS if found[name, "clip"].apart]
-    seen = {row: found[name, "clip"].detectable for name, row in ROWS.items()}
+    apart = [name for name in ROWS if found[name, "clip"].significant]
+    seen = {row: found[name, "clip"].minimum_detectable_effect for name, row in ROWS.items()}
     dead = mean("ch13_mixed", "clip_frac_reward_zero_std")
     return ", ".join(apart), {**seen, "least": min(seen.values()), "most": max(seen.values()), "dead": dead}
 

@@ -87,9 +87,12 @@ def _people_label():
         "manners": 100 * mean("ch15", "people_manners"),
         "manners_right": mean("ch15", "people_manners_right"),
     }
-    if not (fallen.apart and fallen.mean < 0):
+    if not (fallen.significant and fallen.mean < 0):
         return "as large as at first", found
-    return "smaller than a coin's" if below.apart and below.mean < 0 else "smaller, but no smaller than a coin's", found
+    return (
+        "smaller than a coin's" if below.significant and below.mean < 0 else "smaller, but no smaller than a coin's",
+        found,
+    )
 
 
 people_label = Ask(
@@ -109,7 +112,7 @@ def _told():
     [above] = evidence.differences({"told": ways["told"], "middle": middle}).values()
     direct, told, thought = (sum(of) / len(of) for of in ways.values())
     found = {"direct": direct, "thought": thought, "share": 100 * (told - direct) / (thought - direct)}
-    if not above.apart:
+    if not above.significant:
         return "about half way between them", found
     near = "nearer to the second" if above.mean > 0 else "nearer to the first"
     return near, found | {"seeds": above.above, "of": above.seeds}

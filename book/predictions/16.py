@@ -31,12 +31,12 @@ def _general_data():
     ends = {name: seeds("ch16_stages", f"{name}_skill") for name in ("kept_on", "kept")}
     [apart] = evidence.differences(ends).values()
     gained = compared("ch16_stages", "kept_on_skill", "first_skill") == "larger"
-    answer = "more, but less than from the base" if apart.apart else "as much as from the base"
+    answer = "more, but less than from the base" if apart.significant else "as much as from the base"
     return answer if gained else "no more than before", {
         "before": before,
         "base": base,
         "on": on,
-        "seen": apart.detectable,
+        "seen": apart.minimum_detectable_effect,
     }
 
 
@@ -59,18 +59,18 @@ def _rule_of_one_word():
         for name in ("thinks", "outcome", "process")
     }
     pairs = evidence.differences(votes, [("thinks", "outcome"), ("thinks", "process")]).values()
-    signs = {(one.mean > 0) - (one.mean < 0) if one.apart else 0 for one in pairs}
+    signs = {(one.mean > 0) - (one.mean < 0) if one.significant else 0 for one in pairs}
     if len(signs) > 1:
         raise ValueError(f"the rule is not to both models what it is to one: {list(pairs)}")
     answer = {1: "the rule's", -1: "the trained models'", 0: "neither's: they cannot be told apart"}[signs.pop()]
     numbers = {name: mean("ch16_inference", name) for name in ("thinks_right", "blurts_right")}
     few = {name: seeds("ch16_inference", f"vote_{name}_4") for name in votes}
     alike = evidence.differences(few, [("thinks", "outcome"), ("thinks", "process")]).values()
-    if any(one.apart for one in alike):
+    if any(one.significant for one in alike):
         raise ValueError(f"with four replies: {list(alike)}")
     return answer, numbers | {
         "seeds": min(one.above for one in pairs),
-        "seen": max(one.detectable for one in alike),
+        "seen": max(one.minimum_detectable_effect for one in alike),
         **{name: sum(found) / len(found) for name, found in votes.items()},
     }
 

@@ -17,13 +17,18 @@ def _empty_words():
     )
     [found] = evidence.differences({"waits": waits, "acts": acts}).values()
     [gain] = evidence.differences({"thinks": thinks, "acts": acts}).values()
-    if not found.apart and found.interval[1] < gain.mean / 10:
+    if not found.significant and found.interval[1] < gain.mean / 10:
         answer = "about as often as with nothing before an act"
     elif found.mean > gain.mean / 2:
         answer = "nearly as often as with the sum so far"
     else:
         answer = "more often than with nothing, but far less than with the sum"
-    numbers = {"waits": sum(waits) / 5, "acts": sum(acts) / 5, "thinks": sum(thinks) / 5, "seen": found.detectable}
+    numbers = {
+        "waits": sum(waits) / 5,
+        "acts": sum(acts) / 5,
+        "thinks": sum(thinks) / 5,
+        "seen": found.minimum_detectable_effect,
+    }
     return answer, numbers | {"least": min(longer), "most": max(longer)}
 
 

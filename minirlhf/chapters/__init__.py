@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
-from minirlhf.ledger.ink.legends import PRINTINGS, Printings
+from minirlhf.ledger.formulas.legends import PRINTINGS, Printings
 from minirlhf.ledger.registry import LEDGER, Ledger
 
 FOLDER = Path(__file__).parent

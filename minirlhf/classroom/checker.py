@@ -16,12 +16,12 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.beside import ours_runs, yours_runs
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
 from minirlhf.classroom.grading import Outcome, exercise_limits, grade_answer, run_tests
 from minirlhf.classroom.progress import Progress
-from minirlhf.classroom.runner import Boxed, Local, Server
-from minirlhf.classroom.submission import HandedIn
+from minirlhf.classroom.runner import Local, SandboxedSubmission, Server
+from minirlhf.classroom.side_by_side import run_reference, run_submission
+from minirlhf.classroom.submission import StudentSubmission
 from minirlhf.classroom.testing import Asked, Submission
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.folders import cache_folder
@@ -203,15 +203,15 @@ def earlier_here(
         theirs = {f.__name__: f for f in rest if getattr(f, "__name__", "") in names}
         rest = [f for f in rest if f not in theirs.values()]
         if not theirs:
-            remarks.append(ours_runs(needed, "was not handed to check"))
+            remarks.append(run_reference(needed, "was not handed to check"))
             continue
         local = Local({**theirs, "STUDENT": student}, student)
         outcome = run_tests(needed, local, seed)
         if outcome.reason:
-            remarks.append(ours_runs(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
+            remarks.append(run_reference(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
         else:
             earlier[needed.id] = local
-            remarks.append(yours_runs(needed))
+            remarks.append(run_submission(needed))
     return earlier, tuple(remarks), rest
 
 
@@ -232,14 +232,16 @@ def drawn(exercise: Exercise, answer: Submission) -> tuple[bytes, str]:
     return png(figure), picture.says
 
 
-def picture_of(server: Server, exercise: Exercise, handed: HandedIn, student: str) -> bytes:
+def picture_of(server: Server, exercise: Exercise, handed: StudentSubmission, student: str) -> bytes:
     """The picture with an answer in a file, drawn from its box.
 
     Raises:
         UserError: there is no answer, or none that can be drawn.
     """
     section = handed.answer(exercise)
-    boxed = Boxed(server, section.cells if section else [], exercise.library, student, exercise_limits(exercise))
+    boxed = SandboxedSubmission(
+        server, section.cells if section else [], exercise.library, student, exercise_limits(exercise)
+    )
     try:
         image, _ = drawn(exercise, boxed)
     finally:
@@ -249,7 +251,7 @@ def picture_of(server: Server, exercise: Exercise, handed: HandedIn, student: st
     return image
 
 
-def student_of(handed: HandedIn) -> str:
+def student_of(handed: StudentSubmission) -> str:
     """Who answers, as the files themselves say: the first ``STUDENT = "…"`` in them."""
     for section in (s for found in handed.sections.values() for s in found):
         for _, code in section.cells:
@@ -258,7 +260,9 @@ def student_of(handed: HandedIn) -> str:
     return DEFAULT_STUDENT
 
 
-def check_files(server: Server, exercises: Sequence[Exercise], handed: HandedIn, student: str) -> list[Verdict]:
+def check_files(
+    server: Server, exercises: Sequence[Exercise], handed: StudentSubmission, student: str
+) -> list[Verdict]:
     """Check one's own files, each exercise in a process of its own."""
     hints, progress = Hints(), Progress()
     verdicts = []

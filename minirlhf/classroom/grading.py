@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from minirlhf.classroom import beside, probes
 from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import probes, side_by_side
 from minirlhf.classroom.cells import Cells, code_cells
 from minirlhf.classroom.exercise import Exercise
-from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
-from minirlhf.classroom.submission import SUFFIXES, HandedIn, files_of, named, normalised, read_files
+from minirlhf.classroom.runner import Ended, Limits, Missing, SandboxedSubmission, Server
+from minirlhf.classroom.submission import SUFFIXES, StudentSubmission, files_of, named, normalised, read_files
 from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
 from minirlhf.core.errors import UserError
 from minirlhf.ledger.registry import Draw
@@ -97,7 +97,7 @@ def run_test(
 ) -> TestResult:
     """One test on its rounds of fresh inputs; the inputs depend on the seed, the exercise, the test and the round."""
     worst_error.set(0.0)
-    around = beside.Beside(exercise, submission.student, earlier)
+    around = side_by_side.Beside(exercise, submission.student, earlier)
     for i in range(test.rounds):
         try:
             test.run(Asked(submission, around), Draw(seed, exercise.id, test.name, i))
@@ -177,7 +177,7 @@ def exercise_limits(exercise: Exercise) -> Limits:
 
 
 def grade_answer(
-    server: Server, exercise: Exercise, handed: HandedIn, student: str, seed: int, limits: Limits | None = None
+    server: Server, exercise: Exercise, handed: StudentSubmission, student: str, seed: int, limits: Limits | None = None
 ) -> Outcome:
     """Grade one student's answer to one exercise in a box.
 
@@ -194,7 +194,7 @@ def grade_answer(
     earlier, remarks = earlier_answers(server, exercise, handed, student, seed, limits)
 
     def graded(cells: Cells) -> Outcome:
-        boxed = Boxed(server, cells, exercise.library, student, limits)
+        boxed = SandboxedSubmission(server, cells, exercise.library, student, limits)
         try:
             outcome = run_tests(exercise, boxed, seed, handed.also, earlier)
             return replace(outcome, file=section.file, remarks=remarks)
@@ -212,25 +212,25 @@ def grade_answer(
 
 
 def earlier_answers(
-    server: Server, exercise: Exercise, handed: HandedIn, student: str, seed: int, limits: Limits
-) -> tuple[dict[str, Boxed], tuple[str, ...]]:
+    server: Server, exercise: Exercise, handed: StudentSubmission, student: str, seed: int, limits: Limits
+) -> tuple[dict[str, SandboxedSubmission], tuple[str, ...]]:
     """The student's own answers to the exercises that this one uses, those that earn everything, each in a box; and what
     was done about each, in words. Where one is missing or wrong, ours will run in its place: it is nobody's second loss."""
-    found: dict[str, Boxed] = {}
+    found: dict[str, SandboxedSubmission] = {}
     remarks = []
     for needed in sources.load(exercise.path.parents[1], exercise.uses) if exercise.uses else ():
         section = handed.answer(needed)
         if section is None or section.is_stub(needed):
-            remarks.append(beside.ours_runs(needed, "is not handed in here"))
+            remarks.append(side_by_side.run_reference(needed, "is not handed in here"))
             continue
-        boxed = Boxed(server, section.cells, needed.library, student, limits)
+        boxed = SandboxedSubmission(server, section.cells, needed.library, student, limits)
         outcome = run_tests(needed, boxed, seed, handed.also)
         if outcome.reason:
             boxed.close()
-            remarks.append(beside.ours_runs(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
+            remarks.append(side_by_side.run_reference(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
         else:
             found[needed.id] = boxed
-            remarks.append(beside.yours_runs(needed))
+            remarks.append(side_by_side.run_submission(needed))
     return found, tuple(remarks)
 
 
@@ -273,14 +273,16 @@ def folders(submissions: Path) -> dict[str, list[Path]]:
     return found
 
 
-def students(submissions: Path, cut: Callable[[str, str], Cells] = code_cells, jobs: int = 1) -> dict[str, HandedIn]:
+def students(
+    submissions: Path, cut: Callable[[str, str], Cells] = code_cells, jobs: int = 1
+) -> dict[str, StudentSubmission]:
     """Each student's work, see :func:`folders`. A file of another kind counts as its student's too, and is reported."""
     found = folders(submissions)
     with ThreadPoolExecutor(jobs) as pool:
         return dict(zip(found, pool.map(lambda paths: _read(paths, cut), found.values()), strict=True))
 
 
-def _read(paths: Sequence[Path], cut: Callable[[str, str], Cells]) -> HandedIn:
+def _read(paths: Sequence[Path], cut: Callable[[str, str], Cells]) -> StudentSubmission:
     handed = read_files((p for p in paths if p.suffix in SUFFIXES), cut)
     others = [named(p) for p in paths if p.suffix not in SUFFIXES]
     if others and not handed.sections:
@@ -290,7 +292,7 @@ def _read(paths: Sequence[Path], cut: Callable[[str, str], Cells]) -> HandedIn:
 
 def grade_class(
     server: Server,
-    work: dict[str, HandedIn],
+    work: dict[str, StudentSubmission],
     exercises: Sequence[Exercise],
     seed: int,
     jobs: int,

@@ -55,13 +55,13 @@ class Total:
     points: float
     most: float
 
-    def out_of(self, possible: float) -> str:
+    def max_points(self, possible: float) -> str:
         """The points as a share of ``possible``, as a platform reads a number: two digits, a full stop."""
         return f"{self.points * possible / self.most:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True)
-class Back:
+class GradeExport:
     """What a platform's writer is given: its export, totals by student, and the prefixes of what each handed in."""
 
     table: Export
@@ -93,7 +93,7 @@ class Back:
 Written = dict[str, list[list[str]]]  # file name -> its rows
 
 
-def canvas(back: Back) -> Written:
+def canvas(back: GradeExport) -> Written:
     """The gradebook's own columns about the student, and the assignment's."""
     header = back.table.header
     info = [c for c in header if normalised(c) in CANVAS_INFO]
@@ -113,11 +113,11 @@ def canvas(back: Back) -> Written:
     for i, student in back.students.items():
         if student in back.totals:
             cells = back.table.cells(back.table.rows[i])
-            rows.append([*(cells[c] for c in info), back.totals[student].out_of(possible)])
+            rows.append([*(cells[c] for c in info), back.totals[student].max_points(possible)])
     return {"canvas.csv": rows}
 
 
-def moodle(back: Back) -> Written:
+def moodle(back: GradeExport) -> Written:
     """The worksheet as it was, with the grades in it."""
     what = "the grading worksheet, with Moodle set to English"
     grade, most = (back.table.column(c, what) for c in ("Grade", "Maximum grade"))
@@ -128,12 +128,12 @@ def moodle(back: Back) -> Written:
     for i, row in enumerate(back.table.rows):
         cells = back.table.cells(row)
         if (student := back.students.get(i)) in back.totals and student is not None:
-            cells[grade] = back.totals[student].out_of(back.possible(cells[most], "Maximum grade"))
+            cells[grade] = back.totals[student].max_points(back.possible(cells[most], "Maximum grade"))
         rows.append([cells[c] for c in header])
     return {"moodle.csv": rows}
 
 
-def github(back: Back) -> Written:
+def github(back: GradeExport) -> Written:
     """The assignment's grades, in its ten columns."""
     rows = [list(GITHUB)]
     for i, student in back.students.items():
@@ -161,7 +161,7 @@ def _github_page(prefix: str) -> str:
     return f"{prefix}/FEEDBACK.md"
 
 
-WRITERS: dict[str, tuple[Callable[[Back], Written], Callable[[str], str]]] = {
+WRITERS: dict[str, tuple[Callable[[GradeExport], Written], Callable[[str], str]]] = {
     "canvas": (canvas, _canvas_page),
     "moodle": (moodle, _moodle_page),
     "github": (github, _github_page),
@@ -198,7 +198,7 @@ def make(
     if not mine:
         raise UserError(f"nobody in {table.path} has a total; is it the same class, and the same --id?")
     write, _ = WRITERS[platform.name]
-    back = Back(table, students, mine, prefixes, assignment, scale)
+    back = GradeExport(table, students, mine, prefixes, assignment, scale)
     return write(back), [s for s in totals if s not in known]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from minirlhf.classroom.predictions import somebody_is_there
+from minirlhf.classroom.predictions import is_interactive
 from minirlhf.core.folders import cache_folder
 from minirlhf.data.elicitation import Shown, Vote
 
@@ -35,8 +35,8 @@ class Labelling:
 
     def ask(self) -> list[Vote]:
         """One vote per pair. The reader's come first; ``by_reader`` then says how many there are."""
-        mine = self._kept() if somebody_is_there() else []
-        if somebody_is_there():
+        mine = self._kept() if is_interactive() else []
+        if is_interactive():
             for number in range(len(mine), len(self.pairs)):
                 said = self._one(number)
                 if said is None:

@@ -113,7 +113,7 @@ class Predictions:
         print(found)
         if mine is not None:
             found.mine = letters.index(mine)
-        elif somebody_is_there():
+        elif is_interactive():
             found.mine = self._kept(found)
             if found.mine is None:
                 found.mine = _ask(letters)
@@ -173,7 +173,7 @@ def _ask(letters: str) -> int | None:
             return letters.index(said) if said else None
 
 
-def somebody_is_there() -> bool:
+def is_interactive() -> bool:
     """Can a question be answered? A frontend says so with each request to its kernel; without a kernel, a terminal can."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from minirlhf.classroom import worker
-from minirlhf.classroom.beside import Beside, solution
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.nested import (
     axes,
@@ -41,6 +40,7 @@ from minirlhf.classroom.nested import (
     stretch,
     tensors,
 )
+from minirlhf.classroom.side_by_side import Beside, solution
 from minirlhf.classroom.testing import Asked, Failure, Submission, expect, show
 from minirlhf.ledger.registry import Draw
 

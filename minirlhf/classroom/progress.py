@@ -17,7 +17,7 @@ BAR = 10  # characters of a chapter's bar
 
 
 @dataclass(frozen=True)
-class Reached:
+class ExerciseScore:
     """One exercise: the most points earned so far, and how often it was checked."""
 
     points: float = 0.0
@@ -31,17 +31,17 @@ class Progress:
         self.path = cache_folder() / "progress.json"
         self.reached = self._read()
 
-    def _read(self) -> dict[str, Reached]:
+    def _read(self) -> dict[str, ExerciseScore]:
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-            return {str(k): Reached(float(v["points"]), int(v["checks"])) for k, v in found.items()}
+            return {str(k): ExerciseScore(float(v["points"]), int(v["checks"])) for k, v in found.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
 
     def add(self, outcome: Outcome) -> None:
         """Count a check, and keep the best."""
-        before = self.reached.get(outcome.exercise.id, Reached())
-        self.reached[outcome.exercise.id] = Reached(max(before.points, outcome.points), before.checks + 1)
+        before = self.reached.get(outcome.exercise.id, ExerciseScore())
+        self.reached[outcome.exercise.id] = ExerciseScore(max(before.points, outcome.points), before.checks + 1)
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(f".{os.getpid()}")
@@ -49,36 +49,36 @@ class Progress:
             draft.replace(self.path)
 
 
-def table(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
+def table(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -> str:
     """One line per chapter and one per exercise, the shortest open ones named at the end."""
     lines = []
     for _, chapter in groupby(exercises, lambda e: e.chapter):
         mine = list(chapter)
-        earned = sum(min(e.points, reached.get(e.id, Reached()).points) for e in mine)
+        earned = sum(min(e.points, reached.get(e.id, ExerciseScore()).points) for e in mine)
         most = sum(e.points for e in mine)
         full = int(BAR * earned / most)
         name = mine[0].path.parent.name.replace("_", " ")
         lines.append(f"{'█' * full}{'░' * (BAR - full)}  {earned:>3g} of {most:g}  {name}")
         for e in mine:
-            r = reached.get(e.id, Reached())
+            r = reached.get(e.id, ExerciseScore())
             mark = "✓" if r.points >= e.points else "·" if r.checks else " "
             tries = f", {r.checks} checks" if r.checks > 1 else ", 1 check" if r.checks else ""
             lines.append(f"  {mark} {e.id}  {r.points:g} of {e.points:g}  {e.title} ({e.kind}, {e.minutes} min{tries})")
     return "\n".join([*lines, "", after(exercises, reached)])
 
 
-def following(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> Exercise | None:
+def following(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -> Exercise | None:
     """What to do next: in the first chapter that is not finished, what was begun, then what takes least time."""
-    undone = [e for e in exercises if reached.get(e.id, Reached()).points < e.points]
+    undone = [e for e in exercises if reached.get(e.id, ExerciseScore()).points < e.points]
     mine = [e for e in undone if e.chapter == undone[0].chapter]
     return min(mine, key=lambda e: (e.id not in reached, e.minutes), default=None)
 
 
-def after(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
+def after(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -> str:
     """What to do next, and how long it takes, in words."""
     chosen = following(exercises, reached)
     if chosen is None:
         return "all done"
-    undone = [e for e in exercises if reached.get(e.id, Reached()).points < e.points]
+    undone = [e for e in exercises if reached.get(e.id, ExerciseScore()).points < e.points]
     left = sum(e.minutes for e in undone)
     return f"next: {chosen.id} {chosen.title}, about {chosen.minutes} minutes ({left / 60:.0f} hours to the end)"

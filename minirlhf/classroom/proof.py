@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.classroom import beside, grading, nested, probes, release
+from minirlhf.classroom import grading, nested, probes, release, side_by_side
 from minirlhf.classroom.exercise import Exercise, Variant, compiled
 from minirlhf.classroom.runner import Local
 from minirlhf.classroom.testing import Failure
@@ -26,7 +26,7 @@ MUTANTS = 3  # at least
 
 
 @dataclass(frozen=True)
-class Proved:
+class ExerciseProof:
     """One thing that must hold of an exercise, and what is wrong with it, if anything is.
 
     ``key`` is its name for programs: "solution", "stub", or the note of a mutant or partial answer.
@@ -52,7 +52,7 @@ def outcomes(exercise: Exercise, seed: int, rounds: int, *blocks: str) -> Iterat
         yield grading.run_tests(exercise, answer(exercise, *blocks, student=student), derive_seed(seed, i))
 
 
-def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Proved]:
+def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExerciseProof]:
     """All claims about one exercise, each with its problem or without. One that trains brings several seeds with every round: it
     takes a third of the rounds."""
     if not all(t.probed for t in exercise.tests):
@@ -69,22 +69,22 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Proved]:
         yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds), variant.note)
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
     for what, problem in machine(exercise, seed):
-        yield Proved(what, problem)
-    yield Proved("the release holds nothing private", leaks(exercise))
-    yield Proved("numbers are the student's own", personal(exercise, seed))
+        yield ExerciseProof(what, problem)
+    yield ExerciseProof("the release holds nothing private", leaks(exercise))
+    yield ExerciseProof("numbers are the student's own", personal(exercise, seed))
 
 
-def _claim(what: str, prove_one: Callable[..., str], key: str = "") -> Proved:
+def _claim(what: str, prove_one: Callable[..., str], key: str = "") -> ExerciseProof:
     """The claim, with whatever its code raised as its problem."""
     try:
-        return Proved(what, prove_one(), key)
+        return ExerciseProof(what, prove_one(), key)
     except Failure as problem:
-        return Proved(what, f"the solution fails a test: {problem.message}", key)
+        return ExerciseProof(what, f"the solution fails a test: {problem.message}", key)
     except Exception as problem:
-        return Proved(what, f"its code raised {type(problem).__name__}: {problem}", key)
+        return ExerciseProof(what, f"its code raised {type(problem).__name__}: {problem}", key)
 
 
-def complete(exercise: Exercise) -> Proved:
+def complete(exercise: Exercise) -> ExerciseProof:
     """Mutants, a partial answer, names in the statement, hints that differ."""
     hints = [hint for t in exercise.tests for hint in t.hints]
     unnamed = [n for n in exercise.asks if f"`{n}" not in exercise.statement and exercise.kind != "bughunt"]
@@ -99,7 +99,7 @@ def complete(exercise: Exercise) -> Proved:
         problem = f"the statement does not name `{unnamed[0]}`"
     elif len(set(hints)) < len(hints):
         problem = "two hints are the same"
-    return Proved("it is complete", problem)
+    return ExerciseProof("it is complete", problem)
 
 
 def stub(exercise: Exercise, seed: int, rounds: int) -> str:
@@ -178,7 +178,7 @@ def probed(exercise: Exercise, seed: int, rounds: int) -> str:
 def machine(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
     """The machine's mutants of every graded function, and what is wrong if one is not found by its probe."""
     made = probes.plan(exercise, seed, "ada")
-    right = beside.solution(exercise, "ada") if made.by_function else {}
+    right = side_by_side.solution(exercise, "ada") if made.by_function else {}
     for name, asked in made.by_function.items():
         for note, kind, f in _mutants(right[name], asked, made.calls[name]):
             mutated = Local({**right, name: f}, "ada")

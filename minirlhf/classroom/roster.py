@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from minirlhf.classroom.submission import HandedIn, normalised
+from minirlhf.classroom.submission import StudentSubmission, normalised
 from minirlhf.core.errors import UserError, unknown
 
 # As exported by Canvas ("Student" is a name there), Moodle ("Identifier" is "Participant 7" there), GitHub Classroom, and by us.
@@ -179,7 +179,9 @@ def spelled(roster: Sequence[Enrolled]) -> dict[str, str]:
     return {normalised(name): s.id for s in roster for name in (s.id, *s.also)}
 
 
-def by_roster(work: Mapping[str, HandedIn], roster: Sequence[Enrolled]) -> tuple[dict[str, HandedIn], list[str]]:
+def by_roster(
+    work: Mapping[str, StudentSubmission], roster: Sequence[Enrolled]
+) -> tuple[dict[str, StudentSubmission], list[str]]:
     """The work of everybody on the roster, in its order and spelling, of those who handed in nothing too; and who is not on it.
 
     Raises:
@@ -190,7 +192,7 @@ def by_roster(work: Mapping[str, HandedIn], roster: Sequence[Enrolled]) -> tuple
     if len(strangers) == len(work):
         ids = [s.id for s in roster]
         raise unknown("student (handed in, but not on the roster)", strangers[0], ids)
-    handed = {s.id: HandedIn(also=s.also) for s in roster}
+    handed = {s.id: StudentSubmission(also=s.also) for s in roster}
     for name, found in work.items():
         if name not in strangers:
             handed[names[normalised(name)]].add(found)

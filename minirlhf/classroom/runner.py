@@ -114,7 +114,7 @@ class Server(SandboxPool):
         return [(str(cell), str(code)) for cell, code in found["cells"]]
 
 
-class Boxed:
+class SandboxedSubmission:
     """A submission in a box: questions go in, data comes out. It starts at the first question.
 
     Args:

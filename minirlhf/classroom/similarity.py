@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Mapping, Sequence
 
 from minirlhf.classroom.exercise import Exercise
-from minirlhf.classroom.submission import HandedIn
+from minirlhf.classroom.submission import StudentSubmission
 
 LONG = 80  # tokens: shorter right answers are alike by themselves
 SHARE = 0.9
@@ -40,7 +40,7 @@ def tokens(code: str) -> list[str]:
     return result
 
 
-def similar(work: Mapping[str, HandedIn], exercises: Sequence[Exercise]) -> list[tuple[str, str, str, float]]:
+def similar(work: Mapping[str, StudentSubmission], exercises: Sequence[Exercise]) -> list[tuple[str, str, str, float]]:
     """``(exercise, student, student, share)`` of all pairs of long answers that are nearly alike, most alike first."""
     found = []
     for e in exercises:

@@ -50,7 +50,7 @@ class Section:
 
 
 @dataclass
-class HandedIn:
+class StudentSubmission:
     """All that one student handed in. ``problems`` says what could not be read, one sentence each."""
 
     sections: dict[str, list[Section]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class HandedIn:
     digest: str = ""  # of all the files' bytes
     also: tuple[str, ...] = ()  # other names of the student
 
-    def add(self, other: HandedIn) -> None:
+    def add(self, other: StudentSubmission) -> None:
         """Take in what the same student handed in elsewhere."""
         for exercise, found in other.sections.items():
             self.sections.setdefault(exercise, []).extend(found)
@@ -127,14 +127,14 @@ def sections(cells: Cells, file: str) -> dict[str, Section]:
     return found
 
 
-def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_cells) -> HandedIn:
+def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_cells) -> StudentSubmission:
     """The sections of all these files. A file that cannot be read is a problem, not an error.
 
     Args:
         paths: notebooks and Python files.
         cut: takes a text and a name apart into cells; somebody else's files are cut in a box.
     """
-    result, unmarked, digest = HandedIn(), [], hashlib.sha256()
+    result, unmarked, digest = StudentSubmission(), [], hashlib.sha256()
     for path in sorted(paths, key=lambda p: (SUFFIXES.index(p.suffix), p.name)):
         name = named(path)
         try:

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.beside import Beside, Curve, run_once, solution
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Local
+from minirlhf.classroom.side_by_side import Beside, Curve, run_once, solution
 from minirlhf.classroom.testing import Asked, Failure, Test, fail, show, test
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed

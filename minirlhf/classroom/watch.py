@@ -9,7 +9,7 @@ from pathlib import Path
 PAUSE = 0.5  # seconds between two looks
 
 
-def stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+def modification_times(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
     """Each file's time of change and size; a file that is not there at the moment is left out: editors replace files."""
     found = {}
     for path in paths:
@@ -30,10 +30,10 @@ def saves(look: Callable[[], Sequence[Path]], pause: float = PAUSE) -> Iterator[
         look: the files to watch, asked at every look: new ones may come.
         pause: seconds between two looks.
     """
-    seen = before = stamps(look())
+    seen = before = modification_times(look())
     while True:
         time.sleep(pause)
-        now = stamps(look())
+        now = modification_times(look())
         if now == before and now != seen:
             changed = [p for p, stamp in now.items() if seen.get(p) != stamp]
             seen = now

@@ -30,19 +30,21 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.core.errors import UserError
     from minirlhf.core.folders import write_text_atomic
     from minirlhf.equations.estimators import best_of_n_kl
-    from minirlhf.stages.answering import Answering, Request, best_of
-    from minirlhf.stages.measure import Number
+    from minirlhf.stages.answering import GenerationRequest, Generator, best_of
+    from minirlhf.stages.measure import Measurement
 
     if args.out is not None and args.out.exists():
         raise UserError(
             f"{args.out}: is there already; name another file", argument="--out", value=args.out, problem="exists"
         )
-    found = Answering.load(Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)}))
+    found = Generator.load(
+        GenerationRequest(**{field.name: getattr(args, field.name) for field in dataclasses.fields(GenerationRequest)})
+    )
     best = best_of(found)
     print(f"\n{len(found.problems)} prompts, {args.num_generations} replies each; 95 % intervals over prompts")
     print("     n   expected best   interval             KL to the model, at most")
     for n, measured in best.curve.items():
-        number = Number.of("", measured, len(best.rows))
+        number = Measurement.of("", measured, len(best.rows))
         bounds = f"[{number.low:.3f}, {number.high:.3f}]"
         print(f"{n:6}   {number.value:13.3f}   {bounds:<20} {best_of_n_kl(n):.3f} nats")
     if lost := len(found.problems) - len(best.rows):

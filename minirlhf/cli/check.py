@@ -22,7 +22,7 @@ from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.checker import Verdict
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Server
-from minirlhf.classroom.submission import SUFFIXES, HandedIn, read_files
+from minirlhf.classroom.submission import SUFFIXES, StudentSubmission, read_files
 from minirlhf.core.errors import UserError
 
 
@@ -64,7 +64,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
     return args.file or sorted(p for p in Path().iterdir() if p.suffix in SUFFIXES and p.is_file())
 
 
-def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> HandedIn:
+def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> StudentSubmission:
     """The answers in the files.
 
     Raises:

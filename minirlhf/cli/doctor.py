@@ -78,11 +78,11 @@ def examine(folder: str) -> int:
 
 def _known(run: Path) -> dict[str, Any]:
     """What a file of metrics alone does not say: has the loss a reference, a prompt more than one reply, and where are gradients cut?"""
-    from minirlhf.cli.train import told
+    from minirlhf.cli.train import load_run_spec
     from minirlhf.recipes.offline import PreferenceRecipe
 
     try:
-        asked = told(run)
+        asked = load_run_spec(run)
     except UserError:
         return {}
     return {

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from minirlhf.cli.settings import add_answering, from_mapping, read_yaml
 
 if TYPE_CHECKING:
-    from minirlhf.stages.measure import Evaluated
+    from minirlhf.stages.measure import EvaluationResult
     from minirlhf.stages.tasks import EvaluationRequest
 
 
@@ -182,15 +182,15 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
     return from_mapping(EvaluationRequest, {**flags, **settings}, str(file))
 
 
-def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationRequest]) -> Evaluated:
+def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationRequest]) -> EvaluationResult:
     """Let every model answer one task; print its tables."""
     from minirlhf.core.errors import UserError
     from minirlhf.feedback.graders import ANSWER_OF
     from minirlhf.models.reference import require_same_vocabulary
     from minirlhf.stages import named, start
-    from minirlhf.stages.answering import Answering
+    from minirlhf.stages.answering import Generator
     from minirlhf.stages.choices import choose
-    from minirlhf.stages.measure import Evaluated, answers, chosen, compare, measure
+    from minirlhf.stages.measure import EvaluationResult, answers, chosen, compare, measure
 
     replies, numbers, on = {}, {}, {}
     for asked in requests:
@@ -201,7 +201,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
                     argument=f"--{flag.replace('_', '-')}",
                     problem="no replies",
                 )
-        found = Answering.load(asked)
+        found = Generator.load(asked)
         against, ref_model = (
             None if name is None else named.model_by_name(name)[0].to(found.device)
             for name in (args.against, args.ref_model)
@@ -234,7 +234,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
             "\nin pairs, on the same problems; p by the sign test: better on more problems than by chance? (Holm, all pairs)"
         )
         print("\n".join(f"  {pair}" for pair in pairs))
-    return Evaluated(task, found.grader, found.problems, replies, numbers, pairs, on)
+    return EvaluationResult(task, found.grader, found.problems, replies, numbers, pairs, on)
 
 
 def _of_reward_model(args: argparse.Namespace, name: str) -> int:
@@ -248,7 +248,7 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     from minirlhf.models.heads import RewardModel
     from minirlhf.models.tiny import num_parameters
     from minirlhf.stages import named, start
-    from minirlhf.stages.answering import OF_SAMPLING, Request
+    from minirlhf.stages.answering import OF_SAMPLING, GenerationRequest
     from minirlhf.stages.measure import as_json
     from minirlhf.stages.measure_reward import measure_reward
     from minirlhf.trainers.config import unused_options
@@ -282,10 +282,11 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
         raise UserError(f"{name}: a reward model, which is measured by itself; expected no other model beside it")
     if args.data is None:
         raise UserError("expected --data, the pairs to compare")
-    asked = Request(
-        **{f.name: getattr(args, f.name) for f in dataclasses.fields(Request) if f.name != "model"}, model=name
+    asked = GenerationRequest(
+        **{f.name: getattr(args, f.name) for f in dataclasses.fields(GenerationRequest) if f.name != "model"},
+        model=name,
     )
-    start.announce(
+    start.log_unused_options(
         unused_options(asked, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
     )
     records = loaders.load(args.data, split=args.split, format=args.format, limit=args.limit)

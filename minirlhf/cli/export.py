@@ -32,10 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder and say what differs."""
-    from minirlhf.cli.train import told
+    from minirlhf.cli.train import load_run_spec
     from minirlhf.stages.bridge.write import export
 
-    asked = told(args.run)
+    asked = load_run_spec(args.run)
     print(export(args.run, asked, args.out, to=args.to, accept_differences=args.accept_differences, model=args.model))
     start = "python train.py, or torchrun --nproc-per-node N train.py" if args.to == "trl" else "GPUS=8 bash train.sh"
     print(f"{args.out}: written; cd {args.out} && {start}")

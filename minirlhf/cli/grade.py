@@ -32,7 +32,7 @@ from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.journal import Journal
 from minirlhf.classroom.marks import Mark, Tried
 from minirlhf.classroom.runner import Server
-from minirlhf.classroom.submission import HandedIn
+from minirlhf.classroom.submission import StudentSubmission
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
 
@@ -124,7 +124,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _grade(
-    args: argparse.Namespace, server: Server, work: dict[str, HandedIn], exercises: Sequence[Exercise], feedback: Path
+    args: argparse.Namespace,
+    server: Server,
+    work: dict[str, StudentSubmission],
+    exercises: Sequence[Exercise],
+    feedback: Path,
 ) -> tuple[list[str], list[Mark], list[Tried], int]:
     """Grade whom the journal does not have yet; returns what went wrong, all rows and tests, and the seed."""
     crashes = []
@@ -179,7 +183,7 @@ def _warn_of_strangers(strangers: Sequence[str], roster: Sequence[str]) -> None:
         print(f"warning: {shown!r} handed in, but is not on the roster, and is not graded{hint}", file=sys.stderr)
 
 
-def _exercises(root: Path, chapters: list[str] | None, work: dict[str, HandedIn]) -> list[Exercise]:
+def _exercises(root: Path, chapters: list[str] | None, work: dict[str, StudentSubmission]) -> list[Exercise]:
     """The exercises to grade. Without --chapter: of the chapters handed in, those that at least half as many students handed
     in as the most frequent one; a stray marker in one file changes nobody's total.
     """

@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     ties = len(found.pairs) - found.won - found.lost
     print(
         f"  won {found.won}, lost {found.lost}, the two orders disagree or neither wins {ties}, equal answers {len(found.equal)}; a split "
-        f"of the prompts at least as uneven has chance {found.chance:.3f} if the answers are equally good"
+        f"of the prompts at least as uneven has chance {found.sign_test_p:.3f} if the answers are equally good"
     )
     if found.verdicts.unreadable:
         print(f"  without a verdict: {found.verdicts.unreadable:.3f} of what the judge wrote")
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
             "versions": start.versions(),
         }  # fmt: skip
         counts = {"won": found.won, "lost": found.lost, "tied": ties, "equal": len(found.equal), "alone": matched.alone}
-        result = {"numbers": as_json(numbers), "pairs": counts, "sign_test": found.chance, "measured on": on}
+        result = {"numbers": as_json(numbers), "pairs": counts, "sign_test": found.sign_test_p, "measured on": on}
         write_text_atomic(args.json, json.dumps(result, indent=2) + "\n")
         print(f"{args.json}: written")
     return 0

@@ -40,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
     import math
 
     from minirlhf.core.errors import UserError
-    from minirlhf.stages.power import Noise, grades
+    from minirlhf.stages.power import VarianceComponents, grades
 
     _check(args)
     seed = args.seed_sd**2
     if args.results is None:
-        noise = Noise.of_shares(args.accuracy, args.effect or 0.0, seed)
+        noise = VarianceComponents.of_shares(args.accuracy, args.effect or 0.0, seed)
     else:
         found = grades(args.results)
         if len(found) != 2:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
                 expected=2,
                 problem="too few",
             )
-        noise = Noise.measured(ours[whole], theirs[whole], seed)
+        noise = VarianceComponents.measured(ours[whole], theirs[whole], seed)
         mean = float((ours[whole] - theirs[whole]).mean())
         print(f"{' − '.join(found)}: {mean:+.3f} in the pilot, which is not the difference that is looked for")
     how = {"seeds": args.seeds, "replies": args.replies, "alpha": args.alpha, "power": args.power}
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"\nitems needed for a difference of {args.effect:g}: {math.ceil(needed):,}")
     print("\n  items   smallest difference that is found")
     for items in sorted(sizes):
-        print(f"{items:7,}   {noise.effect(items, **how):.4f}")
+        print(f"{items:7,}   {noise.minimum_detectable_effect(items, **how):.4f}")
     if seed > 0:
         least = noise.effect_by_t(seeds=args.seeds, alpha=args.alpha, power=args.power)
         print(

@@ -240,7 +240,7 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
 def add_answering(
     parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems", several: bool = False
 ) -> None:
-    """The flags of :class:`~minirlhf.stages.answering.Request`, of which ``num_generations`` has this default.
+    """The flags of :class:`~minirlhf.stages.answering.GenerationRequest`, of which ``num_generations`` has this default.
 
     With ``several`` models, ``models`` is the list of them, and their problems may come from elsewhere than ``--data``.
     """

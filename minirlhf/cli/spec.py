@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
             if f.change is not None:
                 print(
                     f"  {f.clause.name:<{width}}  {f.change.difference.value:+.3f}   better on {f.change.better}, worse on "
-                    f"{f.change.worse}, p = {f.change.chance:.3f}{'   got worse' if f.worse else ''}"
+                    f"{f.change.worse}, p = {f.change.p_value:.3f}{'   got worse' if f.regressed else ''}"
                 )
-    stops = [f.clause.name for f in found if f.stops]
+    stops = [f.clause.name for f in found if f.blocks_release]
     musts = any(f.clause.level == "must" for f in found)
     said = "every must holds" if musts else "no rule is a must: nothing here stops a release"
     print(f"\nnot fit to ship: {'; '.join(stops)}" if stops else f"\n{said}")

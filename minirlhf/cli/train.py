@@ -27,7 +27,7 @@ from minirlhf.recipes import Recipe
 from minirlhf.recipes.distill import DISTILLATIONS, Distillation
 from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import from_files, judges_from_files, sources, start
-from minirlhf.stages.bridge.mapped import Told
+from minirlhf.stages.bridge.mapped import RunSpec
 from minirlhf.stages.sources import Source
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig, TrainerConfig
 from minirlhf.trainers.distill import DistillConfig
@@ -169,7 +169,7 @@ def _asked(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, A
     return source, config, changed[0] if changed else None
 
 
-def told(run: Path) -> Told:
+def load_run_spec(run: Path) -> RunSpec:
     """What the run in this folder was asked for.
 
     Raises:
@@ -196,7 +196,7 @@ def told(run: Path) -> Told:
     config = dataclasses.replace(config, **fitted)
     if isinstance(recipe, Recipe):
         recipe = generation_settings(recipe, config)
-    return Told(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
+    return RunSpec(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
 
 
 def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | PreferenceRecipe | Distillation:

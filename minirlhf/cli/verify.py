@@ -83,14 +83,14 @@ def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
         )
     from minirlhf.classroom import runner
     from minirlhf.classroom.testing import Failure
-    from minirlhf.ledger.ink import derivation
+    from minirlhf.ledger.formulas import derivation
     from minirlhf.report import derivation as report
 
     text, steps = derivation.read(path)
-    cell = ("cell of the checker", "from minirlhf.ledger.ink.desk import check")
+    cell = ("cell of the checker", "from minirlhf.ledger.formulas.derivation_names import check")
     limits = runner.Limits(cpu=60, wall=180.0, memory=2 << 30)
     with runner.Server() as server:
-        box = runner.Boxed(server, [cell], derivation.library(), "", limits)
+        box = runner.SandboxedSubmission(server, [cell], derivation.library(), "", limits)
         try:
             verdicts = box.call("check", ([step.as_data() for step in steps], seed), {})
         except Failure as problem:

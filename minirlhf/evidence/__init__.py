@@ -6,18 +6,28 @@ behaves as it did.
 :mod:`.probe`       a few seconds of a study, as numbers, and how far they may move
 :mod:`.code`        the shape of a script and the sizes in its lab, read from the syntax tree
 :mod:`.paired`      the numbers of several seeds, compared
-:mod:`.student`     Student's t, for differences of a handful of seeds
+:mod:`.t_distribution` Student's t, for differences of a handful of seeds
 ==================  ==============================================================================
 """
 
-from minirlhf.evidence.paired import Difference, Seen, differences, margin, read, result, results, summary, values
+from minirlhf.evidence.paired import (
+    Difference,
+    StudyResults,
+    differences,
+    margin,
+    read,
+    result,
+    results,
+    summary,
+    values,
+)
 from minirlhf.evidence.probe import brief, settings, trace
 from minirlhf.evidence.study import Study, write
 
 __all__ = [
     "Difference",
-    "Seen",
     "Study",
+    "StudyResults",
     "brief",
     "differences",
     "margin",

@@ -92,7 +92,7 @@ def _split(dotted: list[str], known: Collection[str]) -> tuple[str, list[str]] |
     return None
 
 
-def is_ours(name: str) -> bool:
+def is_project_module(name: str) -> bool:
     """Does a dotted name begin with this package?"""
     return name.split(".")[0] == provenance.ROOT_NAME
 
@@ -133,7 +133,7 @@ def renamed(was: str, now: str, defined: str | None) -> bool:
 
     The old one then means nothing else, and the new one is ``defined`` by the words that the old one was.
     """
-    if not (is_ours(was) and is_ours(now)):
+    if not (is_project_module(was) and is_project_module(now)):
         return False
     meant = home(was, provenance.all_modules())
     return meant == now or (meant is None and defined is not None and defined == definition(now))
@@ -235,7 +235,7 @@ class _Eraser:
 
     @property
     def names(self) -> list[str]:
-        return [name for name in self._numbers if is_ours(name)]
+        return [name for name in self._numbers if is_project_module(name)]
 
     def _number(self, name: str) -> str:
         return f"#{self._numbers.setdefault(name, len(self._numbers))}"
@@ -310,7 +310,7 @@ class Code:
         shape: hash (16 hex digits) of what the script does, our own names erased.
         names: those of the library's names that stand in it, by where they are defined, in the order in which they come.
         sizes: the numbers and strings that stand in the lab, in the order in which the script reaches them.
-        probe: hash of what the probe does, that part of the script and :mod:`.starts`, all our names as they are.
+        probe: hash of what the probe does, that part of the script and :mod:`.initial_models`, all our names as they are.
         seeds: how many are measured, None for the default.
         reached: functions and methods of the lab that the script reaches: file and name each.
     """
@@ -357,7 +357,7 @@ def read(path: Path, text: str) -> Code:
         reach.follow(node, module, reach.script)
     eraser = _Eraser(module, places.keys())
     shape = "\n".join(eraser.said(node) for node in [*measured, *reach.script])
-    tried = _Reach(places.keys(), {f"{provenance.ROOT_NAME}.evidence.starts"})
+    tried = _Reach(places.keys(), {f"{provenance.ROOT_NAME}.evidence.initial_models"})
     tried.follow(call.args[1], module, tried.script)
     return Code(
         shape=_hash(shape),

@@ -20,7 +20,7 @@ from typing import Any
 from minirlhf.core import provenance
 from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.core.statistics import holm
-from minirlhf.evidence import student
+from minirlhf.evidence import t_distribution
 
 #: How often a difference may be found where there is none, in a whole family of pairs; and how often one of the size that a
 #: comparison is said to see would be found.
@@ -93,7 +93,7 @@ class Difference:
     @property
     def interval(self) -> tuple[float, float]:
         """The mean differences that these seeds leave possible."""
-        reach = student.quantile(ALPHA / self.pairs, self.seeds - 1) * self.error
+        reach = t_distribution.quantile(ALPHA / self.pairs, self.seeds - 1) * self.error
         return self.mean - reach, self.mean + reach
 
     @property
@@ -102,7 +102,7 @@ class Difference:
         return self.error == 0
 
     @property
-    def chance(self) -> str:
+    def p_value(self) -> str:
         """``p`` in words: of an exact difference there is none."""
         if self.exact:
             return "exact, the same in every seed"
@@ -110,14 +110,14 @@ class Difference:
         return f"{said} after correction for {self.pairs} pairs"
 
     @property
-    def apart(self) -> bool:
+    def significant(self) -> bool:
         """Is one larger than the other?"""
         return self.p < ALPHA
 
     @property
-    def detectable(self) -> float:
+    def minimum_detectable_effect(self) -> float:
         """The smallest mean difference that would have been found in four of five such studies, with these seeds' noise."""
-        return student.detectable(ALPHA / self.pairs, self.seeds - 1, POWER) * self.error
+        return t_distribution.detectable(ALPHA / self.pairs, self.seeds - 1, POWER) * self.error
 
 
 def differences(
@@ -147,7 +147,7 @@ def differences(
         size = max(map(abs, (*columns[name], *columns[other])))
         if max(apart) - min(apart) <= ROUNDING * size:  # no noise at all
             mean, error = mean if abs(mean) > ROUNDING * size else 0.0, 0.0
-        p = student.two_sided(mean / error, count - 1) if error > 0 else float(mean == 0)
+        p = t_distribution.two_sided(mean / error, count - 1) if error > 0 else float(mean == 0)
         above, below = sum(x > 0 for x in apart), sum(x < 0 for x in apart)
         found[name, other] = Difference(mean, error, above, below, count, len(wanted), p)
     for (pair, one), p in zip(list(found.items()), holm([d.p for d in found.values()]), strict=True):
@@ -189,7 +189,7 @@ def result(study: str) -> dict[str, Any]:
     return read(found[study])
 
 
-class Seen:
+class StudyResults:
     """What a study saw, as a notebook asks for it.
 
     Args:
@@ -213,7 +213,7 @@ class Seen:
         numbers = self.values(name)
         return margin(numbers, above) >= 3 and margin([-x for x in numbers], -below) >= 3
 
-    def exceeds(self, name: str, other: str) -> bool:
+    def all_exceed(self, name: str, other: str) -> bool:
         """Is a number larger than another, seed by seed, by three standard deviations of their difference? So clear a difference a
         single run shows as well. Where this is false the two may still be apart: ask for their :meth:`difference`."""
         return margin([x - y for x, y in zip(self.values(name), self.values(other), strict=True)], 0.0) >= 3

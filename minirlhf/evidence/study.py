@@ -71,9 +71,9 @@ class Study:
         parser.add_argument("--probe", action="store_true", help="print the probe's numbers; measure nothing")
         args = parser.parse_args()
         if args.probe:
-            print(json.dumps(probed(self), indent=1))
+            print(json.dumps(run_probe(self), indent=1))
             return
-        script = Script(Path(file).resolve())
+        script = StudyScript(Path(file).resolve())
         behaviour = script.behaviour(self)  # a study runs for minutes, in which files may be edited: this is of now
         numbers = {}
         for seed in range(self.first_seed, self.first_seed + args.seeds):
@@ -95,7 +95,7 @@ def _store(path: Path, evidence: Mapping[str, Any]) -> None:
     write_text_atomic(path, json.dumps(evidence, indent=1) + "\n")
 
 
-def probed(study: Study) -> dict[str, float | str]:
+def run_probe(study: Study) -> dict[str, float | str]:
     """The numbers of its probe, on one thread and with an empty cache: what code of another day has left there does not count."""
     import torch
 
@@ -123,7 +123,7 @@ class Reason(str):
         return Reason, (self.kind, str(self))
 
 
-class Script:
+class StudyScript:
     """The script of a study: its text as it was when this was made, what it reaches in its lab as it is when first asked for.
 
     Attributes:
@@ -153,9 +153,9 @@ class Script:
     def behaviour(self, study: Study) -> dict[str, Any]:
         """What is stored beside the numbers, so that one can tell later whether the code still behaves like this."""
         made_by = {"shape": self.code.shape, "names": self.code.names, "sizes": self.code.sizes}
-        found = probed(study)
+        found = run_probe(study)
         settings = [value for name, value in found.items() if SETTING in name and isinstance(value, str)]
-        named = sorted({name for name in [*self.code.names, *settings] if code.is_ours(name)})
+        named = sorted({name for name in [*self.code.names, *settings] if code.is_project_module(name)})
         defined = {name: code.definition(name) for name in named}
         return {**made_by, "defined": defined, "probed_by": self.code.probe, "probe": found}
 
@@ -202,7 +202,7 @@ class Script:
         record, now = cache_folder() / "probes" / self.name, self._everything(stored["probe"])
         if record.is_file() and record.read_text(encoding="utf-8") == now:
             return []
-        changes = moved(stored["probe"], probed(self.load()), stored["defined"])
+        changes = moved(stored["probe"], run_probe(self.load()), stored["defined"])
         if not changes:
             record.parent.mkdir(parents=True, exist_ok=True)
             record.write_text(now, encoding="utf-8")
@@ -284,7 +284,7 @@ def _some(texts: Iterable[str]) -> str:
     return ", ".join(all_[:3]) + (f" and {len(all_) - 3} more" if len(all_) > 3 else "") or "nothing"
 
 
-def discover(package: Path | None = None) -> dict[str, Script]:
+def discover(package: Path | None = None) -> dict[str, StudyScript]:
     """The scripts of the package, or of another folder, that declare a study, by name: ``study.py`` and ``study_topic.py``.
 
     Raises:
@@ -292,7 +292,7 @@ def discover(package: Path | None = None) -> dict[str, Script]:
     """
     folder = provenance.PACKAGE if package is None else package
     paths = sorted(folder.rglob("study*.py"))
-    found = [Script(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
+    found = [StudyScript(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
     if not found:
         raise UserError(f"no studies in {folder}", argument="studies", problem="missing", file=folder)
     return {script.name: script for script in found}

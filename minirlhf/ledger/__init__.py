@@ -4,7 +4,7 @@
 :mod:`.registry`   what a check is, and how one runs
 :mod:`.inputs`     made-up inputs that several chapters' checks draw
 :mod:`.pages`      the ledger as a reader sees it
-:mod:`.ink`        the printed formulas, read and evaluated
+:mod:`.formulas`   the printed formulas, read and evaluated
 :mod:`.peers`      the same functions held against another library
 =================  ==============================================================================
 """

@@ -361,7 +361,7 @@ PROMISES: dict[str, Callable[[Call, Draw], Iterator[BrokenClaim]]] = {
 }
 
 
-def usable(call: Call) -> bool:
+def is_applicable(call: Call) -> bool:
     """Whether the function takes these arguments without their history; what it is to differentiate has none here."""
     try:
         call()
@@ -370,10 +370,10 @@ def usable(call: Call) -> bool:
     return True
 
 
-def broken(calls: Iterable[Call], seed: int) -> list[BrokenClaim]:
+def violated_claims(calls: Iterable[Call], seed: int) -> list[BrokenClaim]:
     """Which promises a function does not keep on the first :data:`CALLS` of these calls; empty if all is well."""
     found: dict[BrokenClaim, None] = {}
-    first = itertools.islice(filter(usable, calls), CALLS)
+    first = itertools.islice(filter(is_applicable, calls), CALLS)
     for (i, call), (name, promise) in itertools.product(enumerate(first), PROMISES.items()):
         try:
             problems = list(promise(call, Draw(seed, name, i)))

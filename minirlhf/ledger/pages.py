@@ -317,7 +317,7 @@ def promises(ledger: Ledger, label: str, seed: int) -> tuple[str, bool]:
     entries = [c for c in ledger.checks.values() if c.of in under_test]
     lines, well = [f"Promises of every function: {', '.join(claims.PROMISES)}"], True
     for function, calls in claims.record(entries, range(seed, seed + 3)).items():
-        problems: list[str] = [*claims.broken(calls, seed)]
+        problems: list[str] = [*claims.violated_claims(calls, seed)]
         unvaried = ", ".join(claims.keywords(function, calls))
         problems += [f"keywords: {function.__name__}: no check varies {unvaried}"] if unvaried else []
         lines += [f"    {problem}" for problem in problems] or [f"    {function.__name__}: kept"]

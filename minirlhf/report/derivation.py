@@ -11,8 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 from minirlhf.core.folders import write_text_atomic
-from minirlhf.ledger.ink.derivation import Step, told
-from minirlhf.ledger.ink.displays import displays, fences
+from minirlhf.ledger.formulas.derivation import Step, report_lines
+from minirlhf.ledger.formulas.displays import displays, fences
 from minirlhf.report import templates
 
 # What matplotlib's typesetting does not know, in its words.
@@ -84,7 +84,7 @@ def write(
         step.line: {"label": step.label, "mark": ["not tried"], "holds": None} for step in steps
     }
     for step, verdict in zip(steps, verdicts, strict=False):
-        marks[step.line] |= {"mark": told(verdict), "holds": verdict["holds"]}
+        marks[step.line] |= {"mark": report_lines(verdict), "holds": verdict["holds"]}
     parts = [
         part | {"picture": drawn(part["latex"])} if part["kind"] == "display" else part for part in _parts(text, marks)
     ]

@@ -11,12 +11,12 @@ from minirlhf.core.folders import write_text_atomic
 from minirlhf.data.records import Problem
 from minirlhf.report import templates
 from minirlhf.report.plotting import PALETTE, data_uri, png
-from minirlhf.stages.measure import Evaluated, Number
+from minirlhf.stages.measure import EvaluationResult, Measurement
 
 SHOWN = 20
 
 
-def write(path: Path, tasks: Sequence[Evaluated]) -> None:
+def write(path: Path, tasks: Sequence[EvaluationResult]) -> None:
     """Write the page, with the replies to the first :data:`SHOWN` problems of each task."""
     parts = []
     for task in tasks:
@@ -39,7 +39,7 @@ def write(path: Path, tasks: Sequence[Evaluated]) -> None:
     write_text_atomic(path, templates.render("evaluate", parts=parts))
 
 
-def _sample(task: Evaluated, at: int, problem: Problem) -> dict[str, object]:
+def _sample(task: EvaluationResult, at: int, problem: Problem) -> dict[str, object]:
     replies = [
         (name, found.completions[at][0], f"{float(found.rewards[at, 0]):g}") for name, found in task.answers.items()
     ]
@@ -48,7 +48,7 @@ def _sample(task: Evaluated, at: int, problem: Problem) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _intervals(numbers: dict[str, Number]) -> bytes:
+def _intervals(numbers: dict[str, Measurement]) -> bytes:
     """The first number of each model, usually its accuracy."""
     fig, ax = plt.subplots(figsize=(7, 0.8 + 0.35 * len(numbers)), layout="constrained")
     for row, number in enumerate(numbers.values()):

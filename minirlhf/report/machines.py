@@ -152,7 +152,7 @@ def longest() -> Table:
     ]
 
 
-def old() -> Table:
+def staleness_table() -> Table:
     """The share of samples that is left, by a token's spread and a reply's length."""
     lengths = (10, 100, 1_000, 10_000)
     found = [["σ of a token", *(f"{n:,} tokens" for n in lengths)]]
@@ -174,7 +174,7 @@ TABLES = {
     "bubbles": bubbles,
     "decoding": decoding,
     "longest": longest,
-    "old": old,
+    "old": staleness_table,
 }
 
 

@@ -10,24 +10,24 @@ import matplotlib.pyplot as plt
 from minirlhf.core.folders import write_text_atomic
 from minirlhf.report import templates
 from minirlhf.report.plotting import PALETTE, data_uri, png
-from minirlhf.stages.specification import Held
+from minirlhf.stages.specification import RuleResult
 
 _COLOURS = {"holds": PALETTE["blue"], "open": PALETTE["orange"], "fails": PALETTE["red"]}
 
 
-def write(path: Path, title: str, model: str, against: str | None, found: Sequence[Held]) -> None:
+def write(path: Path, title: str, model: str, against: str | None, found: Sequence[RuleResult]) -> None:
     """Write the page."""
     alt = "; ".join(
         f"{f.clause.name}: {f.rate.value:.3f}, {f.rate.low:.3f} to {f.rate.high:.3f}, {f.verdict}" for f in found
     )
     page = templates.render(
         "spec", title=title, model=model, against=against, found=found, figure=data_uri(_rates(found)), alt=alt,
-        stops=[f.clause.name for f in found if f.stops],
+        stops=[f.clause.name for f in found if f.blocks_release],
     )  # fmt: skip
     write_text_atomic(path, page)
 
 
-def _rates(found: Sequence[Held]) -> bytes:
+def _rates(found: Sequence[RuleResult]) -> bytes:
     """Each rule's rate with its interval, and the bar."""
     fig, ax = plt.subplots(figsize=(7, 1.0 + 0.35 * len(found)), layout="constrained")
     for row, f in enumerate(found):

@@ -31,7 +31,7 @@ OF_SAMPLING = (
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """How a command was asked.
 
     Attributes:
@@ -89,11 +89,11 @@ class Request:
         return unused_grading_options(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
 
     @property
-    def room(self) -> int:
+    def max_new_tokens(self) -> int:
         """How many tokens a reply may need behind its prompt."""
         return self.max_completion_length
 
-    def graded_by(self, device: torch.device) -> tuple[Reward, str]:
+    def scored_by(self, device: torch.device) -> tuple[Reward, str]:
         """What grades, and what tells it from others; see :func:`~minirlhf.stages.grading.grading`."""
         return grading(self.grader, self.reward_model, seconds=self.grader_seconds, device=device, combine=self.combine)
 
@@ -107,14 +107,14 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answering:
+class Generator:
     """What was asked for, loaded.
 
     Attributes:
         grader: what tells ``reward`` from others.
     """
 
-    asked: Request
+    asked: GenerationRequest
     model: Any
     tokenizer: Any
     problems: list[Problem]
@@ -127,23 +127,23 @@ class Answering:
         return next(self.model.parameters()).device
 
     @classmethod
-    def load(cls, asked: Request) -> Answering:
+    def load(cls, asked: GenerationRequest) -> Generator:
         """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
         asked.sampling  # noqa: B018  its errors come before anything is loaded
-        start.announce(unused_options(asked, asked.unused_options()))
+        start.log_unused_options(unused_options(asked, asked.unused_options()))
         device = start.device_of(asked.device)
-        reward, grader = asked.graded_by(device)
+        reward, grader = asked.scored_by(device)
         problems = asked.problems()
         if not problems:
             raise UserError(f"{asked.data}: no problems to answer", argument="data", problem="empty", file=asked.data)
         model, tokenizer = named.model_by_name(asked.model)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
-        if context is not None and longest + asked.room > context:
+        if context is not None and longest + asked.max_new_tokens > context:
             raise UserError(
-                f"the longest prompt has {longest} tokens and a reply may have {asked.room}, the model "
+                f"the longest prompt has {longest} tokens and a reply may have {asked.max_new_tokens}, the model "
                 f"reads {context}: lower --max-completion-length",
                 argument="--max-completion-length",
-                value=asked.room,
+                value=asked.max_new_tokens,
                 expected=context - longest,
             )
         model = model.to(device)
@@ -166,7 +166,7 @@ class Best:
     curve: dict[int, Estimate]
 
 
-def best_of(found: Answering) -> Best:
+def best_of(found: Generator) -> Best:
     """Sample ``num_generations`` replies to every problem, keep the best of each."""
     asked, rows, curves = found.asked, [], []
     names = names_of(found.problems, found.tokenizer)

@@ -25,7 +25,7 @@ WAYS = ("sum", "token", "character", "byte", "pmi", "letter")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class MultipleChoiceResult:
     """What a model has chosen.
 
     Attributes:
@@ -39,7 +39,7 @@ class Chosen:
     tokens: Tensor
 
 
-def choose(model: Any, tokenizer: Any, problems: Sequence[Problem], *, batch_size: int = 64) -> Chosen:
+def choose(model: Any, tokenizer: Any, problems: Sequence[Problem], *, batch_size: int = 64) -> MultipleChoiceResult:
     """Ask about every answer of every problem, ``batch_size`` answers at once.
 
     The likelihood is that of the answer as a whole reply, with the token that ends it: else ``7`` could never be less likely than ``72``.
@@ -88,7 +88,7 @@ def choose(model: Any, tokenizer: Any, problems: Sequence[Problem], *, batch_siz
             best = scores[way] == scores[way].max()
             right[way].append(float(best[answer]) / int(best.sum()))
     found = {way: torch.tensor(shares, dtype=torch.float64) for way, shares in right.items()}
-    return Chosen(picked, found, torch.tensor(tokens))
+    return MultipleChoiceResult(picked, found, torch.tensor(tokens))
 
 
 def _reply(tokenizer: Any, prompt: Sequence[Message], said: str) -> Tokens:

@@ -25,7 +25,7 @@ from minirlhf.recipes.offline import PreferenceRecipe, describe_preference
 from minirlhf.stages import start
 from minirlhf.stages.examples import TRAIN_ON, compared, conversations, kind_for, replies_of
 from minirlhf.stages.grading import grading
-from minirlhf.stages.prepared import Prepared, Reference, of_world, prepare, read
+from minirlhf.stages.prepared import Prepared, Reference, dataset_from_task, prepare, read
 from minirlhf.stages.sources import EMPTY, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig, SamplingConfig, unused_options
 from minirlhf.trainers.distill import DistillConfig, divergence_on_batch, idle_sampling, train_distill
@@ -47,7 +47,7 @@ def run_sft(
     shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
     run = prepare(
         source,
-        read(source, config.seed) if task is None else of_world(task, shown),
+        read(source, config.seed) if task is None else dataset_from_task(task, shown),
         lambda records: (c.messages for c in records.conversations()),
         partial(conversations, learned=TRAIN_ON[source.train_on]),
         config,
@@ -81,10 +81,10 @@ def run_distill(
     teacher = Reference.load(source.teacher)
     task = None if source.task is None else tasks.get(source.task)
     shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
-    start.announce(unused_options(config, idle_sampling(recipe), given))
+    start.log_unused_options(unused_options(config, idle_sampling(recipe), given))
     run = prepare(
         source,
-        read(source, config.seed) if task is None else of_world(task, shown),
+        read(source, config.seed) if task is None else dataset_from_task(task, shown),
         lambda records: (c.messages for c in records.conversations()),
         conversations,
         config,
@@ -166,7 +166,7 @@ def _examples(records: Records, kind: type[Any]) -> object:
 
 
 @dataclass(frozen=True)
-class OwnReplies:
+class RejectionSampling:
     """Problems that are ready to be answered and graded."""
 
     run: Prepared[Problem]
@@ -182,7 +182,7 @@ class OwnReplies:
         given: Mapping[str, Any],
         asks: Mapping[str, Any] = EMPTY,
         idle: Mapping[str, str] = EMPTY,
-    ) -> OwnReplies:
+    ) -> RejectionSampling:
         """From files or from a tiny world; ``asks`` and ``idle`` as for :func:`~minirlhf.stages.prepared.prepare`."""
         task = None if source.task is None else tasks.get(source.task)
         if task is not None:
@@ -194,7 +194,7 @@ class OwnReplies:
             )
         run: Prepared[Problem] = prepare(
             source,
-            read(source, config.seed) if task is None else of_world(task, task_problems),
+            read(source, config.seed) if task is None else dataset_from_task(task, task_problems),
             lambda records: (p.prompt for p in records.problems()),
             lambda tokenizer, records: records.problems(),
             config,
@@ -244,7 +244,7 @@ def run_online(
     texts = loaders.load(source.ptx_data) if source.ptx_data and not idle else None
     likely = None if texts is None else start.digest(texts.examples)
     asks = {"reference": Reference.digest(reference), "texts": likely}
-    asked = OwnReplies.of(source, config, resume=resume, given=given, asks=asks, idle=idle)
+    asked = RejectionSampling.of(source, config, resume=resume, given=given, asks=asks, idle=idle)
     run = asked.run
     recipe = generation_settings(recipe, run.config)
     print(recipes.describe(recipe))
@@ -261,4 +261,4 @@ def run_rejection(
     source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Sample, keep the best, imitate them, round after round. Returns the held-out reward before and after."""
-    return OwnReplies.of(source, config, resume=resume, given=given).trained(train_rejection)
+    return RejectionSampling.of(source, config, resume=resume, given=given).trained(train_rejection)

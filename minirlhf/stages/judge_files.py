@@ -19,7 +19,7 @@ from minirlhf.data.records import Message, Reply
 from minirlhf.equations.ai_feedback import split_position_bias
 from minirlhf.feedback.judge import Judge, Verdicts, question, verdicts_of
 from minirlhf.feedback.length_control import length_controlled
-from minirlhf.stages.measure import Number
+from minirlhf.stages.measure import Measurement
 from minirlhf.trainers.evaluation import Estimate
 
 #: Names of the numbers of a comparison, in tables and JSON files.
@@ -37,14 +37,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedPairs:
     """The pairs of two files, and how many answers have no partner in the other file."""
 
     pairs: list[Pair]
     alone: int
 
 
-def match(ours: Records, theirs: Records) -> Matched:
+def match(ours: Records, theirs: Records) -> MatchedPairs:
     """Answers to the same prompt, in the order of the first file; the k-th to a prompt meets the k-th of the other file.
 
     Raises:
@@ -69,7 +69,7 @@ def match(ours: Records, theirs: Records) -> Matched:
             problem="mismatch",
             file=theirs.source,
         )
-    return Matched(pairs, alone + sum(map(len, waiting.values())))
+    return MatchedPairs(pairs, alone + sum(map(len, waiting.values())))
 
 
 def _exchanges(records: Records) -> list[tuple[list[Message], Reply]]:
@@ -118,14 +118,14 @@ class JudgedFiles:
         return self.verdicts.scores.count(0.0)
 
     @property
-    def chance(self) -> float:
+    def sign_test_p(self) -> float:
         """How likely a split of the prompts at least as uneven is, if each prompt that one side wins more often than the other were a coin toss."""
         ahead: dict[str, float] = {}
         for pair, score in zip(self.pairs, self.verdicts.scores, strict=True):
             ahead[_key(pair.prompt)] = ahead.get(_key(pair.prompt), 0.0) + score - 0.5
         return sign_test(sum(x > 0 for x in ahead.values()), sum(x < 0 for x in ahead.values()))
 
-    def numbers(self) -> list[Number]:
+    def numbers(self) -> list[Measurement]:
         """With 95 % intervals over prompts; every prompt counts the same."""
         scores = {id(pair): score for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)}
         everything = [*self.pairs, *self.equal]
@@ -135,8 +135,8 @@ class JudgedFiles:
             prefers, place = split_position_bias(*self.leans)
             prompts = len({_key(pair.prompt) for pair in self.pairs})
             found += [
-                Number.of(PREFERENCE, _over_prompts(self.pairs, prefers.tolist()), prompts),
-                Number.of(PLACE, _over_prompts(self.pairs, place.tolist()), prompts),
+                Measurement.of(PREFERENCE, _over_prompts(self.pairs, prefers.tolist()), prompts),
+                Measurement.of(PLACE, _over_prompts(self.pairs, place.tolist()), prompts),
             ]
         agree = [
             float(a is not None and a == b) for a, b in zip(self.verdicts.given, self.verdicts.exchanged, strict=True)
@@ -152,7 +152,7 @@ class JudgedFiles:
             found.append(self._share("the longer answer wins", pairs, won))
         return found
 
-    def length_controlled(self) -> list[Number]:
+    def length_controlled(self) -> list[Measurement]:
         """The win rate at equal length, and how much the judge likes length; characters are counted.
 
         Raises:
@@ -175,17 +175,17 @@ class JudgedFiles:
             ) from None
         reach = 1.96 * found.liking_error
         return [
-            Number("win rate at equal length", found.win_rate, found.low, found.high),
-            Number("liking for length, nats", found.liking, found.liking - reach, found.liking + reach),
+            Measurement("win rate at equal length", found.win_rate, found.low, found.high),
+            Measurement("liking for length, nats", found.liking, found.liking - reach, found.liking + reach),
         ]
 
     @staticmethod
-    def _share(name: str, pairs: Sequence[Pair], values: Sequence[float]) -> Number:
+    def _share(name: str, pairs: Sequence[Pair], values: Sequence[float]) -> Measurement:
         """One vote of each prompt; where a prompt has several pairs, the mean of the prompts' shares."""
         prompts = len({_key(pair.prompt) for pair in pairs})
         if prompts == len(pairs):
-            return Number.of_votes(name, torch.tensor(values))
-        return Number.of_shares(name, _over_prompts(pairs, values), prompts, len(pairs))
+            return Measurement.of_votes(name, torch.tensor(values))
+        return Measurement.of_shares(name, _over_prompts(pairs, values), prompts, len(pairs))
 
     def rows(self) -> list[dict[str, Any]]:
         """One for each pair that was judged: prompt, answers, both verdicts, and the leans where there are any."""

@@ -59,7 +59,7 @@ def run_reward(
         source, read(source, config.seed), replies_of(needed), encoded[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling}, head=head,
     )  # fmt: skip
-    start.announce(unused_options(config, _idle(run.train), given))
+    start.log_unused_options(unused_options(config, _idle(run.train), given))
     held = pairs_of(run.held)
     with run.computing():
         right = partial(pair_accuracy, run.model, pad_token_id=run.pad)
@@ -144,7 +144,7 @@ def run_prm(
     )  # fmt: skip
 
     if all(label for e in run.train for label in e.labels):
-        start.announce(unused_options(config, {"neutral": "every step is right or wrong"}, given))
+        start.log_unused_options(unused_options(config, {"neutral": "every step is right or wrong"}, given))
 
     def told() -> list[tuple[bool, bool]]:
         scores = token_scores(run.model, [e.tokens for e in run.held], pad_token_id=run.pad)

@@ -41,7 +41,7 @@ class WrittenJudgePlan:
     )
 
 
-def grown(world: Sequence[str], start: Trained, seed: int) -> Trained:
+def add_judge_tokens(world: Sequence[str], start: Trained, seed: int) -> Trained:
     """A copy of the start that knows the words of a judge as well; their embeddings are drawn."""
     tokenizer, model = word_tokenizer((*world, *WORDS)), copy.deepcopy(start.model)
     fit_vocabulary(model, tokenizer)
@@ -51,7 +51,7 @@ def grown(world: Sequence[str], start: Trained, seed: int) -> Trained:
     return Trained(model, tokenizer)
 
 
-def compared(pairs: Sequence[PreferencePair]) -> list[Comparison]:
+def judge_pairs(pairs: Sequence[PreferencePair]) -> list[Comparison]:
     """As records, which judges read."""
     return [Comparison(conversation(p.prompt), _said(p.chosen), _said(p.rejected)) for p in pairs]
 
@@ -60,10 +60,11 @@ def _said(text: str) -> list[Message]:
     return [{"role": "assistant", "content": text}]
 
 
-def taught(tokenizer: Any, said: Sequence[PreferencePair]) -> list[Tokens]:
+def finetune_judge(tokenizer: Any, said: Sequence[PreferencePair]) -> list[Tokens]:
     """Every pair in both orders, with its verdict, as tokens; the loss lies on the verdict."""
     return [
-        encode(tokenizer, lesson.messages, first_turn=1) for lesson in judge_training_examples(compared(said), ask=ASK)
+        encode(tokenizer, lesson.messages, first_turn=1)
+        for lesson in judge_training_examples(judge_pairs(said), ask=ASK)
     ]
 
 
@@ -72,8 +73,8 @@ def written_judge(task: Task, start: Trained, plan: WrittenJudgePlan, **run: Any
     seed = plan.training.seed
     pairs = RewardPlan(plan.pairs, plan.held_out, plan.temperature, training=RewardConfig(seed=seed))
     said, _ = pipeline.preferences(task, start, pairs)
-    judge = grown(task.words, start, seed)
+    judge = add_judge_tokens(task.words, start, seed)
     judge.model.config.judge_ask = ASK
     pad = judge.tokenizer.pad_token_id
-    history = train_sft(judge.model, taught(judge.tokenizer, said), plan.training, pad_token_id=pad, **run)
+    history = train_sft(judge.model, finetune_judge(judge.tokenizer, said), plan.training, pad_token_id=pad, **run)
     return Trained(judge.model, judge.tokenizer, history)

@@ -19,11 +19,11 @@ from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import maj_at_k, pass_at_k, pass_hat_k
 from minirlhf.equations.evaluation import clustered_variance, win_rate_interval
-from minirlhf.evidence import student
+from minirlhf.evidence import t_distribution
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
-from minirlhf.stages.choices import Chosen
+from minirlhf.stages.choices import MultipleChoiceResult
 from minirlhf.trainers.evaluation import Estimate, candidates, divergence, names_of, pairwise_wins, wilson_interval
 
 #: Degrees of freedom from which on Student's t is the normal distribution, to three digits of a quantile.
@@ -31,7 +31,7 @@ _MANY = 10_000
 
 
 @dataclass(frozen=True)
-class Number:
+class Measurement:
     """One measured number.
 
     Attributes:
@@ -46,23 +46,23 @@ class Number:
     high: float
 
     @classmethod
-    def of(cls, name: str, found: Estimate, alone: float = math.inf) -> Number:
+    def of(cls, name: str, found: Estimate, alone: float = math.inf) -> Measurement:
         """With the interval of a mean of so many values that do not depend on one another: standard errors, by Student's t.
 
         Where all values are alike, or there is only one, nothing is known of their spread, and of numbers without bounds nothing can
         be said: the ends are NaN.
         """
-        errors = student.quantile(0.05, int(min(alone - 1, _MANY))) if found.stderr > 0 else math.nan
+        errors = t_distribution.quantile(0.05, int(min(alone - 1, _MANY))) if found.stderr > 0 else math.nan
         reach = errors * found.stderr
         return cls(name, found.mean, found.mean - reach, found.mean + reach)
 
     @classmethod
-    def share(cls, name: str, successes: float, trials: int) -> Number:
+    def share(cls, name: str, successes: float, trials: int) -> Measurement:
         """With Wilson's interval of a share."""
         return cls(name, successes / trials, *wilson_interval(successes, trials))
 
     @classmethod
-    def of_shares(cls, name: str, found: Estimate, prompts: int, draws: int) -> Number:
+    def of_shares(cls, name: str, found: Estimate, prompts: int, draws: int) -> Measurement:
         """Of a mean of shares, one of each prompt, from so many draws of 0 or 1.
 
         With Wilson's interval of as many independent draws as would have this standard error (Dean and Pagano, 2015, Evaluating
@@ -76,7 +76,7 @@ class Number:
         return cls(name, found.mean, *wilson_interval(found.mean * max(alone, 1), max(alone, 1)))
 
     @classmethod
-    def of_votes(cls, name: str, votes: Tensor) -> Number:
+    def of_votes(cls, name: str, votes: Tensor) -> Measurement:
         """Of independent votes ``(N,)`` for 1, for 0 or, in a tie, ½: with the interval of a win rate."""
         if not len(votes):
             return cls(name, math.nan, math.nan, math.nan)
@@ -175,7 +175,7 @@ def answers(
     )
 
 
-def chosen(found: Chosen, problems: Sequence[Problem], *, by: str) -> Replies:
+def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str) -> Replies:
     """Choices as replies of one draw, graded by one way of choosing.
 
     Raises:
@@ -241,7 +241,7 @@ def over_clusters(values: Tensor, clusters: Tensor | None) -> Estimate:
     )
 
 
-def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
+def measure(found: Replies, *, against: Replies | None = None) -> list[Measurement]:
     """The numbers of one model.
 
     Args:
@@ -263,9 +263,9 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
         clusters = None if found.clusters is None else found.clusters[kept]
         return over_clusters(values[kept], clusters), int(kept.sum()) if clusters is None else len(clusters.unique())
 
-    def share(name: str, values: Tensor, draws: int, rows: Tensor | None = None) -> Number:
+    def share(name: str, values: Tensor, draws: int, rows: Tensor | None = None) -> Measurement:
         measured, alone = over(values, rows)
-        return Number.of_shares(name, measured, alone, draws)
+        return Measurement.of_shares(name, measured, alone, draws)
 
     if found.ways is not None:
         rows = []
@@ -273,18 +273,18 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
             measured, alone = over(right)
             plain = found.clusters is None
             rows.append(
-                Number.share(f"accuracy ({way})", float(right.sum()), alone)
+                Measurement.share(f"accuracy ({way})", float(right.sum()), alone)
                 if plain
-                else Number.of_shares(f"accuracy ({way})", measured, alone, len(right))
+                else Measurement.of_shares(f"accuracy ({way})", measured, alone, len(right))
             )
         return rows
     numbers = []
     if found.right_or_wrong and num_generations == 1 and found.clusters is None:
-        numbers.append(Number.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
+        numbers.append(Measurement.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
     elif found.right_or_wrong:
         numbers.append(share("accuracy", rewards.nanmean(1), int(graded.sum()), some))
     else:
-        numbers.append(Number.of("reward", *over(rewards.nanmean(1), some)))
+        numbers.append(Measurement.of("reward", *over(rewards.nanmean(1), some)))
     if found.right_or_wrong and num_generations > 1:
         for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):  # about all of the replies
             right = rewards.nan_to_num().sum(1).long()
@@ -299,16 +299,16 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
             numbers.append(share(f"maj@{k}", majorities(found, k), draws, whole))
     if against is not None:
         other = against.rewards
-        numbers.append(Number.of("reward of the other", *over(other.nanmean(1), other.isfinite().any(1))))
+        numbers.append(Measurement.of("reward of the other", *over(other.nanmean(1), other.isfinite().any(1))))
         both = some & other.isfinite().any(1)
         won = pairwise_wins(rewards.nanmean(1), other.nanmean(1))
         if found.clusters is None:  # one vote of each problem, by the means of its replies
-            numbers.append(Number.of_votes("win rate", won[both]))
+            numbers.append(Measurement.of_votes("win rate", won[both]))
         else:
             numbers.append(share("win rate", won, int(both.sum()) * num_generations, both))
     if found.kl is not None:
-        numbers.append(Number.of("KL to the reference (nats)", *over(found.kl.double().mean(1))))
-    numbers.append(Number.of("length (tokens)", *over(found.lengths.double().mean(1))))
+        numbers.append(Measurement.of("KL to the reference (nats)", *over(found.kl.double().mean(1))))
+    numbers.append(Measurement.of("length (tokens)", *over(found.lengths.double().mean(1))))
     numbers.append(share("ended", found.ended.double().mean(1), found.ended.numel()))
     if not graded.all():
         numbers.append(share("not graded", (~graded).double().mean(1), graded.numel()))
@@ -322,20 +322,20 @@ class ModelPair:
     Attributes:
         difference: of the mean rewards, with its interval over problems, in pairs.
         better, worse: on how many problems, or clusters, the first, the second model has the higher mean reward.
-        chance: p-value of the sign test on these, corrected for all pairs that were looked at (Holm); the interval is not. With several
+        p_value: of of the sign test on these, corrected for all pairs that were looked at (Holm); the interval is not. With several
             replies to a problem, rewards between 0 and 1, or problems in clusters, two models that are equally good on average may well
             differ in it: better by a little on many problems or clusters, worse by much on few.
     """
 
     first: str
     second: str
-    difference: Number
+    difference: Measurement
     better: int
     worse: int
-    chance: float
+    p_value: float
 
     def __str__(self) -> str:
-        return f"{self.difference}   better on {self.better}, worse on {self.worse}, p = {self.chance:.3f}"
+        return f"{self.difference}   better on {self.better}, worse on {self.worse}, p = {self.p_value:.3f}"
 
 
 def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
@@ -366,8 +366,8 @@ def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
         sums = apart if clusters is None else _sums(apart, clusters)
         better, worse = int((sums > 0).sum()), int((sums < 0).sum())
         pairs.append(ModelPair(first, second, number, better, worse, sign_test(better, worse)))
-    corrected = holm([pair.chance for pair in pairs])
-    return [dataclasses.replace(pair, chance=chance) for pair, chance in zip(pairs, corrected, strict=True)]
+    corrected = holm([pair.p_value for pair in pairs])
+    return [dataclasses.replace(pair, p_value=p) for pair, p in zip(pairs, corrected, strict=True)]
 
 
 def _sums(values: Tensor, clusters: Tensor) -> Tensor:
@@ -376,17 +376,17 @@ def _sums(values: Tensor, clusters: Tensor) -> Tensor:
     return values.new_zeros(int(places.max()) + 1).index_add(0, places, values)
 
 
-def _difference(name: str, apart: Tensor, clusters: Tensor | None, bounded: bool) -> Number:
+def _difference(name: str, apart: Tensor, clusters: Tensor | None, bounded: bool) -> Measurement:
     """The mean of these differences, of numbers between 0 and 1 if they are ``bounded``."""
     alone = len(apart) if clusters is None else len(clusters.unique())
     if bool((apart == apart[0]).all()) and bounded:
         other, value = wilson_interval(0, alone)[1], float(apart[0])
-        return Number(name, value, value - other * (1 + value), value + other * (1 - value))
-    return Number.of(name, over_clusters(apart, clusters), alone)
+        return Measurement(name, value, value - other * (1 + value), value + other * (1 - value))
+    return Measurement.of(name, over_clusters(apart, clusters), alone)
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """A task that models have answered.
 
     Attributes:
@@ -401,7 +401,7 @@ class Evaluated:
     grader: str
     problems: list[Problem]
     answers: dict[str, Replies]
-    numbers: dict[str, list[Number]]
+    numbers: dict[str, list[Measurement]]
     pairs: list[ModelPair]
     on: dict[str, dict[str, Any]]
 
@@ -421,7 +421,7 @@ class Evaluated:
             for name, numbers in self.numbers.items()
         }
         pairs = [
-            {**as_json([pair.difference]), "better": pair.better, "worse": pair.worse, "p": pair.chance}
+            {**as_json([pair.difference]), "better": pair.better, "worse": pair.worse, "p": pair.p_value}
             for pair in self.pairs
         ]
         return {"models": models, "pairs": pairs}
@@ -431,7 +431,7 @@ def _known(rewards: Tensor) -> list[list[float | None]]:
     return [[value if math.isfinite(value) else None for value in row] for row in rewards.tolist()]
 
 
-def as_json(numbers: Sequence[Number]) -> dict[str, Any]:
+def as_json(numbers: Sequence[Measurement]) -> dict[str, Any]:
     """``{name: {"value": ..., "low": ..., "high": ...}}``; what cannot be known is null."""
     known = lambda value: value if math.isfinite(value) else None
     return {n.name: {"value": known(n.value), "low": known(n.low), "high": known(n.high)} for n in numbers}

@@ -18,7 +18,7 @@ from minirlhf.models import classifiers
 from minirlhf.models.heads import HEAD_JSON
 from minirlhf.stages import named
 from minirlhf.stages.examples import answer
-from minirlhf.stages.measure import Number
+from minirlhf.stages.measure import Measurement
 from minirlhf.trainers.evaluation import Estimate
 from minirlhf.trainers.reward import pair_differences
 
@@ -34,7 +34,7 @@ def is_reward_model(name: str) -> bool:
 
 def measure_reward(
     model: Any, tokenizer: Any, comparisons: Sequence[Comparison], *, batch_size: int = 64, draws: int = 1000
-) -> list[Number]:
+) -> list[Measurement]:
     """Measure a reward model on pairs.
 
     Returns:
@@ -51,25 +51,25 @@ def measure_reward(
     longer = (lengths.sign() + 1) / 2
     surprise = bradley_terry_loss(difference, torch.zeros_like(difference))
     numbers = [
-        Number.share("accuracy", float(right.sum()), len(right)),
-        Number.of("loss (nats)", Estimate.of(surprise), len(surprise)),
+        Measurement.share("accuracy", float(right.sum()), len(right)),
+        Measurement.of("loss (nats)", Estimate.of(surprise), len(surprise)),
         _calibration(difference, draws),
-        Number.share("longer wins", float(longer.sum()), len(longer)),
+        Measurement.share("longer wins", float(longer.sum()), len(longer)),
     ]
     rows: dict[str, list[int]] = defaultdict(list)
     for i, comparison in enumerate(comparisons):
         if comparison.subset is not None:
             rows[comparison.subset].append(i)
     found = {name: right[torch.tensor(rows[name])] for name in sorted(rows)}
-    numbers += [Number.share(f"accuracy: {name}", float(r.sum()), len(r)) for name, r in found.items()]
+    numbers += [Measurement.share(f"accuracy: {name}", float(r.sum()), len(r)) for name, r in found.items()]
     if len(found) > 1:
         mean = sum(float(r.mean()) for r in found.values()) / len(found)
         stderr = sum(float(r.var(correction=0)) / len(r) for r in found.values()) ** 0.5 / len(found)
-        numbers.append(Number.of("mean of subsets", Estimate(mean, stderr)))
+        numbers.append(Measurement.of("mean of subsets", Estimate(mean, stderr)))
     return numbers
 
 
-def _calibration(difference: Tensor, draws: int) -> Number:
+def _calibration(difference: Tensor, draws: int) -> Measurement:
     """Both orders of every pair are asked, so that each probability p comes with 1 − p and the bins are fair."""
 
     def error(rows: Tensor) -> float:
@@ -80,4 +80,4 @@ def _calibration(difference: Tensor, draws: int) -> Number:
     rng = torch.Generator().manual_seed(0)
     again = [error(difference[torch.randint(len(difference), (len(difference),), generator=rng)]) for _ in range(draws)]
     low, high = torch.tensor(again).quantile(torch.tensor([0.025, 0.975])).tolist()
-    return Number("calibration error", error(difference), low, high)
+    return Measurement("calibration error", error(difference), low, high)

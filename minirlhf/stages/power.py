@@ -16,11 +16,11 @@ from torch import Tensor
 from minirlhf.core.errors import UserError
 from minirlhf.equations.comparisons import smallest_effect
 from minirlhf.equations.evaluation import difference_variance, items_needed
-from minirlhf.evidence import student
+from minirlhf.evidence import t_distribution
 
 
 @dataclass(frozen=True)
-class Noise:
+class VarianceComponents:
     """Variances of a measured difference, as eq:three-sources has them.
 
     Attributes:
@@ -36,7 +36,7 @@ class Noise:
     known: str
 
     @classmethod
-    def of_shares(cls, accuracy: float, effect: float, seed: float) -> Noise:
+    def of_shares(cls, accuracy: float, effect: float, seed: float) -> VarianceComponents:
         """Of right and wrong answers to other items for each model, one reply each: p(1 − p) of the two, all of it as ω².
 
         How much of it is σ² cannot be known from an accuracy. As ω² more seeds do not reduce it, so that no promise is too large.
@@ -46,7 +46,7 @@ class Noise:
         return cls(total, 0.0, seed, f"accuracies of {accuracy:g} and {other:g}, each model on items of its own")
 
     @classmethod
-    def measured(cls, ours: Tensor, theirs: Tensor, seed: float) -> Noise:
+    def measured(cls, ours: Tensor, theirs: Tensor, seed: float) -> VarianceComponents:
         """Of the rewards ``(P, G)`` of two models on the same items, by the analysis of variance of their differences, reply by reply.
 
         A pilot of ``minirlhf evaluate`` gives both models the same random numbers, and so will the next comparison. Their replies are then
@@ -77,7 +77,7 @@ class Noise:
             effect, seed=self.seed, item=self.item, reply=self.reply, seeds=seeds, replies=replies, alpha=alpha, power=power
         )  # fmt: skip
 
-    def effect(self, items: int, *, seeds: int, replies: int, alpha: float, power: float) -> float:
+    def minimum_detectable_effect(self, items: int, *, seeds: int, replies: int, alpha: float, power: float) -> float:
         """The smallest difference that so many items find so often."""
         parts = (torch.tensor(x, dtype=torch.float64) for x in (self.seed, self.item, self.reply))
         variance = difference_variance(*parts, seeds=seeds, items=items, replies=replies)
@@ -85,7 +85,9 @@ class Noise:
 
     def seeds(self, effect: float, *, alpha: float, power: float) -> int:
         """The fewest seeds that can find this difference, with as many items as one likes."""
-        one = dataclasses.replace(self, item=0.0, reply=0.0).effect(1, seeds=1, replies=1, alpha=alpha, power=power)
+        one = dataclasses.replace(self, item=0.0, reply=0.0).minimum_detectable_effect(
+            1, seeds=1, replies=1, alpha=alpha, power=power
+        )
         return math.floor((one / effect) ** 2) + 1
 
     def effect_by_t(self, *, seeds: int, alpha: float, power: float) -> float:
@@ -96,7 +98,7 @@ class Noise:
         """
         if seeds == 1:
             return math.inf
-        return student.detectable(alpha, seeds - 1, power) * math.sqrt(self.seed / seeds)
+        return t_distribution.detectable(alpha, seeds - 1, power) * math.sqrt(self.seed / seeds)
 
     def seeds_by_t(self, effect: float, *, alpha: float, power: float) -> int:
         """The fewest seeds by which a t test over their differences can find this one."""

@@ -131,7 +131,7 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     return records, held
 
 
-def of_world(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
+def dataset_from_task(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
     """The same from a tiny world: what is ``given`` for each split."""
     train, test = (Records(task.name, "tiny world", tuple(given(task, split))) for split in get_args(Split))
     return train, test
@@ -168,7 +168,9 @@ def prepare(
         like: a preset gets this model's tokenizer.
     """
     reasons = {**source.unused_options(config.max_steps), **idle}
-    start.announce(unused_options(source, reasons, given) + unused_options(config, config.unused_options(), given))
+    start.log_unused_options(
+        unused_options(source, reasons, given) + unused_options(config, config.unused_options(), given)
+    )
     out, device, dtype = Path(source.out), start.device_of(source.device), start.dtype_of(source.dtype)
     if not resume and (out / "metrics.jsonl").exists():
         raise UserError(f"{out}: holds a run already; resume it, or name another folder")
@@ -185,7 +187,7 @@ def prepare(
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)
     model = nn.Module.to(model, device, dtype)
-    config, sources = start.fit(config, given, model, adapter=bool(source.lora_r))
+    config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))
     train, held = (encoded(tokenizer, part) for part in data)
     fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room(config))
     train, held = ([e for e in part if next(fits)] for part in (train, held))
@@ -198,7 +200,7 @@ def prepare(
         **(asks or {}),
     }
     model = head(model)
-    print(start.first_line(source.model, model, ends_of(tokenizer, model), config, sources))
+    print(start.run_banner(source.model, model, ends_of(tokenizer, model), config, sources))
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)

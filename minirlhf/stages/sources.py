@@ -80,19 +80,28 @@ class Source:
 
 
 #: What a tiny world brings along, and settings of data, which it has none of.
-BROUGHT = ("data", "eval_data", "grader", "reward_model")
-OF_DATA = ("format", "split", "limit", "held_out", "vocab_size", "drop_identical", "grader_seconds", "combine")
+PROVIDED_BY_TASK = ("data", "eval_data", "grader", "reward_model")
+DATA_ONLY_OPTIONS = (
+    "format",
+    "split",
+    "limit",
+    "held_out",
+    "vocab_size",
+    "drop_identical",
+    "grader_seconds",
+    "combine",
+)
 
 
 @dataclass(frozen=True)
-class WorldSource(Source):
+class TaskSource(Source):
     """For trainers to which a tiny world may be data, and grader."""
 
     task: str | None = option(None, TASK)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        twice = [name for name in BROUGHT if self.task is not None and getattr(self, name, None) is not None]
+        twice = [name for name in PROVIDED_BY_TASK if self.task is not None and getattr(self, name, None) is not None]
         if twice:
             flags = " and ".join(f"--{name.replace('_', '-')}" for name in twice)
             raise UserError(
@@ -101,12 +110,14 @@ class WorldSource(Source):
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """With a tiny world also what is said of data."""
-        of_data = {} if self.task is None else dict.fromkeys(OF_DATA, f"{self.task} is a tiny world, not data")
+        of_data = (
+            {} if self.task is None else dict.fromkeys(DATA_ONLY_OPTIONS, f"{self.task} is a tiny world, not data")
+        )
         return {**super().unused_options(max_steps), **of_data}
 
 
 @dataclass(frozen=True)
-class SFTSource(WorldSource):
+class SFTSource(TaskSource):
     """For supervised fine-tuning: what is learned, and how; a tiny world's demonstrations may take the place of data."""
 
     demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
@@ -132,7 +143,7 @@ class SFTSource(WorldSource):
 
 
 @dataclass(frozen=True)
-class DistillSource(WorldSource):
+class DistillSource(TaskSource):
     """For learning from a teacher; a tiny world's demonstrations may take the place of data."""
 
     teacher: str | None = option(None, "who teaches: a zoo entry, model folder or hub name")
@@ -174,7 +185,7 @@ class OfflineSource(Source):
 
 
 @dataclass(frozen=True)
-class GradedSource(WorldSource):
+class GradedSource(TaskSource):
     """For learning from graded replies of its own; a tiny world may take the place of data and grader."""
 
     grader: str | None = option(

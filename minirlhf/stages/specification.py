@@ -20,9 +20,9 @@ from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.graders import forms
 from minirlhf.feedback.rewards import Reward, score_completions
 from minirlhf.stages import start
-from minirlhf.stages.answering import Answering, Request
+from minirlhf.stages.answering import GenerationRequest, Generator
 from minirlhf.stages.grading import grading
-from minirlhf.stages.measure import ModelPair, Number, Replies, answers, as_json, compare, measure
+from minirlhf.stages.measure import Measurement, ModelPair, Replies, answers, as_json, compare, measure
 
 #: What a rule that does not hold does: stop a release, or be weighed.
 LEVELS = ("must", "should")
@@ -34,7 +34,7 @@ _FULL = 1 - 1e-9  # a weighted sum of graders may miss 1 by rounding
 
 
 @dataclass(frozen=True)
-class Clause:
+class SpecRule:
     """One rule.
 
     Attributes:
@@ -53,7 +53,7 @@ class Clause:
     constraints: str | None = None
 
     @classmethod
-    def of(cls, name: str, said: Any, data: Any, where: str, beside: Path) -> Clause:
+    def of(cls, name: str, said: Any, data: Any, where: str, beside: Path) -> SpecRule:
         """The rule as a file says it; files that it names lie in the folder ``beside``, if they are there.
 
         Raises:
@@ -130,7 +130,7 @@ class Clause:
             given = f"{_beside(file, beside)}:{function}"
         return cls(name, level, float(share), prompts, grader=given)
 
-    def keeps(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]], seconds: float) -> Tensor:
+    def complies(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]], seconds: float) -> Tensor:
         """Which replies keep it, ``(P, G)`` of 0 and 1, NaN where that cannot be said.
 
         Raises:
@@ -183,7 +183,7 @@ class Specification:
     """
 
     where: str
-    clauses: tuple[Clause, ...]
+    clauses: tuple[SpecRule, ...]
     asked: Mapping[str, Any]
 
     @classmethod
@@ -205,12 +205,12 @@ class Specification:
         for name in values:
             if name not in (*known, "rules", "data"):
                 raise unknown("setting", name, (*known, "rules", "data"), file=file)
-        clauses = tuple(Clause.of(str(name), said, data, str(file), file.parent) for name, said in rules.items())
+        clauses = tuple(SpecRule.of(str(name), said, data, str(file), file.parent) for name, said in rules.items())
         return cls(str(file), clauses, {name: values[name] for name in known if name in values})
 
 
 @dataclass(frozen=True)
-class Held:
+class RuleResult:
     """What became of a rule.
 
     Attributes:
@@ -221,8 +221,8 @@ class Held:
             which with one reply to a prompt is the sign test, corrected for all rules. None without another.
     """
 
-    clause: Clause
-    rate: Number
+    clause: SpecRule
+    rate: Measurement
     ungraded: int
     broken: tuple[tuple[Problem, str], ...]
     change: ModelPair | None = None
@@ -234,14 +234,14 @@ class Held:
         return "holds" if self.rate.low >= bar else "fails" if self.rate.high < bar else "open"
 
     @property
-    def worse(self) -> bool:
+    def regressed(self) -> bool:
         """Whether fewer replies keep it than those of the other model, by more than chance explains."""
-        return self.change is not None and self.change.difference.value < 0 and self.change.chance < ALPHA
+        return self.change is not None and self.change.difference.value < 0 and self.change.p_value < ALPHA
 
     @property
-    def stops(self) -> bool:
+    def blocks_release(self) -> bool:
         """Whether it stops a release: a *must* that is not shown to hold, that got worse, or of which some replies could not be graded."""
-        return self.clause.level == "must" and (self.verdict != "holds" or self.worse or self.ungraded > 0)
+        return self.clause.level == "must" and (self.verdict != "holds" or self.regressed or self.ungraded > 0)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the replies."""
@@ -252,19 +252,19 @@ class Held:
         if self.change is not None:
             found |= {
                 **as_json([self.change.difference]), "better": self.change.better, "worse": self.change.worse,
-                "p": self.change.chance, "got worse": self.worse,
+                "p": self.change.p_value, "got worse": self.regressed,
             }  # fmt: skip
         return found
 
 
 @dataclass(frozen=True)
-class RulesRequest(Request):
+class RulesRequest(GenerationRequest):
     """A request whose replies are drawn first, and checked by every rule afterwards. Its prompts are those of the rules."""
 
     data: str = ""
 
-    def graded_by(self, device: torch.device) -> tuple[Reward, str]:
-        """See :meth:`Request.graded_by`; nothing is graded yet."""
+    def scored_by(self, device: torch.device) -> tuple[Reward, str]:
+        """See :meth:`GenerationRequest.scored_by`; nothing is graded yet."""
         return lambda problems, texts: [0.0] * len(texts), "the rules"
 
 
@@ -272,7 +272,9 @@ class RulesRequest(Request):
 SHOWN = 3
 
 
-def check(spec: Specification, asked: RulesRequest, *, against: str | None = None) -> tuple[list[Held], dict[str, str]]:
+def check(
+    spec: Specification, asked: RulesRequest, *, against: str | None = None
+) -> tuple[list[RuleResult], dict[str, str]]:
     """Draw replies to each file of prompts once, and check every rule on them; the same for the model ``against``, with the same random numbers.
 
     Returns:
@@ -281,9 +283,9 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
     digests: dict[str, str] = {}
     drawn: dict[tuple[str, str], tuple[list[Problem], Replies]] = {}
 
-    def replies(name: str, clause: Clause) -> tuple[list[Problem], Replies]:
+    def replies(name: str, clause: SpecRule) -> tuple[list[Problem], Replies]:
         if (name, clause.data) not in drawn:
-            loaded = Answering.load(dataclasses.replace(asked, model=name, data=clause.data))
+            loaded = Generator.load(dataclasses.replace(asked, model=name, data=clause.data))
             said = answers(
                 loaded.model, loaded.tokenizer, loaded.problems, loaded.reward, asked.sampling,
                 num_generations=asked.num_generations, seed=asked.seed, batch_size=asked.batch_size,
@@ -291,7 +293,7 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
             drawn[name, clause.data] = loaded.problems, said
             digests[name], digests[clause.data] = start.model_digest(loaded.model), start.digest(loaded.problems)
         problems, said = drawn[name, clause.data]
-        kept = clause.keeps(problems, said.completions, asked.grader_seconds)
+        kept = clause.complies(problems, said.completions, asked.grader_seconds)
         return problems, dataclasses.replace(said, rewards=kept)
 
     found = []
@@ -311,19 +313,19 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
             theirs = replies(against, clause)[1]
             [change] = compare({asked.model: ours, against: theirs})
             apart = ours.rewards.double().nanmean(1) - theirs.rewards.double().nanmean(1)
-            change = dataclasses.replace(change, chance=sign_flips(apart[apart.isfinite()].tolist()))
+            change = dataclasses.replace(change, p_value=sign_flips(apart[apart.isfinite()].tolist()))
         ungraded = int((~ours.rewards.isfinite()).sum())
-        found.append(Held(clause, rate, ungraded, tuple(broken[:SHOWN]), change))
+        found.append(RuleResult(clause, rate, ungraded, tuple(broken[:SHOWN]), change))
     return _corrected(found), digests
 
 
-def _corrected(found: list[Held]) -> list[Held]:
+def _corrected(found: list[RuleResult]) -> list[RuleResult]:
     """With p-values that say what they say although so many rules were looked at."""
     changes = [f.change for f in found if f.change is not None]
     if not changes:
         return found
-    chances = holm([change.chance for change in changes])
+    chances = holm([change.p_value for change in changes])
     return [
-        dataclasses.replace(f, change=dataclasses.replace(change, chance=p))
+        dataclasses.replace(f, change=dataclasses.replace(change, p_value=p))
         for f, change, p in zip(found, changes, chances, strict=True)
     ]

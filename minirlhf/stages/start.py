@@ -75,7 +75,9 @@ def dtype_of(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
-def fit(config: C, given: Collection[str], model: nn.Module, *, adapter: bool) -> tuple[C, dict[str, str]]:
+def defaults_for_model_size(
+    config: C, given: Collection[str], model: nn.Module, *, adapter: bool
+) -> tuple[C, dict[str, str]]:
     """The settings, with those that nobody gave fit for the model's size; and for each such setting where its value is from."""
     source = {name: "given" if name in given else "default for a tiny model" for name in FIT[type(config).__name__]}
     if num_parameters(model) < PRETRAINED:
@@ -87,13 +89,13 @@ def fit(config: C, given: Collection[str], model: nn.Module, *, adapter: bool) -
     return dataclasses.replace(config, **changed), {**source, **dict.fromkeys(changed, f"default for {kind}")}
 
 
-def announce(idle: Iterable[str]) -> None:
+def log_unused_options(idle: Iterable[str]) -> None:
     """Say what somebody asked for and does nothing."""
     for sentence in idle:
         log.warning("%s", sentence)
 
 
-def first_line(name: str, model: nn.Module, ends: Ends, config: TrainerConfig, source: Mapping[str, str]) -> str:
+def run_banner(name: str, model: nn.Module, ends: Ends, config: TrainerConfig, source: Mapping[str, str]) -> str:
     """Model, number format, device, end tokens, context and learning rate, and where each came from, in one line."""
     weight = next(model.parameters())
     count, context = num_parameters(model), context_length(model)

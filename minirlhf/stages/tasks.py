@@ -12,7 +12,7 @@ from minirlhf.core.randomness import generator
 from minirlhf.data import loaders
 from minirlhf.data.records import Conversation, Message, Problem
 from minirlhf.feedback.rewards import Reward
-from minirlhf.stages.answering import OF_SAMPLING, Request
+from minirlhf.stages.answering import OF_SAMPLING, GenerationRequest
 from minirlhf.stages.choices import WAYS
 
 #: What a model is asked for: a reply in its own words, or which of some answers it finds likeliest. Named as in the LM Evaluation Harness.
@@ -20,7 +20,7 @@ OUTPUT_TYPES = ("generate_until", "multiple_choice")
 
 
 @dataclass(frozen=True)
-class EvaluationRequest(Request):
+class EvaluationRequest(GenerationRequest):
     """A request whose problems may have examples before them, and clusters.
 
     Attributes:
@@ -69,13 +69,13 @@ class EvaluationRequest(Request):
         return self.output_type == "multiple_choice"
 
     @property
-    def room(self) -> int:
-        """See :attr:`Request.room`; how long the choices are, is seen when they are read."""
-        return 1 if self.chooses else super().room
+    def max_new_tokens(self) -> int:
+        """See :attr:`GenerationRequest.max_new_tokens`; how long the choices are, is seen when they are read."""
+        return 1 if self.chooses else super().max_new_tokens
 
-    def graded_by(self, device: torch.device) -> tuple[Reward, str]:
-        """See :meth:`Request.graded_by`; choices need no grader."""
-        return (_unasked, f"likelihood ({self.choose_by})") if self.chooses else super().graded_by(device)
+    def scored_by(self, device: torch.device) -> tuple[Reward, str]:
+        """See :meth:`GenerationRequest.scored_by`; choices need no grader."""
+        return (_unasked, f"likelihood ({self.choose_by})") if self.chooses else super().scored_by(device)
 
     def unused_options(self) -> dict[str, str]:
         """See :meth:`Request.unused_options`."""

@@ -134,7 +134,7 @@ def behaviour(entry: Entry) -> tuple[str, ...]:
     return tuple(f"{row[name]:.4g}" for row in history for name in ("loss", "grad_norm"))
 
 
-def determinants(name: str) -> dict[str, Any]:
+def cache_key_inputs(name: str) -> dict[str, Any]:
     """All that decides what the entry is, as the head of this module says."""
     entry = get(name)
     world = code_without_docs(inspect.getsource(inspect.getmodule(type(tasks.get(entry.world)))))  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def determinants(name: str) -> dict[str, Any]:
         "plan": entry.plan,
         "world": hashlib.sha256(world.encode()).hexdigest(),
         "behaviour": behaviour(entry),
-        "parent": None if entry.parent is None else determinants(entry.parent),
+        "parent": None if entry.parent is None else cache_key_inputs(entry.parent),
     }
 
 
@@ -157,12 +157,12 @@ def path(name: str, *, quiet: bool = False) -> Path:
         return trained.model, trained.tokenizer
 
     note = "" if quiet else f"zoo: training {name} once ({entry.about})"
-    return cache.cached(name, determinants(name), build, note=note)
+    return cache.cached(name, cache_key_inputs(name), build, note=note)
 
 
 def is_cached(name: str) -> bool:
     """Is there a folder for this entry? Whether it is sound is looked at when it is loaded."""
-    return cache.folder_of(name, determinants(name)).is_dir()
+    return cache.folder_of(name, cache_key_inputs(name)).is_dir()
 
 
 def load(name: str, *, quiet: bool = False) -> tuple[Any, Any]:

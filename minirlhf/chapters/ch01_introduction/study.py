@@ -25,7 +25,7 @@ from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
 from minirlhf.data.types import PreferenceExample
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.preference_losses import PairLogps, dpo
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.feedback.facets import content, facet_reward, manners
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
@@ -276,10 +276,10 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Two steps of every kind of training, from a brief start; a garden with few answers."""
-    base, sft, numbers = starts.assistant()
+    base, sft, numbers = initial_models.assistant()
     base = without_template(base)
-    pairs, _ = preferences(WORLD, sft, starts.FEW_PAIRS)
-    judge = pipeline.reward_model(sft, pairs, starts.FEW_PAIRS, quiet=True)
+    pairs, _ = preferences(WORLD, sft, initial_models.FEW_PAIRS)
+    judge = pipeline.reward_model(sft, pairs, initial_models.FEW_PAIRS, quiet=True)
     few = {"batch_size": 4, "num_generations": 4}
     reward, data = model_reward(judge.model, judge.tokenizer), pair_tokens(sft.tokenizer, pairs)
     trained = {

@@ -10,7 +10,7 @@ import torch
 
 from minirlhf.core import logprobs
 from minirlhf.equations import language, transformer
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -24,7 +24,7 @@ def model(draw: Draw) -> tuple[Any, Any, dict[str, Any]]:
     return toy, logps, {"t": range(1, n + 1), "n": n, r"\pi(y_t \mid x, y_{<t})": logps.exp().T}
 
 
-@ink("eq:chain-rule")
+@symbols_of("eq:chain-rule")
 def _(draw: Draw) -> Legend:
     toy, _, legend = model(draw)
     batch = toy.batch()
@@ -35,7 +35,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\log \pi(y \mid x)": language.response_logps(logits, ids, mask).detach()}
 
 
-@ink("eq:token-logp")
+@symbols_of("eq:token-logp")
 def _(draw: Draw) -> Legend:
     logits, ids = draw.normal(1, 4, 5), torch.tensor([[0, 3, 1, 4]])
     logps = logprobs.token_logps(logits, ids, 0.7)[0]
@@ -45,7 +45,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\log \pi(v_{t+1} \mid v_{\le t})": logps}
 
 
-@ink("eq:nll")
+@symbols_of("eq:nll")
 def _(draw: Draw) -> Legend:
     toy, logps, legend = model(draw)
     p, pi = draw.distribution(len(logps)), logps.sum(-1).exp()
@@ -53,14 +53,14 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\mathcal{L}(y)": language.nll(logps, toy.responses().mask)}
 
 
-@ink("eq:perplexity")
+@symbols_of("eq:perplexity")
 def _(draw: Draw) -> Legend:
     logps = draw.logps(3, 5)
     ppl = language.perplexity(logps, torch.ones(3, 5, dtype=torch.bool))
     return {"t": range(1, 6), "n": 5, r"\pi(y_t \mid x, y_{<t})": logps.exp().T, r"\operatorname{PPL}(y)": ppl}
 
 
-@ink("eq:entropy")
+@symbols_of("eq:entropy")
 def _(draw: Draw) -> Legend:
     toy, _, legend = model(draw)
     batch, pi = toy.batch(), toy.distribution()[0].detach()
@@ -72,7 +72,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"H\big(\pi(\cdot \mid x)\big)": -(pi * pi.log()).sum()}
 
 
-@ink("eq:temperature")
+@symbols_of("eq:temperature")
 def _(draw: Draw) -> Legend:
     z = draw.normal(5)
     softened = language.temperature_softmax(z, temperature=0.7)
@@ -80,7 +80,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\pi(v)": z.softmax(-1), r"\pi_T(v)": softened}
 
 
-@ink("eq:entropy-temperature")
+@symbols_of("eq:entropy-temperature")
 def _(draw: Draw) -> Legend:
     z = draw.normal(5)
     probs = (z / 0.7).softmax(-1)
@@ -91,21 +91,21 @@ def _(draw: Draw) -> Legend:
 # -- inside the model --------------------------------------------------------------------------------------------
 
 
-@ink("eq:rms-norm")
+@symbols_of("eq:rms-norm")
 def _(draw: Draw) -> Legend:
     x, g = draw.normal(4) + 2.0, draw.uniform(4, low=0.5, high=2.0)
     legend = {"i": range(1, 5), "j": range(1, 5), "D": 4, "x_j": x, "g_i": g, r"\epsilon": 0.3}
     return legend | {r"\operatorname{norm}(x)_i": transformer.rms_norm(x, g, eps=0.3)}
 
 
-@ink("eq:rotary-position")
+@symbols_of("eq:rotary-position")
 def _(draw: Draw) -> Legend:
     x, t, W, b = draw.uniform(5, 6, low=0.5, high=2.0), 3, 6, 50.0
     legend = {"i": range(W // 2), "t": t, "W": W, "b": b, "x_i": x[t]}
     return legend | {"x'_i": transformer.rotary(x, base=b)[t]}
 
 
-@ink("eq:attention", linear=True)
+@symbols_of("eq:attention", linear=True)
 def _(draw: Draw) -> Legend:
     q, k, v = draw.normal(4, 3), draw.normal(4, 3), draw.normal(4, 2)
     legend = {"t": range(1, 5), "u": range(1, 5), "W": 3, "q_t": q, "k_u": k, "v_u": v}
@@ -126,7 +126,7 @@ def kept(cut: torch.Tensor) -> frozenset[int]:
     return frozenset(torch.isfinite(cut).nonzero()[:, 0].tolist())
 
 
-@ink("eq:top-k")
+@symbols_of("eq:top-k")
 def _(draw: Draw) -> Legend:
     logits, legend = vocabulary(draw)
     sets = [frozenset(s) for n in range(6) for s in itertools.combinations(range(5), n)]
@@ -135,10 +135,10 @@ def _(draw: Draw) -> Legend:
     return legend | {"K": kept(language.top_k_logits(logits, top_k=3))}
 
 
-pinned("eq:top-p", "1acf2cb03937", "a rule in words about sets of sets")
+not_evaluated("eq:top-p", "1acf2cb03937", "a rule in words about sets of sets")
 
 
-@ink("eq:min-p")
+@symbols_of("eq:min-p")
 def _(draw: Draw) -> Legend:
     logits, legend = vocabulary(draw)
     return legend | {r"p_{\min}": 0.2, "K": kept(language.min_p_logits(logits, min_p=0.2))}
@@ -152,6 +152,6 @@ def truncated(draw: Draw) -> dict[str, Any]:
     return legend | {r"\pi_{\mathrm{trunc}}(v)": cut.softmax(-1)}
 
 
-ink("eq:kept-mass")(truncated)
-ink("eq:truncated-logp")(truncated)
-ink("eq:kept-mass-identity", harmless={r"\pi ( K ) \le 2": "it is true as well"})(truncated)
+symbols_of("eq:kept-mass")(truncated)
+symbols_of("eq:truncated-logp")(truncated)
+symbols_of("eq:kept-mass-identity", harmless={r"\pi ( K ) \le 2": "it is true as well"})(truncated)

@@ -18,7 +18,7 @@ from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.collate import collate
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
 from minirlhf.data.types import Tokens
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
@@ -192,8 +192,8 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Two steps of every training, a reply to each prompt in every way of sampling, and the surprise on a few pages."""
-    base, sft, numbers = starts.assistant()
-    player, more = starts.shell_game()
+    base, sft, numbers = initial_models.assistant()
+    player, more = initial_models.shell_game()
     numbers |= more | ratios(sft.model, partial(drawn_from, sft, 0, 2))
     for name, how in {"cool": {"temperature": 0.6}, "cut": {"top_p": 0.8}, "greedy": {"greedy": True}}.items():
         drawn = drawn_from(sft, 0, 1, **how)

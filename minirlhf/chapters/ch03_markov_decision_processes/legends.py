@@ -11,7 +11,7 @@ from torch import Tensor
 from minirlhf.core import exact_mdp
 from minirlhf.equations import mdp
 from minirlhf.equations import value_learning as vl
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.inputs.printed import until
 from minirlhf.ledger.inputs.processes import RandomProcess, random_process
 from minirlhf.ledger.registry import Draw
@@ -19,14 +19,14 @@ from minirlhf.ledger.registry import Draw
 Legend = Mapping[str, Any]
 
 
-@ink("eq:return")
+@symbols_of("eq:return")
 def _(draw: Draw) -> Legend:
     r, gamma = draw.normal(5, 3), 0.7
     later = torch.stack([mdp.discounted_return(r[t:].T, gamma=gamma) for t in range(5)])
     return {"t": range(5), "k": range(5), r"\gamma": gamma, "r_t": until(r), "G_t": later, r"\dots": ("2", 0, 5)}
 
 
-@ink("eq:bellman-matrix", linear=True)
+@symbols_of("eq:bellman-matrix", linear=True)
 def _(draw: Draw) -> Legend:
     P, r, gamma = draw.distribution(4, 4), draw.normal(4), 0.8
     legend = {"P": P, "r": r, r"\gamma": gamma, "I": torch.eye(4, dtype=torch.float64)}
@@ -49,14 +49,14 @@ def values_of(p: RandomProcess) -> Tensor:
     return mdp.policy_values(p.transitions, p.rewards, p.policy, gamma=p.gamma)
 
 
-@ink("eq:marginalised-mrp")
+@symbols_of("eq:marginalised-mrp")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     moves, rewards = mdp.marginalise(p.transitions, p.rewards, p.policy)
     return legend | {r"P_\pi(s'\mid s)": lambda after, s: moves[s, after], r"r_\pi(s)": rewards}
 
 
-@ink("eq:state-value")
+@symbols_of("eq:state-value")
 def _(draw: Draw) -> Legend:
     # Two layers of two states and the end, so that every episode is over after two steps.
     transitions = torch.zeros(5, 2, 5, dtype=torch.float64)
@@ -71,21 +71,21 @@ def _(draw: Draw) -> Legend:
     return legend | {r"V^\pi(s)": mdp.policy_values(transitions, rewards, policy, gamma=0.7)}
 
 
-@ink("eq:q-from-v")
+@symbols_of("eq:q-from-v")
 def _(draw: Draw) -> Legend:
     p, V, legend = process(draw)
     Q = mdp.action_values(p.transitions, p.rewards, V, gamma=p.gamma)
     return legend | {r"V^\pi(s)": V, r"Q^\pi(s,a)": Q}
 
 
-@ink("eq:v-from-q")
+@symbols_of("eq:v-from-q")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     Q = draw.normal(4, 3)
     return legend | {r"V^\pi(s)": mdp.values_from_actions(Q, p.policy), r"Q^\pi(s,a)": Q}
 
 
-@ink("eq:advantage-function")
+@symbols_of("eq:advantage-function")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     Q = draw.normal(4, 3)
@@ -93,14 +93,14 @@ def _(draw: Draw) -> Legend:
     return legend | {r"A^\pi(s,a)": mdp.advantage_function(Q, p.policy)}
 
 
-@ink("eq:bellman-expectation")
+@symbols_of("eq:bellman-expectation")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     backed_up = mdp.bellman_expectation(p.transitions, p.rewards, p.policy, values_of(p), gamma=p.gamma)
     return legend | {r"V^\pi(s)": backed_up}
 
 
-@ink("eq:occupancy")
+@symbols_of("eq:occupancy")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     start = draw.distribution(4)
@@ -111,21 +111,21 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\nu^\pi(s,a)": mdp.occupancy(p.transitions, p.policy, start, gamma=p.gamma)}
 
 
-@ink("eq:policy-evaluation")
+@symbols_of("eq:policy-evaluation")
 def _(draw: Draw) -> Legend:
     p, V, legend = process(draw)
     after = mdp.bellman_expectation(p.transitions, p.rewards, p.policy, V, gamma=p.gamma)
     return legend | {"V_k(s)": V, "V_{k+1}(s)": after}
 
 
-@ink("eq:policy-improvement")
+@symbols_of("eq:policy-improvement")
 def _(draw: Draw) -> Legend:
     _, _, legend = process(draw)
     Q = draw.normal(4, 3)
     return legend | {r"Q^\pi(s,a)": Q, r"\pi'(s)": mdp.greedy_policy(Q).argmax(-1)}
 
 
-@ink("eq:bellman-optimality")
+@symbols_of("eq:bellman-optimality")
 def _(draw: Draw) -> Legend:
     p, V, legend = process(draw)
     for _ in range(80):
@@ -133,7 +133,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"V^*(s)": V}
 
 
-@ink("eq:bellman-q")
+@symbols_of("eq:bellman-q")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     Q = mdp.action_values(p.transitions, p.rewards, values_of(p), gamma=p.gamma)
@@ -141,7 +141,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"Q^\pi(s,a)": mdp.bellman_q_expectation(p.transitions, p.rewards, p.policy, Q, gamma=p.gamma)}
 
 
-@ink("eq:bellman-q-optimality")
+@symbols_of("eq:bellman-q-optimality")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     Q = torch.zeros(4, 3, dtype=torch.float64)
@@ -157,7 +157,7 @@ def never(size: int) -> Tensor:
     return torch.zeros(size, dtype=torch.bool)
 
 
-@ink("eq:td-target")
+@symbols_of("eq:td-target")
 def _(draw: Draw) -> Legend:
     r, V, after, eta = draw.normal(4), draw.normal(4), draw.normal(4), 0.3
     y = vl.td_target(r, after, never(4), gamma=0.9)
@@ -166,7 +166,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"V(s) \leftarrow": torch.lerp(V, y, eta)}
 
 
-@ink("eq:n-step-target")
+@symbols_of("eq:n-step-target")
 def _(draw: Draw) -> Legend:
     r, last = draw.normal(3, 4), draw.normal(3)
     target = vl.n_step_target(r, last, gamma=0.8)
@@ -174,7 +174,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\dots": ("n-1", 0)}
 
 
-@ink("eq:epsilon-greedy")
+@symbols_of("eq:epsilon-greedy")
 def _(draw: Draw) -> Legend:
     Q = draw.normal(4, 3)
     probs = vl.epsilon_greedy(Q, epsilon=0.2)
@@ -195,7 +195,7 @@ def next_action(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return r, Q, {"a'": range(4), "r": r, r"\gamma": 0.9, "Q(s',a')": Q[0]}
 
 
-@ink("eq:sarsa")
+@symbols_of("eq:sarsa")
 def _(draw: Draw) -> Legend:
     r, Q, _ = next_action(draw)
     y = vl.sarsa_target(r, Q, torch.tensor([2]), never(1), gamma=0.9)
@@ -203,34 +203,34 @@ def _(draw: Draw) -> Legend:
     return {"r": r, r"\gamma": 0.9, "Q(s',a')": Q[0, 2], remark: None, "y": y}
 
 
-@ink("eq:q-learning")
+@symbols_of("eq:q-learning")
 def _(draw: Draw) -> Legend:
     r, Q, legend = next_action(draw)
     return legend | {"y": vl.q_learning_target(r, Q, never(1), gamma=0.9)}
 
 
-@ink("eq:double-dqn")
+@symbols_of("eq:double-dqn")
 def _(draw: Draw) -> Legend:
     r, Q, legend = next_action(draw)
     other = draw.normal(1, 4)
     return legend | {r"\bar Q(s',a')": other[0], "y": vl.double_dqn_target(r, Q, other, never(1), gamma=0.9)}
 
 
-@ink("eq:regret")
+@symbols_of("eq:regret")
 def _(draw: Draw) -> Legend:
     means, pulled = draw.uniform(4), torch.tensor([0, 3, 1, 1, 2, 0])
     legend = {"t": range(1, 7), "T": 6, "m^*": means.max(), "m_{a_t}": means[pulled]}
     return legend | {"R_T": vl.regret(means, pulled)[-1]}
 
 
-@ink("eq:ucb")
+@symbols_of("eq:ucb")
 def _(draw: Draw) -> Legend:
     means, n = draw.uniform(4), torch.tensor([1.0, 2.0, 3.0, 5.0], dtype=torch.float64)
     scores = vl.ucb_scores(means, n, step=11, c=1.1)
     return {"i": range(4), "t": 11, "c": 1.1, r"\bar m_i": means, "n_i": n, "U_i": scores}
 
 
-@ink("eq:beta-posterior")
+@symbols_of("eq:beta-posterior")
 def _(draw: Draw) -> Legend:
     grid = draw.uniform(5, low=0.1, high=0.9)
     won, lost = torch.tensor([3.0]).double(), torch.tensor([5.0]).double()
@@ -240,7 +240,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"p \mid n_1, n_0": density(*posterior)}
 
 
-@ink("eq:linear-td", linear=True)
+@symbols_of("eq:linear-td", linear=True)
 def _(draw: Draw) -> Legend:
     phi, w, r, P, d = draw.normal(4, 2), draw.normal(2), draw.normal(4), draw.distribution(4, 4), draw.distribution(4)
     legend: dict[str, Any] = {"s": range(4), "s'": range(4), r"\phi(s)": phi, "w": w, "r(s)": r, "d(s)": d}

@@ -12,7 +12,7 @@ from minirlhf.chapters.ch04_policy_gradients_to_ppo.checks_ppo import minibatch
 from minirlhf.control import policy_optimisation as po
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import policy_losses, returns, trust_region, value_losses
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.inputs.printed import until
 from minirlhf.ledger.inputs.processes import HORIZON, Endless, endless, episodes, jacobian
 from minirlhf.ledger.inputs.rollouts import all_groups
@@ -39,7 +39,7 @@ def played(draw: Draw, gamma: float = 0.7) -> tuple[Any, dict[str, Any]]:
     return e, legend
 
 
-@ink("eq:trajectory-probability")
+@symbols_of("eq:trajectory-probability")
 def _(draw: Draw) -> Legend:
     _, legend = played(draw)
     chosen = torch.stack([legend[r"\pi_\theta(a_t\mid s_t)"](t) for t in range(HORIZON)], -1).log()
@@ -48,7 +48,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\log p_\theta(\tau)": total}
 
 
-@ink("eq:log-derivative")
+@symbols_of("eq:log-derivative")
 def _(draw: Draw) -> Legend:
     theta, earned = draw.normal(5).requires_grad_(), draw.normal(5)
     p = theta.softmax(-1)
@@ -57,25 +57,25 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\nabla J": pg.log_derivative(p.detach(), earned, scores)}
 
 
-@ink("eq:trajectory-score")
+@symbols_of("eq:trajectory-score")
 def _(draw: Draw) -> Legend:
     e, legend = played(draw)
     return legend | {r"\nabla\log p_\theta(\tau)": pg.trajectory_score(e.scores, torch.ones_like(e.mask)).T}
 
 
-@ink("eq:total-return")
+@symbols_of("eq:total-return")
 def _(draw: Draw) -> Legend:
     e, legend = played(draw)
     return legend | {r"R(\tau)": returns.total_return(e.rewards, torch.ones_like(e.mask), gamma=0.7)[:, 0]}
 
 
-@ink("eq:returns-to-go")
+@symbols_of("eq:returns-to-go")
 def _(draw: Draw) -> Legend:
     e, legend = played(draw)
     return legend | {"G_t": returns.returns_to_go(e.rewards, torch.ones_like(e.mask), gamma=0.7).T}
 
 
-@ink(
+@symbols_of(
     "eq:baseline-identity",
     harmless={r"\nabla 2": "any constant will do", "b ( s _ a )": "a baseline of the wrong state has mean 0 too"},
 )
@@ -85,7 +85,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"b(s_t)": lambda t: b[t, e.paths.states[:, t]]}
 
 
-@ink("eq:policy-gradient-psi")
+@symbols_of("eq:policy-gradient-psi")
 def _(draw: Draw) -> Legend:
     e, legend = played(draw)
     psi = e.action_values
@@ -107,21 +107,21 @@ def lasting(draw: Draw) -> tuple[Endless, Tensor, dict[str, Any]]:
     return e, jacobian(lambda t: t.softmax(-1), e.theta), legend | {r"\nu^\pi(s,a)": visited}
 
 
-@ink("eq:value-gradient")
+@symbols_of("eq:value-gradient")
 def _(draw: Draw) -> Legend:
     e, slopes, legend = lasting(draw)
     found = pg.value_gradient(e.transitions, e.policy, slopes, e.action_values(), gamma=e.gamma)
     return legend | {r"\nabla V(s)": found}
 
 
-@ink("eq:policy-gradient-theorem")
+@symbols_of("eq:policy-gradient-theorem")
 def _(draw: Draw) -> Legend:
     e, slopes, legend = lasting(draw)
     found = pg.policy_gradient_theorem(legend["d(s)"], slopes, e.action_values(), gamma=e.gamma)
     return legend | {r"\nabla J": found}
 
 
-@ink("eq:policy-gradient-expectation")
+@symbols_of("eq:policy-gradient-expectation")
 def _(draw: Draw) -> Legend:
     e, _, legend = lasting(draw)
     scores = jacobian(lambda t: t.log_softmax(-1), e.theta)
@@ -132,13 +132,13 @@ def _(draw: Draw) -> Legend:
 # -- variance ----------------------------------------------------------------------------------------------------
 
 
-@ink("eq:gradient-variance")
+@symbols_of("eq:gradient-variance")
 def _(draw: Draw) -> Legend:
     p, g = draw.distribution(6), draw.normal(6, 3)
     return {r"\E": p, "g": g.T, r"\operatorname{Var} g": pg.gradient_variance(p, g)}
 
 
-@ink("eq:optimal-baseline")
+@symbols_of("eq:optimal-baseline")
 def _(draw: Draw) -> Legend:
     theta, Q = draw.normal(4).requires_grad_(), draw.normal(4)
     scores = jacobian(lambda t: t.log_softmax(-1), theta)
@@ -146,7 +146,7 @@ def _(draw: Draw) -> Legend:
     return {r"\theta": theta, r"\pi": theta.softmax(-1), r"\E": theta.softmax(-1).detach(), "Q": Q, "b^*": best}
 
 
-@ink("eq:own-mean-shrinkage")
+@symbols_of("eq:own-mean-shrinkage")
 def _(draw: Draw) -> Legend:
     theta, earned, K = draw.normal(3).requires_grad_(), draw.normal(3), 3
     p, group = theta.softmax(-1), all_groups(3, K)  # (P, K)
@@ -169,25 +169,25 @@ def steps(draw: Draw) -> tuple[Any, dict[str, Any]]:
     return (r, V, mask, delta), legend
 
 
-@ink("eq:td-residual")
+@symbols_of("eq:td-residual")
 def _(draw: Draw) -> Legend:
     return steps(draw)[1]
 
 
-@ink("eq:n-step-advantage")
+@symbols_of("eq:n-step-advantage")
 def _(draw: Draw) -> Legend:
     (r, V, mask, _), legend = steps(draw)
     found = returns.n_step_advantages(r, V, mask, n=3, gamma=0.8)
     return legend | {"n": 3, r"\dots": ("n-1", 0), "A^{(n)}_t": found.T}
 
 
-@ink("eq:n-step-telescoped")
+@symbols_of("eq:n-step-telescoped")
 def _(draw: Draw) -> Legend:
     (_, _, mask, delta), legend = steps(draw)
     return legend | {"n": 3, "A^{(n)}_t": returns.n_step_from_residuals(delta, mask, n=3, gamma=0.8).T}
 
 
-@ink("eq:gae-mixture", harmless={r"\lambda ^ { n - 1 } A _ t": "the weights sum to 1"})
+@symbols_of("eq:gae-mixture", harmless={r"\lambda ^ { n - 1 } A _ t": "the weights sum to 1"})
 def _(draw: Draw) -> Legend:
     (r, V, mask, _), legend = steps(draw)
     each = [returns.n_step_advantages(r, V, mask, n=n, gamma=0.8).T for n in range(1, 6)]
@@ -195,26 +195,26 @@ def _(draw: Draw) -> Legend:
     return legend | {"n": range(1, 61), "A^{(n)}_t": lambda n, t: each[min(n, 5) - 1][t], "A_t": mixture.T}
 
 
-@ink("eq:gae-sum")
+@symbols_of("eq:gae-sum")
 def _(draw: Draw) -> Legend:
     (_, _, mask, delta), legend = steps(draw)
     return legend | {"A_t": returns.gae_sum(delta, mask, gamma=0.8, lam=0.6).T}
 
 
-@ink("eq:gae")
+@symbols_of("eq:gae")
 def _(draw: Draw) -> Legend:
     (r, V, mask, _), legend = steps(draw)
     return legend | {"A_t": until(returns.gae(r, V, mask, gamma=0.8, lam=0.6).T)}
 
 
-@ink("eq:lambda-return")
+@symbols_of("eq:lambda-return")
 def _(draw: Draw) -> Legend:
     (_, V, mask, _), legend = steps(draw)
     A = draw.normal(2, 5)
     return legend | {"A_t": A.T, r"G^\lambda_t": returns.lambda_returns(A, V, mask).T}
 
 
-@ink("eq:length-adaptive-lambda")
+@symbols_of("eq:length-adaptive-lambda")
 def _(draw: Draw) -> Legend:
     lengths = torch.tensor([3.0, 40, 90, 250], dtype=torch.float64) + draw.uniform(4)
     return {
@@ -224,7 +224,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:importance-weights")
+@symbols_of("eq:importance-weights")
 def _(draw: Draw) -> Legend:
     pi, mu = draw.logps(2, 5), draw.logps(2, 5)
     found = returns.importance_weights(pi, mu, torch.ones(2, 5, dtype=torch.bool))
@@ -235,7 +235,7 @@ def _(draw: Draw) -> Legend:
 # -- trust regions -----------------------------------------------------------------------------------------------
 
 
-@ink("eq:performance-difference")
+@symbols_of("eq:performance-difference")
 def _(draw: Draw) -> Legend:
     e, _, legend = lasting(draw)
     theta = e.theta + draw.normal(3, 2)
@@ -244,7 +244,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\nu^{\pi'}(s,a)": there, r"A^\pi(s,a)": A, r"J(\pi') - J(\pi)": gain}
 
 
-@ink("eq:surrogate-gain")
+@symbols_of("eq:surrogate-gain")
 def _(draw: Draw) -> Legend:
     e, _, legend = lasting(draw)
     policy, A = draw.distribution(3, 2), e.advantages()
@@ -259,7 +259,7 @@ def curved(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
     return B @ B.T + torch.eye(3, dtype=torch.float64), draw.normal(3), draw.normal(3)
 
 
-@ink("eq:quadratic-kl", linear=True)
+@symbols_of("eq:quadratic-kl", linear=True)
 def _(draw: Draw) -> Legend:
     theta, x = draw.normal(4), draw.normal(4, scale=1e-5)
     p = theta.softmax(-1)
@@ -267,13 +267,13 @@ def _(draw: Draw) -> Legend:
     return {"x": x, "F": p.diag() - torch.outer(p, p), r"\KL(\pi_\theta\|\pi_{\theta+x})": far}
 
 
-@ink("eq:trust-region-step", linear=True)
+@symbols_of("eq:trust-region-step", linear=True)
 def _(draw: Draw) -> Legend:
     F, u, _ = curved(draw)
     return {r"\kappa": 0.1, "u": u, "F": F, "x": trust_region.trust_region_step(u, F @ u, max_kl=0.1)}
 
 
-@ink("eq:fisher-vector-product", linear=True)
+@symbols_of("eq:fisher-vector-product", linear=True)
 def _(draw: Draw) -> Legend:
     theta, vector = draw.normal(4).requires_grad_(), draw.normal(4)
     old = theta.detach().softmax(-1)
@@ -283,7 +283,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"Fv": trust_region.fisher_vector_product(kl, [theta], vector)}
 
 
-@ink("eq:conjugate-gradient", linear=True)
+@symbols_of("eq:conjugate-gradient", linear=True)
 def _(draw: Draw) -> Legend:
     # The second of three rounds: x, q and p after the first one by its formulas, what follows by the library.
     F, g, _ = curved(draw)
@@ -294,7 +294,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"p \leftarrow": left + (left @ left) / (q @ q) * p}
 
 
-@ink("eq:adaptive-penalty")
+@symbols_of("eq:adaptive-penalty")
 def _(draw: Draw) -> Legend:
     seen = 0.05 * (torch.linspace(0.3, 3.0, 91, dtype=torch.float64) + draw.uniform(1, low=0.001, high=0.028))
     following = [trust_region.adaptive_penalty(0.3, float(kl), target=0.05) for kl in seen]
@@ -309,7 +309,7 @@ def _(draw: Draw) -> Legend:
 # -- PPO ---------------------------------------------------------------------------------------------------------
 
 
-@ink("eq:entropy-gradient")
+@symbols_of("eq:entropy-gradient")
 def _(draw: Draw) -> Legend:
     theta = draw.normal(4).requires_grad_()
     p = theta.softmax(-1)
@@ -317,7 +317,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"H(\pi)": -(p * p.log()).sum()}
 
 
-@ink("eq:clipped-surrogate")
+@symbols_of("eq:clipped-surrogate")
 def _(draw: Draw) -> Legend:
     ratio, A = draw.away_from([0.8, 1.2], 12, low=0.4, high=1.7), draw.normal(12)
     mask = torch.ones(12, 1, dtype=torch.bool)
@@ -325,7 +325,7 @@ def _(draw: Draw) -> Legend:
     return {r"\rho": ratio, "A": A, r"\epsilon": 0.2, r"L^{\text{clip}}": found[:, 0]}
 
 
-@ink("eq:clipped-value-loss")
+@symbols_of("eq:clipped-value-loss")
 def _(draw: Draw) -> Legend:
     V, old, G = draw.normal(1, 12), draw.normal(1, 12), draw.normal(1, 12, scale=3.0)
     mask = torch.ones(1, 12, dtype=torch.bool)
@@ -333,7 +333,7 @@ def _(draw: Draw) -> Legend:
     return {r"V_\phi": V[0], r"V_{\text{old}}": old[0], "G": G[0], "c": 0.4, "L^{V}": found[0]}
 
 
-@ink("eq:ppo-objective")
+@symbols_of("eq:ppo-objective")
 def _(draw: Draw) -> Legend:
     run, batch, ratios = minibatch(draw)
     method = po.Method(entropy_coef=0.3, vf_coef=0.7)

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import machines, rlhf
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.inputs.printed import world
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
 
-pinned("eq:token-mdp", "487c3c999c4a", "it says what a state, an action and a reward are; there is nothing to compare")
+not_evaluated(
+    "eq:token-mdp", "487c3c999c4a", "it says what a state, an action and a reward are; there is nothing to compare"
+)
 
 
 def problem(draw: Draw) -> tuple[Tensor, Tensor, Tensor, float, dict[str, Any]]:
@@ -46,14 +48,14 @@ def problem(draw: Draw) -> tuple[Tensor, Tensor, Tensor, float, dict[str, Any]]:
     return pi.log(), ref.log(), r, beta, legend
 
 
-@ink("eq:rlhf-objective")
+@symbols_of("eq:rlhf-objective")
 def _(draw: Draw) -> Legend:
     pi, ref, r, beta, legend = problem(draw)
     legend |= {"r(x,y)": r, r"\pi(\cdot\mid x)": pi.exp(), r"\pi(y\mid x)": pi.exp(), r"\piref(\cdot\mid x)": ref.exp()}
     return legend | {r"J(\pi)": rlhf.rlhf_objective(pi, ref, r, beta=beta)}
 
 
-@ink("eq:token-bandit")
+@symbols_of("eq:token-bandit")
 def _(draw: Draw) -> Legend:
     w, beta = world(draw), 0.7
     earned = rlhf.regularised_return(w.logps, w.ref_logps, w.rewards, w.mask, beta=beta)
@@ -61,41 +63,41 @@ def _(draw: Draw) -> Legend:
     return w.legend | {"|y|": w.mask.shape[1], r"\beta": beta, "R(y)": earned, r"J(\pi)": value}
 
 
-@ink("eq:partition")
+@symbols_of("eq:partition")
 def _(draw: Draw) -> Legend:
     return problem(draw)[-1]
 
 
-@ink("eq:rlhf-regrouped")
+@symbols_of("eq:rlhf-regrouped")
 def _(draw: Draw) -> Legend:
     pi, ref, r, beta, legend = problem(draw)
     return legend | {r"J(\pi)": rlhf.regrouped_objective(pi, ref, r, beta=beta)}
 
 
-@ink("eq:rlhf-divergence-form")
+@symbols_of("eq:rlhf-divergence-form")
 def _(draw: Draw) -> Legend:
     pi, ref, r, beta, legend = problem(draw)
     return legend | {r"J(\pi)": rlhf.objective_from_optimum(pi, ref, r, beta=beta)}
 
 
-@ink("eq:gibbs")
+@symbols_of("eq:gibbs")
 def _(draw: Draw) -> Legend:
     pi, ref, _, _, legend = problem(draw)
     return legend | {"q": ref.exp(), "q(y)": ref.exp(), r"\KL(\pi\|q)": rlhf.gibbs_terms(pi, ref).sum()}
 
 
-@ink("eq:rlhf-optimum")
+@symbols_of("eq:rlhf-optimum")
 def _(draw: Draw) -> Legend:
     return problem(draw)[-1]
 
 
-@ink("eq:rlhf-optimal-value")
+@symbols_of("eq:rlhf-optimal-value")
 def _(draw: Draw) -> Legend:
     _, ref, r, beta, legend = problem(draw)
     return legend | {r"J(\pi^*)": rlhf.optimal_value(ref, r, beta=beta)}
 
 
-@ink("eq:implicit-reward")
+@symbols_of("eq:implicit-reward")
 def _(draw: Draw) -> Legend:
     _, ref, _, beta, legend = problem(draw)
     solved = rlhf.implicit_reward(legend[r"\pi^*"].log(), ref, beta=beta) + beta * legend["Z"].log()
@@ -107,14 +109,14 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:kl-budget", tolerance=1e-8)
+@symbols_of("eq:kl-budget", tolerance=1e-8)
 def _(draw: Draw) -> Legend:
     _, ref, r, _, legend = problem(draw)
     beta = rlhf.beta_for_kl(ref, r, budget=0.1)
     return legend | {r"\kappa": 0.1, r"\pi^*_\beta": rlhf.optimal_logps(ref, r, beta=beta).exp()}
 
 
-@ink("eq:frontier-slope")
+@symbols_of("eq:frontier-slope")
 def _(draw: Draw) -> Legend:
     _, ref, r, value, _ = problem(draw)
     beta = torch.tensor(value, dtype=torch.float64, requires_grad=True)
@@ -125,7 +127,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\text{hence}": None}
 
 
-@ink("eq:token-gradient")
+@symbols_of("eq:token-gradient")
 def _(draw: Draw) -> Legend:
     w, beta = world(draw), 0.7
     inputs = (w.logps.detach(), w.ref_logps, w.rewards, w.mask)
@@ -139,7 +141,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:soft-bellman")
+@symbols_of("eq:soft-bellman")
 def _(draw: Draw) -> Legend:
     ref, Q, beta = draw.distribution(3), draw.normal(3), 0.7
     best = rlhf.optimal_logps(ref.log(), Q, beta=beta).exp()
@@ -150,39 +152,39 @@ def _(draw: Draw) -> Legend:
 # -- the page on many machines -------------------------------------------------------------------------------------
 
 
-@ink("eq:sharded-memory")
+@symbols_of("eq:sharded-memory")
 def _(draw: Draw) -> Legend:
     parameters, count = draw.uniform(low=1.0, high=9.0), draw.integer(3, 9)
     held = {f"M_{s}": machines.training_bytes(parameters, machines=count, stage=s) for s in range(4)}
     return held | {r"\psi": parameters, "N": count}
 
 
-@ink("eq:ring-all-reduce")
+@symbols_of("eq:ring-all-reduce")
 def _(draw: Draw) -> Legend:
     volume, count = draw.uniform(low=1.0, high=9.0), draw.integer(3, 9)
     return {"V": volume, "N": count, "B": machines.all_reduce_bytes(volume, machines=count)}
 
 
-@ink("eq:pipeline-bubble")
+@symbols_of("eq:pipeline-bubble")
 def _(draw: Draw) -> Legend:
     p, m = draw.integer(2, 5), draw.integer(6, 20)
     seconds = {"f": draw.uniform(low=0.5, high=1.0), "b": draw.uniform(low=1.0, high=2.0)}
     return seconds | {"p": p, "m": m, r"\text{waiting}": machines.pipeline_bubble(p, m)}
 
 
-@ink("eq:longest-reply")
+@symbols_of("eq:longest-reply")
 def _(draw: Draw) -> Legend:
     n = draw.integer(4, 20)
     return {"k": range(1, n + 1), "n": n, "H_n": machines.expected_max_over_mean(n)}
 
 
-@ink("eq:split-machines")
+@symbols_of("eq:split-machines")
 def _(draw: Draw) -> Legend:
     sampling, training, count = draw.uniform(low=1.0, high=9.0), draw.uniform(low=10.0, high=30.0), draw.integer(4, 9)
     return {"S": sampling, "U": training, "N": count, "x^*": machines.sampling_share(sampling, training)}
 
 
-@ink("eq:effective-share")
+@symbols_of("eq:effective-share")
 def _(draw: Draw) -> Legend:
     spread, tokens = draw.uniform(low=0.1, high=0.3), draw.integer(5, 12)
     scale = draw.uniform(low=1.5, high=2.5)  # the share does not change if all weights are multiplied

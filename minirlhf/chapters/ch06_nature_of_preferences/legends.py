@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import choice, reward_losses, social_choice
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -19,20 +19,20 @@ Legend = Mapping[str, Any]
 # -- one decider -------------------------------------------------------------------------------------------------
 
 
-@ink("eq:expected-utility")
+@symbols_of("eq:expected-utility")
 def _(draw: Draw) -> Legend:
     p, u = draw.distribution(4), draw.normal(4)
     return {"i": range(4), "p_i": p, "u_i": u, "U": choice.expected_utility(p, u)}
 
 
-@ink("eq:prospect-value")
+@symbols_of("eq:prospect-value")
 def _(draw: Draw) -> Legend:
     z = torch.cat([draw.uniform(2, low=0.3, high=2.0), -draw.uniform(2, low=0.3, high=2.0)])
     v = choice.prospect_value(z, alpha=0.7, loss_aversion=1.9)
     return {"z": z, r"\alpha": 0.7, r"\lambda": 1.9, "v(z)": v}
 
 
-@ink("eq:probability-weighting")
+@symbols_of("eq:probability-weighting")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(4, low=0.1, high=0.9)
     return {"p": p, r"\gamma": 0.7, "w(p)": choice.probability_weight(p, gamma=0.7)}
@@ -45,19 +45,19 @@ def plan(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return p, u, {r"\E": p, "u": u, "u^+": u.clamp(min=0), "u^-": (-u).clamp(min=0)}
 
 
-@ink("eq:off-switch")
+@symbols_of("eq:off-switch")
 def _(draw: Draw) -> Legend:
     p, u, legend = plan(draw)
     return legend | {r"\Delta": choice.deference_gain(p, u)}
 
 
-@ink("eq:off-switch-doubt")
+@symbols_of("eq:off-switch-doubt")
 def _(draw: Draw) -> Legend:
     p, u, legend = plan(draw)
     return legend | {r"\Delta": choice.deference_gain(p, u)}
 
 
-@ink("eq:noisy-overseer")
+@symbols_of("eq:noisy-overseer")
 def _(draw: Draw) -> Legend:
     p, u, legend = plan(draw)
     return legend | {r"\tau": 0.6, r"\Delta_\tau": choice.deference_gain(p, u, noise=0.6)}
@@ -66,7 +66,7 @@ def _(draw: Draw) -> Legend:
 # -- models of choice --------------------------------------------------------------------------------------------
 
 
-@ink("eq:plackett-luce")
+@symbols_of("eq:plackett-luce")
 def _(draw: Draw) -> Legend:
     r = draw.normal(4)
     return {
@@ -84,26 +84,26 @@ def two(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return a, b, {"r_1": a, "r_2": b}
 
 
-@ink("eq:plackett-luce-two")
+@symbols_of("eq:plackett-luce-two")
 def _(draw: Draw) -> Legend:
     a, b, legend = two(draw)
     return legend | {r"p(y_1\succ y_2)": reward_losses.plackett_luce_logp(torch.stack([a, b], -1)).exp()}
 
 
-@ink("eq:bradley-terry")
+@symbols_of("eq:bradley-terry")
 def _(draw: Draw) -> Legend:
     a, b, legend = two(draw)
     return legend | {r"p(y_1\succ y_2)": reward_losses.bradley_terry(a, b)}
 
 
-@ink("eq:thurstone")
+@symbols_of("eq:thurstone")
 def _(draw: Draw) -> Legend:
     a, b, legend = two(draw)
     legend |= {r"\Phi(#)": torch.special.ndtr, "s": 1.3}
     return legend | {r"p(y_1\succ y_2)": reward_losses.thurstone(a, b, std=1.3)}
 
 
-@ink("eq:mallows", harmless={"k = 2": "the first factor is 1"})
+@symbols_of("eq:mallows", harmless={"k = 2": "the first factor is 1"})
 def _(draw: Draw) -> Legend:
     order = torch.tensor([[0, 1, 2, 3], [1, 0, 2, 3], [3, 0, 2, 1], [3, 2, 1, 0]])
     swaps = torch.tensor([0.0, 1.0, 4.0, 6.0], dtype=torch.float64)
@@ -117,13 +117,13 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:elo-expected")
+@symbols_of("eq:elo-expected")
 def _(draw: Draw) -> Legend:
     a, b = 1500 + 200 * draw.normal(4), 1500 + 200 * draw.normal(4)
     return {"R_1": a, "R_2": b, "E_1": reward_losses.elo_expected(a, b)}
 
 
-@ink("eq:elo-update")
+@symbols_of("eq:elo-update")
 def _(draw: Draw) -> Legend:
     a, b = 1500 + 200 * draw.normal(3), 1500 + 200 * draw.normal(3)
     score = torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64)
@@ -142,7 +142,7 @@ def tournament(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return wins, r, {"a": range(4), "b": range(4), "W_{ab}": wins, "n_{ab}": games, "r_a": r}
 
 
-@ink("eq:bradley-terry-balance")
+@symbols_of("eq:bradley-terry-balance")
 def _(draw: Draw) -> Legend:
     wins, r, legend = tournament(draw)
     theta = r.clone().requires_grad_()
@@ -154,19 +154,19 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:bradley-terry-fit", tolerance=1e-8)
+@symbols_of("eq:bradley-terry-fit", tolerance=1e-8)
 def _(draw: Draw) -> Legend:
     wins, _, legend = tournament(draw)
     return legend | {r"\hat r_a": social_choice.bradley_terry_fit(wins, tolerance=1e-13)}
 
 
-@ink("eq:zermelo")
+@symbols_of("eq:zermelo")
 def _(draw: Draw) -> Legend:
     wins, r, legend = tournament(draw)
     return legend | {r"\tilde r_a": social_choice.zermelo_step(wins, r)}
 
 
-@ink("eq:cycle-log-odds")
+@symbols_of("eq:cycle-log-odds")
 def _(draw: Draw) -> Legend:
     odds = draw.normal(3, 3)
     p = torch.sigmoid(odds - odds.T)
@@ -174,21 +174,21 @@ def _(draw: Draw) -> Legend:
     return legend | {"C": social_choice.cycle_log_odds(p)}
 
 
-@ink("eq:mixture-preference")
+@symbols_of("eq:mixture-preference")
 def _(draw: Draw) -> Legend:
     r, w = draw.normal(3, 4), draw.distribution(3)
     legend = {"g": range(3), "a": range(4), "b": range(4), "w_g": w, "r_g(a)": lambda g, a: r[int(g), int(a)]}
     return legend | {r"p(a\succ b)": social_choice.mixture_preference(r, w)}
 
 
-@ink("eq:borda")
+@symbols_of("eq:borda")
 def _(draw: Draw) -> Legend:
     p = social_choice.mixture_preference(draw.normal(3, 4), draw.distribution(3))
     legend = {"a": range(4), "b": range(4), "K": 4, r"p(a\succ b)": p, "B_a": social_choice.borda_scores(p)}
     return legend | {r"\hat r_a": social_choice.bradley_terry_fit(p, tolerance=1e-13)}
 
 
-@ink("eq:reward-spread")
+@symbols_of("eq:reward-spread")
 def _(draw: Draw) -> Legend:
     r, w = draw.normal(3, 4), draw.distribution(3)
     mean, spread = social_choice.reward_spread(r, w)
@@ -196,7 +196,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"m(a)": lambda a: mean[int(a)], "s(a)": lambda a: spread[int(a)]}
 
 
-@ink("eq:jury")
+@symbols_of("eq:jury")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(3, low=0.2, high=0.9)
     return {

@@ -9,7 +9,7 @@ import torch
 
 from minirlhf.equations import agreement
 from minirlhf.equations import comparisons as worth
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -18,13 +18,13 @@ Legend = Mapping[str, Any]
 # -- noise, scales and rankings ----------------------------------------------------------------------------------
 
 
-@ink("eq:flipped-label")
+@symbols_of("eq:flipped-label")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(low=0.6, high=0.9)
     return {"p": p, r"\varepsilon": 0.15, "q": worth.flipped_label(p, flip=0.15)}
 
 
-@ink("eq:flipped-information")
+@symbols_of("eq:flipped-information")
 def _(draw: Draw) -> Legend:
     difference = draw.uniform(low=0.6, high=1.5)
     p = difference.sigmoid()
@@ -42,14 +42,14 @@ def _scale(draw: Draw) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     )
 
 
-@ink("eq:graded-preference")
+@symbols_of("eq:graded-preference")
 def _(draw: Draw) -> Legend:
     difference, cuts, legend = _scale(draw)
     probs = worth.graded_preference(difference, cuts)
     return legend | {"p_l": lambda n: probs[n - 1]}
 
 
-@ink("eq:graded-information")
+@symbols_of("eq:graded-information")
 def _(draw: Draw) -> Legend:
     difference, cuts, _ = _scale(draw)
     probs = worth.graded_preference(difference, cuts)
@@ -60,19 +60,19 @@ def _(draw: Draw) -> Legend:
     return legend | {"I": worth.graded_information(difference, cuts)}
 
 
-@ink("eq:ranking-worth")
+@symbols_of("eq:ranking-worth")
 def _(draw: Draw) -> Legend:
     size = draw.integer(3, 6)
     return {"K": size, "m": range(1, size + 1), r"W_{\text{PL}}": worth.ranking_worth(torch.tensor(size))}
 
 
-@ink("eq:all-pairs-worth")
+@symbols_of("eq:all-pairs-worth")
 def _(draw: Draw) -> Legend:
     size = draw.integer(3, 6)
     return {"K": size, r"W_{\text{pairs}}": worth.all_pairs_worth(torch.tensor(size))}
 
 
-@ink("eq:error-bar-factor")
+@symbols_of("eq:error-bar-factor")
 def _(draw: Draw) -> Legend:
     size = draw.integer(3, 6)
     legend = {"K": size, "J": size * (size + 1) / 12, "H": size / 4}
@@ -82,7 +82,7 @@ def _(draw: Draw) -> Legend:
 # -- agreement ---------------------------------------------------------------------------------------------------
 
 
-@ink("eq:cohen-kappa")
+@symbols_of("eq:cohen-kappa")
 def _(draw: Draw) -> Legend:
     shares = draw.distribution(9).view(3, 3)
     legend = {
@@ -95,7 +95,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\kappa": agreement.cohen_kappa(shares)}
 
 
-@ink("eq:fleiss-kappa")
+@symbols_of("eq:fleiss-kappa")
 def _(draw: Draw) -> Legend:
     counts = torch.tensor([[3.0, 1, 0], [2, 1, 1], [0, 4, 0], [1, 0, 3], [4, 0, 0]], dtype=torch.float64)
     shares = counts.sum(0) / 20
@@ -103,7 +103,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\kappa_{\text{F}}": agreement.fleiss_kappa(counts)}
 
 
-@ink("eq:krippendorff-alpha")
+@symbols_of("eq:krippendorff-alpha")
 def _(draw: Draw) -> Legend:
     counts = torch.tensor([[3.0, 1, 0], [1, 1, 1], [0, 2, 0], [1, 0, 2], [4, 0, 0]], dtype=torch.float64)
     distance = torch.tensor([[0.0, 1, 4], [1, 0, 1], [4, 1, 0]], dtype=torch.float64)
@@ -113,7 +113,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\alpha": agreement.krippendorff_alpha(counts, distance)}
 
 
-@ink("eq:expected-kappa")
+@symbols_of("eq:expected-kappa")
 def _(draw: Draw) -> Legend:
     p, p2, share = (draw.uniform(low=0.6, high=0.9) for _ in range(3))
     says = [share * x + (1 - share) * (1 - x) for x in (p, p2)]
@@ -127,7 +127,7 @@ def _annotators(draw: Draw) -> tuple[torch.Tensor, dict[str, Any]]:
     return labels, {"i": range(4), "a": range(3), "c": range(2), "k": range(2), "l": range(2), "y_{i,a,l}": said}
 
 
-@ink("eq:dawid-skene-posterior")
+@symbols_of("eq:dawid-skene-posterior")
 def _(draw: Draw) -> Legend:
     labels, legend = _annotators(draw)
     prior, confusion = draw.distribution(2), draw.distribution(3, 2, 2)
@@ -135,7 +135,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\rho_c": prior, r"\theta_{a,c,l}": confusion, "q_{i,c}": found}
 
 
-@ink("eq:dawid-skene-update")
+@symbols_of("eq:dawid-skene-update")
 def _(draw: Draw) -> Legend:
     labels, legend = _annotators(draw)
     posterior = draw.distribution(4, 2)
@@ -151,14 +151,14 @@ def _normal(draw: Draw) -> dict[str, Any]:
     return {"z": z, "I": 25.0, r"\Phi(#)": torch.special.ndtr}
 
 
-@ink("eq:detection-power")
+@symbols_of("eq:detection-power")
 def _(draw: Draw) -> Legend:
     legend, effect = _normal(draw), draw.uniform(low=0.1, high=0.3)
     power = worth.detection_power(effect, torch.tensor(25.0, dtype=torch.float64), alpha=0.1)
     return legend | {"w": effect, r"\text{power}": power}
 
 
-@ink("eq:smallest-effect")
+@symbols_of("eq:smallest-effect")
 def _(draw: Draw) -> Legend:
     legend = _normal(draw) | {"z_{.8}": 0.8416212335729143}
     return legend | {"w_{.8}": worth.smallest_effect(torch.tensor(25.0, dtype=torch.float64), alpha=0.1, power=0.8)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from minirlhf.data.records import Comparison
 from minirlhf.data.types import PreferencePair
 from minirlhf.feedback.judge import Judge, Verdicts
-from minirlhf.stages.judging import ASK, compared, taught
+from minirlhf.stages.judging import ASK, finetune_judge, judge_pairs
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -55,7 +55,7 @@ def train_judge(
     """Teach it, in place; what it is worth at each look."""
     config = replace(plan.training, seed=seed)
     looks: list[dict[str, float]] = []
-    pairs = compared(held)
+    pairs = judge_pairs(held)
 
     def look() -> dict[str, float]:
         judge.model.eval()
@@ -64,6 +64,6 @@ def train_judge(
         return looks[-1]
 
     watch = TrainerCallback(config.max_steps // plan.looks, look)
-    lessons, pad = taught(judge.tokenizer, said), judge.tokenizer.pad_token_id
+    lessons, pad = finetune_judge(judge.tokenizer, said), judge.tokenizer.pad_token_id
     train_sft(judge.model, lessons, config, pad_token_id=pad, name="judge", watch=watch, quiet=quiet)
     return looks

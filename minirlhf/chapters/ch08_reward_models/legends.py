@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import reward_losses
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -21,64 +21,64 @@ def pair(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return chosen, rejected, {"r_c": chosen, "r_r": rejected}
 
 
-@ink("eq:bradley-terry-loss")
+@symbols_of("eq:bradley-terry-loss")
 def _(draw: Draw) -> Legend:
     chosen, rejected, legend = pair(draw)
     return legend | {r"\ell(\Delta)": reward_losses.bradley_terry_loss(chosen, rejected), r"\Delta": chosen - rejected}
 
 
-@ink("eq:reward-shift")
+@symbols_of("eq:reward-shift")
 def _(draw: Draw) -> Legend:
     return pair(draw)[-1] | {"b": draw.uniform(4, low=1.0, high=2.0)}
 
 
-@ink("eq:margin-loss")
+@symbols_of("eq:margin-loss")
 def _(draw: Draw) -> Legend:
     chosen, rejected, legend = pair(draw)
     margin = draw.uniform(4, low=0.5, high=2.0)
     return legend | {"m": margin, r"\ell_m": reward_losses.bradley_terry_loss(chosen, rejected, margin=margin)}
 
 
-@ink("eq:pair-weights", tolerance=1e-6)
+@symbols_of("eq:pair-weights", tolerance=1e-6)
 def _(draw: Draw) -> Legend:
     ranked = torch.tensor([3, 4, 6, 9])
     return {"K": ranked.double(), "w": reward_losses.pair_weights(ranked).double()}
 
 
-@ink("eq:reward-regression")
+@symbols_of("eq:reward-regression")
 def _(draw: Draw) -> Legend:
     r, s = draw.normal(4), draw.normal(4)
     return {"r": r, "s": s, r"\ell_s": reward_losses.regression_loss(r, s)}
 
 
-@ink("eq:reward-centring")
+@symbols_of("eq:reward-centring")
 def _(draw: Draw) -> Legend:
     chosen, rejected, legend = pair(draw)
     return legend | {"c": reward_losses.centring_penalty(chosen, rejected)}
 
 
-@ink("eq:max-entropy-irl")
+@symbols_of("eq:max-entropy-irl")
 def _(draw: Draw) -> Legend:
     r, ref, p = draw.normal(5), draw.distribution(5), draw.distribution(5)
     loss = reward_losses.max_entropy_irl_loss(r, ref.log(), p)
     return {"y": range(5), r"\piref(y)": ref, "r(y)": r, "p(y)": p, "L": loss}
 
 
-@ink("eq:outcome-loss")
+@symbols_of("eq:outcome-loss")
 def _(draw: Draw) -> Legend:
     logits, labels, mask = draw.normal(4, 3), draw.uniform(4, low=0.2, high=0.8), torch.ones(4, 3, dtype=torch.bool)
     losses = reward_losses.outcome_loss(logits, labels, mask)
     return {"t": range(3), "u_t": logits.T, "z": labels, r"\ell_t": losses.T}
 
 
-@ink("eq:process-loss")
+@symbols_of("eq:process-loss")
 def _(draw: Draw) -> Legend:
     logits, labels, mask = draw.normal(4, 3), draw.uniform(4, 3, low=0.2, high=0.8), torch.ones(4, 3, dtype=torch.bool)
     losses = reward_losses.process_loss(logits, labels, mask)
     return {"k": range(3), "u_k": logits.T, "y_k": labels.T, r"\ell_k": losses.T}
 
 
-@ink("eq:calibration-error")
+@symbols_of("eq:calibration-error")
 def _(draw: Draw) -> Legend:
     counts, edges = [3, 2, 4], torch.arange(3).double() / 3
     said = torch.cat([edge + draw.uniform(n, low=0.05, high=0.28) for edge, n in zip(edges, counts, strict=True)])
@@ -89,7 +89,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\bar p_b": means[0], r"\bar o_b": means[1], "E": found}
 
 
-@ink("eq:gated-reward")
+@symbols_of("eq:gated-reward")
 def _(draw: Draw) -> Legend:
     helpful, threshold = draw.normal(4), 0.15
     safe = torch.stack([draw.uniform(low=-0.9, high=0.05), draw.uniform(low=0.25, high=0.9)]).repeat(2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minirlhf.chapters.ch08_reward_models.aspects import AspectsPlan, accuracies
-from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.evidence import Study, brief, initial_models, settings
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 
@@ -21,7 +21,7 @@ def one_seed(seed: int, plan: AspectsPlan | None = None, start: Trained | None =
 
 def probe() -> dict[str, float | str]:
     """All four models for a few steps, from a brief start."""
-    _, start, numbers = starts.assistant()
+    _, start, numbers = initial_models.assistant()
     full = AspectsPlan()
     plan = replace(
         full,

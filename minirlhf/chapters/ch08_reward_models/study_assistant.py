@@ -23,7 +23,7 @@ from minirlhf.chapters.ch08_reward_models.assistant_rewards import (
 )
 from minirlhf.data import tasks
 from minirlhf.data.tasks.assistant import PRAISE
-from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.evidence import Study, brief, initial_models, settings
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 
@@ -71,7 +71,7 @@ def one_seed(seed: int, plan: GradersPlan | None = None, start: Trained | None =
 
 def probe() -> dict[str, float | str]:
     """Everything for a few steps, from a brief start."""
-    _, start, numbers = starts.assistant()
+    _, start, numbers = initial_models.assistant()
     few = {"max_steps": 8, "batch_size": 8}
     plan = replace(
         GradersPlan(),

@@ -10,9 +10,9 @@ from dataclasses import replace
 from minirlhf.chapters.ch08_reward_models.assistant_rewards import quality, trained
 from minirlhf.chapters.ch08_reward_models.judging import JudgePlan, train_judge
 from minirlhf.data import tasks
-from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.evidence import Study, brief, initial_models, settings
 from minirlhf.stages import pipeline, zoo
-from minirlhf.stages.judging import grown
+from minirlhf.stages.judging import add_judge_tokens
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.reward import RewardConfig
 
@@ -30,7 +30,7 @@ def one_seed(
     said, held = pipeline.preferences(world, start, pipeline.with_seed(plan.pairs, seed))
     agree = [world.grade(p.prompt, p.chosen) - world.grade(p.prompt, p.rejected) for p in held]
     numbers = {"gold_accuracy": sum((gap > 0) + 0.5 * (gap == 0) for gap in agree) / len(agree)}
-    for number, look in enumerate(train_judge(grown(world.words, start, seed), said, held, plan, seed), 1):
+    for number, look in enumerate(train_judge(add_judge_tokens(world.words, start, seed), said, held, plan, seed), 1):
         numbers |= {f"{key}_{number}": value for key, value in look.items()}
     pairs, held_out = (pipeline.pair_tokens(start.tokenizer, part) for part in (said, held))
     model = trained(start, pairs, replace(beside, seed=seed))
@@ -39,7 +39,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """Both for some steps on few pairs, from a brief start."""
-    _, start, numbers = starts.assistant()
+    _, start, numbers = initial_models.assistant()
     full = JudgePlan()
     plan = replace(
         full,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import kl, regularisation, rlhf
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.inputs.printed import world
 from minirlhf.ledger.registry import Draw
 
@@ -40,32 +40,32 @@ def sampled(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
 # -- two directions ----------------------------------------------------------------------------------------------
 
 
-@ink("eq:reverse-kl")
+@symbols_of("eq:reverse-kl")
 def _(draw: Draw) -> Legend:
     p, q, legend = still(draw)
     return legend | {r"\KL(\pi\|\piref)": kl.reverse_kl(p.log(), q.log())}
 
 
-@ink("eq:forward-kl")
+@symbols_of("eq:forward-kl")
 def _(draw: Draw) -> Legend:
     p, q, legend = still(draw)
     return legend | {r"\KL(\piref\|\pi)": kl.forward_kl(p.log(), q.log()), r"H(\piref)": exact.entropy(q)}
 
 
-@ink("eq:generalised-jsd")
+@symbols_of("eq:generalised-jsd")
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
     b = float(draw.away_from([0.5], low=0.1, high=0.9, margin=0.1))
     return legend | {"b": b, r"D_b(\piref,\pi)": kl.generalised_jsd(p.log(), q.log(), beta=b)}
 
 
-@ink("eq:js-divergence")
+@symbols_of("eq:js-divergence")
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
     return legend | {r"\operatorname{JS}(\piref,\pi)": kl.js_divergence(p.log(), q.log())}
 
 
-@ink("eq:f-divergence")
+@symbols_of("eq:f-divergence")
 def _(draw: Draw) -> Legend:
     p, q, legend = still(draw)
     found = kl.f_divergence(kl.f_jensen_shannon, p.log(), q.log())
@@ -82,29 +82,29 @@ def generator(f: Callable[..., Tensor], **settings: float) -> Callable[[Draw], L
     return build
 
 
-ink("eq:f-reverse-kl")(generator(kl.f_reverse_kl))
-ink("eq:f-forward-kl")(generator(kl.f_forward_kl))
-ink("eq:f-jensen-shannon")(generator(kl.f_jensen_shannon))
-ink("eq:f-alpha")(generator(kl.f_alpha, alpha=0.3))
-ink("eq:f-chi-squared")(generator(kl.f_chi_squared))
-ink("eq:f-total-variation")(generator(kl.f_total_variation))
+symbols_of("eq:f-reverse-kl")(generator(kl.f_reverse_kl))
+symbols_of("eq:f-forward-kl")(generator(kl.f_forward_kl))
+symbols_of("eq:f-jensen-shannon")(generator(kl.f_jensen_shannon))
+symbols_of("eq:f-alpha")(generator(kl.f_alpha, alpha=0.3))
+symbols_of("eq:f-chi-squared")(generator(kl.f_chi_squared))
+symbols_of("eq:f-total-variation")(generator(kl.f_total_variation))
 
 # -- a KL from samples -------------------------------------------------------------------------------------------
 
 
-@ink("eq:k1")
+@symbols_of("eq:k1")
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
     return legend | {"k_1": kl.k1(p.log(), q.log())}
 
 
-@ink("eq:k3-zero-mean", harmless={r"\frac { \pi ( y ) } { \pi ( y ) }": "one less one is 0 as well"})
+@symbols_of("eq:k3-zero-mean", harmless={r"\frac { \pi ( y ) } { \pi ( y ) }": "one less one is 0 as well"})
 def _(draw: Draw) -> Legend:
     p, q, legend = still(draw)
     return legend | {"q": 1 + kl.ratio_minus_one(p.log(), q.log())}
 
 
-@ink("eq:k3-control-variate", harmless={"k _ 1 - w": "any weight will do, a negative one too"})
+@symbols_of("eq:k3-control-variate", harmless={"k _ 1 - w": "any weight will do, a negative one too"})
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
     weight = float(draw.uniform(low=0.4, high=1.6))
@@ -112,13 +112,13 @@ def _(draw: Draw) -> Legend:
     return legend | {"k_1": family - weight * (q / p - 1), "q": q / p, "w": weight}
 
 
-@ink("eq:k3")
+@symbols_of("eq:k3")
 def _(draw: Draw) -> Legend:
     p, q, _ = sampled(draw)
     return {"q": q / p, "k_3": kl.k3(p.log(), q.log())}
 
 
-@ink("eq:k3-nonnegative")
+@symbols_of("eq:k3-nonnegative")
 def _(draw: Draw) -> Legend:
     u = float(draw.away_from([0.0], low=-1.5, high=1.5, margin=0.4))
     zero = torch.zeros((), dtype=torch.float64)
@@ -126,13 +126,13 @@ def _(draw: Draw) -> Legend:
     return {"k_3": kl.k3(zero, zero + u), r"\int_0^u(u-s)e^sds": integral}
 
 
-@ink("eq:k2")
+@symbols_of("eq:k2")
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
     return legend | {"k_2": kl.k2(p.log(), q.log())}
 
 
-@ink("eq:gaussian-estimators")
+@symbols_of("eq:gaussian-estimators")
 def _(draw: Draw) -> Legend:
     delta = -draw.uniform(low=0.5, high=1.5)
     bias, deviation = kl.gaussian_estimators(delta)
@@ -142,7 +142,7 @@ def _(draw: Draw) -> Legend:
     return legend
 
 
-@ink("eq:full-kl")
+@symbols_of("eq:full-kl")
 def _(draw: Draw) -> Legend:
     policy, reference = draw.toy(3, 3), draw.toy(3, 3)
     batch = policy.batch(0)
@@ -162,19 +162,19 @@ def _(draw: Draw) -> Legend:
 # -- in the reward, in the loss, in both -------------------------------------------------------------------------
 
 
-@ink("eq:estimator-gradient")
+@symbols_of("eq:estimator-gradient")
 def _(draw: Draw) -> Legend:
     p, q, legend = two(draw)
     return legend | {"k(y)": kl.k3(p.log(), q.log())}
 
 
-@ink("eq:k3-gradient")
+@symbols_of("eq:k3-gradient")
 def _(draw: Draw) -> Legend:
     p, q, legend = two(draw)
     return legend | {"k_3": kl.k3(p.log(), q.log()), "q": (q / p).detach()}
 
 
-@ink("eq:full-kl-gradient")
+@symbols_of("eq:full-kl-gradient")
 def _(draw: Draw) -> Legend:
     policy, reference = draw.toy(2, 3), draw.toy(2, 3)
     batch = policy.batch(0)
@@ -196,7 +196,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:kl-in-reward")
+@symbols_of("eq:kl-in-reward")
 def _(draw: Draw) -> Legend:
     w = world(draw)
     return w.legend | {
@@ -209,7 +209,7 @@ def _(draw: Draw) -> Legend:
 # -- where it comes to rest --------------------------------------------------------------------------------------
 
 
-@ink("eq:forward-kl-optimum", harmless={r"\lambda > \min": "what is above the largest is above the smallest"})
+@symbols_of("eq:forward-kl-optimum", harmless={r"\lambda > \min": "what is above the largest is above the smallest"})
 def _(draw: Draw) -> Legend:
     ref, rewards, beta = draw.distribution(4), draw.normal(4), float(draw.uniform(low=0.6, high=1.5))
     law = regularisation.forward_kl_optimal_logps(ref.log(), rewards, beta=beta).exp()
@@ -219,21 +219,21 @@ def _(draw: Draw) -> Legend:
     }  # fmt: skip
 
 
-@ink("eq:entropy-bonus")
+@symbols_of("eq:entropy-bonus")
 def _(draw: Draw) -> Legend:
     p, _, legend = still(draw)
     coef = float(draw.uniform(low=0.5, high=2.0))
     return legend | {"V": 4, "c": coef, r"cH(\pi)": kl.entropy_bonus(p.log(), coef=coef)}
 
 
-@ink("eq:entropy-optimum")
+@symbols_of("eq:entropy-optimum")
 def _(draw: Draw) -> Legend:
     ref, rewards, beta, coef = draw.distribution(4), draw.normal(4), 0.8, 0.5
     law = regularisation.entropy_bonus_optimal_logps(ref.log(), rewards, beta=beta, coef=coef).exp()
     return {r"\pi(y)": law, r"\piref(y)": ref, "r(y)": rewards, r"\beta": beta, "c": coef}
 
 
-@ink("eq:nearest-correct")
+@symbols_of("eq:nearest-correct")
 def _(draw: Draw) -> Legend:
     ref, right = draw.distribution(5), torch.arange(5) < 3
     other = draw.distribution(3)
@@ -248,7 +248,7 @@ def _(draw: Draw) -> Legend:
 # -- prices and references that follow ---------------------------------------------------------------------------
 
 
-@ink("eq:adaptive-kl")
+@symbols_of("eq:adaptive-kl")
 def _(draw: Draw) -> Legend:
     beta, target, rate = 0.8, 0.5, float(draw.uniform(low=0.05, high=0.5))
     near = float(draw.uniform(low=0.85, high=1.15))
@@ -263,7 +263,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:adaptive-kl-factor")
+@symbols_of("eq:adaptive-kl-factor")
 def _(draw: Draw) -> Legend:
     ref, rewards, beta, rate = draw.distribution(4), draw.normal(4), 0.8, 0.6
     law = rlhf.optimal_logps(ref.log(), rewards, beta=beta).exp()
@@ -277,7 +277,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:moving-reference")
+@symbols_of("eq:moving-reference")
 def _(draw: Draw) -> Legend:
     reference, policy, rate = draw.normal(4), draw.normal(4), float(draw.uniform(low=0.1, high=0.4))
     return {
@@ -288,7 +288,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:refreshed-optimum")
+@symbols_of("eq:refreshed-optimum")
 def _(draw: Draw) -> Legend:
     ref, rewards, beta, rate, refreshes = draw.distribution(4), draw.normal(4), 0.8, 0.3, draw.integer(2, 5)
     law = regularisation.refreshed_optimal_logps(ref.log(), rewards, beta=beta, rate=rate, refreshes=refreshes).exp()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import language, tuning
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -18,7 +18,7 @@ Legend = Mapping[str, Any]
 ONE = r"\mathbb{1}[#]"
 
 
-@ink("eq:unrolled")
+@symbols_of("eq:unrolled")
 def _(draw: Draw) -> Legend:
     logps, turns = draw.logps(1, 6), ((1, 2), (5,))
     mask = torch.zeros(1, 6, dtype=torch.bool)
@@ -41,19 +41,19 @@ def row(draw: Draw) -> tuple[Tensor, dict[str, Any]]:
     return documents, {"t": range(8), "u": range(8), "d_t": documents, ONE: lambda x: x}
 
 
-@ink("eq:packed-mask")
+@symbols_of("eq:packed-mask")
 def _(draw: Draw) -> Legend:
     documents, legend = row(draw)
     return legend | {"M_{tu}": tuning.packed_mask(documents[None])[0].double()}
 
 
-@ink("eq:packed-positions")
+@symbols_of("eq:packed-positions")
 def _(draw: Draw) -> Legend:
     documents, legend = row(draw)
     return legend | {"p_t": tuning.packed_positions(documents[None])[0].double()}
 
 
-@ink("eq:packed-floor", harmless={r"\ge H": "it is printed the other way round"})
+@symbols_of("eq:packed-floor", harmless={r"\ge H": "it is printed the other way round"})
 def _(draw: Draw) -> Legend:
     prior, likelihood = draw.distribution(2), draw.distribution(2, 3, scale=2.0)
     whole = lambda k: k * tuning.packed_floor(prior, likelihood, documents=k) if k else torch.zeros(())
@@ -72,13 +72,13 @@ def layer(draw: Draw) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
     return weight, down, up, {"W": weight, "A": down, "B": up, r"\alpha": 3.0, "r": 2}
 
 
-@ink("eq:lora", linear=True)
+@symbols_of("eq:lora", linear=True)
 def _(draw: Draw) -> Legend:
     weight, down, up, legend = layer(draw)
     return legend | {"W'": tuning.lora_weight(weight, down, up, lora_alpha=3.0)}
 
 
-@ink("eq:lora-gradient", linear=True)
+@symbols_of("eq:lora-gradient", linear=True)
 def _(draw: Draw) -> Legend:
     weight, down, up, legend = layer(draw)
     slope = draw.normal(4, 5)
@@ -92,7 +92,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:lora-first-step", linear=True)
+@symbols_of("eq:lora-first-step", linear=True)
 def _(draw: Draw) -> Legend:
     weight, down, up, legend = layer(draw)
     slope, rate = draw.normal(4, 5), 0.3
@@ -103,7 +103,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"G": slope, r"\eta": rate, r"\Delta W'": moved}
 
 
-@ink("eq:absmax")
+@symbols_of("eq:absmax")
 def _(draw: Draw) -> Legend:
     weights, levels = draw.normal(6), tuning.nf4_levels()
     scale = weights.abs().max()
@@ -117,7 +117,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:nf4")
+@symbols_of("eq:nf4")
 def _(draw: Draw) -> Legend:
     levels = tuning.nf4_levels()
     return {
@@ -130,7 +130,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:sft-policy-gradient")
+@symbols_of("eq:sft-policy-gradient")
 def _(draw: Draw) -> Legend:
     leaf = draw.normal(5).requires_grad_()
     probs, shown = leaf.softmax(-1), draw.integer(0, 4)
@@ -146,7 +146,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:dft")
+@symbols_of("eq:dft")
 def _(draw: Draw) -> Legend:
     leaf = draw.normal(5).requires_grad_()
     probs = leaf.softmax(-1)
@@ -158,13 +158,13 @@ def waiting(draw: Draw) -> tuple[Tensor, Tensor]:
     return draw.uniform(low=0.01, high=0.4), draw.uniform(low=0.5, high=0.95)
 
 
-@ink("eq:sft-time")
+@symbols_of("eq:sft-time")
 def _(draw: Draw) -> Legend:
     p, q = waiting(draw)
     return {"p_0": p, "p_1": q, r"t_{\text{SFT}}": tuning.imitation_time(p, q)}
 
 
-@ink("eq:dft-time")
+@symbols_of("eq:dft-time")
 def _(draw: Draw) -> Legend:
     p, q = waiting(draw)
     return {

@@ -12,14 +12,14 @@ from torch import Tensor
 from minirlhf.chapters.ch11_rejection_sampling.checks import cumulative
 from minirlhf.core import exact
 from minirlhf.equations import estimators, selection
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
 
 
-pinned("eq:top-per-prompt", "be43db34e459", "an arg max is a place, not a number; its check searches each row")
-pinned(
+not_evaluated("eq:top-per-prompt", "be43db34e459", "an arg max is a place, not a number; its check searches each row")
+not_evaluated(
     "eq:top-overall", "bd9124acca05", "an order of places; its check exchanges neighbours until none is out of order"
 )
 
@@ -30,13 +30,13 @@ def replies(draw: Draw) -> tuple[Tensor, Tensor, int]:
     return draw.distribution(4), rewards, draw.integer(2, 5)
 
 
-@ink("eq:best-of-n-cdf")
+@symbols_of("eq:best-of-n-cdf")
 def _(draw: Draw) -> Legend:
     cdf, n = draw.uniform(low=0.2, high=0.9), draw.integer(2, 5)
     return {"F(x)": cdf, "n": n, r"P(\max_{i\le n}r(y_i)\le x)": estimators.best_of_n_cdf(cdf, n=n)}
 
 
-@ink("eq:best-of-n-law")
+@symbols_of("eq:best-of-n-law")
 def _(draw: Draw) -> Legend:
     probs, rewards, n = replies(draw)
     upto, below = cumulative(probs, rewards)
@@ -44,13 +44,13 @@ def _(draw: Draw) -> Legend:
     return {"y": range(4), "n": n, r"\pi(y)": probs, r"\pi_n(y)": law, "F(r_y)": upto, "F(r_y^-)": below}
 
 
-@ink("eq:best-of-n-density")
+@symbols_of("eq:best-of-n-density")
 def _(draw: Draw) -> Legend:
     u, n, prob = draw.uniform(low=0.2, high=0.9), draw.integer(3, 6), float(draw.uniform(low=0.01, high=0.1))
     return {"u": u, "n": n, r"\pi(y)": prob, r"\pi_n(y)": prob * estimators.best_of_n_density_ratio(u, n=n)}
 
 
-@ink("eq:best-of-n-kl")
+@symbols_of("eq:best-of-n-kl")
 def _(draw: Draw) -> Legend:
     n = draw.integer(2, 8)
 
@@ -66,7 +66,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink(
+@symbols_of(
     "eq:best-of-n-kl-bound",
     harmless=dict.fromkeys((r"\log n +", r"\le n -", "n - 2"), "a larger number is a bound as well"),
 )
@@ -76,20 +76,20 @@ def _(draw: Draw) -> Legend:
     return {"n": n, r"\KL(\pi_n\|\pi)": exact.divergence(law, probs)}
 
 
-@ink("eq:best-of-n-win-rate")
+@symbols_of("eq:best-of-n-win-rate")
 def _(draw: Draw) -> Legend:
     n = draw.integer(2, 9)
     return {"n": n, r"P(\text{best of }n\text{ wins})": estimators.best_of_n_win_rate(n)}
 
 
-@ink("eq:best-of-several")
+@symbols_of("eq:best-of-several")
 def _(draw: Draw) -> Legend:
     cdfs, counts = draw.uniform(3, low=0.2, high=0.9), (1, 2, 4)
     found = selection.best_of_several_cdf(cdfs[:, None], counts=counts)[0]
     return {"s": range(3), "F_s(x)": cdfs, "n_s": torch.tensor(counts).double(), r"P(\text{best}\le x)": found}
 
 
-@ink("eq:top-k-density")
+@symbols_of("eq:top-k-density")
 def _(draw: Draw) -> Legend:
     u, n, prob = draw.uniform(low=0.3, high=0.8), draw.integer(5, 7), float(draw.uniform(low=0.01, high=0.1))
     k = draw.integer(2, 3)
@@ -104,7 +104,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:best-of-n-estimator")
+@symbols_of("eq:best-of-n-estimator")
 def _(draw: Draw) -> Legend:
     scores, values, n = draw.permutation(6).double(), draw.normal(6), draw.integer(2, 4)
     ranked = values[scores.argsort()]
@@ -118,7 +118,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:rejection-loss")
+@symbols_of("eq:rejection-loss")
 def _(draw: Draw) -> Legend:
     probs, rewards, n = replies(draw)
     logps, law = draw.normal(4).log_softmax(-1), estimators.best_of_n_distribution(probs, rewards, n=n)
@@ -132,7 +132,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:best-of-n-rounds")
+@symbols_of("eq:best-of-n-rounds")
 def _(draw: Draw) -> Legend:
     probs, rewards, n = replies(draw)
     m = draw.integer(2, 4)
@@ -146,7 +146,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink(
+@symbols_of(
     "eq:rejection-gradient",
     harmless=dict.fromkeys((") } + 1", ") } ) \\nabla", ") } - 2"), "any constant may be subtracted from the weights"),
 )

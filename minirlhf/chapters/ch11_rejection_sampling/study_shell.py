@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from minirlhf.chapters.ch11_rejection_sampling.shell import ONLINE, REJECTION, UPDATES, at, runs
 from minirlhf.data import tasks
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_SFT
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig
@@ -38,7 +38,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """Two rollouts of each, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     plan = brief(SHELL_GAME_SFT, demonstrations=128)
     fresh = pipeline.sft_from_scratch(tasks.get("shell_game"), pipeline.with_seed(plan, 1), quiet=True)
     numbers |= trace("fresh", fresh.history)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from minirlhf.equations import advantages, aggregation, diagnostics, kl, off_policy, shaping, value_losses
 from minirlhf.equations import policy_losses as losses
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.inputs.printed import clipped_tokens, groups, world
 from minirlhf.ledger.inputs.rollouts import all_groups
 from minirlhf.ledger.registry import Draw
@@ -21,7 +21,7 @@ Legend = Mapping[str, Any]
 # -- weighting whole responses -----------------------------------------------------------------------------------
 
 
-@ink("eq:reinforce-objective")
+@symbols_of("eq:reinforce-objective")
 def _(draw: Draw) -> Legend:
     w = world(draw)
     A = draw.normal(*w.mask.shape)
@@ -30,7 +30,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"A_t": A.T, r"\mathcal{L}_t": objective.T}
 
 
-@ink("eq:token-advantage")
+@symbols_of("eq:token-advantage")
 def _(draw: Draw) -> Legend:
     mask, A = torch.arange(4) < torch.tensor([[1], [4], [2]]), draw.normal(1, 3)
     logps = draw.logps(3, 4) * mask
@@ -39,13 +39,13 @@ def _(draw: Draw) -> Legend:
     return legend | {"A_{i,t}": advantages.broadcast_to_tokens(A, mask)}
 
 
-@ink("eq:reinforce-advantage")
+@symbols_of("eq:reinforce-advantage")
 def _(draw: Draw) -> Legend:
     r = draw.normal(2, 4)
     return {"i": range(4), "r_i": r.T, "A_i": advantages.raw_reward(r).T}
 
 
-@ink("eq:batch-baseline")
+@symbols_of("eq:batch-baseline")
 def _(draw: Draw) -> Legend:
     g = groups(draw)
     centred = torch.cat([advantages.batch_center(r[None]) for r in g.rewards])  # each group is a batch of its own
@@ -53,20 +53,20 @@ def _(draw: Draw) -> Legend:
     return g.legend | legend | {"A_i": centred.T}
 
 
-@ink("eq:remax-advantage")
+@symbols_of("eq:remax-advantage")
 def _(draw: Draw) -> Legend:
     r, greedy = draw.normal(2, 4), draw.normal(2)
     legend = {"i": range(4), "r(y_i)": r.T, r"r(\hat y)": greedy, r"\hat y \text{ greedy.}": None}
     return legend | {"A_i": advantages.remax(r, greedy).T}
 
 
-@ink("eq:rloo-advantage")
+@symbols_of("eq:rloo-advantage")
 def _(draw: Draw) -> Legend:
     g = groups(draw)
     return g.legend | {"A_i": advantages.leave_one_out(g.rewards).T}
 
 
-@ink("eq:reinforce-pp-advantage")
+@symbols_of("eq:reinforce-pp-advantage")
 def _(draw: Draw) -> Legend:
     r = draw.normal(2, 4)
     legend = {"i": range(8), "r_i": r.flatten(), r"\operatorname{mean}_{\text{batch}}(r)": r.mean(), r"\epsilon": 0.1}
@@ -77,7 +77,7 @@ def _(draw: Draw) -> Legend:
 # -- the critic --------------------------------------------------------------------------------------------------
 
 
-@ink("eq:value-mse")
+@symbols_of("eq:value-mse")
 def _(draw: Draw) -> Legend:
     V, R, p = draw.normal(4).requires_grad_(), draw.normal(4, 3), draw.distribution(3)
     every = torch.ones(3, 4, dtype=torch.bool)
@@ -86,7 +86,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"L^V_t": loss.T}
 
 
-@ink("eq:value-clip")
+@symbols_of("eq:value-clip")
 def _(draw: Draw) -> Legend:
     V, old, R = draw.normal(2, 6), draw.normal(2, 6), draw.normal(2, 6)
     loss = value_losses.value_clip(V, old, R, torch.ones(2, 6, dtype=torch.bool), cliprange_value=0.3)
@@ -94,7 +94,7 @@ def _(draw: Draw) -> Legend:
     return {"t": range(6), "V(s_t)": V.T, r"\bar V(s_t)": near.T, "R_t": R.T, "L^V_t": loss.T}
 
 
-@ink("eq:explained-variance")
+@symbols_of("eq:explained-variance")
 def _(draw: Draw) -> Legend:
     V, R = draw.normal(2, 4), draw.normal(2, 4)
     mask = draw.mask(2, 4)
@@ -102,7 +102,7 @@ def _(draw: Draw) -> Legend:
     return {"R": R[mask], "V": V[mask], r"\E": share, r"\text{EV}": diagnostics.explained_variance(V, R, mask)}
 
 
-@ink("eq:whitening")
+@symbols_of("eq:whitening")
 def _(draw: Draw) -> Legend:
     x, mask = draw.normal(3, 4) + 2.0, draw.mask(3, 4)
     legend = {"x": x[mask], r"\bar x": x[mask].mean(), r"\sigma": x[mask].std(), r"\epsilon": 0.1}
@@ -110,7 +110,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\tilde x": advantages.whiten(x, mask, eps=0.1)[mask]}
 
 
-@ink("eq:reinforce-pp-tokens")
+@symbols_of("eq:reinforce-pp-tokens")
 def _(draw: Draw) -> Legend:
     r, n = draw.normal(4), torch.tensor([5, 2, 1, 3])
     mask = torch.arange(5)[None, :] < n[:, None]
@@ -124,14 +124,14 @@ def _(draw: Draw) -> Legend:
 # -- what is added to the reward ---------------------------------------------------------------------------------
 
 
-@ink("eq:kl-shaped-rewards")
+@symbols_of("eq:kl-shaped-rewards")
 def _(draw: Draw) -> Legend:
     w = world(draw)
     paid = shaping.kl_shaped_token_rewards(w.rewards, w.logps, w.ref_logps, w.mask, beta=0.7, estimator=kl.k1)
     return w.legend | {r"\beta": 0.7, "n": w.mask.sum(-1), "r_t": paid.T}
 
 
-@ink("eq:missing-eos")
+@symbols_of("eq:missing-eos")
 def _(draw: Draw) -> Legend:
     r, p, ended = draw.normal(6), draw.distribution(6), draw.permutation(6) < 4
     shaped = shaping.missing_eos_penalty(r, ended, penalty=1.3)
@@ -139,7 +139,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"P(\text{cut off})": p[~ended].sum(), "r'": shaped, "r'(y)": shaped}
 
 
-@ink("eq:length-penalty")
+@symbols_of("eq:length-penalty")
 def _(draw: Draw) -> Legend:
     w = world(draw)
     n, p = w.mask.sum(-1), w.probs.detach()
@@ -148,7 +148,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"r'": shaped, "r'(y)": shaped}
 
 
-@ink("eq:ptx")
+@symbols_of("eq:ptx")
 def _(draw: Draw) -> Legend:
     theta, texts = draw.normal(5).requires_grad_(), draw.distribution(5)
     logps = theta.log_softmax(-1)
@@ -172,7 +172,7 @@ def one_token(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
 ONE = torch.ones(1, 4, dtype=torch.bool)
 
 
-@ink("eq:policy-ratio")
+@symbols_of("eq:policy-ratio")
 def _(draw: Draw) -> Legend:
     pi, old, legend = one_token(draw)
     rho = losses.policy_ratio(pi.log()[None], old.log()[None], ONE)[0]
@@ -180,26 +180,26 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\rho_t": rho, r"\rho": rho}
 
 
-@ink("eq:importance-weighted")
+@symbols_of("eq:importance-weighted")
 def _(draw: Draw) -> Legend:
     pi, old, legend = one_token(draw)
     weighted = losses.importance_weighted(pi.log()[None], old.log()[None], legend["A"][None], ONE)[0]
     return legend | {r"\rho A": weighted, r"\E_{\piold}": old, r"\E_\pi": pi.detach()}
 
 
-@ink("eq:ppo-clip")
+@symbols_of("eq:ppo-clip")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     return legend | {r"\mathcal{L}^{\text{clip}}_t": losses.ppo_clip(*inputs, epsilon=0.2)[0]}
 
 
-@ink("eq:ppo-clip-gradient")
+@symbols_of("eq:ppo-clip-gradient")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     return legend | {r"\mathcal{L}^{\text{clip}}_t": losses.ppo_clip(*inputs, epsilon=0.2)[0]}
 
 
-@ink("eq:ppo-first-step")
+@symbols_of("eq:ppo-first-step")
 def _(draw: Draw) -> Legend:
     (logps, _, A, mask), legend = clipped_tokens(draw)
     old = logps.detach()
@@ -210,14 +210,14 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:ppo-no-clip")
+@symbols_of("eq:ppo-no-clip")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     unclipped = losses.ppo_clip(*inputs, epsilon=1e9)[0]
     return legend | {r"\epsilon\to\infty": None, r"\mathcal{L}^{\text{clip}}_t": unclipped}
 
 
-@ink("eq:ppo-penalty")
+@symbols_of("eq:ppo-penalty")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     pi, old, _ = one_token(draw)
@@ -225,7 +225,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\mathcal{L}^{\text{KL}}_t": losses.ppo_penalty(*inputs, beta=0.3)[0]}
 
 
-@ink("eq:clip-fraction")
+@symbols_of("eq:clip-fraction")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     inputs[2][0, ::4] = 0.0  # no gradient to begin with: not the clip's doing
@@ -235,7 +235,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\text{clip fraction}": diagnostics.clip_fraction(*inputs, epsilon=0.2)}
 
 
-@ink("eq:approx-kl")
+@symbols_of("eq:approx-kl")
 def _(draw: Draw) -> Legend:
     pi, old, legend = one_token(draw)
     drawn = all_groups(4, 2)  # both tokens of a response of two, (16, 2)
@@ -250,7 +250,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\rho_t": (seen[0] - seen[1]).exp().T, r"\widehat{\KL}": torch.stack(every)}
 
 
-@ink("eq:truncated-importance-weight")
+@symbols_of("eq:truncated-importance-weight")
 def _(draw: Draw) -> Legend:
     mu, old, legend = one_token(draw)
     mu = mu.detach()
@@ -259,7 +259,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"C": 1.2, "w_t": w, "w": w}
 
 
-@ink("eq:sequence-importance-weight")
+@symbols_of("eq:sequence-importance-weight")
 def _(draw: Draw) -> Legend:
     old, mu, f = draw.distribution(3), draw.distribution(3), draw.normal(9)
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
@@ -271,7 +271,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"f": f, "f(y)": f, "C": 1.2, "w(y)": w, "w": w}
 
 
-@ink("eq:masked-importance-weight")
+@symbols_of("eq:masked-importance-weight")
 def _(draw: Draw) -> Legend:
     mu, old, legend = one_token(draw)
     mu = mu.detach()
@@ -283,7 +283,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"C": 1.2, "c": 0.8, r"\rho^{\mu}_t": ratio, "w_t": w, "w": w}
 
 
-pinned("eq:decision-noise", "822d4dd19009", "a sum over pairs of tokens of expectations of squared lengths")
+not_evaluated("eq:decision-noise", "822d4dd19009", "a sum over pairs of tokens of expectations of squared lengths")
 
 
 # -- weights of tokens -------------------------------------------------------------------------------------------
@@ -303,14 +303,14 @@ def weights(draw: Draw) -> Legend:
     return legend
 
 
-ink("eq:sequence-mean")(weights)
+symbols_of("eq:sequence-mean")(weights)
 for label in ("eq:token-mean", "eq:fixed-length", "eq:sequence-sum"):
-    ink(label, harmless={"_ { t , t }": "it weighs all tokens alike", "_ { j , t }": "it weighs all tokens alike"})(
-        weights
-    )
+    symbols_of(
+        label, harmless={"_ { t , t }": "it weighs all tokens alike", "_ { j , t }": "it weighs all tokens alike"}
+    )(weights)
 
 
-@ink("eq:length-bias")
+@symbols_of("eq:length-bias")
 def _(draw: Draw) -> Legend:
     w, G = world(draw), 2
     drawn = all_groups(len(w.mask), G)  # (P, G)
@@ -323,7 +323,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"r": r[:, 0], "|y|": w.mask.sum(-1)[drawn[:, 0]]}  # on average over groups, the first of each
 
 
-@ink("eq:aggregate")
+@symbols_of("eq:aggregate")
 def _(draw: Draw) -> Legend:
     mask, w, objective = draw.mask(3, 4), draw.uniform(3, 4), draw.normal(3, 4)
     legend = {"i": range(3), "t": range(4), "m": [frozenset({0, 2}), frozenset({1})], "w_{i,t}": w * mask}

@@ -13,7 +13,7 @@ from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import policy_losses
-from minirlhf.evidence import Study, settings, starts, trace
+from minirlhf.evidence import Study, initial_models, settings, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.critics import new_critic
 from minirlhf.models.sampling import Sampling
@@ -176,7 +176,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Two steps of every run, from a brief start; of the stale ones three, behind by one."""
-    sft, numbers = starts.shell_game()
+    sft, numbers = initial_models.shell_game()
     for name in OBJECTIVES:
         numbers |= trace(f"reuse_{name}", reused(name, 0, 2), "loss", "grad_norm", "exact_reward")
     game, few = ShellGameRuns(0, sft.model, sft.tokenizer, games=16), replace(RUN, batch_size=4, num_generations=4)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from minirlhf.equations import advantages, aggregation, diagnostics, difficulty, off_policy, shaping
 from minirlhf.equations import policy_losses as losses
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.inputs.printed import Groups, clipped_tokens, groups
 from minirlhf.ledger.registry import Draw
 
@@ -22,23 +22,23 @@ Legend = Mapping[str, Any]
 # -- a reply against its group -----------------------------------------------------------------------------------
 
 
-@ink("eq:rloo-sum-form")
+@symbols_of("eq:rloo-sum-form")
 def _(draw: Draw) -> Legend:
     return groups(draw).legend
 
 
-@ink("eq:rloo-scaled-center")
+@symbols_of("eq:rloo-scaled-center")
 def _(draw: Draw) -> Legend:
     return groups(draw).legend
 
 
-@ink("eq:drgrpo-advantage")
+@symbols_of("eq:drgrpo-advantage")
 def _(draw: Draw) -> Legend:
     g = groups(draw)
     return g.legend | {"A_i": advantages.group_center(g.rewards).T}
 
 
-@ink("eq:grpo-advantage")
+@symbols_of("eq:grpo-advantage")
 def _(draw: Draw) -> Legend:
     r = draw.normal(2, 5)
     legend = {"i": range(5), "j": range(5), "G": 5, "d": 1, r"\varepsilon": 0.1, "r_i": r.T, r"\bar r": r.mean(-1)}
@@ -64,14 +64,14 @@ def inverse_deviation(rate: Any) -> Tensor:
     return torch.where(mixed, torch.where(mixed, rate * (1 - rate), 0.25).rsqrt(), 0.0)
 
 
-@ink("eq:pass-rate-weighting")
+@symbols_of("eq:pass-rate-weighting")
 def _(draw: Draw) -> Legend:
     g, legend = graded(draw)
     A = difficulty.pass_rate_weighting(g.rewards, weight=inverse_deviation)
     return legend | {"w(#)": inverse_deviation, "A_i": A.T}
 
 
-@ink("eq:difficulty-bias")
+@symbols_of("eq:difficulty-bias")
 def _(draw: Draw) -> Legend:
     g, legend = graded(draw)
     A = advantages.group_zscore(g.rewards, ddof=0, eps=0.0)
@@ -79,7 +79,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"w(#)": inverse_deviation, "A_i": A.T, limit: None}
 
 
-@ink("eq:maxrl-advantage")
+@symbols_of("eq:maxrl-advantage")
 def _(draw: Draw) -> Legend:
     g, legend = graded(draw)
     some = g.rewards.any(-1)  # a group in which none succeeds has no advantage, and no part in the expectation
@@ -87,7 +87,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"r_i": g.rewards.where(some[:, None], torch.ones(()).double()).T}
 
 
-@ink("eq:bnpo-advantage")
+@symbols_of("eq:bnpo-advantage")
 def _(draw: Draw) -> Legend:
     r = draw.uniform(3, 4)
     density = lambda x, a, b: torch.distributions.Beta(*torch.tensor([a, b], dtype=torch.float64)).log_prob(x).exp()
@@ -95,7 +95,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\mathrm{Beta}(#;#,#)": density, "A_i": difficulty.bnpo(r, shape=(1.7, 2.4)).T}
 
 
-@ink("eq:bnpo-shape")
+@symbols_of("eq:bnpo-shape")
 def _(draw: Draw) -> Legend:
     rates = draw.uniform(6, low=0.2, high=0.7)
     mean, variance = float(rates.mean()), float(rates.var())
@@ -104,17 +104,17 @@ def _(draw: Draw) -> Legend:
     return {"a": total * mean, "b": total * (1 - mean), "u": u, "v": v}
 
 
-pinned("eq:bnpo-variance", "f6405e019194", "an integral; its check computes it by quadrature")
+not_evaluated("eq:bnpo-variance", "f6405e019194", "an integral; its check computes it by quadrature")
 
 
-@ink("eq:lite-ppo-advantage")
+@symbols_of("eq:lite-ppo-advantage")
 def _(draw: Draw) -> Legend:
     r = draw.normal(3, 4)
     legend = {"i": range(4), "r_i": r.T, r"\bar r_{\text{group}}": r.mean(-1), r"\varepsilon": 0.1}
     return legend | {r"\mathrm{std}_{\text{batch}}(r)": r.std(), "A_i": advantages.lite_ppo(r, eps=0.1).T}
 
 
-@ink("eq:reinforce-pp-baseline")
+@symbols_of("eq:reinforce-pp-baseline")
 def _(draw: Draw) -> Legend:
     r = draw.normal(3, 4)
     spread = (r - r.mean(-1, keepdim=True)).std()
@@ -126,20 +126,20 @@ def _(draw: Draw) -> Legend:
 # -- which groups and replies count ------------------------------------------------------------------------------
 
 
-@ink("eq:dead-group")
+@symbols_of("eq:dead-group")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(4, low=0.1, high=0.9)
     return {"p": p, "G": 5, r"P(\text{dead})": difficulty.zero_variance_group_probability(p, num_generations=5)}
 
 
-@ink("eq:dynamic-sampling")
+@symbols_of("eq:dynamic-sampling")
 def _(draw: Draw) -> Legend:
     g, legend = graded(draw)
     kept = difficulty.nonzero_variance_groups(g.rewards)
     return legend | {r"\text{keep a group}": kept, r"P(\text{kept})": legend[r"\E"][kept].sum()}
 
 
-@ink("eq:gfpo-filter")
+@symbols_of("eq:gfpo-filter")
 def _(draw: Draw) -> Legend:
     r, s, k = draw.normal(1, 5), draw.normal(1, 5), 3
     kept = difficulty.gfpo_filter(s, num_kept=k)
@@ -150,14 +150,14 @@ def _(draw: Draw) -> Legend:
     return legend | {"S": frozenset(kept[0].nonzero()[:, 0].tolist()), "A_i": A}
 
 
-@ink("eq:dapo-overlong")
+@symbols_of("eq:dapo-overlong")
 def _(draw: Draw) -> Legend:
     n = torch.arange(3, 131, 4)
     found = shaping.soft_overlong(n.double(), max_completion_length=100, soft_punish_cache=20)
     return {"|y|": n, "L": 100, "L_c": 20, r"r_{\text{length}}(y)": found}
 
 
-@ink("eq:most-uncertain")
+@symbols_of("eq:most-uncertain")
 def _(draw: Draw) -> Legend:
     H = draw.uniform(1, 10, low=0.0, high=2.0)
     everything = torch.ones_like(H, dtype=torch.bool)
@@ -168,7 +168,7 @@ def _(draw: Draw) -> Legend:
 # -- ratios ------------------------------------------------------------------------------------------------------
 
 
-@ink("eq:clip-higher")
+@symbols_of("eq:clip-higher")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     objective = losses.ppo_clip(*inputs, epsilon=0.2, epsilon_high=0.3)
@@ -176,13 +176,13 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\nabla_{\log\pi}\mathcal{L}_t": slopes}
 
 
-@ink("eq:cispo")
+@symbols_of("eq:cispo")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     return legend | {r"\mathcal{L}_t": losses.cispo(*inputs, epsilon=0.2, epsilon_high=0.3)[0]}
 
 
-@ink("eq:sapo")
+@symbols_of("eq:sapo")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
     objective = losses.sapo(*inputs, sapo_temperature_pos=1.3, sapo_temperature_neg=1.3)
@@ -204,12 +204,12 @@ def replies(draw: Draw, epsilon: float, epsilon_high: float) -> tuple[Any, dict[
     return ((theta, old, A, mask), options), legend | {r"\epsilon": epsilon, r"\epsilon_{\text{high}}": epsilon_high}
 
 
-@ink("eq:gspo-ratio")
+@symbols_of("eq:gspo-ratio")
 def _(draw: Draw) -> Legend:
     return replies(draw, 0.15, 0.2)[1]
 
 
-@ink("eq:vespo")
+@symbols_of("eq:vespo")
 def _(draw: Draw) -> Legend:
     (inputs, _), legend = replies(draw, 0.15, 0.2)
     kernel: dict[str, Any] = {
@@ -219,19 +219,19 @@ def _(draw: Draw) -> Legend:
     return legend | {"w": w, "k": 1.5, r"\lambda": 2.5, r"\mathcal{L}_t": losses.vespo(*inputs, **kernel).T}
 
 
-@ink("eq:gspo-objective")
+@symbols_of("eq:gspo-objective")
 def _(draw: Draw) -> Legend:
     (inputs, options), legend = replies(draw, 0.15, 0.2)
     return legend | {r"\mathcal{L}(y)": losses.gspo(*inputs, **options)[:, 0]}
 
 
-@ink("eq:gspo-gradient")
+@symbols_of("eq:gspo-gradient")
 def _(draw: Draw) -> Legend:
     (inputs, options), legend = replies(draw, 0.9, 9.0)  # nothing is clipped
     return legend | {r"\mathcal{L}(y)": losses.gspo(*inputs, **options)[:, 0]}
 
 
-@ink("eq:gspo-token")
+@symbols_of("eq:gspo-token")
 def _(draw: Draw) -> Legend:
     (inputs, options), legend = replies(draw, 0.15, 0.2)
     A = draw.normal(12, 4)
@@ -239,13 +239,13 @@ def _(draw: Draw) -> Legend:
     return legend | {"A_t": A.T, r"\mathcal{L}_t": objective.T}
 
 
-@ink("eq:luspo")
+@symbols_of("eq:luspo")
 def _(draw: Draw) -> Legend:
     (inputs, options), legend = replies(draw, 0.15, 0.2)
     return legend | {r"\mathcal{L}(y)": losses.luspo(*inputs, **options)[:, 0]}
 
 
-@ink("eq:gmpo")
+@symbols_of("eq:gmpo")
 def _(draw: Draw) -> Legend:
     (inputs, _), legend = replies(draw, 0.1, 0.1)
     theta, old, A, _ = inputs
@@ -254,7 +254,7 @@ def _(draw: Draw) -> Legend:
     return legend
 
 
-@ink("eq:off-policy-mask")
+@symbols_of("eq:off-policy-mask")
 def _(draw: Draw) -> Legend:
     (inputs, _), legend = replies(draw, 0.15, 0.2)
     theta, mu, A, mask = inputs
@@ -262,11 +262,13 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\mu(y_t)": mu.exp().T, r"\delta": 0.12, r"\text{drop } y": ~kept}
 
 
-pinned("eq:grpo-objective", "c4ff660e28e8", "a sum over replies of different lengths; its check is that sum in loops")
-pinned("eq:length-drift", "7b86439e7a1a", "the classes of replies and what moves are named in words")
+not_evaluated(
+    "eq:grpo-objective", "c4ff660e28e8", "a sum over replies of different lengths; its check is that sum in loops"
+)
+not_evaluated("eq:length-drift", "7b86439e7a1a", "the classes of replies and what moves are named in words")
 
 
-@ink("eq:entropy-covariance")
+@symbols_of("eq:entropy-covariance")
 def _(draw: Draw) -> Legend:
     logits, a = draw.normal(5), draw.normal(5)
     pi = logits.softmax(-1)
@@ -275,4 +277,4 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\frac{dH}{d\eta}\Big|_{\eta=0}": diagnostics.entropy_rate(logits, a)}
 
 
-pinned("eq:grpo-process", "8f11d92cb08e", "the steps that are summed are named in words")
+not_evaluated("eq:grpo-process", "8f11d92cb08e", "the steps that are summed are named in words")

@@ -8,7 +8,7 @@ thoughts. Writes ``study.json``.
 from dataclasses import replace
 
 from minirlhf.chapters.ch13_group_relative_methods import group_family
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.parts import penalize_overlong
 from minirlhf.stages import pipeline
@@ -61,7 +61,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Two steps of every recipe, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     fresh = group_family.start(1, plan=brief(pipeline.SHELL_GAME_SFT, demonstrations=128))
     numbers |= trace("fresh", fresh.history)
     recipes = group_family.on_policy() | {f"four_{name}": x for name, x in group_family.off_policy().items()}

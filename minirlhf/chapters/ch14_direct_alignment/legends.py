@@ -12,7 +12,7 @@ from torch import Tensor
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations import rlhf
 from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.inputs.preferences import pairs
 from minirlhf.ledger.registry import Draw
 
@@ -44,7 +44,7 @@ def answers(draw: Draw) -> tuple[Any, float, dict[str, Any]]:
 def pair_loss(label: str, name: str, loss: Callable[..., Tensor], **options: tuple[str, float]) -> None:
     """The legend of a loss of pairs; ``options`` name the ink and the value of each further argument."""
 
-    @ink(label)
+    @symbols_of(label)
     def _(draw: Draw) -> Legend:
         pair, beta, legend = answers(draw)
         given = {"beta": beta} | {argument: value for argument, (_, value) in options.items()}
@@ -59,12 +59,12 @@ pair_loss("eq:robust-dpo", r"\ell_{\text{robust}}", pl.robust_dpo, label_smoothi
 pair_loss("eq:dpo-positive", r"\ell_{\text{DPOP}}", pl.dpo_positive, penalty=(r"\lambda", 1.7))
 pair_loss("eq:dpo-length-normalised", r"\ell_{\text{LN}}", pl.dpo_length_normalised)
 pair_loss("eq:discopop", r"\ell_{\text{DiscoPOP}}", pl.discopop, tau=(r"\tau", 0.7))
-pinned(
+not_evaluated(
     "eq:aot-quantiles", "7f39434e66a7", "the smallest of a sum over permutations; the check goes through all of them"
 )
 
 
-@ink("eq:wpo")
+@symbols_of("eq:wpo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     theta = torch.stack([pair.chosen, pair.rejected]).detach().requires_grad_()
@@ -73,7 +73,7 @@ def _(draw: Draw) -> Legend:
     return legend | own | {r"\theta": theta, "h": pair.margins, r"\ell_{\text{WPO}}": pl.wpo(pair, beta=beta)}
 
 
-@ink("eq:aot")
+@symbols_of("eq:aot")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     q = draw.normal(8)
@@ -87,26 +87,26 @@ pair_loss("eq:apo-down", r"\ell_{\text{down}}", pl.apo_down)
 pair_loss("eq:cpo", r"\ell_{\text{CPO}}", pl.cpo)
 
 
-@ink("eq:likelihood-contrast")
+@symbols_of("eq:likelihood-contrast")
 def _(draw: Draw) -> Legend:
     pair, _, legend = answers(draw)
     return legend | {r"\lambda": 0.3, r"\ell": pl.likelihood_contrast(pair, weight=0.3)}
 
 
-@ink("eq:slic")
+@symbols_of("eq:slic")
 def _(draw: Draw) -> Legend:
     pair, _, legend = answers(draw)
     return legend | {r"\delta": 1.3, r"\lambda": 0.3, r"\ell_{\text{SLiC}}": pl.slic(pair, delta=1.3, nll_weight=0.3)}
 
 
-@ink("eq:dpo-nll")
+@symbols_of("eq:dpo-nll")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     loss = pl.dpo_nll(pair, beta=beta, nll_weight=0.4)
     return legend | {r"\alpha": 0.4, r"\ell_{\text{DPO}}": pl.dpo(pair, beta=beta), r"\ell": loss}
 
 
-@ink("eq:sppo")
+@symbols_of("eq:sppo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     w, l = draw.uniform(8), draw.uniform(8)
@@ -114,7 +114,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"P_w": w, "P_l": l, r"\ell_{\text{SPPO}}": loss}
 
 
-@ink("eq:cal-dpo")
+@symbols_of("eq:cal-dpo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     sure = torch.ones_like(pair.chosen)
@@ -125,7 +125,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:alpha-po")
+@symbols_of("eq:alpha-po")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     w, l = (pair.chosen / pair.chosen_lengths).exp(), (pair.rejected / pair.rejected_lengths).exp()
@@ -133,14 +133,14 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\alpha": 0.6, r"\gamma": 0.2, r"\bar p_w": w, r"\bar p_l": l, r"\ell_{\text{AlphaPO}}": loss}
 
 
-@ink("eq:orpo")
+@symbols_of("eq:orpo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     w, l = (pair.chosen / pair.chosen_lengths).exp(), (pair.rejected / pair.rejected_lengths).exp()
     return legend | {"o_w": w / (1 - w), "o_l": l / (1 - l), r"\ell_{\text{ORPO}}": pl.orpo(pair, beta=beta)}
 
 
-@ink("eq:odpo")
+@symbols_of("eq:odpo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     offset = draw.uniform(8, low=0.2)
@@ -152,7 +152,7 @@ def coins(p: Tensor, q: Tensor) -> Tensor:
     return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
 
 
-@ink("eq:rpo")
+@symbols_of("eq:rpo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     margin = draw.normal(8)
@@ -160,14 +160,14 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\Delta r": margin, r"\eta": 1.2, r"\KL(#\|#)": coins, r"\ell_{\text{RPO}}": loss}
 
 
-@ink("eq:rebel")
+@symbols_of("eq:rebel")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     margin = draw.normal(8)
     return legend | {r"\Delta r": margin, r"\ell_{\text{REBEL}}": pl.rebel(pair, margin, beta=beta)}
 
 
-@ink("eq:unlikelihood")
+@symbols_of("eq:unlikelihood")
 def _(draw: Draw) -> Legend:
     logps = draw.logps(3, 4)
     loss = pl.unlikelihood(logps, torch.ones(3, 4, dtype=torch.bool))
@@ -177,7 +177,7 @@ def _(draw: Draw) -> Legend:
 # -- the derivation ----------------------------------------------------------------------------------------------
 
 
-@ink("eq:dpo-reparameterisation")
+@symbols_of("eq:dpo-reparameterisation")
 def _(draw: Draw) -> Legend:
     ref, r, beta = draw.distribution(4), draw.normal(4), some_beta(draw)
     log_z, best = rlhf.log_partition(ref.log(), r, beta=beta), rlhf.optimal_logps(ref.log(), r, beta=beta)
@@ -186,7 +186,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\pi^*(y\mid x)": best.exp(), r"\piref(y\mid x)": ref}
 
 
-@ink("eq:dpo-cancellation")
+@symbols_of("eq:dpo-cancellation")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     shared, preferred = draw.normal(8), pl.preference_probability(pair, beta=beta)
@@ -195,10 +195,10 @@ def _(draw: Draw) -> Legend:
     return legend | {rf"\pi^*(y_{side}\mid x)": legend[rf"\pi(y_{side})"] for side in "wl"}
 
 
-pinned("eq:dpo-likelihood", "f8b2f2cf8119", "it names an objective and claims no equality")
+not_evaluated("eq:dpo-likelihood", "f8b2f2cf8119", "it names an objective and claims no equality")
 
 
-@ink("eq:dpo-gradient")
+@symbols_of("eq:dpo-gradient")
 def _(draw: Draw) -> Legend:
     theta, ref, beta = draw.normal(4).requires_grad_(), draw.distribution(4).log(), some_beta(draw)
     logps, w, l = theta.log_softmax(-1), torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1])
@@ -208,7 +208,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\pi(y_w\mid x)": pair.chosen.exp(), r"\pi(y_l\mid x)": pair.rejected.exp()}
 
 
-@ink("eq:dpo-displacement", linear=True)
+@symbols_of("eq:dpo-displacement", linear=True)
 def _(draw: Draw) -> Legend:
     logps, features = draw.distribution(4).log(), draw.normal(4, 3)
     moved = pl.dpo_displacement(logps, features, 2, 1)
@@ -228,58 +228,58 @@ def lists(draw: Draw, first: int = 1, size: int = 4) -> tuple[ListLogps, Tensor,
     return batch, targets, beta, legend
 
 
-@ink("eq:pl-dpo-cancellation")
+@symbols_of("eq:pl-dpo-cancellation")
 def _(draw: Draw) -> Legend:
     batch, _, beta, legend = lists(draw)
     return legend | {r"p(y_1\succ\dots\succ y_K\mid x)": pl.ranking_probability(batch, beta=beta)}
 
 
-@ink("eq:pl-dpo")
+@symbols_of("eq:pl-dpo")
 def _(draw: Draw) -> Legend:
     batch, _, beta, legend = lists(draw)
     return legend | {r"\ell_{\text{PL}}": pl.plackett_luce_dpo(batch, beta=beta)}
 
 
-@ink("eq:pl-dpo-pair")
+@symbols_of("eq:pl-dpo-pair")
 def _(draw: Draw) -> Legend:
     pair, beta, _ = answers(draw)
     s = (beta * pair.ranked().logratios).T
     return {"k": range(1, 3), "s_k": s, r"\ell_{\text{DPO}}": pl.plackett_luce_dpo(pair.ranked(), beta=beta)}
 
 
-@ink("eq:reward-targets")
+@symbols_of("eq:reward-targets")
 def _(draw: Draw) -> Legend:
     r = draw.normal(3, 4)
     legend = {"i": range(4), "j": range(4), r"\alpha": 0.7, "r_i": r.T}
     return legend | {"p_i": pl.reward_targets(r, temperature=0.7).T}
 
 
-@ink("eq:info-nca")
+@symbols_of("eq:info-nca")
 def _(draw: Draw) -> Legend:
     batch, targets, beta, legend = lists(draw)
     return legend | {r"\ell_{\text{InfoNCA}}": pl.info_nca(batch, targets, beta=beta)}
 
 
-@ink("eq:info-nce")
+@symbols_of("eq:info-nce")
 def _(draw: Draw) -> Legend:
     batch, _, beta, legend = lists(draw)
     return legend | {r"\ell_{\text{InfoNCE}}": pl.info_nce(batch, beta=beta)}
 
 
-@ink("eq:nca")
+@symbols_of("eq:nca")
 def _(draw: Draw) -> Legend:
     batch, targets, beta, legend = lists(draw)
     return legend | {r"\ell_{\text{NCA}}": pl.nca(batch, targets, beta=beta)}
 
 
-@ink("eq:exo")
+@symbols_of("eq:exo")
 def _(draw: Draw) -> Legend:
     batch, targets, beta, legend = lists(draw)
     legend |= {name: legend[name][:, 0] for name in ("s_i", "p_i", "q_i")}
     return legend | {"s": legend["s_i"], "q": legend["q_i"], r"\ell_{\text{EXO}}": pl.exo(batch, targets, beta=beta)[0]}
 
 
-@ink("eq:exo-pair")
+@symbols_of("eq:exo-pair")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     loss = pl.exo_pair(pair, beta=beta, label_smoothing=0.1)
@@ -297,13 +297,13 @@ def duel(draw: Draw) -> tuple[Tensor, Tensor, Tensor, float, dict[str, Any]]:
     return p, mu, ref, beta, legend | {r"\beta": beta, r"\piref(y)": ref, r"\piref": ref, r"\Psi(#)": torch.logit}
 
 
-@ink("eq:psi-reward")
+@symbols_of("eq:psi-reward")
 def _(draw: Draw) -> Legend:
     p, mu, _, _, legend = duel(draw)
     return legend | {r"r_\Psi(y)": pl.psi_reward(p, mu, psi=torch.logit)}
 
 
-@ink("eq:psi-po")
+@symbols_of("eq:psi-po")
 def _(draw: Draw) -> Legend:
     p, mu, ref, beta, legend = duel(draw)
     pi = draw.distribution(4)
@@ -312,27 +312,27 @@ def _(draw: Draw) -> Legend:
     return legend | {r"J_\Psi(\pi)": value}
 
 
-@ink("eq:psi-po-optimum")
+@symbols_of("eq:psi-po-optimum")
 def _(draw: Draw) -> Legend:
     p, mu, ref, beta, legend = duel(draw)
     best = pl.psi_po_optimum(ref.log(), p, mu, beta=beta, psi=torch.logit)
     return legend | {r"r_\Psi(y)": (mu * p.logit()).sum(-1), r"\pi^*_\Psi(y)": best.exp()}
 
 
-@ink("eq:psi-logit")
+@symbols_of("eq:psi-logit")
 def _(draw: Draw) -> Legend:
     _, mu, _, _, legend = duel(draw)
     r = draw.normal(4)
     return legend | {"r(y)": r, r"r_\Psi(y)": pl.psi_reward((r[:, None] - r).sigmoid(), mu, psi=torch.logit)}
 
 
-@ink("eq:ipo-target")
+@symbols_of("eq:ipo-target")
 def _(draw: Draw) -> Legend:
     p, mu, _, beta, legend = duel(draw)
     return legend | {"h(y,y')": pl.ipo_target(p, mu, beta=beta)}
 
 
-@ink("eq:preference-nash")
+@symbols_of("eq:preference-nash")
 def _(draw: Draw) -> Legend:
     p, _, ref, beta, legend = duel(draw)
     logps = ref.log()
@@ -343,7 +343,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\pi^\dagger(y)": logps.exp(), r"p(y\succ\pi^\dagger)": p @ logps.exp()}
 
 
-@ink("eq:nash-md")
+@symbols_of("eq:nash-md")
 def _(draw: Draw) -> Legend:
     p, _, ref, beta, legend = duel(draw)
     pi, step = draw.distribution(4), 0.6 / beta
@@ -364,7 +364,7 @@ def thumbs(draw: Draw) -> tuple[UnpairedLogps, float, dict[str, Any]]:
     return batch, beta, legend | {r"\text{thumb up}": up, r"\text{thumb down}": ~up, r"\pm": 2.0 * up - 1.0}
 
 
-@ink("eq:kto")
+@symbols_of("eq:kto")
 def _(draw: Draw) -> Legend:
     batch, beta, legend = thumbs(draw)
     z = draw.uniform(1)[0]
@@ -372,7 +372,7 @@ def _(draw: Draw) -> Legend:
     return legend | {"z_0": z, r"\lambda_D": 1.3, r"\lambda_U": 0.8, r"\ell_{\text{KTO}}": loss}
 
 
-@ink("eq:kto-reference-point")
+@symbols_of("eq:kto-reference-point")
 def _(draw: Draw) -> Legend:
     ref = draw.logps(4, 5)
     logps = ref + draw.normal(5)  # five batches: the mean is now above, now below 0
@@ -381,14 +381,14 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\pi(y'_i\mid x_i)": logps.exp(), r"\piref(y'_i\mid x_i)": ref.exp()}
 
 
-@ink("eq:bco")
+@symbols_of("eq:bco")
 def _(draw: Draw) -> Legend:
     batch, beta, legend = thumbs(draw)
     delta = draw.normal(1)[0]
     return legend | {r"\delta": delta, r"\ell_{\text{BCO}}": pl.bco(batch, delta, beta=beta)}
 
 
-@ink("eq:bco-delta")
+@symbols_of("eq:bco-delta")
 def _(draw: Draw) -> Legend:
     batch, beta, legend = thumbs(draw)
     up, down = (legend[r"\hat r"][kept].mean() for kept in (batch.desirable, ~batch.desirable))
@@ -396,7 +396,7 @@ def _(draw: Draw) -> Legend:
     return means | {r"\delta": pl.bco_delta(batch, beta=beta)}
 
 
-@ink(
+@symbols_of(
     "eq:bco-bound",
     harmless={
         r"\ge + \log \sigma ( \hat r _ w - \hat r _ l )": "what is at least a positive number is at least a negative one",
@@ -410,7 +410,7 @@ def _(draw: Draw) -> Legend:
 # -- other divergences -------------------------------------------------------------------------------------------
 
 
-@ink("eq:f-dpo")
+@symbols_of("eq:f-dpo")
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     f_prime = lambda t: pl.f_prime_jensen_shannon(t.log())
@@ -420,7 +420,7 @@ def _(draw: Draw) -> Legend:
 
 
 def f_prime(label: str, derivative: Callable[..., Tensor], **options: float) -> None:
-    @ink(label)
+    @symbols_of(label)
     def _(draw: Draw) -> Legend:
         t = draw.uniform(6, low=0.2, high=3.0)
         greek = {f"\\{name}": value for name, value in options.items()}
@@ -437,14 +437,14 @@ f_prime("eq:f-prime-chi-po", pl.f_prime_chi_po)
 # -- coverage, self-play, displacement ---------------------------------------------------------------------------
 
 
-@ink("eq:coverage")
+@symbols_of("eq:coverage")
 def _(draw: Draw) -> Legend:
     pi, mu = draw.distribution(4), draw.distribution(4)
     error = 0.1 * pi / mu  # the worst there is, and small: its square's root is larger than its square
     return {r"\pi": pi, r"\mu": mu, "e": error, r"C_\pi": rlhf.coverage(pi.log(), mu.log())}
 
 
-@ink("eq:spin")
+@symbols_of("eq:spin")
 def _(draw: Draw) -> Legend:
     policy, people, beta = draw.distribution(4), draw.distribution(4), some_beta(draw)
     margins = (people / policy).log() / beta  # where DPO's coins fit, of each answer up to a constant
@@ -452,7 +452,7 @@ def _(draw: Draw) -> Legend:
     return {r"\beta": beta, r"\pi_t(y)": policy, "p(y)": people, r"\pi_{t+1}(y)": following}
 
 
-@ink("eq:dno")
+@symbols_of("eq:dno")
 def _(draw: Draw) -> Legend:
     p, _, _, beta, legend = duel(draw)
     policy = draw.distribution(4)
@@ -460,7 +460,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\pi_t(y)": policy, r"p(y\succ\pi_t)": p @ policy, r"\pi_{t+1}(y)": best.exp()}
 
 
-@ink("eq:ches", linear=True)
+@symbols_of("eq:ches", linear=True)
 def _(draw: Draw) -> Legend:
     w, l = draw.normal(1, 4, 3), draw.normal(1, 5, 3)
     wm, lm = draw.mask(1, 4), draw.mask(1, 5)

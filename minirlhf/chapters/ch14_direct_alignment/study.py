@@ -15,7 +15,7 @@ from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import SimulatedAnnotator, length_bias
 from minirlhf.data.types import PreferenceExample
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -105,7 +105,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Two steps of every loss, of the rounds and of the tagged imitation, from a brief start."""
-    world, (_, sft, numbers) = tasks.get("assistant"), starts.assistant()
+    world, (_, sft, numbers) = tasks.get("assistant"), initial_models.assistant()
     plan, training = (
         brief(direct.PAIRS, batch_size=8, pairs=48, held_out=8),
         replace(direct.TRAINING, max_steps=2, batch_size=8),

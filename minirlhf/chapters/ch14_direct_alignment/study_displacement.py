@@ -16,7 +16,7 @@ from minirlhf.chapters.ch14_direct_alignment import direct, displacement
 from minirlhf.core.randomness import generator
 from minirlhf.data import tasks
 from minirlhf.data.types import PreferencePair
-from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.evidence import Study, brief, initial_models, settings
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -87,7 +87,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Two steps on a quarter by CHES and on pairs that are alike, from a brief start."""
-    world, (_, sft, numbers) = tasks.get("assistant"), starts.assistant()
+    world, (_, sft, numbers) = tasks.get("assistant"), initial_models.assistant()
     plan = brief(direct.PAIRS, batch_size=8, pairs=48, held_out=8)
     pairs, _ = pipeline.preferences(world, sft, plan)
     training = replace(direct.TRAINING, max_steps=2, batch_size=8)

@@ -16,7 +16,7 @@ from minirlhf.data.preferences import label_pairs
 from minirlhf.data.types import PreferencePair
 from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import pipeline
-from minirlhf.stages.judging import ASK, WrittenJudgePlan, grown, taught
+from minirlhf.stages.judging import ASK, WrittenJudgePlan, add_judge_tokens, finetune_judge
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -61,12 +61,12 @@ def both(start: Trained, plan: ItselfPlan, seed: int) -> Trained:
     """Weights that write as the start does, and judge."""
     triples = judges.training_replies(start, plan.school.pairs, seed)
     said = label_pairs(WORLD, triples, labeller=TEACHERS, seed=seed)
-    model = grown(WORLD.words, start, seed)
+    model = add_judge_tokens(WORLD.words, start, seed)
     model.model.config.judge_ask = ASK
     written = [
         pipeline.reply_tokens(model.tokenizer, prompt, reply) for prompt, reply, _ in triples[: len(triples) // 4]
     ]
-    lessons, config = [*taught(model.tokenizer, said), *written], replace(plan.school.training, seed=seed)
+    lessons, config = [*finetune_judge(model.tokenizer, said), *written], replace(plan.school.training, seed=seed)
     history = train_sft(model.model, lessons, config, pad_token_id=model.tokenizer.pad_token_id, quiet=True)
     return Trained(model.model, model.tokenizer, history)
 

@@ -27,7 +27,7 @@ from minirlhf.models.reference import preference_logps
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
 from minirlhf.stages import pipeline
-from minirlhf.stages.judging import ASK, WrittenJudgePlan, compared, grown, taught
+from minirlhf.stages.judging import ASK, WrittenJudgePlan, add_judge_tokens, finetune_judge, judge_pairs
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.loop import TrainerCallback
@@ -117,7 +117,7 @@ class Leans:
 
 def leans(judge: Trained, triples: Sequence[Triple]) -> Leans:
     """Ask it about every pair in both orders."""
-    asked = compared([PreferencePair(*triple) for triple in triples])
+    asked = judge_pairs([PreferencePair(*triple) for triple in triples])
     found = Judge.of(judge.model, judge.tokenizer, batch_size=256).verdict_log_odds(
         [c.prompt for c in asked], [c.chosen for c in asked], [c.rejected for c in asked]
     )
@@ -197,7 +197,7 @@ def schooled(
 ) -> tuple[Trained, list[dict[str, float]]]:
     """A judge taught on labels, and its :func:`likings` on some pairs at each look."""
     said = label_pairs(WORLD, training_replies(writer, plan.school.pairs, seed), labeller=TEACHERS, seed=seed)
-    judge, looks = grown(WORLD.words, writer, seed), list[dict[str, float]]()
+    judge, looks = add_judge_tokens(WORLD.words, writer, seed), list[dict[str, float]]()
     judge.model.config.judge_ask = ASK
 
     def look() -> dict[str, float]:
@@ -207,7 +207,9 @@ def schooled(
     config = replace(plan.school.training, seed=seed)
     watch = TrainerCallback(max(1, config.max_steps // plan.looks), look)
     pad = judge.tokenizer.pad_token_id
-    history = train_sft(judge.model, taught(judge.tokenizer, said), config, pad_token_id=pad, watch=watch, quiet=True)
+    history = train_sft(
+        judge.model, finetune_judge(judge.tokenizer, said), config, pad_token_id=pad, watch=watch, quiet=True
+    )
     return Trained(judge.model, judge.tokenizer, history), looks
 
 

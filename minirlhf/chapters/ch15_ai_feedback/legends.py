@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import ai_feedback
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -18,7 +18,7 @@ Legend = Mapping[str, Any]
 # -- judges ------------------------------------------------------------------------------------------------------
 
 
-@ink("eq:letter-preference")
+@symbols_of("eq:letter-preference")
 def _(draw: Draw) -> Legend:
     logits = draw.normal(3, 5)
     return {
@@ -28,7 +28,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:constitutional-preference")
+@symbols_of("eq:constitutional-preference")
 def _(draw: Draw) -> Legend:
     chances = torch.tensor([0.05, 0.3, 0.55, 0.97], dtype=torch.float64)[draw.permutation(4)]
     return {
@@ -47,12 +47,12 @@ def leans(draw: Draw) -> dict[str, Any]:
     return {r"\ell_1": given, r"\ell_2": exchanged, "d": d, "b": b}
 
 
-@ink("eq:both-orders")
+@symbols_of("eq:both-orders")
 def _(draw: Draw) -> Legend:
     return {name: value for name, value in leans(draw).items() if name != "b"}
 
 
-@ink("eq:place-bias")
+@symbols_of("eq:place-bias")
 def _(draw: Draw) -> Legend:
     return {name: value for name, value in leans(draw).items() if name != "d"}
 
@@ -63,19 +63,19 @@ def swaps(draw: Draw) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
     return {"d": d, "b": b}, ai_feedback.swap_outcomes(d, b)
 
 
-@ink("eq:swap-right")
+@symbols_of("eq:swap-right")
 def _(draw: Draw) -> Legend:
     legend, (right, _) = swaps(draw)
     return legend | {r"P_{\text{right}}": right}
 
 
-@ink("eq:swap-wrong")
+@symbols_of("eq:swap-wrong")
 def _(draw: Draw) -> Legend:
     legend, (_, wrong) = swaps(draw)
     return legend | {r"P_{\text{wrong}}": wrong}
 
 
-@ink("eq:self-preference")
+@symbols_of("eq:self-preference")
 def _(draw: Draw) -> Legend:
     rows = draw.permutation(8)
     gold = torch.tensor([1, 1, 1, 1, 1, 0, 0, 0]).double()[rows]
@@ -90,7 +90,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:meta-judge")
+@symbols_of("eq:meta-judge")
 def _(draw: Draw) -> Legend:
     p, t, f = (
         draw.uniform(3, low=0.3, high=0.8),
@@ -100,7 +100,7 @@ def _(draw: Draw) -> Legend:
     return {"p": p, "t": t, "f": f, "p'": ai_feedback.meta_judge_precision(p, t, f)}
 
 
-@ink("eq:knockout")
+@symbols_of("eq:knockout")
 def _(draw: Draw) -> Legend:
     upper = draw.uniform(4, 4, low=0.1, high=0.9).triu(1)
     wins = upper + (1 - upper.mT).tril(-1)
@@ -129,20 +129,20 @@ def rubric(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-@ink("eq:rubric-reward")
+@symbols_of("eq:rubric-reward")
 def _(draw: Draw) -> Legend:
     met, weights, *_ = rubric(draw)
     return {"k": range(4), "w_k": weights, "c_k": met, "r": ai_feedback.rubric_reward(met, weights)}
 
 
-@ink("eq:rubric-mean")
+@symbols_of("eq:rubric-mean")
 def _(draw: Draw) -> Legend:
     met, weights, miss, invent = rubric(draw)
     mean, _ = ai_feedback.rubric_noise(met, weights, miss=miss, invent=invent)
     return {"k": range(4), "w_k": weights, "c_k": met, "m_k": miss, "v_k": invent, r"\mu": mean}
 
 
-@ink("eq:rubric-variance")
+@symbols_of("eq:rubric-variance")
 def _(draw: Draw) -> Legend:
     met, weights, miss, invent = rubric(draw)
     _, variance = ai_feedback.rubric_noise(met, weights, miss=miss, invent=invent)
@@ -150,7 +150,7 @@ def _(draw: Draw) -> Legend:
     return {"k": range(4), "w_k": weights, "q_k": seen, "s": variance.sqrt()}
 
 
-@ink("eq:flaws-left")
+@symbols_of("eq:flaws-left")
 def _(draw: Draw) -> Legend:
     n, principles = draw.integer(2, 4), draw.integer(3, 6)
     start, repair = float(draw.uniform(low=0.6, high=0.9)), float(draw.uniform(low=0.4, high=0.8))
@@ -159,7 +159,7 @@ def _(draw: Draw) -> Legend:
     return {"f_n": left, "f_0": start, "n": n, "K": principles, "q": repair, "h": harm}
 
 
-@ink("eq:group-consensus")
+@symbols_of("eq:group-consensus")
 def _(draw: Draw) -> Legend:
     votes = torch.tensor([float(draw.integer(9, 12)), float(draw.integer(5, 8)), 4.0]).double()
     agrees = torch.tensor([float(draw.integer(2, 4)), float(draw.integer(2, 4)), 3.0]).double()
@@ -177,7 +177,7 @@ def prices(draw: Draw) -> tuple[dict[str, float], dict[str, float]]:
     return given, {"c_h": cost, "I_h": information, "c_a": ai_cost, "I_a": ai_information}
 
 
-@ink("eq:label-error")
+@symbols_of("eq:label-error")
 def _(draw: Draw) -> Legend:
     budget, bias = draw.uniform(3, low=5.0, high=20.0), draw.uniform(3, low=0.4, high=1.5)
     cost, information = float(draw.uniform(low=2.0, high=5.0)), float(draw.uniform(low=0.1, high=0.2))
@@ -185,20 +185,20 @@ def _(draw: Draw) -> Legend:
     return {"C": budget, "b": bias, "c": cost, "I": information, "e": error}
 
 
-@ink("eq:label-crossover")
+@symbols_of("eq:label-crossover")
 def _(draw: Draw) -> Legend:
     given, legend = prices(draw)
     bias = draw.uniform(3, low=0.4, high=1.5)
     return legend | {"b": bias, "C^*": ai_feedback.label_crossover(bias, **given)}
 
 
-@ink("eq:mixed-labels")
+@symbols_of("eq:mixed-labels")
 def _(draw: Draw) -> Legend:
     variance, error = draw.uniform(3, low=0.5, high=2.0), draw.uniform(3, low=0.5, high=2.0)
     return {"v": variance, "e": error, r"e_{\text{mix}}": ai_feedback.mixed_error(variance, error)}
 
 
-@ink("eq:ai-budget")
+@symbols_of("eq:ai-budget")
 def _(draw: Draw) -> Legend:
     given, signs = prices(draw)
     bias = float(draw.uniform(low=0.5, high=0.9))

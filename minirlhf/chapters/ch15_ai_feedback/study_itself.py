@@ -11,7 +11,7 @@ from dataclasses import replace
 from minirlhf.chapters.ch15_ai_feedback import itself as lab
 from minirlhf.chapters.ch15_ai_feedback import judges
 from minirlhf.chapters.ch15_ai_feedback.itself import WAYS, ItselfPlan
-from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.evidence import Study, brief, initial_models, settings
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 
@@ -39,7 +39,7 @@ def one_seed(seed: int, plan: ItselfPlan = PLAN, start: Trained | None = None) -
 
 def probe() -> dict[str, float | str]:
     """All of it for some steps on few pairs, from a brief start."""
-    _, start, numbers = starts.assistant()
+    _, start, numbers = initial_models.assistant()
     plan = replace(
         PLAN,
         school=brief(PLAN.school, 12, pairs=96, batch_size=16, warmup_steps=2),

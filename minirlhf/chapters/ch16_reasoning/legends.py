@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from minirlhf.equations import reasoning, shaping
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -17,7 +17,7 @@ Legend = Mapping[str, Any]
 # -- what a reward is made of ------------------------------------------------------------------------------------
 
 
-@ink("eq:format-reward")
+@symbols_of("eq:format-reward")
 def _(draw: Draw) -> Legend:
     formed = torch.tensor([True, False, True, False])
     grades, penalty = 1 + draw.uniform(4), float(draw.uniform(low=0.5, high=1.5))
@@ -25,7 +25,7 @@ def _(draw: Draw) -> Legend:
     return {"g": grades, "p": penalty, r"y\text{ is well formed}": formed, "r(y)": earned}
 
 
-@ink("eq:composite-reward")
+@symbols_of("eq:composite-reward")
 def _(draw: Draw) -> Legend:
     parts, weights = draw.normal(5, 3), draw.uniform(3, low=0.3, high=0.9)
     earned = shaping.composite_reward(parts, weights)
@@ -38,7 +38,7 @@ def _lengths(draw: Draw) -> dict[str, Any]:
     return {"c": torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).double(), "n": torch.tensor([3, 5, 9, 3, 5, 8]) + longer}
 
 
-@ink("eq:lcpo-exact")
+@symbols_of("eq:lcpo-exact")
 def _(draw: Draw) -> Legend:
     legend, target, alpha = _lengths(draw), draw.integer(4, 6), float(draw.uniform(low=0.05, high=0.2))
     asked = torch.full((6,), target)
@@ -46,7 +46,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"n_{\text{target}}": target, r"\alpha": alpha, r"r_{\text{exact}}": got}
 
 
-@ink("eq:lcpo-max")
+@symbols_of("eq:lcpo-max")
 def _(draw: Draw) -> Legend:
     legend, alpha = _lengths(draw), float(draw.uniform(low=0.2, high=0.3))
     budget = int(legend["n"][1]) + 1  # the shortest are clipped at 1, the longest at 0
@@ -55,7 +55,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"n_{\max}": budget, r"\alpha": alpha, r"\delta": 0.45, r"r_{\max}": got}
 
 
-@ink("eq:kimi-length")
+@symbols_of("eq:kimi-length")
 def _(draw: Draw) -> Legend:
     legend = _lengths(draw)
     n = legend["n"]
@@ -64,7 +64,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"n_{\min}": n.min(), r"n_{\max}": n.max(), r"\lambda": rank, r"r_{\text{length}}": got}
 
 
-@ink("eq:cosine-length")
+@symbols_of("eq:cosine-length")
 def _(draw: Draw) -> Legend:
     n, limit = draw.permutation(8) + 1, 10
     a, b = (float(x) for x in draw.uniform(2, low=0.5, high=2.0))
@@ -73,21 +73,21 @@ def _(draw: Draw) -> Legend:
     return {"n": n, "L": limit, r"\pi": torch.pi, "a": a, "b": b, r"r_{\cos}": got}
 
 
-pinned("eq:repetition-penalty", "208a4dca8c10", "that a run of tokens has been said before is told in words")
-pinned("eq:majority-reward", "cadbff712a45", "an arg max over answers is no number; its check counts ballots")
+not_evaluated("eq:repetition-penalty", "208a4dca8c10", "that a run of tokens has been said before is told in words")
+not_evaluated("eq:majority-reward", "cadbff712a45", "an arg max over answers is no number; its check counts ballots")
 
 
 # -- votes, and a reward from the vote ---------------------------------------------------------------------------
 
 
-@ink("eq:weighted-vote")
+@symbols_of("eq:weighted-vote")
 def _(draw: Draw) -> Legend:
     answers, weights = torch.tensor([0, 0, 1, 2, 1])[draw.permutation(5)], draw.uniform(5, low=0.1)
     return {"i": range(5), "a": range(3), "w_i": weights, "a_i": answers,
             "W(a)": torch.stack([reasoning.vote_totals(answers, weights)[answers == a][0] for a in range(3)])}  # fmt: skip
 
 
-@ink("eq:random-reward-push")
+@symbols_of("eq:random-reward-push")
 def _(draw: Draw) -> Legend:
     shares, moved = draw.distribution(3, scale=0.5), draw.uniform(2, low=0.35, high=0.6)
     old = torch.cat([shares[:2], shares[:2], 2 * shares[2:]]) / 2
@@ -97,7 +97,7 @@ def _(draw: Draw) -> Legend:
             r"\epsilon": 0.2, r"\frac{\partial J}{\partial z_a}": got}  # fmt: skip
 
 
-@ink("eq:compute-curve")
+@symbols_of("eq:compute-curve")
 def _(draw: Draw) -> Legend:
     compute, at = draw.uniform(5, low=0.5, high=20.0), {"start": 0.2, "ceiling": 0.9, "exponent": 1.7, "midpoint": 6.0}
     got = reasoning.compute_curve(compute, **at)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from minirlhf.chapters.ch16_reasoning.entropy import ARMS, told, train
 from minirlhf.chapters.ch16_reasoning.shell import TRAINING, WORLD
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_SFT, Trained
 from minirlhf.trainers.config import OnlineConfig
@@ -32,7 +32,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """Five rollouts of each, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     plan = brief(SHELL_GAME_SFT, demonstrations=128)
     numbers |= trace("fresh", pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan, 1), quiet=True).history)
     few = replace(TRAINING, max_steps=5, batch_size=4, num_generations=4)

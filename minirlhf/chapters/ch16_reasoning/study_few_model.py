@@ -11,7 +11,7 @@ from dataclasses import replace
 from minirlhf.chapters.ch16_reasoning.imitation import right_and_thinking
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.data.tasks.shell_game import positions
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.stages import pipeline
@@ -79,7 +79,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """A little of each, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     plan = brief(SHELL_GAME_SFT, demonstrations=128)
     fresh = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan, 1), quiet=True)
     numbers |= trace("fresh", fresh.history)

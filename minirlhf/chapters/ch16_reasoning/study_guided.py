@@ -12,7 +12,7 @@ from minirlhf.chapters.ch16_reasoning.guided import Weigh, by_exponential, by_va
 from minirlhf.chapters.ch16_reasoning.inference import InferencePlan, accuracy, learn, sample_tries, scores
 from minirlhf.chapters.ch16_reasoning.planted import share
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_SFT, Trained
 
@@ -57,7 +57,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """A little of each, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     plan = brief(SHELL_GAME_SFT, demonstrations=128)
     fresh = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan, 1), quiet=True)
     numbers |= trace("fresh", fresh.history)

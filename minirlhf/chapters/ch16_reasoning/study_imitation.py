@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from minirlhf.chapters.ch16_reasoning.imitation import Rounds, imitate, right_and_thinking
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_RL, SHELL_GAME_SFT, RLPlan, Trained
 from minirlhf.trainers.sft import SFTConfig
@@ -37,7 +37,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """A little of each, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     plan = brief(SHELL_GAME_SFT, demonstrations=128)
     fresh = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan, 1), quiet=True)
     numbers |= trace("fresh", fresh.history)

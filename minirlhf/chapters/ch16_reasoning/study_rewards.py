@@ -12,7 +12,7 @@ import torch
 
 from minirlhf.chapters.ch16_reasoning.shell import RUNS, TRAINING, WORLD, at, fit_curve, train
 from minirlhf.equations.reasoning import compute_curve
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_SFT
 from minirlhf.trainers.config import OnlineConfig
@@ -49,7 +49,7 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """Three rollouts of each, from a brief start."""
-    begin, numbers = starts.shell_game()
+    begin, numbers = initial_models.shell_game()
     plan = brief(SHELL_GAME_SFT, demonstrations=128)
     fresh = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan, 1), quiet=True)
     numbers |= trace("fresh", fresh.history)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from minirlhf.equations import tools
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -17,7 +17,7 @@ Legend = Mapping[str, Any]
 # -- learning from turns -------------------------------------------------------------------------------------------
 
 
-@ink("eq:heard-gradient")
+@symbols_of("eq:heard-gradient")
 def _(draw: Draw) -> Legend:
     spoken, policy, advantages = draw.distribution(4), draw.distribution(4), draw.normal(4)
     got = tools.observation_gradient(spoken, policy, advantages)
@@ -25,7 +25,7 @@ def _(draw: Draw) -> Legend:
             r"\frac{\partial J_{\text{heard}}}{\partial z_v}": got}  # fmt: skip
 
 
-@ink("eq:turn-return")
+@symbols_of("eq:turn-return")
 def _(draw: Draw) -> Legend:
     rewards, gamma = draw.normal(1, 4), float(draw.uniform(low=0.5, high=0.9))
     apart = torch.tensor([[True, False, True, False, True, False, True]])  # four turns of one token
@@ -34,7 +34,7 @@ def _(draw: Draw) -> Legend:
     return {"k": range(4), "j": range(4), "K": 3, r"\gamma": gamma, "R_j": rewards[0], "G_k": got}
 
 
-@ink("eq:turn-advantage")
+@symbols_of("eq:turn-advantage")
 def _(draw: Draw) -> Legend:
     returns = draw.normal(3, 3)
     there = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]])[draw.permutation(3)].bool()
@@ -45,7 +45,7 @@ def _(draw: Draw) -> Legend:
 # -- what a call and a check are worth -----------------------------------------------------------------------------
 
 
-@ink("eq:call-worth")
+@symbols_of("eq:call-worth")
 def _(draw: Draw) -> Legend:
     read, head = draw.uniform(3, low=0.6, high=0.95), draw.uniform(3, low=0.1, high=0.5)
     f, lie, c = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.1, 0.25, 0.05))
@@ -53,7 +53,7 @@ def _(draw: Draw) -> Legend:
     return {"f": f, r"\ell": lie, "c": c, r"p_{\text{read}}": read, r"p_{\text{head}}": head, r"W_{\text{call}}": got}
 
 
-@ink("eq:check-worth")
+@symbols_of("eq:check-worth")
 def _(draw: Draw) -> Legend:
     read, fallback = draw.uniform(3, low=0.7, high=0.95), draw.uniform(3, low=0.2, high=0.5)
     lie, d, a, c = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.2, 0.6, 0.1, 0.02))
@@ -70,14 +70,14 @@ def _talk(draw: Draw) -> dict[str, Any]:
     return {"n": prompt, "j": range(1, 5), "K": 4, "s_j": said, "e_j": heard}
 
 
-@ink("eq:tokens-read-again")
+@symbols_of("eq:tokens-read-again")
 def _(draw: Draw) -> Legend:
     legend = _talk(draw)
     got = tools.prefill_tokens_without_cache(legend["n"], legend["s_j"], legend["e_j"])
     return legend | {"k": range(1, 5), r"N_{\text{again}}": got}
 
 
-@ink("eq:tokens-read-on")
+@symbols_of("eq:tokens-read-on")
 def _(draw: Draw) -> Legend:
     legend = _talk(draw)
     return legend | {r"N_{\text{on}}": tools.prefill_tokens_with_cache(legend["n"], legend["e_j"])}

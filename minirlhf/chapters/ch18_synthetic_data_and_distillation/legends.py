@@ -13,19 +13,19 @@ from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import kl, synthetic
-from minirlhf.ledger.ink.legends import ink, pinned
+from minirlhf.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
 
-pinned(
+not_evaluated(
     "eq:rouge-l",
     "ccb03513397f",
     "a longest common subsequence is found, not computed; its check tries all subsequences",
 )
 
 
-@ink("eq:filter-precision")
+@symbols_of("eq:filter-precision")
 def _(draw: Draw) -> Legend:
     s, a, b = (draw.uniform(low=0.2, high=0.8) for _ in range(3))
     return {"s": s, "a": a, "b": b, "s'": synthetic.filter_precision(s, a, b)}
@@ -36,7 +36,7 @@ def _density(x: Any) -> Tensor:
     return (-(x**2) / 2).exp() / math.sqrt(2 * math.pi)
 
 
-@ink("eq:filter-gain")
+@symbols_of("eq:filter-gain")
 def _(draw: Draw) -> Legend:
     rho, share = draw.uniform(low=0.2, high=0.8), draw.uniform(low=0.1, high=0.7)
     return {
@@ -60,13 +60,13 @@ def position(draw: Draw) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
     )
 
 
-@ink("eq:soft-cross-entropy")
+@symbols_of("eq:soft-cross-entropy")
 def _(draw: Draw) -> Legend:
     s, t, mask, legend = position(draw)
     return legend | {r"L_{\text{soft}}": kd.soft_cross_entropy(s, t, mask)[0, 0]}
 
 
-@ink("eq:kd-forward")
+@symbols_of("eq:kd-forward")
 def _(draw: Draw) -> Legend:
     s, t, mask, legend = position(draw)
     return legend | {
@@ -77,7 +77,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:kd-reverse")
+@symbols_of("eq:kd-reverse")
 def _(draw: Draw) -> Legend:
     s, t, mask, legend = position(draw)
     return legend | {
@@ -86,7 +86,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:kd-jsd")
+@symbols_of("eq:kd-jsd")
 def _(draw: Draw) -> Legend:
     s, t, mask, legend = position(draw)
     beta = float(draw.uniform(low=0.15, high=0.35))
@@ -111,13 +111,13 @@ def likeliest(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Legend]:
     }  # fmt: skip
 
 
-@ink("eq:kd-top-k")
+@symbols_of("eq:kd-top-k")
 def _(draw: Draw) -> Legend:
     s, t, mask, legend = likeliest(draw)
     return {**legend, "L_k": kd.top_k_distillation(s, t, mask, k=3)[0, 0]}
 
 
-@ink("eq:kd-top-k-gap")
+@symbols_of("eq:kd-top-k-gap")
 def _(draw: Draw) -> Legend:
     s, t, mask, legend = likeliest(draw)
     whole = kd.forward_kl_distillation(s, t, mask)[0, 0]
@@ -137,7 +137,7 @@ def of_tokens(model: ToyLM, logits: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, logits.log_softmax(-1).gather(-1, chosen)[..., 0], 0.0)
 
 
-@ink("eq:sequence-kd")
+@symbols_of("eq:sequence-kd")
 def _(draw: Draw) -> Legend:
     student, teacher, mask, logits, _ = two_models(draw)
     probs = teacher.distribution()[0].detach()
@@ -151,7 +151,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:prefix-credit")
+@symbols_of("eq:prefix-credit")
 def _(draw: Draw) -> Legend:
     student, _, mask, logits, said = two_models(draw)
     logps = of_tokens(student, logits, mask)
@@ -169,7 +169,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:exposure-errors")
+@symbols_of("eq:exposure-errors")
 def _(draw: Draw) -> Legend:
     error, recovery = draw.uniform(low=0.1, high=0.4), draw.uniform(low=0.1, high=0.4)
     return {
@@ -180,7 +180,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:on-policy-distillation")
+@symbols_of("eq:on-policy-distillation")
 def _(draw: Draw) -> Legend:
     s, t = draw.logps(1, 4), draw.logps(1, 4)
     return {
@@ -197,13 +197,13 @@ def hints(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return logits, weights, {"h": range(3), "w_h": weights, "p_h": logits.softmax(-1)}
 
 
-@ink("eq:kd-mixture")
+@symbols_of("eq:kd-mixture")
 def _(draw: Draw) -> Legend:
     logits, weights, legend = hints(draw)
     return legend | {r"q_{\text{forward}}": kd.mixture_of_teachers(logits, weights)}
 
 
-@ink("eq:kd-product")
+@symbols_of("eq:kd-product")
 def _(draw: Draw) -> Legend:
     logits, weights, legend = hints(draw)
     mass = (weights[:, None] * logits.log_softmax(-1)).sum(0).exp().sum()
@@ -215,27 +215,27 @@ def generations(draw: Draw) -> dict[str, Any]:
     return {"n": draw.integer(3, 9), "g": draw.integer(2, 5)}
 
 
-@ink("eq:collapse-replace")
+@symbols_of("eq:collapse-replace")
 def _(draw: Draw) -> Legend:
     legend, start = generations(draw), draw.uniform(low=0.3, high=0.9)
     kept = synthetic.diversity_retained(n=legend["n"], generation=legend["g"])
     return legend | {"D_0": start, r"\E[D_g]": kept * start}
 
 
-@ink("eq:support-kept")
+@symbols_of("eq:support-kept")
 def _(draw: Draw) -> Legend:
     probs, n = draw.distribution(4), draw.integer(2, 5)
     return {"v": range(4), "p(v)": probs, "n": n, r"\E[\text{seen}]": synthetic.support_kept(probs, n=n)}
 
 
-@ink("eq:collapse-accumulate")
+@symbols_of("eq:collapse-accumulate")
 def _(draw: Draw) -> Legend:
     legend = generations(draw)
     kept = synthetic.diversity_accumulated(n=legend["n"], generation=legend["g"])
     return legend | {"j": range(1, legend["g"] + 1), r"\frac{\E[D_g]}{D_0}": kept}
 
 
-@ink("eq:collapse-fresh")
+@symbols_of("eq:collapse-fresh")
 def _(draw: Draw) -> Legend:
     legend, fresh = generations(draw), float(draw.uniform(low=0.2, high=0.6))
     n = legend["n"]
@@ -244,13 +244,13 @@ def _(draw: Draw) -> Legend:
     return {"g": legend["g"], "A": A, "B": B, "d": B * (1 - A) / (1 - A * B), r"\frac{\E[D_g]}{D_0}": kept}
 
 
-@ink("eq:collapse-limit")
+@symbols_of("eq:collapse-limit")
 def _(draw: Draw) -> Legend:
     n = draw.integer(60, 120)
     return {r"\pi": math.pi, "n": n, r"\lim_{g\to\infty}\frac{\E[D_g]}{D_0}": synthetic.diversity_limit(n=n)}
 
 
-@ink("eq:gaussian-collapse")
+@symbols_of("eq:gaussian-collapse")
 def _(draw: Draw) -> Legend:
     n = draw.integer(4, 9)
     return {

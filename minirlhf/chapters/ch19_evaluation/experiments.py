@@ -13,7 +13,7 @@ from minirlhf.core.statistics import sign_test
 from minirlhf.equations import estimators, evaluation
 from minirlhf.equations.reward_losses import elo_update
 from minirlhf.equations.social_choice import bradley_terry_fit
-from minirlhf.evidence import student
+from minirlhf.evidence import t_distribution
 
 REACH = 1.959963984540054  # standard errors of a 95 % interval
 
@@ -166,7 +166,7 @@ def false_alarms(
         by_items += abs(float(difference.mean())) > REACH * error
         if seeds > 1:
             t = float(difference.mean()) / float(difference.std()) * math.sqrt(seeds)
-            by_seeds += student.two_sided(t, seeds - 1) < 0.05
+            by_seeds += t_distribution.two_sided(t, seeds - 1) < 0.05
     found = {"items": by_items / benchmarks}
     return found | {"seeds": by_seeds / benchmarks} if seeds > 1 else found
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from minirlhf.core import statistics
 from minirlhf.equations import estimators, evaluation
 from minirlhf.equations.reward_losses import bradley_terry
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -25,21 +25,21 @@ BINOMIAL = {r"\binom{#}{#}": lambda a, b: float(math.comb(int(a), int(b)))}
 # -- tries -------------------------------------------------------------------------------------------------------
 
 
-@ink("eq:pass-at-k")
+@symbols_of("eq:pass-at-k")
 def _(draw: Draw) -> Legend:
     n, k = draw.integer(7, 9), draw.integer(2, 3)
     c = draw.integer(2, n - k)
     return BINOMIAL | {"n": n, "k": k, "c": c, r"u_k": estimators.pass_at_k(n, c, k=k)}
 
 
-@ink("eq:pass-hat-k")
+@symbols_of("eq:pass-hat-k")
 def _(draw: Draw) -> Legend:
     n, k = draw.integer(7, 9), draw.integer(2, 3)
     c = draw.integer(k + 1, n - 1)
     return BINOMIAL | {"n": n, "k": k, "c": c, r"v_k": estimators.pass_hat_k(n, c, k=k)}
 
 
-@ink("eq:maj-at-k")
+@symbols_of("eq:maj-at-k")
 def _(draw: Draw) -> Legend:
     counts, k = [3, 2, 2], draw.integer(2, 4)
     samples = [answer for answer, count in enumerate(counts) for _ in range(count)]
@@ -68,21 +68,21 @@ def share(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return counts, trials, {"n": n, r"\hat p": counts / n, "z": NormalDist().inv_cdf(0.95)}
 
 
-@ink("eq:wald-interval")
+@symbols_of("eq:wald-interval")
 def _(draw: Draw) -> Legend:
     counts, trials, legend = share(draw)
     ends = torch.cat(evaluation.wald_interval(counts, trials, alpha=0.1))
     return legend | {r"p_{\text{end}}": ends, r"\hat p": legend[r"\hat p"].repeat(2)}
 
 
-@ink("eq:wilson-interval")
+@symbols_of("eq:wilson-interval")
 def _(draw: Draw) -> Legend:
     counts, trials, legend = share(draw)
     ends = torch.cat(evaluation.wilson_interval(counts, trials, alpha=0.1))
     return legend | {r"p_{\text{end}}": ends, r"\hat p": legend[r"\hat p"].repeat(2)}
 
 
-@ink("eq:win-rate-interval")
+@symbols_of("eq:win-rate-interval")
 def _(draw: Draw) -> Legend:
     counts = [(draw.integer(2, 5), draw.integer(3, 6), draw.integer(2, 5)) for _ in range(2)]
     votes = torch.tensor(counts, dtype=torch.float64)
@@ -108,14 +108,14 @@ def likeliest(apart: float, wins: int, ties: int, losses: int) -> tuple[float, f
     return low + apart, low
 
 
-@ink("eq:bootstrap-law")
+@symbols_of("eq:bootstrap-law")
 def _(draw: Draw) -> Legend:
     n, successes = 5, draw.integer(1, 4)
     law = evaluation.resampling_law(successes, n)
     return BINOMIAL | {"s": range(n + 1), "n": n, r"\hat p": successes / n, "P(s)": law}
 
 
-@ink("eq:interval-coverage")
+@symbols_of("eq:interval-coverage")
 def _(draw: Draw) -> Legend:
     n, p = 5, float(draw.uniform(low=0.45, high=0.55))
     low = torch.tensor([0.0, 0.0, 0.1, 0.6, 0.2, 0.8], dtype=torch.float64)
@@ -127,13 +127,13 @@ def _(draw: Draw) -> Legend:
 # -- noise of a mean ---------------------------------------------------------------------------------------------
 
 
-@ink("eq:sign-test")
+@symbols_of("eq:sign-test")
 def _(draw: Draw) -> Legend:
     b, c = draw.integer(5, 7), draw.integer(2, 3)
     return BINOMIAL | {"j": range(c + 1), "b": b, "c": c, "P": statistics.sign_test(b, c)}
 
 
-@ink("eq:paired-variance")
+@symbols_of("eq:paired-variance")
 def _(draw: Draw) -> Legend:
     ours, theirs = draw.normal(2, 5)
     both = torch.stack([ours, theirs]).cov()
@@ -149,7 +149,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:clustered-variance")
+@symbols_of("eq:clustered-variance")
 def _(draw: Draw) -> Legend:
     clusters = torch.tensor([0, 1, 0, 2, 1, 0])
     scores = draw.normal(6)
@@ -165,7 +165,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:design-effect")
+@symbols_of("eq:design-effect")
 def _(draw: Draw) -> Legend:
     m, rho = draw.integer(3, 6), draw.uniform(low=0.2, high=0.8)
     return {"m": m, r"\rho": rho, "D": evaluation.design_effect(torch.tensor(float(m)).double(), rho)}
@@ -177,14 +177,14 @@ def sources(draw: Draw) -> dict[str, Any]:
     return {r"\tau": tau, r"\omega": omega, r"\sigma": sigma, "S": 5, "K": 3}
 
 
-@ink("eq:three-sources")
+@symbols_of("eq:three-sources")
 def _(draw: Draw) -> Legend:
     legend = sources(draw)
     squares = [torch.tensor(legend[key] ** 2, dtype=torch.float64) for key in (r"\tau", r"\omega", r"\sigma")]
     return legend | {"n": 7, r"V_\Delta": evaluation.difference_variance(*squares, seeds=5, items=7, replies=3)}
 
 
-@ink("eq:items-needed")
+@symbols_of("eq:items-needed")
 def _(draw: Draw) -> Legend:
     legend = sources(draw)
     tau, omega, sigma = (legend[key] ** 2 for key in (r"\tau", r"\omega", r"\sigma"))
@@ -209,7 +209,7 @@ def board(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     )
 
 
-@ink(
+@symbols_of(
     "eq:leaderboard-information",
     harmless={"n _ { b c }": "it stands in the case a = b", "p _ { b c }": "it stands in the case a = b"},
 )
@@ -219,7 +219,7 @@ def _(draw: Draw) -> Legend:
     return legend | words | {"I_{ab}": evaluation.leaderboard_information(games, r)}
 
 
-@ink("eq:leaderboard-variance")
+@symbols_of("eq:leaderboard-variance")
 def _(draw: Draw) -> Legend:
     games, r, legend = board(draw)
     inverse = torch.linalg.pinv(evaluation.leaderboard_information(games, r))
@@ -230,13 +230,13 @@ def _(draw: Draw) -> Legend:
 # -- what is said about one's own answer -------------------------------------------------------------------------
 
 
-@ink("eq:brier-score")
+@symbols_of("eq:brier-score")
 def _(draw: Draw) -> Legend:
     said, happened = draw.uniform(2, 5)
     return {"i": range(5), "N": 5, "p_i": said, "o_i": happened, "B": evaluation.brier_score(said, happened)}
 
 
-@ink("eq:brier-parts")
+@symbols_of("eq:brier-parts")
 def _(draw: Draw) -> Legend:
     levels = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64) + draw.uniform(3, low=0.0, high=0.1)
     said, happened = levels[[0, 1, 0, 2, 2, 2, 0, 2]], torch.tensor([0, 1, 1, 1, 0, 1, 0, 1]).double()
@@ -252,13 +252,13 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:answering-gain")
+@symbols_of("eq:answering-gain")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(4, low=0.1, high=0.9)
     return {"p": p, r"\lambda": 1.7, "g(p)": evaluation.answering_gain(p, penalty=1.7)}
 
 
-@ink("eq:abstention-threshold")
+@symbols_of("eq:abstention-threshold")
 def _(draw: Draw) -> Legend:
     penalty = float(draw.uniform(low=0.5, high=4.0))
     none, sure = evaluation.answering_gain(torch.tensor([0.0, 1.0]).double(), penalty=penalty)
@@ -268,14 +268,14 @@ def _(draw: Draw) -> Legend:
 # -- given answers -----------------------------------------------------------------------------------------------
 
 
-@ink("eq:normalised-score")
+@symbols_of("eq:normalised-score")
 def _(draw: Draw) -> Legend:
     probs, lengths = draw.distribution(4), torch.tensor([2.0, 3.0, 5.0, 4.0], dtype=torch.float64)
     found = evaluation.normalised_scores(probs.log(), lengths, exponent=0.7)
     return {r"\pi(a\mid x)": probs, r"\ell_a": lengths, r"\kappa": 0.7, r"s_\kappa(a)": found}
 
 
-@ink("eq:pointwise-information")
+@symbols_of("eq:pointwise-information")
 def _(draw: Draw) -> Legend:
     probs, prior = draw.distribution(2, 4)
     found = evaluation.pointwise_information(probs.log(), prior.log())
@@ -285,7 +285,7 @@ def _(draw: Draw) -> Legend:
 # -- leaks -------------------------------------------------------------------------------------------------------
 
 
-@ink("eq:ngram-overlap")
+@symbols_of("eq:ngram-overlap")
 def _(draw: Draw) -> Legend:
     item = [draw.integer(0, 1) for _ in range(9)]
     seen, number = {(0, 1), (1, 1)}, lambda run: 2 * run[0] + run[1]  # for the ink a run is a number
@@ -299,7 +299,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:selected-score")
+@symbols_of("eq:selected-score")
 def _(draw: Draw) -> Legend:
     n, tries, p = 5, 3, float(draw.uniform(low=0.3, high=0.7))
     law = torch.tensor([math.comb(n, s) * p**s * (1 - p) ** (n - s) for s in range(n + 1)], dtype=torch.float64)

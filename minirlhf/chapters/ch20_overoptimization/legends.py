@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import overoptimization as over
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -24,18 +24,18 @@ def tilted(draw: Draw) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
     return logps, r, g, legend | {r"\pi_\lambda": logps.exp(), r"\pi_\lambda(y)": logps.exp()}
 
 
-@ink("eq:tilt")
+@symbols_of("eq:tilt")
 def _(draw: Draw) -> Legend:
     return tilted(draw)[-1]
 
 
-@ink("eq:tilt-slope")
+@symbols_of("eq:tilt-slope")
 def _(draw: Draw) -> Legend:
     logps, r, g, legend = tilted(draw)
     return legend | {r"\frac{d}{d\lambda}\E_{\pi_\lambda}[g]": over.tilt_slope(logps, g, r)}
 
 
-@ink("eq:tilt-kl-slope")
+@symbols_of("eq:tilt-kl-slope")
 def _(draw: Draw) -> Legend:
     logps, r, _, legend = tilted(draw)
     slope = over.tilt_kl_slope(logps, r, strength=legend[r"\lambda"])
@@ -45,7 +45,7 @@ def _(draw: Draw) -> Legend:
 # -- laws of over-optimisation -----------------------------------------------------------------------------------
 
 
-@ink("eq:linear-gold")
+@symbols_of("eq:linear-gold")
 def _(draw: Draw) -> Legend:
     strength, proxy_std = draw.uniform(4, low=0.2), 2.3
     d = strength * proxy_std / 2**0.5
@@ -54,7 +54,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\E_{\pi_\lambda}[g] - \E_{\piref}[g]": gain}
 
 
-@ink("eq:quadratic-gold", linear=True)
+@symbols_of("eq:quadratic-gold", linear=True)
 def _(draw: Draw) -> Legend:
     v, w, B, strength = draw.normal(3), draw.normal(3), draw.normal(3, 3), 0.7
     C = B @ B.T
@@ -68,25 +68,25 @@ def law(draw: Draw) -> dict[str, Any]:
     return {"d": draw.uniform(5, low=0.2, high=4.0), r"\alpha": 1.3, r"\beta": 0.4}
 
 
-@ink("eq:gold-best-of-n")
+@symbols_of("eq:gold-best-of-n")
 def _(draw: Draw) -> Legend:
     legend = law(draw)
     return legend | {r"g_{\text{bon}}(d)": over.gold_best_of_n(legend["d"], alpha=1.3, beta=0.4)}
 
 
-@ink("eq:gold-rl")
+@symbols_of("eq:gold-rl")
 def _(draw: Draw) -> Legend:
     legend = law(draw)
     return legend | {r"g_{\text{RL}}(d)": over.gold_rl(legend["d"], alpha=1.3, beta=0.4)}
 
 
-@ink("eq:gold-best-of-n-peak")
+@symbols_of("eq:gold-best-of-n-peak")
 def _(draw: Draw) -> Legend:
     peak, height = over.gold_best_of_n_peak(alpha=1.3, beta=0.4)
     return law(draw) | {"d^*": peak, r"g_{\text{bon}}(d^*)": height}
 
 
-@ink("eq:gold-rl-peak")
+@symbols_of("eq:gold-rl-peak")
 def _(draw: Draw) -> Legend:
     peak, height = over.gold_rl_peak(alpha=1.3, beta=0.4)
     return law(draw) | {"d^*": peak, r"g_{\text{RL}}(d^*)": height}
@@ -101,19 +101,19 @@ def ensemble(draw: Draw) -> tuple[Tensor, dict[str, Any]]:
     return r, {"m": range(3), "k": range(3), "y": range(4), "M": 3, "r_m(y)": r}
 
 
-@ink("eq:ensemble-worst-case")
+@symbols_of("eq:ensemble-worst-case")
 def _(draw: Draw) -> Legend:
     r, legend = ensemble(draw)
     return legend | {r"r_{\text{worst}}(y)": over.worst_case(r)}
 
 
-@ink("eq:ensemble-uncertainty")
+@symbols_of("eq:ensemble-uncertainty")
 def _(draw: Draw) -> Legend:
     r, legend = ensemble(draw)
     return legend | {"c": 0.6, r"r_{\text{careful}}(y)": over.uncertainty_weighted(r, coef=0.6)}
 
 
-@ink("eq:constrained-tilt")
+@symbols_of("eq:constrained-tilt")
 def _(draw: Draw) -> Legend:
     ref, r, costs, strength = draw.distribution(5), draw.normal(5), draw.normal(2, 5), 1.3
     free = costs @ over.tilt(ref.log(), r, strength=strength).exp()
@@ -129,7 +129,7 @@ def _(draw: Draw) -> Legend:
 # -- the grade ---------------------------------------------------------------------------------------------------
 
 
-@ink("eq:roc-auc")
+@symbols_of("eq:roc-auc")
 def _(draw: Draw) -> Legend:
     scores = torch.tensor([0.0, 1, 1, 2, 3], dtype=torch.float64)
     hack, honest = draw.uniform(5, low=0.1), draw.uniform(5, low=0.1)
@@ -146,7 +146,7 @@ def approval(draw: Draw) -> dict[str, Any]:
     return {"a": range(4), "b": range(4), r"\theta": theta, r"\pi(a)": theta.softmax(-1), "F(a,b)": F}
 
 
-@ink("eq:coupled-approval")
+@symbols_of("eq:coupled-approval")
 def _(draw: Draw) -> Legend:
     legend = approval(draw)
     climbed = over.coupled_approval(legend[r"\theta"].log_softmax(-1), legend["F(a,b)"])
@@ -154,7 +154,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\nabla\E_{a\sim\pi}[F(a,a)]": lambda a: step}
 
 
-@ink("eq:decoupled-approval")
+@symbols_of("eq:decoupled-approval")
 def _(draw: Draw) -> Legend:
     legend = approval(draw)
     return legend | {r"\bar F(b)": (legend[r"\pi(a)"].detach() @ legend["F(a,b)"])}

@@ -14,7 +14,7 @@ from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan,
 from minirlhf.data import tasks
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
-from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.evidence import Study, brief, initial_models, settings, trace
 from minirlhf.recipes import RLOO
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
@@ -51,7 +51,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """A reward model of two steps, three steps of every optimiser, and two more reward models, from a brief start."""
-    _, sft, numbers = starts.assistant()
+    _, sft, numbers = initial_models.assistant()
     plan = LanguagePlan(prompts=8, draws=16).with_seed(0)
     short = replace(plan.rl, max_steps=3, batch_size=2, num_generations=8)
     plan = replace(plan, reward=brief(plan.reward, batch_size=16, pairs=48, held_out=16), rl=short)

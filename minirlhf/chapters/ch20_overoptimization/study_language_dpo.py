@@ -7,7 +7,7 @@ the policy moves fast. The proxy is the policy's own implicit reward. Writes ``s
 from minirlhf.chapters.ch20_overoptimization.language_dpo import STOPS, dpo
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan
 from minirlhf.data import tasks
-from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.evidence import Study, brief, initial_models, settings
 from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
@@ -44,7 +44,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """Four steps from a brief start, measured twice."""
-    task, (_, sft, numbers) = tasks.get("assistant"), starts.assistant()
+    task, (_, sft, numbers) = tasks.get("assistant"), initial_models.assistant()
     plan = brief(LanguagePlan().reward, batch_size=16, pairs=48, held_out=0)
     pairs, _ = pipeline.preferences(task, sft, plan)
     curve = dpo(task, sft, pairs, stops=(2, 4), batch_size=8, replies=2, learning_rate=1e-3)

@@ -11,13 +11,13 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.equations import style as st
 from minirlhf.equations.overoptimization import tilt
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
 
 
-@ink("eq:biased-correlation")
+@symbols_of("eq:biased-correlation")
 def _(draw: Draw) -> Legend:
     gold, style, bias = 1.3, 1.7, float(draw.uniform(low=0.3, high=0.8))
     covariance = float(draw.uniform(low=0.2, high=0.6))
@@ -42,7 +42,7 @@ def spread(p: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return p @ (a * b) - (p @ a) * (p @ b)
 
 
-@ink("eq:residual-reward")
+@symbols_of("eq:residual-reward")
 def _(draw: Draw) -> Legend:
     p, r, s, legend = styled(draw)
     return legend | {
@@ -54,7 +54,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:residual-error")
+@symbols_of("eq:residual-error")
 def _(draw: Draw) -> Legend:
     p, g, s, legend = styled(draw)
     return legend | {
@@ -65,7 +65,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:frisch-waugh")
+@symbols_of("eq:frisch-waugh")
 def _(draw: Draw) -> Legend:
     p, r, s, legend = styled(draw)
     x = draw.normal(6, 2)
@@ -79,7 +79,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:omitted-variable")
+@symbols_of("eq:omitted-variable")
 def _(draw: Draw) -> Legend:
     p, _, s, _ = styled(draw)
     x, w, v = draw.normal(6, 2), draw.normal(2), 0.7
@@ -95,14 +95,14 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:product-of-experts")
+@symbols_of("eq:product-of-experts")
 def _(draw: Draw) -> Legend:
     a, b = draw.normal(4), draw.normal(4)
     p, q = a.sigmoid(), b.sigmoid()
     return {"P": st.product_of_experts(p, q), "p": p, "q": q, r"\Delta_Q": a, r"\Delta_S": b}
 
 
-@ink("eq:two-heads")
+@symbols_of("eq:two-heads")
 def _(draw: Draw) -> Legend:
     quality, head, style = draw.normal(5, 2), draw.normal(5, 2), draw.normal(5, 2)
     total = quality + head
@@ -118,7 +118,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:length-term")
+@symbols_of("eq:length-term")
 def _(draw: Draw) -> Legend:
     ours, theirs = draw.uniform(6, low=3.0, high=40.0), draw.uniform(6, low=3.0, high=20.0)
     return {
@@ -131,7 +131,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:length-controlled-logit")
+@symbols_of("eq:length-controlled-logit")
 def _(draw: Draw) -> Legend:
     term, difficulty = draw.uniform(5, low=-0.9, high=0.9), draw.normal(5)
     chance = st.controlled_chance(term, difficulty, skill=0.4, liking=1.3, sensitivity=0.6)
@@ -146,14 +146,14 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:length-controlled-win-rate")
+@symbols_of("eq:length-controlled-win-rate")
 def _(draw: Draw) -> Legend:
     difficulty = draw.normal(5)
     rate = st.length_controlled_win_rate(difficulty, skill=0.4, sensitivity=0.6)
     return {"i": range(5), "N": 5, r"\gamma_i": difficulty, r"\theta": 0.4, r"\psi": 0.6, "W": rate}
 
 
-@ink("eq:controlled-gap")
+@symbols_of("eq:controlled-gap")
 def _(draw: Draw) -> Legend:
     s, g = draw.normal(7) + 0.8, draw.normal(7)
     even = torch.full((7,), 1 / 7, dtype=torch.float64)
@@ -170,7 +170,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:style-content-kl")
+@symbols_of("eq:style-content-kl")
 def _(draw: Draw) -> Legend:
     p, q = draw.distribution(3, 2), draw.distribution(3, 2)
     p, q = p / 3, q * draw.distribution(3)[:, None]  # three styles, two replies in each
@@ -195,13 +195,13 @@ def wishes(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return prior, probs, {"w": range(3), "y": range(5), "p(w)": prior, "I(W;Y)": known}
 
 
-@ink("eq:reply-information")
+@symbols_of("eq:reply-information")
 def _(draw: Draw) -> Legend:
     prior, probs, legend = wishes(draw)
     return legend | {r"\pi(y\mid w)": probs.T, r"\bar\pi(y)": prior @ probs}
 
 
-@ink("eq:information-budget")
+@symbols_of("eq:information-budget")
 def _(draw: Draw) -> Legend:
     prior, probs, legend = wishes(draw)
     ref = draw.distribution(5)
@@ -212,7 +212,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:markup-odds")
+@symbols_of("eq:markup-odds")
 def _(draw: Draw) -> Legend:
     ref, rewards = draw.distribution(6), draw.normal(6)
     marked = torch.tensor([1.0, 1, 0, 0, 0, 1], dtype=torch.float64)

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from minirlhf.equations import release
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.formulas.legends import symbols_of
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
 
 
-@ink("eq:trait-score")
+@symbols_of("eq:trait-score")
 def _(draw: Draw) -> Legend:
     prompted, plain = draw.distribution(4), draw.distribution(4)
     return {
@@ -25,7 +25,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:trait-policy")
+@symbols_of("eq:trait-policy")
 def _(draw: Draw) -> Legend:
     prompted, plain = draw.distribution(4), draw.distribution(4)
     beta = float(draw.uniform(low=0.3, high=0.8))
@@ -41,7 +41,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:clean-replies")
+@symbols_of("eq:clean-replies")
 def _(draw: Draw) -> Legend:
     rate, alpha = float(draw.uniform(low=0.02, high=0.2)), float(draw.uniform(low=0.02, high=0.2))
     return {"p": rate, r"\alpha": alpha, "n": release.clean_replies(rate, alpha=alpha)}
@@ -52,7 +52,7 @@ def normal(x: Any) -> torch.Tensor:
     return torch.special.ndtr(torch.as_tensor(x, dtype=torch.float64))
 
 
-@ink("eq:over-refusal")
+@symbols_of("eq:over-refusal")
 def _(draw: Draw) -> Legend:
     missed, separation = draw.uniform(low=0.05, high=0.4), draw.uniform(low=0.5, high=2.5)
     return {
@@ -64,7 +64,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:filter-threshold")
+@symbols_of("eq:filter-threshold")
 def _(draw: Draw) -> Legend:
     separation, harmful, ratio = draw.uniform(low=1.0, high=3.0), draw.uniform(low=0.02, high=0.3), draw.uniform(low=2.0, high=6.0)  # fmt: skip
     return {
@@ -75,7 +75,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:both-miss")
+@symbols_of("eq:both-miss")
 def _(draw: Draw) -> Legend:
     first, second, correlation = (draw.uniform(low=0.1, high=0.4) for _ in range(3))
     return {
@@ -92,7 +92,7 @@ def canary(draw: Draw) -> tuple[torch.Tensor, torch.Tensor, dict[str, int]]:
     return old * 1.6, old, {"rollback": draw.integer(2, 5), "ship": draw.integer(6, 9)}
 
 
-@ink("eq:rollback-chance")
+@symbols_of("eq:rollback-chance")
 def _(draw: Draw) -> Legend:
     new, old, bounds = canary(draw)
     return {
@@ -105,7 +105,7 @@ def _(draw: Draw) -> Legend:
     }
 
 
-@ink("eq:canary-pairs")
+@symbols_of("eq:canary-pairs")
 def _(draw: Draw) -> Legend:
     new, old, bounds = canary(draw)
     return {

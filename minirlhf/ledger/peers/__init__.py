@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from minirlhf.core import exact
 from minirlhf.ledger.peers.adapter import TRL_VERSION, require_trl
-from minirlhf.ledger.peers.catalogue import PEERS, TRL_ONLY, Peer, PeerComparison
+from minirlhf.ledger.peers.catalogue import PEERS, TRL_ONLY, LibraryCounterpart, PeerComparison
 from minirlhf.ledger.registry import Draw
 
 TOLERANCE = 1e-6  # |ours − theirs| / max(1, |theirs|), in value and gradient
@@ -55,7 +55,7 @@ def rows(seed: int | None = None) -> list[Row]:
     return [measure(peer, seed) for peer in PEERS]
 
 
-def measure(peer: Peer, seed: int) -> Row:
+def measure(peer: LibraryCounterpart, seed: int) -> Row:
     """Run the comparisons of one line."""
     if peer.agree is None:
         return Row(peer.method, peer.peer, "no peer", peer.convention, None, None)

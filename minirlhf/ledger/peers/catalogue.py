@@ -54,7 +54,7 @@ Compare: TypeAlias = Callable[[Draw], PeerComparison]
 
 
 @dataclass(frozen=True)
-class Peer:
+class LibraryCounterpart:
     """One line of the table: a function of ours and what TRL has for it.
 
     Attributes:
@@ -201,7 +201,7 @@ def _bco(pair: PairLogps, delta: float) -> Tensor:
     return pl.bco(pair.unpaired(), torch.tensor(delta), beta=BETA).view(2, -1).sum(0)
 
 
-def pairs() -> Iterator[Peer]:
+def pairs() -> Iterator[LibraryCounterpart]:
     """Losses on pairs with a reference."""
     for name, loss in {
         "sigmoid": pl.dpo,
@@ -213,29 +213,29 @@ def pairs() -> Iterator[Peer]:
         "apo_zero": pl.apo_zero,
         "apo_down": pl.apo_down,
     }.items():
-        yield Peer(loss.__name__, f"DPOTrainer {name}", dpo_trainer(partial(loss, beta=BETA), name))
+        yield LibraryCounterpart(loss.__name__, f"DPOTrainer {name}", dpo_trainer(partial(loss, beta=BETA), name))
     for name, loss in {"sigmoid": pl.dpo, "ipo": pl.ipo}.items():
         theirs = partial(trl_online_dpo, loss_type=name, beta=BETA)
-        yield Peer(loss.__name__, f"OnlineDPOTrainer {name}", on_pairs(partial(loss, beta=BETA), theirs))
+        yield LibraryCounterpart(loss.__name__, f"OnlineDPOTrainer {name}", on_pairs(partial(loss, beta=BETA), theirs))
     for name, smoothed in {"robust": pl.robust_dpo, "exo_pair": pl.exo_pair}.items():
         ours = partial(smoothed, beta=BETA, label_smoothing=0.1)
-        yield Peer(smoothed.__name__, f"DPOTrainer {name}", dpo_trainer(ours, name, label_smoothing=0.1))
+        yield LibraryCounterpart(smoothed.__name__, f"DPOTrainer {name}", dpo_trainer(ours, name, label_smoothing=0.1))
     found = partial(pl.discopop, beta=BETA, tau=0.2)
-    yield Peer(
+    yield LibraryCounterpart(
         "discopop", "DPOTrainer discopop", dpo_trainer(found, "discopop", args=SimpleNamespace(discopop_tau=0.2))
     )
     matched = lambda p: pl.aot(p, pl.matched_quantiles(p), beta=BETA)
     for method in ("aot", "matched_quantiles"):
-        yield Peer(method, "DPOTrainer aot", dpo_trainer(matched, "aot", label_smoothing=0.0))
+        yield LibraryCounterpart(method, "DPOTrainer aot", dpo_trainer(matched, "aot", label_smoothing=0.0))
     conservative = partial(pl.cdpo, beta=BETA, label_smoothing=0.1)
-    yield Peer(
+    yield LibraryCounterpart(
         "cdpo",
         "DPOTrainer aot",
         on_pairs(conservative, _one_pair_at_a_time, contrary=True),
         "AOT sorts the margins of a batch first: one pair per batch",
         dpo_trainer(conservative, "aot", {"contrary": True}, label_smoothing=0.1),
     )
-    yield Peer(
+    yield LibraryCounterpart(
         "ipo",
         "DPOTrainer ipo",
         dpo_trainer(partial(pl.ipo, beta=BETA, length_normalised=True), "ipo"),
@@ -243,7 +243,7 @@ def pairs() -> Iterator[Peer]:
         dpo_trainer(partial(pl.ipo, beta=BETA), "ipo"),
     )
     both, weights = ["sigmoid", "sft"], [1.0, 0.5]
-    yield Peer(
+    yield LibraryCounterpart(
         "dpo_nll",
         "DPOTrainer sigmoid, sft",
         dpo_trainer(_batch_nll, both, loss_weights=weights),
@@ -251,9 +251,11 @@ def pairs() -> Iterator[Peer]:
         dpo_trainer(partial(pl.dpo_nll, beta=BETA, nll_weight=0.5), both, loss_weights=weights),
     )
     forward = partial(pl.f_dpo, beta=BETA, f_prime=pl.f_prime_forward_kl)
-    yield Peer("f_dpo", "DPOTrainer forward_kl", dpo_trainer(forward, "sigmoid", f_divergence_type="forward_kl"))
+    yield LibraryCounterpart(
+        "f_dpo", "DPOTrainer forward_kl", dpo_trainer(forward, "sigmoid", f_divergence_type="forward_kl")
+    )
     shannon = partial(pl.f_dpo, f_prime=pl.f_prime_jensen_shannon)
-    yield Peer(
+    yield LibraryCounterpart(
         "f_dpo",
         "DPOTrainer js_divergence",
         dpo_trainer(partial(shannon, beta=2 * BETA), "sigmoid", f_divergence_type="js_divergence"),
@@ -263,7 +265,7 @@ def pairs() -> Iterator[Peer]:
     alpha = lambda a: partial(pl.f_dpo, beta=BETA, f_prime=partial(pl.f_prime_alpha, alpha=a))
     setting = {"f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 0.8}
     narrow = {"dtype": torch.float32}  # TRL knows no float64 here
-    yield Peer(
+    yield LibraryCounterpart(
         "f_dpo",
         "DPOTrainer alpha_divergence",
         dpo_trainer(alpha(0.2), "sigmoid", narrow, **setting),
@@ -272,20 +274,20 @@ def pairs() -> Iterator[Peer]:
     )
 
 
-def single_answers() -> Iterator[Peer]:
+def single_answers() -> Iterator[LibraryCounterpart]:
     """Losses with thumbs up and down."""
     point = lambda m: pl.kto_reference_point(m, torch.zeros_like(m))
     for method, weight in (("kto", 1.3), ("kto_reference_point", 1.0)):
         ours = lambda p, m, w=weight: pl.kto(p.unpaired(), point(m), beta=BETA, undesirable_weight=w)
-        yield Peer(method, "KTOTrainer kto", on_mismatched(ours, undesirable_weight=weight))
-    yield Peer(
+        yield LibraryCounterpart(method, "KTOTrainer kto", on_mismatched(ours, undesirable_weight=weight))
+    yield LibraryCounterpart(
         "apo_zero",
         "KTOTrainer apo_zero_unpaired",
         on_mismatched(lambda p, _: pl.apo_zero(p, beta=BETA) / 2, loss_type="apo_zero_unpaired"),
         "the mean over answers is half the mean over pairs",
         on_mismatched(lambda p, _: pl.apo_zero(p, beta=BETA), loss_type="apo_zero_unpaired"),
     )
-    yield Peer(
+    yield LibraryCounterpart(
         "bco",
         "DPOTrainer bco_pair",
         dpo_trainer(partial(_bco, delta=0.0), "bco_pair"),
@@ -294,16 +296,18 @@ def single_answers() -> Iterator[Peer]:
     )
 
 
-def reference_free() -> Iterator[Peer]:
+def reference_free() -> Iterator[LibraryCounterpart]:
     """Losses without a reference."""
     simpo: dict[str, Any] = {"loss_type": "simpo", "beta": 2.0, "simpo_gamma": 0.5}
-    yield Peer(
+    yield LibraryCounterpart(
         "simpo", "CPOTrainer simpo", on_pairs(partial(pl.simpo, beta=2.0, gamma=0.5), partial(trl_cpo, **simpo), texts)
     )
     bent = partial(pl.alpha_po, beta=2.0, alpha=0.25, gamma=0.5)
-    yield Peer("alpha_po", "CPOTrainer simpo, alpha", on_pairs(bent, partial(trl_cpo, alpha=0.25, **simpo), texts))
+    yield LibraryCounterpart(
+        "alpha_po", "CPOTrainer simpo, alpha", on_pairs(bent, partial(trl_cpo, alpha=0.25, **simpo), texts)
+    )
     cpo = partial(trl_cpo, loss_type="sigmoid", beta=BETA, cpo_alpha=1.0)
-    yield Peer(
+    yield LibraryCounterpart(
         "cpo",
         "CPOTrainer sigmoid",
         on_pairs(lambda p: pl.cpo(p, beta=BETA, nll_weight=float(1 / _mean_length(p))), cpo, texts),
@@ -311,7 +315,7 @@ def reference_free() -> Iterator[Peer]:
         on_pairs(partial(pl.cpo, beta=BETA), cpo, texts),
     )
     hinge = partial(trl_cpo, loss_type="hinge", beta=BETA)
-    yield Peer(
+    yield LibraryCounterpart(
         "slic",
         "CPOTrainer hinge",
         on_pairs(lambda p: BETA * pl.slic(p, delta=1 / BETA, nll_weight=0.0), hinge, texts),
@@ -319,7 +323,7 @@ def reference_free() -> Iterator[Peer]:
         on_pairs(partial(pl.slic, delta=1.0, nll_weight=0.0), hinge, texts),
     )
     orpo, theirs = partial(pl.orpo, beta=BETA), partial(trl_orpo, beta=BETA)
-    yield Peer(
+    yield LibraryCounterpart(
         "orpo",
         "ORPOTrainer",
         on_pairs(orpo, theirs, texts, prompt=1, one_length=True),
@@ -385,17 +389,17 @@ def _sampler_correction(
     return PeerComparison(sampling, ours, torch.where(b.mask, theirs, 0.0))
 
 
-def objectives() -> Iterator[Peer]:
+def objectives() -> Iterator[LibraryCounterpart]:
     """Policy objectives and how they are aggregated."""
     mean, grpo = agg.sequence_mean, partial(trl_policy, loss_type="grpo")
-    yield Peer("ppo_clip", "GRPOTrainer grpo", on_tokens(po.ppo_clip, mean, grpo))
+    yield LibraryCounterpart("ppo_clip", "GRPOTrainer grpo", on_tokens(po.ppo_clip, mean, grpo))
     dual: dict[str, Any] = {"epsilon_high": 0.28, "delta": 1.4}
-    yield Peer(
+    yield LibraryCounterpart(
         "ppo_clip",
         "GRPOTrainer grpo, delta",
         on_tokens(partial(po.ppo_clip, epsilon=0.2, **dual), mean, partial(trl_policy, loss_type="grpo", **dual)),
     )
-    yield Peer(
+    yield LibraryCounterpart(
         "ppo_clip",
         "RLOOTrainer",
         on_tokens(_as_one_action, mean, trl_rloo),
@@ -410,15 +414,15 @@ def objectives() -> Iterator[Peer]:
         ("fixed_length", fixed, "dr_grpo", ""),
     ):
         theirs = partial(trl_policy, loss_type=name)
-        yield Peer(rule, f"GRPOTrainer {name}", on_tokens(po.ppo_clip, weights, theirs), note)
+        yield LibraryCounterpart(rule, f"GRPOTrainer {name}", on_tokens(po.ppo_clip, weights, theirs), note)
     wide = partial(trl_policy, loss_type="grpo", epsilon_low=1e9, epsilon_high=1e9)
-    yield Peer(
+    yield LibraryCounterpart(
         "importance_weighted",
         "GRPOTrainer grpo",
         on_tokens(po.importance_weighted, mean, wide),
         "with a clip range that nothing reaches",
     )
-    yield Peer(
+    yield LibraryCounterpart(
         "reinforce",
         "GRPOTrainer grpo, fresh batch",
         on_tokens(po.importance_weighted, mean, grpo, _fresh_praise),
@@ -426,7 +430,7 @@ def objectives() -> Iterator[Peer]:
         on_tokens(po.reinforce, mean, grpo, _fresh_praise),
     )
     cispo = partial(trl_policy, loss_type="cispo", epsilon_high=1.3)
-    yield Peer(
+    yield LibraryCounterpart(
         "cispo",
         "GRPOTrainer cispo",
         on_tokens(partial(po.cispo, epsilon_high=0.3), agg.token_mean, cispo),
@@ -435,10 +439,10 @@ def objectives() -> Iterator[Peer]:
     )
     soft: dict[str, Any] = {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
     sapo = on_tokens(partial(po.sapo, **soft), mean, partial(trl_policy, loss_type="sapo", **soft))
-    yield Peer("sapo", "GRPOTrainer sapo", sapo)
+    yield LibraryCounterpart("sapo", "GRPOTrainer sapo", sapo)
     level: dict[str, Any] = {"importance_sampling_level": "sequence"}
     whole_sapo = partial(trl_policy, loss_type="sapo", **soft, **level)
-    yield Peer(
+    yield LibraryCounterpart(
         "sapo", "GRPOTrainer sapo, sequence", on_tokens(partial(po.sapo, per_sequence=True, **soft), mean, whole_sapo)
     )
     bounded = on_tokens(
@@ -446,7 +450,9 @@ def objectives() -> Iterator[Peer]:
         agg.token_mean,
         partial(trl_policy, loss_type="cispo", **level | {"epsilon_high": 1.05}),
     )
-    yield Peer("cispo", "GRPOTrainer cispo, sequence", bounded, "epsilon_high is the bound of the weight itself")
+    yield LibraryCounterpart(
+        "cispo", "GRPOTrainer cispo, sequence", bounded, "epsilon_high is the bound of the weight itself"
+    )
     whole: dict[str, Any] = {"importance_sampling_level": "sequence", "epsilon_low": 0.05, "epsilon_high": 0.08}
     for objective, name, note in (
         (po.gspo, "grpo", ""),
@@ -454,45 +460,57 @@ def objectives() -> Iterator[Peer]:
         (po.luspo, "luspo", ""),
     ):
         ours, theirs = partial(objective, epsilon=0.05, epsilon_high=0.08), partial(trl_policy, loss_type=name, **whole)
-        yield Peer(objective.__name__, f"GRPOTrainer {name}, sequence", on_tokens(ours, mean, theirs), note)
+        yield LibraryCounterpart(
+            objective.__name__, f"GRPOTrainer {name}, sequence", on_tokens(ours, mean, theirs), note
+        )
         ours, theirs = partial(ours, delta=1.1), partial(theirs, delta=1.1)
-        yield Peer(objective.__name__, f"GRPOTrainer {name}, sequence, delta", on_tokens(ours, mean, theirs), note)
+        yield LibraryCounterpart(
+            objective.__name__, f"GRPOTrainer {name}, sequence, delta", on_tokens(ours, mean, theirs), note
+        )
     module: dict[str, Any] = {"module": "experimental.gmpo.gmpo_trainer", "name": "GMPOTrainer"}
     gmpo = partial(trl_policy, loss_type="grpo", epsilon_high=0.3, **module)
-    yield Peer("gmpo", "GMPOTrainer", on_tokens(partial(po.gmpo, epsilon=0.2, epsilon_high=0.3), mean, gmpo))
-    yield Peer("off_policy_keep", "GRPOTrainer off_policy_mask", _masked_rows, "with renormalise=False")
+    yield LibraryCounterpart(
+        "gmpo", "GMPOTrainer", on_tokens(partial(po.gmpo, epsilon=0.2, epsilon_high=0.3), mean, gmpo)
+    )
+    yield LibraryCounterpart("off_policy_keep", "GRPOTrainer off_policy_mask", _masked_rows, "with renormalise=False")
     floor = partial(off_policy.masked_importance_weight, importance_sampling_floor=0.7)
     for method, mode, weight, low in (
         ("truncated_importance_weight", "token_truncate", off_policy.truncated_importance_weight, None),
         ("sequence_importance_weight", "sequence_truncate", off_policy.sequence_importance_weight, None),
         ("masked_importance_weight", "token_mask", floor, 0.7),
     ):
-        yield Peer(method, f"GRPOTrainer {mode}", partial(_sampler_correction, weight=weight, mode=mode, low=low))
+        yield LibraryCounterpart(
+            method, f"GRPOTrainer {mode}", partial(_sampler_correction, weight=weight, mode=mode, low=low)
+        )
     kernel: dict[str, Any] = {f"vespo_{k}": x for k, x in (("k_pos", 1.5), ("lambda_pos", 2.5), ("k_neg", 2.0))}
     kernel |= {"vespo_lambda_neg": 1.2}
     vespo = on_tokens(partial(po.vespo, **kernel), agg.token_mean, partial(trl_policy, loss_type="vespo", **kernel))
-    yield Peer("vespo", "GRPOTrainer vespo", vespo)
-    yield Peer("k3", "GRPOTrainer beta", _kl_in_loss, "in the loss")
-    yield Peer("k1", "RLOOTrainer beta", _kl_in_reward, "in the reward, summed over the response")
+    yield LibraryCounterpart("vespo", "GRPOTrainer vespo", vespo)
+    yield LibraryCounterpart("k3", "GRPOTrainer beta", _kl_in_loss, "in the loss")
+    yield LibraryCounterpart("k1", "RLOOTrainer beta", _kl_in_reward, "in the reward, summed over the response")
 
 
-def advantages() -> Iterator[Peer]:
+def advantages() -> Iterator[LibraryCounterpart]:
     """Advantages of groups of four."""
     for function, scale in ((adv.group_zscore, "group"), (adv.group_center, "none"), (adv.lite_ppo, "batch")):
-        yield Peer(function.__name__, f"GRPOTrainer scale_rewards={scale}", on_rewards(function, scale_rewards=scale))
+        yield LibraryCounterpart(
+            function.__name__, f"GRPOTrainer scale_rewards={scale}", on_rewards(function, scale_rewards=scale)
+        )
     graded = lambda function: lambda r: function(r, ~r.isnan())
-    yield Peer(
+    yield LibraryCounterpart(
         "group_zscore", "GRPOTrainer unscorable", on_rewards(graded(adv.group_zscore), holes=True), "NaN is valid=False"
     )
-    yield Peer("leave_one_out", "RLOOTrainer", on_rewards(graded(adv.leave_one_out), holes=True, rloo=True))
+    yield LibraryCounterpart(
+        "leave_one_out", "RLOOTrainer", on_rewards(graded(adv.leave_one_out), holes=True, rloo=True)
+    )
     normalised = {"rloo": True, "normalize_advantages": True}
-    yield Peer(
+    yield LibraryCounterpart(
         "batch_zscore",
         "RLOOTrainer normalize_advantages",
         on_rewards(lambda r: adv.batch_zscore(adv.leave_one_out(r), eps=1e-4), **normalised),
         "of leave-one-out advantages, with eps=1e-4",
     )
-    yield Peer(
+    yield LibraryCounterpart(
         "reinforce_pp_baseline",
         "RLOOTrainer normalize_advantages",
         on_rewards(partial(adv.reinforce_pp_baseline, eps=0.75e-4), **normalised),
@@ -503,19 +521,21 @@ def advantages() -> Iterator[Peer]:
 # -- reward models, distillation, and the rest -------------------------------------------------------------------
 
 
-def models() -> Iterator[Peer]:
+def models() -> Iterator[LibraryCounterpart]:
     """Losses of reward models and of students."""
-    yield Peer("bradley_terry_loss", "RewardTrainer", on_scores(bradley_terry_loss, trl_reward))
+    yield LibraryCounterpart("bradley_terry_loss", "RewardTrainer", on_scores(bradley_terry_loss, trl_reward))
     margin = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
     wider = on_scores(partial(bradley_terry_loss, margin=margin), partial(trl_reward, margin=margin))
-    yield Peer("bradley_terry_loss", "RewardTrainer margin", wider)
+    yield LibraryCounterpart("bradley_terry_loss", "RewardTrainer margin", wider)
     centred = lambda c, r: bradley_terry_loss(c, r) + 0.1 * centring_penalty(c, r)
-    yield Peer(
+    yield LibraryCounterpart(
         "centring_penalty", "RewardTrainer center_rewards", on_scores(centred, partial(trl_reward, coefficient=0.1))
     )
     mixed: dict[str, Any] = {"beta": 0.3, "temperature": 2.0}
-    yield Peer("jsd_distillation", "GKDTrainer", on_logits(partial(kd.jsd_distillation, **mixed), **mixed))
-    yield Peer(
+    yield LibraryCounterpart(
+        "jsd_distillation", "GKDTrainer", on_logits(partial(kd.jsd_distillation, **mixed), **mixed)
+    )
+    yield LibraryCounterpart(
         "jsd_distillation",
         "GKDTrainer beta=0",
         on_logits(kd.forward_kl_distillation, beta=0.0),
@@ -524,15 +544,15 @@ def models() -> Iterator[Peer]:
     )
     for beta, student in ((0.0, kd.forward_kl_distillation), (1.0, kd.reverse_kl_distillation)):
         compare = on_logits(partial(student, temperature=2.0), beta=beta, temperature=2.0)
-        yield Peer(student.__name__, f"GKDTrainer beta={beta:.0f}", compare)
-    yield Peer(
+        yield LibraryCounterpart(student.__name__, f"GKDTrainer beta={beta:.0f}", compare)
+    yield LibraryCounterpart(
         "top_k_distillation",
         "SDPOTrainer topk_logits with its tail",
         on_top_k(k=2, same=True),
         "TRL takes the student's k likeliest tokens, here the teacher's: equal where both have the same",
         on_top_k(k=2, same=False),
     )
-    yield Peer("on_policy_reward", "SDPOTrainer sampled_token", on_sampled)
+    yield LibraryCounterpart("on_policy_reward", "SDPOTrainer sampled_token", on_sampled)
 
 
 NO_PEER = {
@@ -561,12 +581,12 @@ TRL_ONLY = (
     "GRPOTrainer normalize_then_sum, top_entropy_quantile, use_bias_correction_kl",
 )
 
-PEERS: tuple[Peer, ...] = (
+PEERS: tuple[LibraryCounterpart, ...] = (
     *pairs(),
     *single_answers(),
     *reference_free(),
     *objectives(),
     *advantages(),
     *models(),
-    *(Peer(method, convention=reason) for method, reason in NO_PEER.items()),
+    *(LibraryCounterpart(method, convention=reason) for method, reason in NO_PEER.items()),
 )

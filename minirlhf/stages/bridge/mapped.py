@@ -18,8 +18,8 @@ from minirlhf.trainers.sft import SFTConfig
 
 
 @dataclass(frozen=True)
-class Told:
-    """A run as it was asked for: what :func:`minirlhf.cli.train.told` reads from its ``config.json``.
+class RunSpec:
+    """A run as it was asked for: what :func:`minirlhf.cli.train.load_run_spec` reads from its ``config.json``.
 
     Attributes:
         depends: what tells its data, model and grader from others.
@@ -48,7 +48,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class ExportPlan:
     """A recipe in the words of an engine.
 
     Attributes:
@@ -90,12 +90,12 @@ def number(function: Any, name: str) -> Any:
     return inspect.signature(function).parameters[name].default
 
 
-def single(recipe: Recipe) -> bool:
+def require_single_function(recipe: Recipe) -> bool:
     """Is there one update per rollout, so that every ratio is 1?"""
     return recipe.update.num_iterations * recipe.update.num_minibatches == 1
 
 
-def refuse(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]) -> None:
+def raise_unsupported(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]) -> None:
     """Refuse what is nowhere to be had.
 
     Args:
@@ -141,7 +141,7 @@ def refuse_settings(engine: str, told: str, **values: Any) -> None:
             raise NoCounterpartError(engine, told, f"{name} = {value}", argument=name, value=value)
 
 
-def refuse_sft_settings(engine: str, told: Told, *train_on: str) -> None:
+def refuse_sft_settings(engine: str, told: RunSpec, *train_on: str) -> None:
     """Refuse what the engines other than TRL cannot be told of supervised fine-tuning; ``train_on`` is what they can.
 
     Raises:

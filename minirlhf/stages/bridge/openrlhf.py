@@ -22,16 +22,16 @@ from minirlhf.recipes.parts import (
     truncated_importance,
 )
 from minirlhf.stages.bridge.mapped import (
-    Mapped,
+    ExportPlan,
     NoCounterpartError,
-    Told,
+    RunSpec,
     head,
     number,
-    refuse,
+    raise_unsupported,
     refuse_numbers,
     refuse_reward_settings,
     refuse_sft_settings,
-    single,
+    require_single_function,
 )
 
 ENGINE, VERSION = "OpenRLHF", "0.11.2"
@@ -50,13 +50,13 @@ ESTIMATORS = {k1: "k1", k2: "k2", k3: "k3"}
 WHILE_ONE = {policy_losses.reinforce: policy_losses.ppo_clip}
 
 
-def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
+def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
     """An online recipe.
 
     Raises:
         NoCounterpartError: naming the part.
     """
-    refuse(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
+    raise_unsupported(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
     # Rewards are cut at ±10 by default, after the baseline is taken off.
@@ -94,7 +94,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: it shuffles them in its own order")
-    return Mapped(TRAINERS["ppo_ray"], options, tuple(differs))
+    return ExportPlan(TRAINERS["ppo_ray"], options, tuple(differs))
 
 
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
@@ -153,9 +153,9 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
 def _objective(recipe: Recipe) -> dict[str, Any]:
     """``actor.policy_loss_type``, its clip range, and the aggregation."""
     given, weights = recipe.update.objective, head(recipe.update.weights)
-    function = WHILE_ONE.get(head(given), head(given)) if single(recipe) else head(given)
+    function = WHILE_ONE.get(head(given), head(given)) if require_single_function(recipe) else head(given)
     kinds = {policy_losses.ppo_clip: "ppo", policy_losses.gspo: "gspo"}
-    if single(recipe) or weights is aggregation.sequence_mean:
+    if require_single_function(recipe) or weights is aggregation.sequence_mean:
         kinds[policy_losses.gspo_token] = "gspo"
     if function not in kinds:
         raise NoCounterpartError(
@@ -247,7 +247,7 @@ _LOSSES: dict[Any, Any] = {
 TEXTS = "a reply that does not end with the tokenizer's end of sequence is given a blank and one"
 
 
-def offline(recipe: PreferenceRecipe) -> Mapped:
+def offline(recipe: PreferenceRecipe) -> ExportPlan:
     """A preference loss.
 
     Raises:
@@ -265,20 +265,20 @@ def offline(recipe: PreferenceRecipe) -> Mapped:
             value=True,
         )
     options = {"model.beta": number(recipe.loss, "beta"), **_LOSSES[loss](recipe.loss)}
-    return Mapped(TRAINERS["dpo"], options, (TEXTS,))
+    return ExportPlan(TRAINERS["dpo"], options, (TEXTS,))
 
 
-def sft(told: Told) -> Mapped:
+def sft(told: RunSpec) -> ExportPlan:
     """Supervised fine-tuning.
 
     Raises:
         NoCounterpartError: another loss, rows of several sequences, or more than the last reply.
     """
     refuse_sft_settings(ENGINE, told, "assistant", "last")
-    return Mapped(TRAINERS["sft"], {}, (TEXTS,))
+    return ExportPlan(TRAINERS["sft"], {}, (TEXTS,))
 
 
-def reward(told: Told) -> Mapped:
+def reward(told: RunSpec) -> ExportPlan:
     """A reward model.
 
     Raises:
@@ -289,4 +289,4 @@ def reward(told: Told) -> Mapped:
     differs = [TEXTS, "the head starts at random"]
     if getattr(config, "center_rewards_coefficient", 0.0):
         differs.append("no term that keeps the rewards' mean at 0 (center_rewards_coefficient)")
-    return Mapped(TRAINERS["rm"], {"model.loss_type": "sigmoid", "model.margin_loss_enable": True}, tuple(differs))
+    return ExportPlan(TRAINERS["rm"], {"model.loss_type": "sigmoid", "model.margin_loss_enable": True}, tuple(differs))

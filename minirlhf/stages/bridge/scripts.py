@@ -16,7 +16,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.parts import GAE
 from minirlhf.stages.bridge import hooks, openrlhf, verl
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, head, refuse_settings
+from minirlhf.stages.bridge.mapped import ExportPlan, NoCounterpartError, RunSpec, head, refuse_settings
 from minirlhf.trainers.config import OnlineConfig
 
 
@@ -74,7 +74,7 @@ def _named(engine: int, values: Mapping[str, Any]) -> dict[str, Any]:
     return {SETTINGS[name][engine]: value for name, value in values.items()}
 
 
-def _lora(told: Told) -> dict[str, Any]:
+def _lora(told: RunSpec) -> dict[str, Any]:
     source = told.source
     alpha = 2 * source.lora_r if source.lora_alpha is None else source.lora_alpha
     return {"lora_r": source.lora_r, "lora_alpha": alpha, "lora_dropout": source.lora_dropout} if source.lora_r else {}
@@ -93,7 +93,7 @@ class AtRunTime(str):
 HALF = AtRunTime("torch.cuda.is_available() and torch.cuda.is_bf16_supported()")
 
 
-def for_trl(told: Told, found: Mapped, data: Data) -> str:
+def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
     """``train.py``: for ``python train.py``, or ``torchrun --nproc-per-node N train.py``.
 
     Raises:
@@ -149,7 +149,7 @@ def for_trl(told: Told, found: Mapped, data: Data) -> str:
     )
 
 
-def _replies(told: Told, data: Data) -> dict[str, Any]:
+def _replies(told: RunSpec, data: Data) -> dict[str, Any]:
     """Which words of a conversation are learned."""
     if not data.several or getattr(told.source, "train_on", "") == "all":
         return {}
@@ -163,7 +163,7 @@ def _replies(told: Told, data: Data) -> dict[str, Any]:
     return {"assistant_only_loss": True, "completion_only_loss": False}
 
 
-def _hook(trainer: str, found: Mapped) -> tuple[str, str]:
+def _hook(trainer: str, found: ExportPlan) -> tuple[str, str]:
     """Imports and the class, with the recipe's own advantage and choice of samples in it."""
     given = {"advantage": found.advantage, "sample_filter": found.sample_filter}
     if not any(given.values()):
@@ -236,7 +236,7 @@ JUDGED = """model = AutoModelForSequenceClassification.from_pretrained("model", 
 # -- verl --------------------------------------------------------------------------------------------------------
 
 
-def for_verl(told: Told, found: Mapped, data: Data) -> str:
+def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
     """``train.sh``: ``GPUS=8 bash train.sh``.
 
     Raises:
@@ -251,10 +251,10 @@ def for_verl(told: Told, found: Mapped, data: Data) -> str:
     if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
         options: dict[str, Any] = {f"optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
         options |= {
-            "data.train_files": Here("data.parquet"), "data.messages_key": "messages", "data.train_batch_size": config.batch_size,
-            "data.max_length": data.whole, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": Here("model"),
+            "data.train_files": ScriptRelativePath("data.parquet"), "data.messages_key": "messages", "data.train_batch_size": config.batch_size,
+            "data.max_length": data.whole, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": ScriptRelativePath("model"),
             "trainer.total_training_steps": config.max_steps, "trainer.total_epochs": _epochs(config.batch_size, told, data),
-            "trainer.seed": config.seed, "trainer.logger": "[console]", "trainer.default_local_dir": Here("out"),
+            "trainer.seed": config.seed, "trainer.logger": "[console]", "trainer.default_local_dir": ScriptRelativePath("out"),
             "trainer.save_freq": config.max_steps, "trainer.n_gpus_per_node": Shell("$GPUS"),
             "checkpoint.save_contents": "[model,optimizer,extra,hf_model]", **_verl_lora(told, data, "model"), **found.options,
         }  # fmt: skip
@@ -276,19 +276,19 @@ def for_verl(told: Told, found: Mapped, data: Data) -> str:
         f"{_ROLLOUT}.tensor_model_parallel_size": 1, f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"), f"{_ACTOR}.entropy_coeff": 0,
-        f"{_ACTOR}.checkpoint.save_contents": "[model,optimizer,extra,hf_model]", "actor_rollout_ref.model.path": Here("model"),
-        "data.train_files": Here("data.parquet"), "data.val_files": Here("data.parquet"), "data.prompt_key": "prompt",
-        "data.max_prompt_length": data.prompt, "reward.custom_reward_function.path": Here("grader.py"),
+        f"{_ACTOR}.checkpoint.save_contents": "[model,optimizer,extra,hf_model]", "actor_rollout_ref.model.path": ScriptRelativePath("model"),
+        "data.train_files": ScriptRelativePath("data.parquet"), "data.val_files": ScriptRelativePath("data.parquet"), "data.prompt_key": "prompt",
+        "data.max_prompt_length": data.prompt, "reward.custom_reward_function.path": ScriptRelativePath("grader.py"),
         "reward.custom_reward_function.name": "compute_score", "trainer.total_epochs": _epochs(config.batch_size, told, data),
         "trainer.nnodes": 1, "trainer.n_gpus_per_node": Shell("$GPUS"), "trainer.logger": "[console]", "trainer.val_before_train": False,
-        "trainer.test_freq": -1, "trainer.save_freq": config.max_steps, "trainer.default_local_dir": Here("out"),
+        "trainer.test_freq": -1, "trainer.save_freq": config.max_steps, "trainer.default_local_dir": ScriptRelativePath("out"),
         **_verl_lora(told, data, "actor_rollout_ref.model"),
     }  # fmt: skip
     if isinstance(told.recipe.credit, GAE):
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
         options |= {
-            "critic.optim.lr": config.learning_rate * ratio, "critic.model.path": Here("model"),
+            "critic.optim.lr": config.learning_rate * ratio, "critic.model.path": ScriptRelativePath("model"),
             "critic.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         }  # fmt: skip
     if found.options.get(f"{_ACTOR}.policy_loss.loss_mode") == "geo_mean":
@@ -298,7 +298,7 @@ def for_verl(told: Told, found: Mapped, data: Data) -> str:
     return _verl("python3 -m", told, found, options | dict(found.options))
 
 
-def _verl(start: str, told: Told, found: Mapped, options: Mapping[str, Any]) -> str:
+def _verl(start: str, told: RunSpec, found: ExportPlan, options: Mapping[str, Any]) -> str:
     words = [f"{name}={_written(value)}" for name, value in options.items()]
     return SHELL.format(
         name=told.name, engine="verl", version=verl.VERSION, back="out/global_step_N/…/huggingface", start=start,
@@ -306,16 +306,16 @@ def _verl(start: str, told: Told, found: Mapped, options: Mapping[str, Any]) -> 
     )  # fmt: skip
 
 
-def _verl_lora(told: Told, data: Data, place: str) -> dict[str, Any]:
+def _verl_lora(told: RunSpec, data: Data, place: str) -> dict[str, Any]:
     lora = _lora(told)
-    trained = {f"{place}.lora_adapter_path": Here("adapter")} if data.adapter else {}
+    trained = {f"{place}.lora_adapter_path": ScriptRelativePath("adapter")} if data.adapter else {}
     return {f"{place}.lora_rank": lora["lora_r"], f"{place}.lora_alpha": lora["lora_alpha"], **trained} if lora else {}
 
 
 # -- OpenRLHF ----------------------------------------------------------------------------------------------------
 
 
-def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
+def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
     """``train.sh``: ``GPUS=8 bash train.sh``.
 
     Raises:
@@ -335,18 +335,18 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
     lora = _named(2, _lora(told))
     shared = {
         "train.seed": config.seed, "train.micro_batch_size": Shell("${MICRO:-1}"), "ds.zero_stage": 2, "ds.param_dtype": "bf16",
-        "data.apply_chat_template": True, "ckpt.output_dir": Here("out/model"), **lora,
+        "data.apply_chat_template": True, "ckpt.output_dir": ScriptRelativePath("out/model"), **lora,
     }  # fmt: skip
     if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
         keys = {"data.input_key": "prompt", "data.output_key": "completion"}
         if told.trainer != "sft":
             keys = {"data.prompt_key": "prompt", "data.chosen_key": "chosen", "data.rejected_key": "rejected"}
         options: dict[str, Any] = {
-            "data.dataset": Here("data.jsonl"), **keys, "data.max_len": data.whole, "model.model_name_or_path": Here("model"),
+            "data.dataset": ScriptRelativePath("data.jsonl"), **keys, "data.max_len": data.whole, "model.model_name_or_path": ScriptRelativePath("model"),
             "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, told, data), **rate, **shared,
         }  # fmt: skip
         if told.recipe is not None:
-            options["ref.model_name_or_path"] = Here("reference" if data.reference else "model")
+            options["ref.model_name_or_path"] = ScriptRelativePath("reference" if data.reference else "model")
         return _openrlhf('deepspeed --num_gpus "$GPUS" --module', told, found, options)
     update = told.recipe.update
     refuse_settings(openrlhf.ENGINE, told.name, top_k=config.top_k, min_p=config.min_p)
@@ -361,20 +361,23 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
     options = _named(2, {name: getattr(config, name) for name in of_run}) | {
         **{f"actor.{name}": value for name, value in rate.items()}, "train.batch_size": rows // update.num_minibatches,
         "train.num_episodes": _epochs(config.batch_size, told, data), "rollout.micro_batch_size": Shell("${MICRO:-1}"),
-        "data.max_len": data.prompt + config.max_completion_length, "data.prompt_dataset": Here("data.jsonl"),
-        "data.input_key": "prompt", "data.label_key": "reference", "actor.model_name_or_path": Here("model"),
-        "reward.remote_url": Here("grader.py"), "vllm.num_engines": Shell("$GPUS"), "vllm.tensor_parallel_size": 1,
+        "data.max_len": data.prompt + config.max_completion_length, "data.prompt_dataset": ScriptRelativePath("data.jsonl"),
+        "data.input_key": "prompt", "data.label_key": "reference", "actor.model_name_or_path": ScriptRelativePath("model"),
+        "reward.remote_url": ScriptRelativePath("grader.py"), "vllm.num_engines": Shell("$GPUS"), "vllm.tensor_parallel_size": 1,
         "vllm.gpu_memory_utilization": 0.5, "vllm.enable_sleep": True, "ds.enable_sleep": True, "train.colocate_all": True,
         **{f"{model}.num_gpus_per_node": Shell("$GPUS") for model in ("actor", "ref", "critic", "reward")}, **shared,
     }  # fmt: skip
     if isinstance(told.recipe.credit, GAE):
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.{name}": value for name, value in rate.items()}
-        options |= {"critic.adam.lr": config.learning_rate * ratio, "critic.model_name_or_path": Here("model")}
+        options |= {
+            "critic.adam.lr": config.learning_rate * ratio,
+            "critic.model_name_or_path": ScriptRelativePath("model"),
+        }
     return _openrlhf("python3 -m", told, found, options | dict(found.options))
 
 
-def _openrlhf(start: str, told: Told, found: Mapped, options: Mapping[str, Any]) -> str:
+def _openrlhf(start: str, told: RunSpec, found: ExportPlan, options: Mapping[str, Any]) -> str:
     words = []
     for name, value in {**options, **found.options}.items():
         if value is not False:
@@ -404,7 +407,7 @@ cd "$HERE"
 """
 
 
-class Here(str):
+class ScriptRelativePath(str):
     """A path in the folder of the script."""
 
 
@@ -414,19 +417,19 @@ class Shell(str):
 
 def _written(value: Any) -> str:
     """A value as a word of a shell."""
-    if isinstance(value, Here):
+    if isinstance(value, ScriptRelativePath):
         return f'"$HERE/{value}"'
     if isinstance(value, Shell):
         return f'"{value}"'
     return "null" if value is None else shlex.quote(repr(value) if isinstance(value, float) else str(value))
 
 
-def _epochs(rows: int, told: Told, data: Data) -> int:
+def _epochs(rows: int, told: RunSpec, data: Data) -> int:
     """Passes over the data in which at least ``max_steps`` batches of so many rows are drawn."""
     return max(1, math.ceil(told.config.max_steps / max(1, data.rows // rows)))
 
 
-SCRIPTS: dict[str, tuple[str, Callable[[Told, Mapped, Data], str]]] = {
+SCRIPTS: dict[str, tuple[str, Callable[[RunSpec, ExportPlan, Data], str]]] = {
     "trl": ("train.py", for_trl),
     "verl": ("train.sh", for_verl),
     "openrlhf": ("train.sh", for_openrlhf),

@@ -10,7 +10,7 @@ from minirlhf import recipes
 from minirlhf.core.errors import UserError
 from minirlhf.recipes.binding import ConfigurableRecipe
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head
+from minirlhf.stages.bridge.mapped import ExportPlan, NoCounterpartError, head
 from minirlhf.stages.bridge.scripts import SETTINGS
 from minirlhf.stages.bridge.write import ENGINES, Engine
 
@@ -23,7 +23,7 @@ UNTOLD = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class OptionCell:
     """A recipe in one engine.
 
     Attributes:
@@ -37,12 +37,12 @@ class Cell:
     words: tuple[str, ...] = ()
 
 
-def online(engine: str) -> dict[str, Cell]:
+def online(engine: str) -> dict[str, OptionCell]:
     """Every row of the table of recipes. Replies of a minibatch are not told: that is every engine's own."""
     return {name: _cell(ENGINES[engine], _plain(row)) for name, row in recipes.RECIPES.items()}
 
 
-def preferences(engine: str) -> dict[str, Cell]:
+def preferences(engine: str) -> dict[str, OptionCell]:
     """Every row of the table of preference losses."""
     return {name: _cell(ENGINES[engine], row) for name, row in PREFERENCES.items()}
 
@@ -52,18 +52,18 @@ def _plain(row: recipes.Recipe) -> recipes.Recipe:
     return row.with_(num_minibatches=1, num_iterations=2) if row.update.num_minibatches > 1 else row
 
 
-def _map(engine: Engine, row: Any) -> Mapped:
+def _map(engine: Engine, row: Any) -> ExportPlan:
     """In the engine's words, with replies of 32 tokens at most where nobody said."""
     if isinstance(row, recipes.Recipe):
         return engine.online(row.resolved(max_completion_length=32))
     return engine.offline(row)
 
 
-def _cell(engine: Engine, row: Any) -> Cell:
+def _cell(engine: Engine, row: Any) -> OptionCell:
     try:
         found = _map(engine, row)
     except NoCounterpartError as problem:
-        return Cell(NONE, words=(problem.part,))
+        return OptionCell(NONE, words=(problem.part,))
     asked = {name.removeprefix("+"): value for name, value in found.options.items() if name not in UNTOLD}
     asked = {name.removeprefix("actor_rollout_ref."): value for name, value in asked.items()}
     shown = [f"{name}={_value(value)}" for name, value in asked.items() if value is not None and value is not False]
@@ -71,7 +71,7 @@ def _cell(engine: Engine, row: Any) -> Cell:
         if (function := getattr(found, name)) is not None:
             shown.append(f"hook: {head(function).__name__}")
     kind = found.trainer.rpartition(".")[2]
-    return Cell(NEARLY if found.differs else SAME, (kind, *shown), (*found.differs, *found.notes))
+    return OptionCell(NEARLY if found.differs else SAME, (kind, *shown), (*found.differs, *found.notes))
 
 
 def _value(value: Any) -> str:

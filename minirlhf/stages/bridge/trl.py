@@ -28,15 +28,15 @@ from minirlhf.recipes.parts import (
     truncated_importance,
 )
 from minirlhf.stages.bridge.mapped import (
-    Mapped,
+    ExportPlan,
     NoCounterpartError,
-    Told,
+    RunSpec,
     head,
     number,
-    refuse,
+    raise_unsupported,
     refuse_numbers,
     refuse_reward_settings,
-    single,
+    require_single_function,
 )
 from minirlhf.stages.sources import SFTSource
 from minirlhf.trainers.sft import SFTConfig
@@ -76,13 +76,13 @@ BETWEEN_VLLM = {
 }
 
 
-def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
+def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
     """An online recipe.
 
     Raises:
         NoCounterpartError: naming the part.
     """
-    refuse(ENGINE, recipe, staleness=staleness, shapes=IN_THE_GRADER)
+    raise_unsupported(ENGINE, recipe, staleness=staleness, shapes=IN_THE_GRADER)
     refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
@@ -93,13 +93,13 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: TRL shuffles a rollout in its own order")
     sums = head(update.objective) is policy_losses.reinforce and head(update.weights) is aggregation.sequence_sum
-    plain = sums and single(recipe) and collect.sample_filter is None
+    plain = sums and require_single_function(recipe) and collect.sample_filter is None
     others = head(recipe.credit.advantage) is advantages.leave_one_out
     if isinstance(update.kl, KLInReward) or (update.kl is None and plain and others and not update.corrections):
         return _rloo(recipe, sums and others, differs)
 
     objective = head(update.objective)
-    if single(recipe):
+    if require_single_function(recipe):
         objective = WHILE_ONE.get(objective, objective)
     found = OBJECTIVES.get((objective, head(update.weights)))
     if found is None:
@@ -124,16 +124,16 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         _shipped(recipe, collect.sample_filter)
         own = own or recipe.credit.advantage
     trainer = GMPO_TRAINER if geometric else GRPO_TRAINER
-    return Mapped(trainer, options, tuple(differs), advantage=own, sample_filter=collect.sample_filter)
+    return ExportPlan(trainer, options, tuple(differs), advantage=own, sample_filter=collect.sample_filter)
 
 
-def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> Mapped:
+def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> ExportPlan:
     """The KL estimate in the reward is RLOO's only: sums over sequences, and one update."""
     update, kl = recipe.update, recipe.update.kl
     refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
     if not as_rloo:
         raise refused("a KL term in the reward with another loss than RLOO's", argument="kl", value="reward")
-    if not single(recipe):
+    if not require_single_function(recipe):
         raise refused(
             "several updates per rollout without a clip", argument="num_iterations", value=update.num_iterations
         )
@@ -152,7 +152,7 @@ def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> Mapped:
             value=head(update.corrections[0]).__name__,
         )
     options = {"beta": 0.0 if kl is None else kl.beta, "num_iterations": 1, "mask_truncated_completions": _keep(recipe)}
-    return Mapped(RLOO_TRAINER, options, tuple(differs))
+    return ExportPlan(RLOO_TRAINER, options, tuple(differs))
 
 
 def _clip(recipe: Recipe, objective: Any) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def _ipo(loss: Any) -> dict[str, Any]:
 _CONTEXT = {pairs.aot: (quantiles,)}
 
 
-def offline(recipe: PreferenceRecipe) -> Mapped:
+def offline(recipe: PreferenceRecipe) -> ExportPlan:
     """A preference loss.
 
     Raises:
@@ -339,7 +339,7 @@ def offline(recipe: PreferenceRecipe) -> Mapped:
         raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
     trainer, options = _LOSSES[loss]
     notes = ("each process, and each micro-batch, ranks its own pairs",) if recipe.context else ()
-    return Mapped(trainer, options(recipe.loss), notes=notes)
+    return ExportPlan(trainer, options(recipe.loss), notes=notes)
 
 
 #: What holds of packed rows there.
@@ -350,17 +350,17 @@ BY_POSITION = (
 )
 
 
-def sft(told: Told) -> Mapped:
+def sft(told: RunSpec) -> ExportPlan:
     """Supervised fine-tuning; the script says which replies of a conversation are learned, and how long a packed row is."""
     source, config = told.source, told.config
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
     options = {"completion_only_loss": source.train_on != "all", "loss_type": source.loss_type}
     if not config.packing:
-        return Mapped("trl.SFTTrainer", options)
-    return Mapped("trl.SFTTrainer", {**options, "packing": True, "packing_strategy": "bfd"}, notes=(BY_POSITION,))
+        return ExportPlan("trl.SFTTrainer", options)
+    return ExportPlan("trl.SFTTrainer", {**options, "packing": True, "packing_strategy": "bfd"}, notes=(BY_POSITION,))
 
 
-def reward(told: Told) -> Mapped:
+def reward(told: RunSpec) -> ExportPlan:
     """A reward model.
 
     Raises:
@@ -370,4 +370,4 @@ def reward(told: Told) -> Mapped:
     refuse_reward_settings(ENGINE, config)
     coefficient = getattr(config, "center_rewards_coefficient", 0.0) or None
     bias = "from the second step on, the head there has no bias that could keep the rewards' mean at 0, and here it has"
-    return Mapped("trl.RewardTrainer", {"center_rewards_coefficient": coefficient}, (bias,) if coefficient else ())
+    return ExportPlan("trl.RewardTrainer", {"center_rewards_coefficient": coefficient}, (bias,) if coefficient else ())

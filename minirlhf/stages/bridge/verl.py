@@ -23,12 +23,12 @@ from minirlhf.recipes.parts import (
     truncated_importance,
 )
 from minirlhf.stages.bridge.mapped import (
-    Mapped,
+    ExportPlan,
     NoCounterpartError,
-    Told,
+    RunSpec,
     head,
     number,
-    refuse,
+    raise_unsupported,
     refuse_numbers,
     refuse_sft_settings,
 )
@@ -58,13 +58,13 @@ ESTIMATORS = {k1: "kl", k2: "mse", k3: "low_var_kl"}
 NO_BOUND = 1e9
 
 
-def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
+def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
     """An online recipe.
 
     Raises:
         NoCounterpartError: naming the part.
     """
-    refuse(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
+    raise_unsupported(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
     options = {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
@@ -107,7 +107,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
     if update.num_minibatches > 1:
         differs.append("a minibatch is made of whole groups, in verl's own order")
-    return Mapped(TRAINER, options, tuple(differs))
+    return ExportPlan(TRAINER, options, tuple(differs))
 
 
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _corrections(recipe: Recipe) -> dict[str, Any]:
     return {f"{prefix}rollout_is": levels[head(given)], f"{prefix}rollout_is_threshold": cap}
 
 
-def offline(recipe: PreferenceRecipe) -> Mapped:
+def offline(recipe: PreferenceRecipe) -> ExportPlan:
     """A preference loss.
 
     Raises:
@@ -283,17 +283,17 @@ def offline(recipe: PreferenceRecipe) -> Mapped:
     raise NoCounterpartError(ENGINE, recipe.name, "learning from given preferences", argument="loss", value=recipe.name)
 
 
-def sft(told: Told) -> Mapped:
+def sft(told: RunSpec) -> ExportPlan:
     """Supervised fine-tuning.
 
     Raises:
         NoCounterpartError: another loss, rows of several sequences, or other tokens than the assistant's.
     """
     refuse_sft_settings(ENGINE, told, "assistant")
-    return Mapped(SFT_TRAINER, {}, ("every reply of the assistant is learned from, here those behind the context",))
+    return ExportPlan(SFT_TRAINER, {}, ("every reply of the assistant is learned from, here those behind the context",))
 
 
-def reward(told: Told) -> Mapped:
+def reward(told: RunSpec) -> ExportPlan:
     """A reward model.
 
     Raises:

@@ -31,7 +31,7 @@ from minirlhf.stages import grading as graded_by
 from minirlhf.stages import named, prepared, sources, start
 from minirlhf.stages.bridge import grader as grading
 from minirlhf.stages.bridge import openrlhf, trl, verl
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, refuse_settings
+from minirlhf.stages.bridge.mapped import ExportPlan, NoCounterpartError, RunSpec, refuse_settings
 from minirlhf.stages.bridge.scripts import SCRIPTS, Data
 from minirlhf.stages.examples import of_last_reply
 from minirlhf.stages.sources import Source
@@ -70,14 +70,14 @@ class Engine:
 
     title: str
     version: str
-    online: Callable[..., Mapped]
-    offline: Callable[..., Mapped]
-    others: Mapping[str, Callable[..., Mapped]]
+    online: Callable[..., ExportPlan]
+    offline: Callable[..., ExportPlan]
+    others: Mapping[str, Callable[..., ExportPlan]]
     always: tuple[str, ...]
     rows: Callable[[Path, list[Row]], None]
     grader: str
 
-    def mapped(self, told: Told) -> Mapped:
+    def mapped(self, told: RunSpec) -> ExportPlan:
         """What the run is in the engine's words.
 
         Raises:
@@ -100,7 +100,7 @@ class Engine:
 
 
 def export(
-    run: Path, told: Told, out: Path, *, to: str = "trl", accept_differences: bool = False, model: str = "start"
+    run: Path, told: RunSpec, out: Path, *, to: str = "trl", accept_differences: bool = False, model: str = "start"
 ) -> str:
     """Write the folder ``out``; returns ``DIFFERENCES.md``.
 
@@ -165,7 +165,7 @@ def export(
     return text
 
 
-def differences(told: Told, found: Mapped, engine: Engine, model: str) -> str:
+def differences(told: RunSpec, found: ExportPlan, engine: Engine, model: str) -> str:
     """What is the same over there, and what is not."""
     states = {"start": " as the run began", "end": " as the run ended", "adapter": " as the run began, and its adapter"}
     kept = ["data, in the order of the file", "model weights and tokenizer" + states[model]]
@@ -245,7 +245,7 @@ ENGINES: dict[str, Engine] = {
 MOVED = "the reference is the exported model; here it was another one"
 
 
-def _anchor(told: Told, found: Mapped, to: str, which: str) -> str | None:
+def _anchor(told: RunSpec, found: ExportPlan, to: str, which: str) -> str | None:
     """Which model the reference is (see :func:`_model`): "" for the exported one, None where it would have to be another one and cannot.
 
     Raises:
@@ -266,7 +266,7 @@ def _anchor(told: Told, found: Mapped, to: str, which: str) -> str | None:
     return None
 
 
-def _model(run: Path, told: Told, which: str) -> tuple[Any, Any]:
+def _model(run: Path, told: RunSpec, which: str) -> tuple[Any, Any]:
     """The model to go on from (or that of ``--ref-model``, for "reference"), and its tokenizer; it says itself what ends a reply.
 
     Raises:
@@ -293,7 +293,7 @@ def _model(run: Path, told: Told, which: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _unchanged(told: Told, part: str, now: Any, where: Any) -> None:
+def _unchanged(told: RunSpec, part: str, now: Any, where: Any) -> None:
     """Refuse what is no longer what the run was given; a run of an older version did not write down what that was.
 
     Raises:
@@ -319,7 +319,7 @@ def _adapter(run: Path, base: Any, folder: Path) -> None:
     adapters.rename_base(folder, "model")
 
 
-def _records(told: Told) -> list[Row]:
+def _records(told: RunSpec) -> list[Row]:
     """What the run trained on."""
     source = told.source
     world = getattr(source, "task", None)
@@ -351,7 +351,7 @@ def _learned(source: Source, train: Records) -> list[Conversation]:
     return found
 
 
-def _fitting(told: Told, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
+def _fitting(told: RunSpec, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
     """Without those that the run left out, as they are longer than what the model reads."""
     context, room = context_length(model), getattr(told.config, "max_completion_length", 0)
     if not told.source.drop_long or context is None:
@@ -374,7 +374,7 @@ def _measured(records: list[Row], tokenizer: Any, *, adapter: bool, reference: b
     return Data(len(records), max(prompts), max(whole), adapter, reference, _several(records), is_marked(tokenizer))
 
 
-def _row_of(told: Told, model: Any) -> int | None:
+def _row_of(told: RunSpec, model: Any) -> int | None:
     """Tokens of a packed row; None if rows are not packed."""
     config = told.config
     return row_length(model, config.max_length) if isinstance(config, SFTConfig) and config.packing else None
@@ -421,7 +421,7 @@ def _row(record: Row) -> dict[str, Any]:
             return {"prompt": prompt, "reference": reference}
 
 
-def _grader(told: Told, folder: Path, asked: str) -> str:
+def _grader(told: RunSpec, folder: Path, asked: str) -> str:
     """``grader.py``: the run's grader, and how the engine asks it."""
     source, recipe = told.source, told.recipe
     assert isinstance(source, sources.OnlineSource) and isinstance(recipe, Recipe)

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.randomness import derive_seed
-from minirlhf.ledger.ink import misprints, proof
-from minirlhf.ledger.ink import values as v
-from minirlhf.ledger.ink.items import InkError, tokens
-from minirlhf.ledger.ink.reader import InkReader
+from minirlhf.ledger.formulas import misprints, proof
+from minirlhf.ledger.formulas import values as v
+from minirlhf.ledger.formulas.items import FormulaError, tokens
+from minirlhf.ledger.formulas.reader import FormulaParser
 from minirlhf.ledger.registry import Draw, discrepancy
 
 # Tokens and greatest length of the worlds: 2, 3, 3 and 7 replies.
@@ -178,11 +178,11 @@ def _values(space: Mapping[str, Any], line: int) -> dict[str, Any]:
 
 def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> list[proof.Claim]:
     try:
-        return list(proof.comparisons(tokens(step["latex"]), values, InkReader(values, linear)))
+        return list(proof.comparisons(tokens(step["latex"]), values, FormulaParser(values, linear)))
     except proof.STUMBLES as problem:
         message = f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}"
         value = (
-            problem.value if isinstance(problem, InkError) else None
+            problem.value if isinstance(problem, FormulaError) else None
         )  # the value of another kind of error may not be plain data
         raise _Broken(message, step["line"], argument="formula", value=value, problem=type(problem).__name__) from None
 

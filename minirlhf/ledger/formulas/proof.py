@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from minirlhf.ledger.ink import misprints
-from minirlhf.ledger.ink import values as v
-from minirlhf.ledger.ink.items import Group, InkError, Items, nested, read, show, split, tokens
-from minirlhf.ledger.ink.legends import Legend
-from minirlhf.ledger.ink.reader import InkReader, Term
+from minirlhf.ledger.formulas import misprints
+from minirlhf.ledger.formulas import values as v
+from minirlhf.ledger.formulas.items import FormulaError, Group, Items, nested, read, show, split, tokens
+from minirlhf.ledger.formulas.legends import SymbolTable
+from minirlhf.ledger.formulas.reader import FormulaParser, Term
 
 # A misprint counts as noticed by value when its error exceeds this multiple of the tolerance.
 REJECTION = 1000.0
@@ -111,7 +111,7 @@ def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
     return found
 
 
-def _define(clauses: list[_Clause], reader: InkReader) -> tuple[list[_Clause], dict[str, int]]:
+def _define(clauses: list[_Clause], reader: FormulaParser) -> tuple[list[_Clause], dict[str, int]]:
     """Let each clause ``new ink = expression`` explain its left side; returns the other clauses, and a count of uses."""
     uses: dict[str, int] = {}
     waiting = list(clauses)
@@ -142,9 +142,9 @@ def _stacked(rows: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.stack(left), torch.stack(right)
 
 
-def _compared(clause: _Clause, reader: InkReader, stops_gradients: bool) -> Iterator[Claim]:
+def _compared(clause: _Clause, reader: FormulaParser, stops_gradients: bool) -> Iterator[Claim]:
     if not clause.signs:
-        raise InkError(f"no relation in {show(clause.sides[0])!r}", problem="no relation")
+        raise FormulaError(f"no relation in {show(clause.sides[0])!r}", problem="no relation")
     sides = [*clause.sides]
     if clause.signs[0] == r"\leftarrow":
         sides[0] = (*sides[0], r"\leftarrow")
@@ -155,7 +155,7 @@ def _compared(clause: _Clause, reader: InkReader, stops_gradients: bool) -> Iter
     envs = [dict(zip(free, xs, strict=True)) for xs in itertools.product(*(reader.indices[name] for name in free))]
     kept = [(env, [term.value(env) for term in terms]) for env in envs if bool((truth.value(env) > 0).any())]
     if not kept:
-        raise InkError("the condition never holds on these inputs")
+        raise FormulaError("the condition never holds on these inputs")
     text = show(tuple(itertools.chain(*clause.sides)))
     for k, sign in enumerate(clause.signs):
         relation = _CLAIMS.get(sign, "=")
@@ -176,11 +176,11 @@ def _compared(clause: _Clause, reader: InkReader, stops_gradients: bool) -> Iter
             yield Claim(text, relation, *(slope.detach() for slope in slopes))
 
 
-def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: InkReader) -> Iterator[Claim]:
+def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: FormulaParser) -> Iterator[Claim]:
     """Every claim of a formula, given by its tokens, under one legend and a fresh reader of it.
 
     Raises:
-        InkError: ink that the legend does not cover, a definition that nothing uses, or nothing to compare.
+        FormulaError: ink that the legend does not cover, a definition that nothing uses, or nothing to compare.
     """
     remarks = [read(key) for key, meaning in values.items() if meaning is None]
     clauses, uses = _define(_clauses(nested(signs), remarks), reader)
@@ -188,19 +188,21 @@ def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: InkRead
         yield from _compared(clause, reader, r"\mathrm{sg}" in signs)
     for name, count in uses.items():
         if not count:
-            raise InkError(f"{name} is defined, but nothing uses it; it needs a legend", argument="legend", value=name)
+            raise FormulaError(
+                f"{name} is defined, but nothing uses it; it needs a legend", argument="legend", value=name
+            )
     if not clauses:
-        raise InkError("nothing is compared")
+        raise FormulaError("nothing is compared")
 
 
 def worst(signs: Sequence[str], values: Mapping[str, Any], linear: bool = False) -> tuple[float, set[str]]:
     """The largest error over all claims (see :attr:`Claim.error`), and the keys of the legend that were needed."""
-    reader = InkReader(values, linear)
+    reader = FormulaParser(values, linear)
     return max(comparison.error for comparison in comparisons(signs, values, reader)), reader.used
 
 
 @dataclass(frozen=True)
-class Noticed:
+class MisprintReport:
     """What became of one misprint: noticed by ``value``, ``refused`` by the reader, ``harmless`` or ``missed``."""
 
     kind: str
@@ -225,7 +227,7 @@ class Printed:
     label: str
     error: float
     message: str
-    misprints: tuple[Noticed, ...]
+    misprints: tuple[MisprintReport, ...]
     explained: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
     seconds: float
@@ -239,7 +241,7 @@ class Printed:
 
 # What evaluation may end with: ink that cannot be read, and ink that makes torch stumble (two shapes, two kinds).
 STUMBLES = (
-    *(InkError, RuntimeError, TypeError, IndexError, KeyError, AttributeError),
+    *(FormulaError, RuntimeError, TypeError, IndexError, KeyError, AttributeError),
     *(ValueError, OverflowError, ZeroDivisionError),
 )
 
@@ -255,7 +257,7 @@ def noticed(signs: Sequence[str], worlds: Sequence[Mapping[str, Any]], linear: b
     return "missed"
 
 
-def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) -> Printed:
+def prove(latex: str, legend: SymbolTable, seed: int, misprinted: int | None = None) -> Printed:
     """Evaluate a printed formula on the inputs of ``seed``, and at most ``misprinted`` of its misprints."""
     start, signs = time.perf_counter(), tokens(latex)
     values = legend.values(seed)
@@ -274,7 +276,7 @@ def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) 
             text, how = " ".join(wrong), noticed(wrong, worlds, legend.linear, legend.tolerance)
             if how == "missed" and any(piece in text for piece in legend.harmless):
                 how = "harmless"
-            found.append(Noticed(kind, text, how))
+            found.append(MisprintReport(kind, text, how))
     explained = tuple((name, described(value)) for name, value in values.items() if name in used)
     remarks = tuple(name for name, value in values.items() if value is None)
     return Printed(legend.label, error, message, tuple(found), explained, remarks, seconds, legend.tolerance)

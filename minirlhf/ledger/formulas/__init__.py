@@ -9,7 +9,7 @@
 :mod:`.proof`          the verdict on one printed formula
 :mod:`.displays`       the formulas of a Markdown text
 :mod:`.derivation`     a reader's own file, step by step
-:mod:`.desk`           its other half, which runs boxed beside the reader's code
+:mod:`.derivation_names`           its other half, which runs boxed beside the reader's code
 =====================  ========================================================================
 
 What it does not show: the legend is trusted, as is the rendering of the LaTeX, and a guard (a mask, a zero spread) is

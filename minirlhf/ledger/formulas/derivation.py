@@ -1,6 +1,6 @@
 """A reader's own derivation: a Markdown file with labelled equations, each with a block of Python that proves it.
 
-``minirlhf verify mine.md`` reads it here; :mod:`.desk` says what a block finds and leaves.
+``minirlhf verify mine.md`` reads it here; :mod:`.derivation_names` says what a block finds and leaves.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
-from minirlhf.ledger.ink.displays import displays, fences
-from minirlhf.ledger.ink.items import InkError
+from minirlhf.ledger.formulas.displays import displays, fences
+from minirlhf.ledger.formulas.items import FormulaError
 from minirlhf.ledger.pages import scientific
 
 Verdict = Mapping[str, Any]
@@ -29,7 +29,7 @@ class Step:
     blocks: tuple[tuple[str, int], ...]
 
     def as_data(self) -> dict[str, Any]:
-        """What :func:`minirlhf.ledger.ink.desk.check` takes."""
+        """What :func:`minirlhf.ledger.formulas.derivation_names.check` takes."""
         return {"latex": self.latex, "line": self.line, "blocks": [list(block) for block in self.blocks]}
 
 
@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[str, list[Step]]:
     try:
         labelled = [found for found in displays(text) if found.label]
         blocks = [found for found in fences(text) if found.info.split()[:1] == ["python"]]
-    except InkError as problem:
+    except FormulaError as problem:
         raise UserError(f"{path}:{problem}", file=path, line=problem.line, problem="never closed") from None
     if not labelled:
         raise UserError(
@@ -80,7 +80,7 @@ def read(path: Path) -> tuple[str, list[Step]]:
 def library() -> dict[str, str]:
     """The modules that a block may import, as ``{relative path: source}``: the oracle, the equations, and what runs blocks."""
     named = [name for name in provenance.all_modules() if name.startswith("minirlhf.equations")]
-    wanted = provenance.closure(["minirlhf.ledger.ink.desk", *named])
+    wanted = provenance.closure(["minirlhf.ledger.formulas.derivation_names", *named])
     paths = {name: provenance.module_path(name).relative_to(provenance.PACKAGE.parent) for name in wanted}
     return {str(path): provenance.source(name) for name, path in paths.items()}
 
@@ -113,7 +113,7 @@ def _failure(example: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def told(verdict: Verdict) -> list[str]:
+def report_lines(verdict: Verdict) -> list[str]:
     """Lines on one step that was tried: what it has shown, or a counterexample."""
     if verdict["holds"]:
         return [_mark(verdict)]
@@ -133,7 +133,7 @@ def report(path: Path, steps: Sequence[Step], verdicts: Sequence[Verdict], seed:
     width = max(len(step.label) for step in steps)
     lines = []
     for step, verdict in zip(steps, verdicts, strict=False):
-        first, *more = told(verdict)
+        first, *more = report_lines(verdict)
         where = "" if verdict["holds"] else f" (line {step.line})"
         lines += [
             f"{'✓' if verdict['holds'] else '✗'} {step.label:<{width}}  {first}{where}",

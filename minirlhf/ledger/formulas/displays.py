@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from minirlhf.ledger.ink.items import InkError
+from minirlhf.ledger.formulas.items import FormulaError
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _CLOSE = re.compile(r"\$\$\s*(?:\(([^()\s]*)\))?\s*$")
@@ -34,7 +34,7 @@ def fences(markdown: str) -> Iterator[Fence]:
     """All fenced blocks of code in order; what opens when a question is answered, ``{predict}``, is text, and its blocks count.
 
     Raises:
-        InkError: one that is never closed; the message begins with its line.
+        FormulaError: one that is never closed; the message begins with its line.
     """
     mark, info, first = "", "", 0
     inner: list[str] = []
@@ -55,14 +55,14 @@ def fences(markdown: str) -> Iterator[Fence]:
     if around and not mark:
         mark, first = around[-1]
     if mark:
-        raise InkError(f"{first}: {mark} is never closed", value=mark, problem="not closed", line=first)
+        raise FormulaError(f"{first}: {mark} is never closed", value=mark, problem="not closed", line=first)
 
 
 def displays(markdown: str) -> Iterator[Display]:
     """All displays in order; what stands in fenced code is none.
 
     Raises:
-        InkError: a display or a fence that is never closed; the message begins with its line.
+        FormulaError: a display or a fence that is never closed; the message begins with its line.
     """
     code = [range(found.line, found.last + 1) for found in fences(markdown)]
     opened, inner = 0, ""
@@ -80,4 +80,4 @@ def displays(markdown: str) -> Iterator[Display]:
             yield Display(closing.group(1), inner.strip(), opened, number)
             opened = 0
     if opened:
-        raise InkError(f"{opened}: $$ is never closed", line=opened)
+        raise FormulaError(f"{opened}: $$ is never closed", line=opened)

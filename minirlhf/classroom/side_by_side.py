@@ -119,11 +119,11 @@ class _Ours(Asked):
         return found
 
 
-def ours_runs(needed: Exercise, why: str) -> str:
+def run_reference(needed: Exercise, why: str) -> str:
     """What a student reads where an earlier answer is replaced."""
     return f"Our own answer to {needed.id} ({needed.title}) runs here: yours {why}."
 
 
-def yours_runs(needed: Exercise) -> str:
+def run_submission(needed: Exercise) -> str:
     """What a student reads where it is not."""
     return f"Your own answer to {needed.id} ({needed.title}) runs here."

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from minirlhf.core.errors import ArgumentError
 
 
-class InkError(ArgumentError):
+class FormulaError(ArgumentError):
     """Ink that cannot be read or evaluated under its legend."""
 
 
@@ -71,7 +71,7 @@ def nested(signs: Sequence[str]) -> Items:
     """Tokens with every bracket folded into one group; braces around a single item are dropped.
 
     Raises:
-        InkError: brackets that do not match.
+        FormulaError: brackets that do not match.
     """
     stack: list[tuple[str, list[Item]]] = [("", [])]
     for sign in signs:
@@ -80,14 +80,14 @@ def nested(signs: Sequence[str]) -> Items:
         elif sign in _CLOSING.values():
             opened, inner = stack.pop()
             if _CLOSING.get(opened) != sign:
-                raise InkError(f"{sign} closes {opened or 'nothing'}", value=sign, problem="not opened")
+                raise FormulaError(f"{sign} closes {opened or 'nothing'}", value=sign, problem="not opened")
             single = opened == "{" and len(inner) == 1
             kind = "cases" if opened == r"\begin{cases}" else opened
             stack[-1][1].append(inner[0] if single else Group(kind, tuple(inner)))
         else:
             stack[-1][1].append(sign)
     if len(stack) > 1:
-        raise InkError(f"{stack[-1][0]} is never closed", value=stack[-1][0], problem="not closed")
+        raise FormulaError(f"{stack[-1][0]} is never closed", value=stack[-1][0], problem="not closed")
     return _without_underbraces(tuple(stack[0][1]))
 
 

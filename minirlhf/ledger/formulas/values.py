@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from minirlhf.ledger.ink.items import InkError
+from minirlhf.ledger.formulas.items import FormulaError
 
 Value: TypeAlias = Any
 
@@ -21,7 +21,7 @@ Value: TypeAlias = Any
 def tensor(x: Value) -> Tensor:
     """A number or a truth as a float64 tensor; a tensor with its gradient."""
     if isinstance(x, frozenset | set):
-        raise InkError("a set stands where a number should")
+        raise FormulaError("a set stands where a number should")
     return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
 
 
@@ -42,7 +42,7 @@ def divergence(p: Value, q: Value) -> Tensor:
     """``KL(p‖q)`` of two distributions over the last axis."""
     p, q = tensor(p), tensor(q)
     if not p.ndim:
-        raise InkError("KL of two numbers: give the legend a divergence of two coins")
+        raise FormulaError("KL of two numbers: give the legend a divergence of two coins")
     return (p * (p.log() - q.log())).sum(-1)
 
 
@@ -75,12 +75,12 @@ def matrix_product(a: Value, b: Value) -> Value:
     """``a b`` in linear algebra, where a vector is a column and a number scales.
 
     Raises:
-        InkError: two columns side by side; one of them lacks its transpose.
+        FormulaError: two columns side by side; one of them lacks its transpose.
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim and b.ndim):
         return a * b
     if a.ndim == 1:
-        raise InkError("a column stands to the left of a vector or matrix; it lacks a transpose")
+        raise FormulaError("a column stands to the left of a vector or matrix; it lacks a transpose")
     found = a @ b
     return found[0] if found.shape == (1,) else found
 
@@ -106,7 +106,7 @@ def stacked(reduce: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Value]], T
 
     def over(xs: Sequence[Value]) -> Tensor:
         if not xs:
-            raise InkError("the index runs through nothing")
+            raise FormulaError("the index runs through nothing")
         return reduce(torch.stack(torch.broadcast_tensors(*map(tensor, xs))))
 
     return over
@@ -147,7 +147,7 @@ def _equal(a: Value, b: Value) -> Tensor:
 
 def _element(a: Value, b: Value) -> Tensor:
     if not isinstance(b, frozenset | set | range | list):
-        raise InkError("∈ needs a set on its right")
+        raise FormulaError("∈ needs a set on its right")
     return tensor(int(a) in b)
 
 

@@ -28,8 +28,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from minirlhf.ledger.ink import values as v
-from minirlhf.ledger.ink.items import Group, InkError, Item, Items, leaves, read, replaced, show, split
+from minirlhf.ledger.formulas import values as v
+from minirlhf.ledger.formulas.items import FormulaError, Group, Item, Items, leaves, read, replaced, show, split
 
 Env: TypeAlias = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def _is_leaf(meaning: Any) -> bool:
     return isinstance(meaning, Tensor) and meaning.is_leaf and meaning.requires_grad
 
 
-class InkReader:
+class FormulaParser:
     """Reads formulas under one legend; definitions that the ink makes itself are added by :meth:`define`."""
 
     def __init__(self, legend: Mapping[str, Any], linear: bool = False) -> None:
@@ -119,7 +119,7 @@ class InkReader:
         """The whole of these items as one expression.
 
         Raises:
-            InkError: ink that the legend does not cover.
+            FormulaError: ink that the legend does not cover.
         """
         line = Line(self, items)
         found = line.sum()
@@ -151,7 +151,7 @@ class InkReader:
         """Can this be read as a whole?"""
         try:
             self.term(items)
-        except InkError:
+        except FormulaError:
             return False
         return True
 
@@ -177,7 +177,7 @@ class InkReader:
             literal = sum(piece == (name,) for name, piece in slots)
             try:
                 found = entry, [self.term(piece) for _, piece in slots], end
-            except InkError:
+            except FormulaError:
                 continue
             if best is None or literal > best[0]:
                 best, length = (literal, found), entry.length
@@ -243,7 +243,7 @@ class InkReader:
                 position = int(x) - int(self.indices[name][0])
                 if not 0 <= position < found.shape[0]:
                     message = f"{show(entry.pattern)} has no entry {name} = {int(x)}"
-                    raise InkError(message, argument=name, value=int(x), problem="no entry")
+                    raise FormulaError(message, argument=name, value=int(x), problem="no entry")
                 found = found[position]
             return found
 
@@ -258,14 +258,14 @@ class InkReader:
             if _is_leaf(entry.meaning) and self._match(entry.pattern, items, 0, slots, inside=True) is not None:
                 self.used.add(entry.name)
                 return entry.meaning, [self.term(piece) for _, piece in slots]
-        raise InkError(f"the legend has no {show(items)} to differentiate in", problem="no variable")
+        raise FormulaError(f"the legend has no {show(items)} to differentiate in", problem="no variable")
 
     def single_leaf(self) -> Tensor:
         """The one tensor of the legend that derivatives can be taken in."""
         found = [e.meaning for e in self._entries if _is_leaf(e.meaning)]
         if len(found) != 1:
             message = f"the legend has {len(found)} tensors to differentiate in; one is needed"
-            raise InkError(message, value=len(found), expected=1, problem="no variable")
+            raise FormulaError(message, value=len(found), expected=1, problem="no variable")
         return found[0]
 
     def law(self, below: Items) -> tuple[str | None, Term]:
@@ -277,14 +277,14 @@ class InkReader:
             name, weights = meaning if isinstance(meaning, tuple) else (None, meaning)
             return name, Term(lambda env: weights)
         if not below:
-            raise InkError(r"no legend for \E without a subscript", value=r"\E", problem="no legend")
+            raise FormulaError(r"no legend for \E without a subscript", value=r"\E", problem="no legend")
         return None, self.term(below)
 
 
 class Line:
     """A position in the items of one bracket; the methods read on from there, by descending precedence."""
 
-    def __init__(self, reader: InkReader, items: Items) -> None:
+    def __init__(self, reader: FormulaParser, items: Items) -> None:
         self.reader, self.items, self.at = reader, items, 0
 
     def peek(self) -> Item | None:
@@ -292,14 +292,16 @@ class Line:
 
     def take(self) -> Item:
         if self.at >= len(self.items):
-            raise InkError(f"something is missing after {show(self.items) or 'an opening bracket'}", problem="missing")
+            raise FormulaError(
+                f"something is missing after {show(self.items) or 'an opening bracket'}", problem="missing"
+            )
         self.at += 1
         return self.items[self.at - 1]
 
     def finish(self) -> None:
         if self.at < len(self.items):
             message = f"cannot read on at {show(self.items[self.at : self.at + 6])!r}"
-            raise InkError(message, problem="unread rest")
+            raise FormulaError(message, problem="unread rest")
 
     def argument(self) -> Items:
         """What ``\\frac``, ``_`` and ``^`` take: the items in braces, or one item."""
@@ -337,7 +339,7 @@ class Line:
         A series without an end stops at the third number of the legend's ``\\dots``.
         """
         if self.reader.dots is None:
-            raise InkError(r"no legend for \dots: which piece of the general term counts up?")
+            raise FormulaError(r"no legend for \dots: which piece of the general term counts up?")
         counting, first, ends = self.reader.dots
         self.at += 1
         if self.peek() == "+":
@@ -348,13 +350,13 @@ class Line:
         general = self.reader.term(replaced(before, counting, (_COUNT,)))
         last = self.reader.term(counting) if ends is None else Term(lambda env: ends)
         if _COUNT not in general.free:
-            raise InkError(f"{show(counting)} does not occur in {show(before)}")
+            raise FormulaError(f"{show(counting)} does not occur in {show(before)}")
 
         def series(env: Env) -> v.Value:
             terms = [general.value({**env, _COUNT: k}) for k in range(first, int(last.value(env)) + 1)]
             for a, b in zip(terms, shown, strict=False):
                 if not torch.allclose(v.tensor(a), v.tensor(b.value(env))):
-                    raise InkError("the terms shown before the dots do not follow the general one")
+                    raise FormulaError("the terms shown before the dots do not follow the general one")
             return sum(terms)
 
         return Term(series, (general.free - {_COUNT}).union(*(t.free for t in (*shown, last))))
@@ -373,7 +375,7 @@ class Line:
             elif item is None or item in _STOPS or (isinstance(item, str) and item.startswith(r"\text")):
                 return found
             elif slashed:
-                raise InkError("a/b c can be read in two ways; print a fraction", problem="ambiguous")
+                raise FormulaError("a/b c can be read in two ways; print a fraction", problem="ambiguous")
             else:
                 found = apply(self.reader.times, found, self.factor())
 
@@ -415,7 +417,7 @@ class Line:
             self.at += 1
             return apply(v.FUNCTIONS[r"\exp"], self.reader.term(self.argument()))
         message = f"no legend for {show(self.items[here : here + 5])!r}"
-        raise InkError(message, value=show(self.items[here : here + 5]), problem="no legend")
+        raise FormulaError(message, value=show(self.items[here : here + 5]), problem="no legend")
 
     def _number(self, first: str) -> Term:
         digits = first
@@ -427,7 +429,7 @@ class Line:
                 break
             digits += str(self.take())
         if digits == ".":
-            raise InkError("a full stop inside a formula")
+            raise FormulaError("a full stop inside a formula")
         number = float(digits) if "." in digits else int(digits)
         return Term(lambda env: number)
 
@@ -444,13 +446,13 @@ class Line:
             if row:
                 value, *condition = split(row, {"&"})[0]
                 if len(condition) != 1:
-                    raise InkError(f"a case needs one & before its condition: {show(row)}")
+                    raise FormulaError(f"a case needs one & before its condition: {show(row)}")
                 rows.append((self.reader.term(_unpunctuated(value)), self.reader.condition(condition[0])))
 
         def chosen(*flat: v.Value) -> Tensor:
             values, truths = flat[::2], [v.tensor(t) > 0 for t in flat[1::2]]
             if not bool(torch.stack(torch.broadcast_tensors(*truths)).any(0).all()):
-                raise InkError("no case applies", problem="no case")
+                raise FormulaError("no case applies", problem="no case")
             result = v.tensor(values[-1])
             for value, truth in zip(reversed(values), reversed(truths), strict=True):
                 result = torch.where(truth, v.tensor(value), result)
@@ -461,7 +463,7 @@ class Line:
     def _set(self, items: Items) -> Term:
         (name, *_), condition = split(items, {":"})[0]
         if name not in self.reader.indices:
-            raise InkError(f"{show((name,))} is no index")
+            raise FormulaError(f"{show((name,))} is no index")
         truth = self.reader.condition(condition)
         chosen = lambda env: frozenset(x for x in self.reader.indices[name] if truth.value({**env, name: x}))
         return Term(chosen, truth.free - {name})
@@ -478,7 +480,7 @@ class Line:
         try:
             end = self.items.index(bar, self.at)
         except ValueError:
-            raise InkError(f"a bar {bar} is not closed") from None
+            raise FormulaError(f"a bar {bar} is not closed") from None
         inner, self.at = self.items[self.at : end], end + 1
         return self.reader.term(inner)
 
@@ -493,7 +495,7 @@ class Line:
         term = self.reader.term(top) if top else self.product()
         try:
             leaf, at = self.reader.leaf(below)
-        except InkError:
+        except FormulaError:
             single, other = self.reader.single_leaf(), self.reader.term(below)
             ratio = lambda x, y: v.slopes(x, single) / v.slopes(y, single)
             return apply(ratio, term, other)
@@ -523,7 +525,7 @@ class Line:
     def indicator(self) -> Term:
         group = self.take()
         if not isinstance(group, Group):
-            raise InkError("an indicator needs a bracket")
+            raise FormulaError("an indicator needs a bracket")
         return self.reader.condition(group.items)
 
     def root(self) -> Term:
@@ -540,7 +542,7 @@ class Line:
             pieces = split(group.items, {",", r"\|"})[0]
             found = self._checked_call(name, [self.reader.term(p) for p in pieces])
         elif name == r"\sigma":
-            raise InkError(r"\sigma without a bracket is not in the legend", value=r"\sigma", problem="no bracket")
+            raise FormulaError(r"\sigma without a bracket is not in the legend", value=r"\sigma", problem="no bracket")
         else:
             found = self._checked_call(name, [self.factor()])
         return apply(v.power, found, exponent) if exponent else found
@@ -549,7 +551,7 @@ class Line:
     def _checked_call(name: str, arguments: list[Term]) -> Term:
         wanted = {r"\KL": 2, r"\mathrm{clip}": 3, r"\min": None, r"\max": None}.get(name, 1)
         if wanted not in (None, len(arguments)):
-            raise InkError(f"{name} takes {wanted} arguments, not {len(arguments)}")
+            raise FormulaError(f"{name} takes {wanted} arguments, not {len(arguments)}")
         return apply(v.FUNCTIONS[name], *arguments)
 
     # -- indices that run ----------------------------------------------------------------------------------------
@@ -566,7 +568,7 @@ class Line:
             piece = tuple(item for item in said if isinstance(item, Group) or not item.startswith(r"\text"))
             name = next((sign for sign in leaves(piece) if sign in self.reader.indices), None)
             if name is None:
-                raise InkError(f"no index in {show(piece)!r}")
+                raise FormulaError(f"no index in {show(piece)!r}")
             rules.append((name, self._run(name, piece, above)))
         names = [name for name, _ in rules]
 
@@ -589,7 +591,7 @@ class Line:
             return Term(lambda env: domain)
         if piece[1] == "=":
             if above is None:
-                raise InkError(f"{show(piece)} has no upper end")
+                raise FormulaError(f"{show(piece)} has no upper end")
             return apply(lambda a, b: range(int(a), int(b) + 1), self.reader.term(piece[2:]), above)
         if piece[1] == r"\in":
             return apply(sorted, self.reader.term(piece[2:]))
@@ -602,13 +604,13 @@ class Line:
         body = self.product()
         for name in names:
             if name not in body.free:
-                raise InkError(f"the index {name} runs, but does not occur", argument=name, problem="unused index")
+                raise FormulaError(f"the index {name} runs, but does not occur", argument=name, problem="unused index")
         over = lambda env: reduce([body.value(inner) for inner in values(env)])
         return Term(over, (body.free - set(names)) | outer)
 
     def argmax(self) -> Term:
         if self.peek() != "_":
-            raise InkError(r"\argmax over what?")
+            raise FormulaError(r"\argmax over what?")
         names, values, outer = self._runs()
         body = self.product()
         best = lambda env: max(values(env), key=lambda inner: float(body.value(inner)))[names[0]]
@@ -660,10 +662,10 @@ class Line:
         names, weights = self._law()
         group = self.take()
         if not isinstance(group, Group):
-            raise InkError("Var and Cov need a bracket")
+            raise FormulaError("Var and Cov need a bracket")
         x, *rest = [self.reader.term(piece) for piece in split(group.items, {","})[0]]
         if len(rest) > 1:
-            raise InkError("Cov takes two arguments")
+            raise FormulaError("Cov takes two arguments")
         y = rest[0] if rest else x
         mean = lambda term: self._mean(names, weights, term)
         product = apply(v.product, x, y)

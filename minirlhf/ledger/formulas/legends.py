@@ -8,7 +8,7 @@ A legend draws the inputs of the label's check and says what each piece of the p
         offset = draw.uniform(8)
         return legend | {r"\\Delta": offset, r"\\ell_{\\text{ODPO}}": pl.odpo(pair, offset, beta=BETA)}
 
-A formula that cannot be evaluated, a rule in words, is :func:`pinned`: its reason is shown, and an edit asks for a second reading.
+A formula that cannot be evaluated, a rule in words, is :func:`not_evaluated`: its reason is shown, and an edit asks for a second reading.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from minirlhf.ledger.registry import LABEL, Draw
 
 
 @dataclass(frozen=True)
-class Legend:
+class SymbolTable:
     """How to evaluate the formula that is printed at a label.
 
     Attributes:
         label: ``eq:name``.
-        build: draws inputs and gives ``{piece of ink: value}``; see :mod:`minirlhf.ledger.ink.reader`.
+        build: draws inputs and gives ``{piece of ink: value}``; see :mod:`minirlhf.ledger.formulas.reader`.
         tolerance: largest ``|a − b| / max(1, |b|)`` between neighbouring sides.
         linear: do products multiply vectors and matrices?
         harmless: misprints that leave the claim true, each with the reason; a piece of their tokens tells which.
@@ -45,7 +45,7 @@ class Legend:
 
 
 @dataclass(frozen=True)
-class Pin:
+class NotEvaluated:
     """A formula that is read by people only: its digest (:func:`.items.digest`) and why."""
 
     label: str
@@ -57,8 +57,8 @@ class Pin:
 class Printings:
     """All legends and pins, in the order of their registration."""
 
-    legends: dict[str, Legend] = field(default_factory=dict)
-    pins: dict[str, Pin] = field(default_factory=dict)
+    legends: dict[str, SymbolTable] = field(default_factory=dict)
+    pins: dict[str, NotEvaluated] = field(default_factory=dict)
 
     def claim(self, label: str) -> None:
         """Make sure that a label is well formed and free.
@@ -75,10 +75,10 @@ class Printings:
 PRINTINGS = Printings()
 
 
-def ink(
+def symbols_of(
     label: str, *, tolerance: float = 1e-9, linear: bool = False, harmless: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Draw], Mapping[str, Any]]], Callable[[Draw], Mapping[str, Any]]]:
-    """Register the decorated function as the legend of ``label``; see :class:`Legend`.
+    """Register the decorated function as the legend of ``label``; see :class:`SymbolTable`.
 
     Raises:
         ValueError: a malformed label, or one that has a legend or a pin already.
@@ -86,17 +86,17 @@ def ink(
     PRINTINGS.claim(label)
 
     def register(build: Callable[[Draw], Mapping[str, Any]]) -> Callable[[Draw], Mapping[str, Any]]:
-        PRINTINGS.legends[label] = Legend(label, build, tolerance, linear, harmless or {})
+        PRINTINGS.legends[label] = SymbolTable(label, build, tolerance, linear, harmless or {})
         return build
 
     return register
 
 
-def pinned(label: str, digest: str, because: str) -> None:
+def not_evaluated(label: str, digest: str, because: str) -> None:
     """Say that the formula with this digest was read with care and why it is not evaluated.
 
     Raises:
         ValueError: a malformed label, or one that has a legend or a pin already.
     """
     PRINTINGS.claim(label)
-    PRINTINGS.pins[label] = Pin(label, digest, because)
+    PRINTINGS.pins[label] = NotEvaluated(label, digest, because)
