@@ -1,26 +1,29 @@
-"""The losses as one writes them on a blackboard: tensors in, a scalar out.
+"""The losses in the form of a blackboard: tensors in, a scalar out.
 
-The trainers call :func:`policy_loss`, :func:`value_loss`, :func:`preference_loss`, :func:`sft_loss` and :func:`reward_loss`;
-the others are made of these, so that what a reader differentiates by hand is what training minimises. A policy-gradient loss takes log-probabilities of tokens, ``(B, T)``, with the ``mask`` of those that the policy
-sampled; a preference loss takes log-probabilities of whole completions, ``(B,)``. The formulas have their home in
-:mod:`minirlhf.equations`; here they are averaged over the batch.
+The trainers call :func:`policy_loss`, :func:`value_loss`, :func:`preference_loss`, :func:`sft_loss` and
+:func:`reward_loss`. The other losses are built from these, so the loss that you differentiate by hand is the loss that
+training minimises. A policy-gradient loss takes token log-probabilities ``(B, T)`` and the ``mask`` of the tokens that
+the policy sampled. A preference loss takes log-probabilities of whole completions, ``(B,)``. The formulas are defined
+in :mod:`minirlhf.equations`; here they are averaged over the batch.
 
 ======================  ==================================================================================================
-policy gradients        :func:`policy_loss` and, of it, :func:`reinforce_loss`, :func:`grpo_loss`, :func:`dr_grpo_loss`,
-                        :func:`dapo_loss`, :func:`gspo_loss`, :func:`cispo_loss`; :func:`value_loss`; :func:`ppo_loss`
-preferences             :func:`preference_loss` and, of it, :func:`dpo_loss`, :func:`ipo_loss`, :func:`simpo_loss`,
-                        :func:`orpo_loss`, :func:`kto_loss`
+policy gradients        :func:`policy_loss`; built from it: :func:`reinforce_loss`, :func:`grpo_loss`,
+                        :func:`dr_grpo_loss`, :func:`dapo_loss`, :func:`gspo_loss`, :func:`cispo_loss`;
+                        :func:`value_loss`; :func:`ppo_loss`
+preferences             :func:`preference_loss`; built from it: :func:`dpo_loss`, :func:`ipo_loss`,
+                        :func:`simpo_loss`, :func:`orpo_loss`, :func:`kto_loss`
 imitation, rewards      :func:`sft_loss`, :func:`reward_loss`
 ======================  ==================================================================================================
 
 Gradients flow through log-probabilities of the policy, ``values``, rewards and ``entropies``; old and reference
-log-probabilities, advantages and margins count as constants. What stands outside the mask never matters. A shape that does
-not fit, or a number out of range, is a ``ValueError`` that names it. The examples below assume ``import torch`` and ``from minirlhf import *``.
+log-probabilities, advantages and margins are treated as constants. Values outside the mask have no effect. A wrong
+shape, or a number out of range, raises a ``ValueError`` that names it. The examples below assume ``import torch`` and
+``from minirlhf import *``.
 
-A batch that is too large for one forward pass is split, and its parts' losses are added. For that, ``weights`` are computed
-from the mask of the whole batch before it is split, by :func:`~minirlhf.equations.aggregation.sequence_mean`,
-:func:`~minirlhf.equations.aggregation.token_mean` or :func:`~minirlhf.equations.aggregation.fixed_length`; where examples, not
-tokens, are averaged, ``batch_size`` is that of the whole batch.
+A batch that is too large for one forward pass is split, and the losses of its parts are added. In this case, compute
+``weights`` from the mask of the whole batch before the split, by :func:`~minirlhf.equations.aggregation.sequence_mean`,
+:func:`~minirlhf.equations.aggregation.token_mean` or :func:`~minirlhf.equations.aggregation.fixed_length`. A loss that
+averages over examples instead of tokens takes the ``batch_size`` of the whole batch.
 """
 
 from __future__ import annotations
@@ -61,19 +64,20 @@ def policy_loss(
     entropies: Tensor | None = None,
     entropy_coef: float = 0.0,
 ) -> Tensor:
-    """``−Σ w·objective + β Σ w·KL estimate − entropy_coef Σ w·H``: the policy's loss in every online algorithm here.
+    """``−Σ w·objective + β Σ w·KL estimate − entropy_coef Σ w·H``: the policy loss of every online algorithm here.
 
     Args:
-        logps: ``(B, T)``, of the sampled tokens under the policy.
-        old_logps: ``(B, T)``, the same when they were sampled.
+        logps: ``(B, T)``, log-probabilities of the sampled tokens under the policy.
+        old_logps: ``(B, T)``, log-probabilities of the same tokens when they were sampled.
         advantages: ``(B, T)``.
         mask: ``(B, T)`` bool, True where the policy sampled the token (its end-of-sequence token included).
         objective: ``(logps, old_logps, advantages, mask) -> (B, T)``, or ``(B, 1)`` per sequence; it is maximised.
-        weights: ``(B, T)``, of each token; None: the mean over completions of each one's mean over its tokens.
-        ref_logps: ``(B, T)`` under the reference policy; needed with ``beta``, and not looked at without.
+        weights: ``(B, T)``, weight of each token; None: the mean over the tokens of each completion, then over
+            completions.
+        ref_logps: ``(B, T)`` under the reference policy; required if ``beta`` > 0, otherwise ignored.
         beta: coefficient of the KL penalty, ≥ 0; 0: no penalty.
-        estimator: ``(logps, ref_logps) -> (B, T)`` nats.
-        entropies: ``(B, T)`` nats, of the policy's distributions at the tokens; needed with ``entropy_coef``.
+        estimator: ``(logps, ref_logps) -> (B, T)``, KL estimates in nats.
+        entropies: ``(B, T)``, entropy in nats of the policy at each token; required if ``entropy_coef`` > 0.
         entropy_coef: coefficient of the entropy bonus, ≥ 0.
 
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eqs. 7 and 9, without the value loss; the KL
@@ -106,11 +110,11 @@ def policy_loss(
 
 
 def reinforce_loss(logps: Tensor, advantages: Tensor, mask: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """``−mean(A log π)``: minus its gradient estimates the policy gradient, up to the scale that the mean sets.
+    """``−mean(A log π)``. Its negative gradient estimates the policy gradient, up to the scale that the mean sets.
 
     Args:
         logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`.
-        weights: ``(B, T)``; None: the mean over all tokens of the batch, where the paper has a sum over each episode
+        weights: ``(B, T)``; None: the mean over all tokens of the batch. The paper has a sum over each episode
             (:func:`~minirlhf.equations.aggregation.sequence_sum`).
 
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning".
@@ -140,10 +144,10 @@ def grpo_loss(
     Args:
         logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`. GRPO's advantage is the reward's z-score
             within its group, :func:`~minirlhf.equations.advantages.group_zscore`.
-        epsilon, epsilon_high: clip range of the ratio, > 0; the upper one is ``epsilon`` unless it is given.
-        ref_logps: ``(B, T)`` under the reference policy; needed with ``beta``.
-        beta: coefficient of the KL penalty, ≥ 0; the paper has 0.04.
-        weights: ``(B, T)`` of a batch that was split; None: those of this batch.
+        epsilon, epsilon_high: lower and upper clip range of the ratio, > 0; ``epsilon_high`` None: ``epsilon``.
+        ref_logps: ``(B, T)`` under the reference policy; required if ``beta`` > 0.
+        beta: coefficient of the KL penalty, ≥ 0; 0.04 in the paper.
+        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
 
     Source: Shao et al. (2024), "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", eqs. 3
         and 4.
@@ -172,14 +176,14 @@ def dr_grpo_loss(
     epsilon_high: float | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Dr. GRPO: the sum over tokens, divided by a constant, so that no token counts less for being part of a long completion.
+    """Dr. GRPO: the sum over tokens, divided by a constant, so that tokens of long completions do not count less.
 
     Args:
-        logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`. Dr. GRPO's advantage is the reward less
-            its group's mean, :func:`~minirlhf.equations.advantages.group_center`.
-        max_completion_length: the constant: tokens that a completion may have, ≥ 1.
+        logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`. Dr. GRPO's advantage is the reward
+            minus the mean of its group, :func:`~minirlhf.equations.advantages.group_center`.
+        max_completion_length: the constant: the maximum number of tokens of a completion, ≥ 1.
         epsilon, epsilon_high: as for :func:`grpo_loss`.
-        weights: ``(B, T)`` of a batch that was split; None: those of this batch.
+        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
 
     Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective".
 
@@ -187,10 +191,10 @@ def dr_grpo_loss(
     >>> dr_grpo_loss(logps, logps, torch.ones(1, 2), mask, max_completion_length=8).item()
     -0.25
     """
-    own = fixed_length(
+    default_weights = fixed_length(
         mask, max_completion_length=max_completion_length
-    )  # a length that makes no sense is an error here
-    weights = own if weights is None else weights
+    )  # computed in any case, because it validates max_completion_length
+    weights = default_weights if weights is None else weights
     return grpo_loss(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high, weights=weights)
 
 
@@ -209,7 +213,7 @@ def dapo_loss(
     Args:
         logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`grpo_loss`.
         epsilon, epsilon_high: clip range of the ratio, > 0.
-        weights: ``(B, T)`` of a batch that was split; None: those of this batch.
+        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
 
     Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", eq. 8. Dynamic sampling and
         the soft punishment of length concern rewards and are part of the recipe, not of the loss.
@@ -232,13 +236,13 @@ def gspo_loss(
     epsilon_high: float | None = 4e-4,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """GSPO: one ratio for each completion, the geometric mean of its tokens' ratios, which is clipped as a whole.
+    """GSPO: one ratio per completion, the geometric mean of the ratios of its tokens, clipped as a whole.
 
     Args:
         logps, old_logps, mask: ``(B, T)``, as for :func:`policy_loss`.
         advantages: ``(B, T)``, the same for all tokens of a completion.
-        epsilon, epsilon_high: clip range of the sequence's ratio, > 0.
-        weights: ``(B, T)`` of a batch that was split; None: those of this batch.
+        epsilon, epsilon_high: clip range of the sequence ratio, > 0.
+        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
 
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", eq. 5.
 
@@ -266,9 +270,11 @@ def cispo_loss(
     Args:
         logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`policy_loss`.
         epsilon: lower clip range; None, as in the paper's experiments: no lower bound.
-        epsilon_high: a weight is at most ``1 + epsilon_high`` (TRL's option of this name is that bound itself). The paper does not
-            give its bound; 5 is that of Khatri et al. (2025), "The Art of Scaling Reinforcement Learning Compute for LLMs".
-        weights: ``(B, T)`` of a batch that was split; None: the mean over all tokens of this batch.
+        epsilon_high: a weight is at most ``1 + epsilon_high`` (TRL's option of this name is the bound itself). The
+            paper does not give its bound; 5 is the bound of Khatri et al. (2025), "The Art of Scaling Reinforcement
+            Learning Compute for LLMs".
+        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the mean over all tokens of this
+            batch.
 
     Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", eqs. 4
         and 5.
@@ -291,12 +297,12 @@ def value_loss(
     error: Callable[..., Tensor] = value_clip,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """A critic's loss: half the squared error of its predictions, clipped.
+    """The critic's loss: half the squared error of its predictions, clipped.
 
     Args:
-        values: ``(B, T)``, what the critic expects before each token; the only input with a gradient.
-        old_values: ``(B, T)``, the same when the tokens were sampled.
-        returns: ``(B, T)``, what it learns to expect.
+        values: ``(B, T)``, the critic's predictions before each token; the only input with a gradient.
+        old_values: ``(B, T)``, the critic's predictions when the tokens were sampled.
+        returns: ``(B, T)``, the targets of the predictions.
         mask: ``(B, T)`` bool.
         error: ``(values, old_values, returns, mask) -> (B, T)``.
         weights: ``(B, T)``; None: the mean over all tokens of the batch.
@@ -333,9 +339,9 @@ def ppo_loss(
             :func:`~minirlhf.equations.returns.gae`.
         values, old_values, returns: ``(B, T)``, as for :func:`value_loss`.
         epsilon: clip range of the ratio, > 0.
-        cliprange_value: how far a value may move from ``old_values`` for a gain, > 0.
-        vf_coef: weight of the critic's loss, ≥ 0; as that has a half, the paper's c₁ is ``vf_coef / 2``.
-        weights: ``(B, T)`` of a batch that was split; None: those of this batch.
+        cliprange_value: clip range of the values around ``old_values``, > 0.
+        vf_coef: weight of the critic's loss, ≥ 0. That loss contains a factor ½, so the paper's c₁ is ``vf_coef / 2``.
+        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
 
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 9, without the entropy bonus, and with the
         value loss of :func:`value_loss`.
@@ -361,14 +367,14 @@ def preference_loss(
     batch_size: int | None = None,
     **numbers: Any,
 ) -> Tensor:
-    """The mean over the examples of any loss of :mod:`minirlhf.equations.preference_losses`.
+    """Return the mean over the examples of any loss of :mod:`minirlhf.equations.preference_losses`.
 
     Args:
         loss: ``(record, *context, **numbers) -> (B,)``.
-        record: log-probabilities of whole completions, as the loss takes them.
-        context: what the loss takes from the whole batch, such as KTO's reference point.
-        batch_size: examples of a batch that was split; None: those of this record.
-        numbers: hyperparameters of the loss, by their names.
+        record: log-probabilities of whole completions, in the record type that the loss takes.
+        context: quantities of the whole batch that the loss takes, such as KTO's reference point.
+        batch_size: number of examples in the whole batch, if it was split; None: the number in this record.
+        numbers: hyperparameters of the loss, by name.
 
     >>> from minirlhf.equations.preference_losses import PairLogps, hinge
     >>> pair = PairLogps(*(torch.tensor([x]) for x in (-1.0, -3.0, -2.0, -2.0)))
@@ -380,7 +386,7 @@ def preference_loss(
         returned = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"{losses!r}"
         hint = ": leave out .mean() or .sum()" if isinstance(losses, Tensor) and not losses.dim() else ""
         raise ArgumentError(
-            f"the loss returned {returned} for {count} examples; expected ({count},), one number for each{hint}",
+            f"the loss returned {returned} for {count} examples; expected ({count},), one value per example{hint}",
             argument="loss",
             value=tuple(losses.shape) if isinstance(losses, Tensor) else losses,
             expected=(count,),
@@ -402,9 +408,9 @@ def dpo_loss(
 
     Args:
         chosen_logps, rejected_logps: ``(B,)``, sums over the tokens of each completion, under the policy.
-        ref_chosen_logps, ref_rejected_logps: ``(B,)``, the same under the reference.
-        beta: > 0; the larger, the closer the policy stays to the reference.
-        batch_size: pairs of a batch that was split; None: those that are given.
+        ref_chosen_logps, ref_rejected_logps: ``(B,)``, the same sums under the reference policy.
+        beta: > 0; a larger value keeps the policy closer to the reference.
+        batch_size: number of pairs in the whole batch, if it was split; None: the number given.
 
     Source: Rafailov et al. (2023), "Direct Preference Optimization: Your Language Model is Secretly a Reward Model", eq. 7.
 
@@ -425,13 +431,13 @@ def ipo_loss(
     beta: float = 0.1,
     batch_size: int | None = None,
 ) -> Tensor:
-    """IPO: ``(h − 1/(2β))²`` for the difference ``h`` of the two log-ratios, so that deterministic labels ask for no more.
+    """IPO: ``(h − 1/(2β))²`` for the difference ``h`` of the two log-ratios; the target of ``h`` is always finite.
 
     Args:
         chosen_logps, rejected_logps, ref_chosen_logps, ref_rejected_logps: ``(B,)``, as for :func:`dpo_loss`. The paper's
-            ``h`` is one of sums; for means divide all four by the completions' lengths.
+            ``h`` is a difference of sums over tokens; for means, divide all four by the lengths of their completions.
         beta: the paper's τ, > 0.
-        batch_size: pairs of a batch that was split; None: those that are given.
+        batch_size: number of pairs in the whole batch, if it was split; None: the number given.
 
     Source: Azar et al. (2023), "A General Theoretical Paradigm to Understand Learning from Human Preferences", eq. 17.
 
@@ -457,10 +463,10 @@ def simpo_loss(
 
     Args:
         chosen_logps, rejected_logps: ``(B,)``, sums over the tokens of each completion, under the policy.
-        chosen_lengths, rejected_lengths: ``(B,)``, tokens of each completion, ≥ 1.
+        chosen_lengths, rejected_lengths: ``(B,)``, number of tokens of each completion, ≥ 1.
         beta: > 0.
         gamma: the margin γ itself, ≥ 0, not the ratio γ/β.
-        batch_size: pairs of a batch that was split; None: those that are given.
+        batch_size: number of pairs in the whole batch, if it was split; None: the number given.
 
     Source: Meng, Xia and Chen (2024), "SimPO: Simple Preference Optimization with a Reference-Free Reward", eq. 6.
 
@@ -481,12 +487,12 @@ def orpo_loss(
     beta: float = 0.1,
     batch_size: int | None = None,
 ) -> Tensor:
-    """ORPO: the chosen completion's mean negative log-likelihood, and ``β`` times the loss of the log odds ratio.
+    """ORPO: the chosen completion's mean negative log-likelihood plus ``β`` times the loss of the log odds ratio.
 
     Args:
         chosen_logps, rejected_logps, chosen_lengths, rejected_lengths: ``(B,)``, as for :func:`simpo_loss`.
         beta: the paper's λ, > 0.
-        batch_size: pairs of a batch that was split; None: those that are given.
+        batch_size: number of pairs in the whole batch, if it was split; None: the number given.
 
     Source: Hong, Lee and Thorne (2024), "ORPO: Monolithic Preference Optimization without Reference Model", eqs. 6 and 7.
 
@@ -509,16 +515,16 @@ def kto_loss(
     undesirable_weight: float = 1.0,
     batch_size: int | None = None,
 ) -> Tensor:
-    """KTO: learns from single completions, each with a thumb up or down, by a value that saturates on both sides.
+    """KTO: a loss on single completions, with thumbs up or down, by a value function that saturates on both sides.
 
     Args:
-        logps, ref_logps: ``(B,)``, sums over the tokens of each completion, under policy and reference.
+        logps, ref_logps: ``(B,)``, sums over the tokens of each completion, under the policy and the reference policy.
         desirable: ``(B,)`` bool, True for a thumb up.
         reference_point: a number or 0-d tensor, an estimate of KL(π‖π_ref) ≥ 0 over the whole batch,
             :func:`~minirlhf.equations.preference_losses.kto_reference_point`; no gradient.
         beta: > 0.
-        desirable_weight, undesirable_weight: > 0, of the two kinds of examples.
-        batch_size: examples of a batch that was split; None: those that are given.
+        desirable_weight, undesirable_weight: weights of the two kinds of examples, > 0.
+        batch_size: number of examples in the whole batch, if it was split; None: the number given.
 
     Source: Ethayarajh et al. (2024), "KTO: Model Alignment as Prospect Theoretic Optimization", eq. 8.
 
@@ -541,13 +547,14 @@ def kto_loss(
 
 
 def sft_loss(logps: Tensor, mask: Tensor, *, weights: Tensor | None = None) -> Tensor:
-    """Supervised fine-tuning: the mean negative log-likelihood of the marked tokens, nats per token.
+    """Supervised fine-tuning: the mean negative log-likelihood of the tokens in the mask, in nats per token.
 
     Args:
-        logps: ``(B, T)``, of the data's tokens under the policy (:func:`~minirlhf.core.logprobs.token_logps` of its logits, which
-            leaves out the first token of ``input_ids``; the mask leaves it out too).
+        logps: ``(B, T)``, log-probabilities of the data's tokens under the policy, by
+            :func:`~minirlhf.core.logprobs.token_logps` of its logits. The first token of ``input_ids`` has none, and
+            the mask leaves it out too.
         mask: ``(B, T)`` bool, True on the tokens to imitate.
-        weights: ``(B, T)``; None: the mean over all marked tokens of the batch.
+        weights: ``(B, T)``; None: the mean over all tokens in the mask.
 
     >>> sft_loss(torch.tensor([[-1.0, -3.0, -8.0]]), torch.tensor([[True, True, False]])).item()
     2.0
@@ -570,11 +577,11 @@ def reward_loss(
 
     Args:
         chosen_rewards, rejected_rewards: ``(B,)``, nats.
-        margin: ``(B,)``, the lead that each pair is asked for; None: 0.
-        label_smoothing: probability with which a label is taken to be wrong, at most 0.5.
+        margin: ``(B,)``, required lead of the chosen reward in each pair; None: 0.
+        label_smoothing: assumed probability that a label is wrong, at most 0.5.
         center_rewards_coefficient: weight of ``(r_chosen + r_rejected)²``, which centres the rewards, ≥ 0.
-        weights: ``(B,)``, factors of the pairs' losses, 1 on average; None: 1.
-        batch_size: pairs of a batch that was split; None: those that are given.
+        weights: ``(B,)``, factors on the losses of the pairs, 1 on average; None: 1.
+        batch_size: number of pairs in the whole batch, if it was split; None: the number given.
 
     Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 1; the margin
         from Touvron et al. (2023), "Llama 2"; the penalty from Eisenstein et al. (2023), "Helping or herding?".
@@ -591,19 +598,19 @@ def reward_loss(
 
 
 def mean_loss(losses: Tensor, *, weights: Tensor | None = None, batch_size: int | None = None) -> Tensor:
-    """The mean over examples: ``Σ weights · losses / batch_size``, which adds up over the parts of a batch.
+    """Return the mean over examples, ``Σ weights · losses / batch_size``; over the parts of a split batch it adds up.
 
     Args:
         losses: ``(B,)``.
         weights: ``(B,)``, factors that are 1 on average; None: 1.
-        batch_size: examples of a batch that was split; None: B.
+        batch_size: number of examples in the whole batch, if it was split; None: B.
 
     >>> mean_loss(torch.tensor([1.0, 2.0])).item()
     1.5
     """
     if losses.dim() != 1:
         raise ArgumentError(
-            f"losses has shape {tuple(losses.shape)}; expected (B,), one for each example",
+            f"losses has shape {tuple(losses.shape)}; expected (B,), one loss per example",
             argument="losses",
             value=tuple(losses.shape),
             expected="(B,)",

@@ -1,7 +1,7 @@
-"""What a notebook does with a model, a line each: load, train, generate, evaluate, plot, verify.
+"""One-line functions for notebooks: load, train, generate, evaluate, plot, verify.
 
-Each function is short: it turns what a reader has at hand (texts, rows, a tiny task) into what the trainers take, and calls
-them. The trainers themselves are in :mod:`minirlhf.trainers`.
+Each function is short: it converts what a reader has (texts, rows, a tiny task) to the inputs of the trainers and calls
+the trainers, which are in :mod:`minirlhf.trainers`.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 __all__ = ["evaluate", "generate", "load", "plot", "task", "train", "verify"]
 
-#: A file, a folder or a name on the hub; a tiny task; or rows: texts, dictionaries as TRL has them, records, pairs.
+#: A file, a folder or a name on the hub; a tiny task; or rows: texts, dictionaries as in TRL, records, pairs.
 Data: TypeAlias = "str | Path | Task | Records | Sequence[str | Mapping[str, Any] | Example | PreferencePair]"
 C = TypeVar("C")
 
 
 def load(model: str = "assistant-sft") -> tuple[Any, Any]:
-    """A language model and its tokenizer.
+    """Load a language model and its tokenizer.
 
     Args:
-        model: a trained tiny model by name (``minirlhf zoo`` lists them; the first use trains it, within a minute), a folder that
-            a run or ``save_pretrained`` wrote, or a name on the hub.
+        model: the name of a trained tiny model (``minirlhf zoo`` lists them; the first use trains it, within a minute),
+            a folder written by a run or by ``save_pretrained``, or a name on the hub.
 
     Raises:
-        UserError: nothing of this name, or something that is no language model.
+        UserError: nothing has this name, or it is not a language model.
 
     >>> model, tokenizer = load("assistant-sft")
     >>> type(model).__name__
@@ -68,10 +68,11 @@ def load(model: str = "assistant-sft") -> tuple[Any, Any]:
 
 
 def task(name: str) -> Task:
-    """A tiny task of the project: prompts, and a grader that knows what is right.
+    """Return a tiny task of the project: prompts, and a grader that knows the right answers.
 
     Args:
-        name: ``assistant``, ``shell_game``, ``sort_digits``, …; a wrong one is a ``UserError`` that lists them.
+        name: ``assistant``, ``shell_game``, ``sort_digits``, …; any other name raises a ``UserError`` that lists the
+            tasks.
 
     >>> task("sort_digits").prompts("test")[0].split()[0]
     'sort'
@@ -97,25 +98,29 @@ def train(
         data: for an online recipe prompts (texts, rows with ``prompt``, or a tiny task); for a preference loss rows with
             ``prompt``, ``chosen`` and ``rejected`` (or a ``label``, or ``responses``); for ``sft_loss`` rows with
             ``messages`` or with ``prompt`` and ``completion``. Also the name of a file or of a data set on the hub.
-        recipe: ``GRPO``, ``DAPO``, ``GRPO.with_(beta=0.1)``, …; ``DPO``, ``DPO.with_(beta=0.3)``, ``KTO``, … or a loss of your
-            own: a function that is declared by ``@Needs(PairLogps)`` and returns ``(B,)``, one loss for each pair; or ``sft_loss``.
-        reward: of an online recipe, ``(problems, completions) -> numbers``: ``problem.prompt`` holds the messages,
-            ``problem.reference`` what the data say is right; a completion is a text. None: the tiny task grades. A function that
-            fails on a batch is asked about each completion alone; NaN marks one that cannot be graded.
-        ref_model: the reference policy; None: ``model`` as it is now, if the recipe needs one.
+        recipe: ``GRPO``, ``DAPO``, ``GRPO.with_(beta=0.1)``, …; ``DPO``, ``DPO.with_(beta=0.3)``, ``KTO``, …;
+            ``sft_loss``; or a preference loss of your own, a function that is declared by ``@Needs(PairLogps)`` and
+            returns ``(B,)``, one loss per pair.
+        reward: reward function of an online recipe, ``(problems, completions) -> numbers``. ``problem.prompt`` holds
+            the messages, ``problem.reference`` the reference answer of the data; a completion is a text. None: the
+            grader of the tiny task. A function that fails on a batch is called again for each completion alone; NaN
+            marks a completion that cannot be graded.
+        ref_model: the reference policy; None: a copy of the initial ``model``, if the recipe needs a reference.
         out: a folder for metrics and checkpoints; None: nothing is written.
-        quiet: no bar, and no notes about settings without effect.
+        quiet: no progress bar, and no notes about settings without effect.
         settings: fields of the trainer's settings, by name: ``max_steps``, ``batch_size``, ``learning_rate``, ``seed``, … of
-            :class:`~minirlhf.trainers.config.OnlineConfig` (with ``num_generations``, ``max_completion_length``, …; ``batch_size``
-            counts prompts), :class:`~minirlhf.trainers.offline.OfflineConfig` or :class:`~minirlhf.trainers.sft.SFTConfig`
-            (``batch_size`` counts rows). Numbers of the algorithm (``beta``, ``epsilon``, …) are the recipe's: ``DPO.with_(beta=0.3)``,
-            of a loss of your own ``functools.partial(loss, beta=0.3)``.
+            :class:`~minirlhf.trainers.config.OnlineConfig` (also ``num_generations``, ``max_completion_length``, …;
+            ``batch_size`` counts prompts), :class:`~minirlhf.trainers.offline.OfflineConfig` or
+            :class:`~minirlhf.trainers.sft.SFTConfig` (``batch_size`` counts rows). Hyperparameters of the algorithm
+            (``beta``, ``epsilon``, …) belong to the recipe: ``DPO.with_(beta=0.3)``, or for your own loss
+            ``functools.partial(loss, beta=0.3)``.
 
     Returns:
         The metrics of each step: ``history["reward"]``, ``plot(history)``.
 
     Raises:
-        UserError: data of a kind that the recipe cannot learn from, no reward, an unknown setting (with the nearest one).
+        UserError: data of a kind that the recipe cannot use, no reward, or an unknown setting (the message names the
+            nearest).
 
     >>> model, tokenizer = load("assistant-sft")
     >>> def short(problems, completions):
@@ -128,54 +133,54 @@ def train(
     >>> round(history["loss"][0], 4)  # at first the policy is the reference
     0.6931
     """
-    run = {"tokenizer": tokenizer, "out": out, "quiet": quiet}
+    extra = {"tokenizer": tokenizer, "out": out, "quiet": quiet}
     if ref_model is not None:
-        run["ref_model"] = ref_model
-    return _train(recipe, model, data, reward, settings, run)
+        extra["ref_model"] = ref_model
+    return _train(recipe, model, data, reward, settings, extra)
 
 
 @functools.singledispatch
-def _train(recipe: Any, model: Any, data: Data, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
-    """Of a function: supervised fine-tuning, or a declared preference loss."""
+def _train(recipe: Any, model: Any, data: Data, reward: Reward | None, settings: Any, extra: dict[str, Any]) -> History:
+    """Train with a function: ``sft_loss``, or a declared preference loss."""
     if recipe is losses.sft_loss:
-        for argument, given in {"reward": reward, "ref_model": run.get("ref_model")}.items():
-            _unused(argument, given, "supervised fine-tuning")
-        examples = conversations(run["tokenizer"], _records(data))
+        for argument, value in {"reward": reward, "ref_model": extra.get("ref_model")}.items():
+            _unused(argument, value, "supervised fine-tuning")
+        examples = conversations(extra["tokenizer"], _records(data))
         config = _made(SFTConfig, settings)
-        return train_sft(model, examples, config, pad_token_id=run["tokenizer"].pad_token_id, **run)
-    plain = recipe.func if isinstance(recipe, functools.partial) else recipe
-    name = getattr(plain, "__name__", "")
-    if not callable(recipe) or plain is getattr(losses, name, None):  # such as "grpo" or grpo_loss
-        row = str(name or recipe).removesuffix("_loss").upper()
-        known = row in {row.name.upper() for row in (*RECIPES.values(), *PREFERENCES.values())}
+        return train_sft(model, examples, config, pad_token_id=extra["tokenizer"].pad_token_id, **extra)
+    function = recipe.func if isinstance(recipe, functools.partial) else recipe
+    name = getattr(function, "__name__", "")
+    if not callable(recipe) or function is getattr(losses, name, None):  # such as "grpo" or grpo_loss
+        title = str(name or recipe).removesuffix("_loss").upper()
+        exists = title in {row.name.upper() for row in (*RECIPES.values(), *PREFERENCES.values())}
         raise ArgumentError(
-            f"recipe = {name or repr(recipe)}; expected {row if known else 'a recipe such as GRPO or DPO'}, sft_loss, or a loss of "
-            "your own that is declared by @Needs(PairLogps)",
+            f"recipe = {name or repr(recipe)}; expected {title if exists else 'a recipe such as GRPO or DPO'}, sft_loss, or a "
+            "preference loss of your own, declared by @Needs(PairLogps)",
             argument="recipe",
             value=recipe,
-            expected=row if known else None,
+            expected=title if exists else None,
         )
-    return _train(PreferenceRecipe(name, recipe), model, data, reward, settings, run)
+    return _train(PreferenceRecipe(name, recipe), model, data, reward, settings, extra)
 
 
 @_train.register
-def _(recipe: Recipe, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]) -> History:
-    problems, graded_by = _problems(data, reward, "train")
+def _(recipe: Recipe, model: Any, data: Any, reward: Reward | None, settings: Any, extra: dict[str, Any]) -> History:
+    problems, reward_fn = _problems(data, reward, "train")
     if isinstance(data, Task):
         settings = {"max_completion_length": data.max_completion_length, **settings}
-    return train_online(model, problems, graded_by, recipe, _made(OnlineConfig, settings, recipe), **run)
+    return train_online(model, problems, reward_fn, recipe, _made(OnlineConfig, settings, recipe), **extra)
 
 
 @_train.register
 def _(
-    recipe: PreferenceRecipe, model: Any, data: Any, reward: Reward | None, settings: Any, run: dict[str, Any]
+    recipe: PreferenceRecipe, model: Any, data: Any, reward: Reward | None, settings: Any, extra: dict[str, Any]
 ) -> History:
     _unused("reward", reward, recipe.name)
     if not recipe.needs.reference:
-        _unused("ref_model", run.get("ref_model"), recipe.name)
-    examples = compared(run["tokenizer"], _records(data), recipe.needs.record)
+        _unused("ref_model", extra.get("ref_model"), recipe.name)
+    examples = compared(extra["tokenizer"], _records(data), recipe.needs.record)
     config = _made(OfflineConfig, settings, recipe)
-    return train_offline(model, examples, recipe, config, pad_token_id=run["tokenizer"].pad_token_id, **run)
+    return train_offline(model, examples, recipe, config, pad_token_id=extra["tokenizer"].pad_token_id, **extra)
 
 
 def generate(
@@ -190,10 +195,10 @@ def generate(
     """Sample completions.
 
     Args:
-        prompts: a text, which is put to the model as a user's turn, or messages ``{"role": …, "content": …}``; or a list of such
+        prompts: a text, which becomes a turn of the user, or messages ``{"role": …, "content": …}``; or a list of such
             prompts.
-        num_generations: completions of each.
-        seed: of the random numbers; the same one gives the same completions.
+        num_generations: number of completions per prompt.
+        seed: seed of the random numbers; the same seed gives the same completions.
         sampling: fields of :class:`~minirlhf.models.sampling.Sampling`: ``max_completion_length`` (64), ``temperature`` (1.0),
             ``top_k``, ``top_p``, ``min_p``, ``greedy``.
 
@@ -205,13 +210,13 @@ def generate(
     >>> len(completions)
     4
     """
-    alone = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Mapping))
-    several: Any = [prompts] if alone else prompts
-    if not several:
+    single = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Mapping))
+    batch: Any = [prompts] if single else prompts
+    if not batch:
         raise UserError("no prompts; expected a text or a list of texts", argument="prompts", problem="empty")
     rollout = sample(
         model,
-        [encode_prompt(tokenizer, conversation(p) if isinstance(p, str) else p) for p in several],
+        [encode_prompt(tokenizer, conversation(p) if isinstance(p, str) else p) for p in batch],
         sampling=_made(Sampling, sampling),
         num_generations=num_generations,
         eos_token_id=ends_of(tokenizer, model).ids,
@@ -219,8 +224,8 @@ def generate(
         seed=seed,
     )
     texts = completion_texts(rollout, tokenizer)
-    rows = [texts[start : start + num_generations] for start in range(0, len(texts), num_generations)]
-    return rows[0] if alone else rows
+    completions = [texts[start : start + num_generations] for start in range(0, len(texts), num_generations)]
+    return completions[0] if single else completions
 
 
 def evaluate(
@@ -237,11 +242,11 @@ def evaluate(
     """Sample one completion per prompt and grade it.
 
     Args:
-        data: prompts, as for :func:`train`; of a tiny task the test prompts.
+        data: prompts, as for :func:`train`; a tiny task gives its test prompts.
         reward: as for :func:`train`.
-        ref_model: to measure the KL divergence from; None: it is not measured.
+        ref_model: the reference policy of the KL divergence; None: the KL divergence is not measured.
         limit: at most this many prompts, ≥ 1; None: all.
-        seed: two models with one seed see the same random numbers.
+        seed: two models with the same seed use the same random numbers.
         sampling: as for :func:`generate`.
 
     Returns:
@@ -253,31 +258,31 @@ def evaluate(
     >>> len(measured.completions), measured.rewards.shape
     (8, torch.Size([8]))
     """
-    problems, graded_by = _problems(data, reward, "test")
+    problems, reward_fn = _problems(data, reward, "test")
     if isinstance(data, Task):
         sampling = {"max_completion_length": data.max_completion_length, **sampling}
     if limit is not None and limit < 1:
         raise UserError(f"limit = {limit}; expected at least 1", argument="limit", value=limit, expected=1)
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
-    how = _made(Sampling, sampling)
+    config = _made(Sampling, sampling)
     return evaluation.evaluate(
-        model, problems[:limit], graded_by, tokenizer=tokenizer, sampling=how, ref_model=ref_model, seed=seed
+        model, problems[:limit], reward_fn, tokenizer=tokenizer, sampling=config, ref_model=ref_model, seed=seed
     )
 
 
 def plot(
     runs: History | Sequence[History] | Mapping[str, History | Sequence[History]], *names: str, window: int = 1
 ) -> Any:
-    """Draw metrics against the step: a panel for each metric, a curve for each run, a band for several seeds of one.
+    """Plot metrics against the step: a panel per metric, a curve per run, and a band for several seeds of a run.
 
     Args:
         runs: one history, or one for each seed, or ``{label: history}``, or ``{label: [a history for each seed]}``.
-        names: the metrics; none: all but times and learning rate.
-        window: each curve is the mean of this many steps up to each.
+        names: the metrics; none: all except times and learning rate.
+        window: each point of a curve is the mean over this many steps, the last of which is its own.
 
     Returns:
-        A matplotlib figure, which a notebook shows.
+        A matplotlib figure.
 
     Raises:
         UserError: no history, or a metric that no run has.
@@ -290,10 +295,10 @@ def plot(
     """
     named: Mapping[str, Any] = runs if isinstance(runs, Mapping) else {"": runs}
     groups = {
-        label: [curves.LoggedRun(Path(label), history, {}) for history in _listed(of)] for label, of in named.items()
+        label: [curves.LoggedRun(Path(label), history, {}) for history in _listed(run)] for label, run in named.items()
     }
     if not any(groups.values()):
-        raise UserError("no history to draw; expected what train returned", argument="runs", problem="empty")
+        raise UserError("no history to plot; expected what train returned", argument="runs", problem="empty")
     return curves.figure(
         groups, curves.choose([run for group in groups.values() for run in group], names), window=window
     )
@@ -303,14 +308,14 @@ def verify(*labels: str, seed: int | None = None) -> bool:
     """Check equations of the book against exact oracles, on fresh inputs, and print the outcome as ``minirlhf verify`` does.
 
     Args:
-        labels: such as ``"eq:k3"``; none: every equation (under a minute).
-        seed: repeats the inputs of an earlier call.
+        labels: labels of equations, such as ``"eq:k3"``; none: every equation (under a minute).
+        seed: the seed of an earlier call repeats its inputs; None: a random seed.
 
     Returns:
-        Whether all of them hold.
+        Whether all of the equations hold.
 
     Raises:
-        UserError: no equation of this label (with the nearest one).
+        UserError: no equation has this label (the message names the nearest).
 
     >>> verify("eq:k3", seed=0)  # doctest: +ELLIPSIS
     label ...
@@ -323,22 +328,22 @@ def verify(*labels: str, seed: int | None = None) -> bool:
     return run_and_print(ledger.select(labels), secrets.randbelow(2**31) if seed is None else seed)
 
 
-# -- what readers have at hand, as the trainers take it ------------------------------------------------------------
+# -- from arguments to the inputs of the trainers --------------------------------------------------------------
 
 
 def _records(data: Data) -> Records:
     if isinstance(data, Records):
         return data
     if isinstance(data, Task):
-        said = f"the tiny task {data.name} has prompts only; expected rows, e.g. sample_pairs(task({data.name!r}), 500)"
-        raise UserError(said, argument="data", value=data.name, expected="rows")
+        text = f"the tiny task {data.name} has prompts only; expected rows, e.g. sample_pairs(task({data.name!r}), 500)"
+        raise UserError(text, argument="data", value=data.name, expected="rows")
     if isinstance(data, str | Path):
         return loaders.load(data)
     if isinstance(data, Mapping):
-        said = f"the data are one object with the keys {', '.join(map(str, data))}; expected a list of rows, or one split of it"
-        raise UserError(said, argument="data", value=list(data), expected="rows")
+        text = f"the data are one object with the keys {', '.join(map(str, data))}; expected a list of rows, or one split of it"
+        raise UserError(text, argument="data", value=list(data), expected="rows")
     table: Any = data
-    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas: looked through, it gives its columns' names
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas: iteration would give the names of the columns
         table = table.to_dict("records")
     rows = [_row(row) for row in table]
     if rows and all(isinstance(row, get_args(Example)) for row in rows):
@@ -354,30 +359,35 @@ def _row(row: Any) -> Any:
 
 def _problems(data: Data, reward: Reward | None, split: Any) -> tuple[list[Problem], Reward]:
     if reward is not None and not callable(reward):
-        said = f"reward = {reward!r}; expected a function (problems, completions) -> numbers"
-        raise UserError(said, argument="reward", value=reward, problem="not callable")
+        text = f"reward = {reward!r}; expected a function (problems, completions) -> numbers"
+        raise UserError(text, argument="reward", value=reward, problem="not callable")
     if isinstance(data, Task):
         return task_problems(data, split), reward or task_reward(data)
     if reward is None:
-        said = "no reward; expected a function (problems, completions) -> numbers, as only a tiny task grades by itself"
-        raise UserError(said, argument="reward", problem="missing")
+        text = "no reward; expected a function (problems, completions) -> numbers, as only a tiny task grades by itself"
+        raise UserError(text, argument="reward", problem="missing")
     return _records(data).problems(), reward
 
 
-def _unused(argument: str, given: Any, by: str) -> None:
-    if given is not None:
+def _unused(argument: str, value: Any, by: str) -> None:
+    if value is not None:
         raise UserError(f"{by} does not use {argument}; leave it out", argument=argument, value=by, problem="not used")
 
 
 def _made(kind: type[C], settings: Mapping[str, Any], recipe: Recipe | PreferenceRecipe | None = None) -> C:
-    """The dataclass with these settings; an unknown one is a ``UserError`` with the nearest, or with where a number of the recipe goes."""
+    """Return the dataclass with these settings.
+
+    Raises:
+        UserError: an unknown setting (the message names the nearest), or a hyperparameter of the recipe (it says where
+            that goes).
+    """
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for name in settings:
         if recipe is not None and name not in known and name in recipe.options():
             row = {**RECIPES, **PREFERENCES}.get(recipe.name)
-            how = f"{recipe.name}, {name}=" if row is None else f"{recipe.name.upper()}.with_({name}="
-            said = f"{name} is a number of the recipe, not of the run: {'' if row else 'functools.partial('}{how}{settings[name]!r})"
-            raise UserError(said, argument=name, value=settings[name], expected="with_", problem="of the recipe")
+            remedy = f"{recipe.name}, {name}=" if row is None else f"{recipe.name.upper()}.with_({name}="
+            text = f"{name} is a number of the recipe, not of the run: {'' if row else 'functools.partial('}{remedy}{settings[name]!r})"
+            raise UserError(text, argument=name, value=settings[name], expected="with_", problem="of the recipe")
         if name not in known:
             raise unknown("setting", name, known)
     return kind(**settings)

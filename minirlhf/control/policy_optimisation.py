@@ -29,10 +29,10 @@ class ControlRun:
     """A policy ``(N, F) -> (N, A)`` logits, its critic ``(N, F) -> (N, 1)``, and the run, with one entry per rollout.
 
     Attributes:
-        steps: of all environments together, so far.
-        returns: of the episodes that ended.
+        steps: number of steps so far, over all environments.
+        returns: returns of the episodes that ended.
         kls: mean KL(π_old‖π) over the rollout's states after its updates, nats.
-        betas: of the penalty, as it was for this rollout; empty for a method without one.
+        betas: coefficient of the penalty in this rollout; empty for a method without an adaptive penalty.
     """
 
     policy: nn.Module
@@ -48,9 +48,9 @@ class Minibatch(NamedTuple):
 
     Attributes:
         observations: ``(M, F)``.
-        actions, old_logps, old_values: ``(M, 1)``, of the policy and the critic that met them.
+        actions, old_logps, old_values: ``(M, 1)``, of the policy and the critic at the time of the rollout.
         advantages: ``(M, 1)``, whitened over the rollout.
-        targets: ``(M, 1)``, of the critic.
+        targets: ``(M, 1)``, targets of the critic.
     """
 
     observations: Tensor
@@ -62,7 +62,7 @@ class Minibatch(NamedTuple):
 
 
 def credit(rollout: ControlRollout, critic: nn.Module | None, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Advantages and values, both ``(B, T)``. A stretch that was cut off bootstraps, one that ended does not."""
+    """Return advantages and values, both ``(B, T)``. A truncated segment bootstraps, a terminated one does not."""
     values, last = torch.zeros_like(rollout.rewards), rollout.rewards.new_zeros(len(rollout.last))
     if critic is not None:
         with torch.no_grad():
@@ -72,7 +72,7 @@ def credit(rollout: ControlRollout, critic: nn.Module | None, *, gamma: float, l
 
 
 def loss(run: ControlRun, method: Method, batch: Minibatch) -> Tensor:
-    """What one update descends: the objective, the entropy bonus and the critic's loss, averaged over the steps."""
+    """Return the loss of one update: objective, entropy bonus and critic's loss, averaged over the steps."""
     mask = torch.ones_like(batch.advantages, dtype=torch.bool)
     all_logps = run.policy(batch.observations).log_softmax(-1)
     logps = all_logps.gather(1, batch.actions)
@@ -90,18 +90,19 @@ def loss(run: ControlRun, method: Method, batch: Minibatch) -> Tensor:
 
 @dataclass(frozen=True)
 class Method:
-    """What distinguishes the methods.
+    """The choices that distinguish the methods.
 
     Attributes:
-        objective: (logps, old_logps, advantages, mask) -> ``(M, 1)``, to be maximised.
-        lam: λ of GAE; 1 is the return less the value, 0 the TD residual.
+        objective: (logps, old_logps, advantages, mask) -> ``(M, 1)``, maximised.
+        lam: λ of GAE; 1 is the return minus the value, 0 the TD residual.
         critic: whether a baseline is learned; without one the values are 0.
         num_iterations: passes over each rollout.
         num_minibatches: updates per pass.
         entropy_coef: weight of the entropy bonus.
         vf_coef: weight of the critic's loss.
-        cliprange_value: how far an update may gain by moving a value; None for any distance.
-        target_kl: with it, ``objective`` takes a ``beta`` too, which starts at 1 and is adapted after every rollout.
+        cliprange_value: clip range of the values around the old values; None for no clip.
+        target_kl: target of the adaptive penalty: ``objective`` then takes a ``beta`` too, which starts at 1 and is
+            adapted after every rollout. None for no adaptation.
         credit: (rollout, critic or None, gamma, lam) -> advantages and values, ``(B, T)`` each.
         loss: (run, method, batch) -> scalar.
     """
@@ -150,11 +151,11 @@ class ControlConfig:
 
 
 def network(inputs: int, outputs: int, hidden: int, *, last_gain: float, rng: torch.Generator) -> nn.Sequential:
-    """Two hidden layers, orthogonal weights from ``rng``, biases zero."""
+    """Return a network with two hidden layers, orthogonal weights from ``rng``, and biases of zero."""
     sizes = [(inputs, hidden, 2**0.5), (hidden, hidden, 2**0.5), (hidden, outputs, last_gain)]
     layers: list[nn.Module] = []
-    for width, height, gain in sizes:
-        layer = nn.utils.skip_init(nn.Linear, width, height)
+    for fan_in, fan_out, gain in sizes:
+        layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
         nn.init.orthogonal_(layer.weight, gain, generator=rng)
         nn.init.zeros_(layer.bias)
         layers += [layer, nn.Tanh()]
@@ -162,7 +163,7 @@ def network(inputs: int, outputs: int, hidden: int, *, last_gain: float, rng: to
 
 
 def begin(make: Make, config: ControlConfig, rng: torch.Generator) -> tuple[Environments, ControlRun]:
-    """The environments, and networks that have learned nothing.
+    """Return the environments, and a run with untrained networks.
 
     Raises:
         ValueError: a number out of its range, or an environment with other spaces than :class:`Environments` takes.
@@ -174,17 +175,17 @@ def begin(make: Make, config: ControlConfig, rng: torch.Generator) -> tuple[Envi
         max_grad_norm=config.max_grad_norm,
         hidden=config.hidden,
     )
-    crowd = Environments(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
-    policy = network(crowd.num_features, crowd.num_actions, config.hidden, last_gain=0.01, rng=rng)
-    return crowd, ControlRun(policy, network(crowd.num_features, 1, config.hidden, last_gain=1.0, rng=rng))
+    envs = Environments(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
+    policy = network(envs.num_features, envs.num_actions, config.hidden, last_gain=0.01, rng=rng)
+    return envs, ControlRun(policy, network(envs.num_features, 1, config.hidden, last_gain=1.0, rng=rng))
 
 
 def train_policy(make: Make, method: Method, config: ControlConfig) -> ControlRun:
     """Train a policy.
 
     Raises:
-        ValueError: a number out of its range, an environment with other spaces than :class:`Environments` takes, or rollouts of a fixed
-            length for a method without critic, which would take a cut for the end.
+        ValueError: a number out of its range, an environment with other spaces than :class:`Environments` takes, or
+            rollouts of a fixed length for a method without critic, which would treat truncated episodes as terminated.
     """
     require_range(0.0, 1.0, lam=method.lam)
     require_range(0.0, float("inf"), entropy_coef=method.entropy_coef, vf_coef=method.vf_coef)
@@ -196,29 +197,29 @@ def train_policy(make: Make, method: Method, config: ControlConfig) -> ControlRu
             value=config.num_steps,
         )
     rng = generator("control", config.seed)
-    crowd, run = begin(make, config, rng)
-    weights = [*run.policy.parameters(), *run.critic.parameters()]
-    optimiser = torch.optim.Adam(weights, lr=config.learning_rate, eps=1e-5, fused=True)
-    taken, beta = 0, 1.0
+    envs, run = begin(make, config, rng)
+    parameters = [*run.policy.parameters(), *run.critic.parameters()]
+    optimiser = torch.optim.Adam(parameters, lr=config.learning_rate, eps=1e-5, fused=True)
+    steps_done, beta = 0, 1.0
     with progress.bar(config.total_steps, "steps") as bar:
-        while taken < config.total_steps:
+        while steps_done < config.total_steps:
             for group in optimiser.param_groups:
-                group["lr"] = config.learning_rate * (1 - taken / config.total_steps)
-            rollout = crowd.collect(run.policy, config.num_steps)
-            now = method
+                group["lr"] = config.learning_rate * (1 - steps_done / config.total_steps)
+            rollout = envs.collect(run.policy, config.num_steps)
+            current = method
             if method.target_kl is not None:
-                now = replace(method, objective=partial(method.objective, beta=beta))
+                current = replace(method, objective=partial(method.objective, beta=beta))
                 run.betas.append(beta)
             with torch.no_grad():
-                before = run.policy(rollout.observations[rollout.mask])
-            _update(run, now, config, optimiser, weights, rollout, rng)
+                old_logits = run.policy(rollout.observations[rollout.mask])
+            _update(run, current, config, optimiser, parameters, rollout, rng)
             with torch.no_grad():
-                run.kls.append(float(reverse_kl(before, run.policy(rollout.observations[rollout.mask])).mean()))
+                run.kls.append(float(reverse_kl(old_logits, run.policy(rollout.observations[rollout.mask])).mean()))
             if method.target_kl is not None:
                 beta = adaptive_penalty(beta, max(0.0, run.kls[-1]), target=method.target_kl)
-            taken += int(rollout.mask.sum())
+            steps_done += int(rollout.mask.sum())
             bar.update(int(rollout.mask.sum()))
-            run.steps.append(taken)
+            run.steps.append(steps_done)
             run.returns.append(rollout.returns)
     return run
 
@@ -228,11 +229,11 @@ def _update(
     method: Method,
     config: ControlConfig,
     optimiser: torch.optim.Optimizer,
-    weights: list[nn.Parameter],
+    parameters: list[nn.Parameter],
     rollout: ControlRollout,
     rng: torch.Generator,
 ) -> None:
-    """All passes over one rollout."""
+    """Make all passes over one rollout."""
     critic = run.critic if method.critic else None
     advantages, values = method.credit(rollout, critic, gamma=config.gamma, lam=method.lam)
     targets = lambda_returns(advantages, values, rollout.mask)
@@ -242,5 +243,5 @@ def _update(
         for rows in torch.randperm(len(steps.actions), generator=rng).chunk(method.num_minibatches):
             optimiser.zero_grad()
             method.loss(run, method, Minibatch(*(x[rows] for x in steps))).backward()
-            nn.utils.clip_grad_norm_(weights, config.max_grad_norm)
+            nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
             optimiser.step()

@@ -1,4 +1,4 @@
-"""TRPO: the natural direction by conjugate gradients, the longest step that the trust region allows, and a line search."""
+"""TRPO: the natural gradient by conjugate gradients, the longest step inside the trust region, and a line search."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from minirlhf.equations.value_losses import value_mse
 
 @dataclass(frozen=True)
 class TrustRegionStep:
-    """What one step did.
+    """The result of one step.
 
     Attributes:
         kl: mean KL(π_old‖π) over the rollout's states, nats; 0 if no step was taken.
-        gain: of the surrogate, E[ρA].
-        shrinks: how often the line search shortened the step.
+        gain: increase of the surrogate, E[ρA].
+        shrinks: number of times that the line search shortened the step.
     """
 
     kl: float
@@ -45,13 +45,13 @@ def trpo_step(
     shrink: float = 0.5,
     max_shrinks: int = 10,
 ) -> TrustRegionStep:
-    """Improve ``policy`` in place: the first step along the natural direction that gains and keeps within ``max_kl``.
+    """Update ``policy`` in place: the longest step tried along the natural gradient that gains within ``max_kl``.
 
     Args:
-        policy: ``(N, F) -> (N, A)`` logits, the one that sampled the rollout.
+        policy: ``(N, F) -> (N, A)`` logits, the policy that sampled the rollout.
         advantages: ``(B, T)``.
-        damping: added to the Fisher matrix, for the products only.
-        iterations: of conjugate gradients.
+        damping: added to the diagonal of the Fisher matrix, for the products only.
+        iterations: iterations of conjugate gradients.
 
     Raises:
         ValueError: a number out of its range, or advantages that do not fit.
@@ -59,56 +59,56 @@ def trpo_step(
     require_positive(max_kl=max_kl, shrink=shrink, iterations=iterations)
     require_shapes(rewards=(rollout.rewards, "B T"), advantages=(advantages, "B T"))
     weights = list(policy.parameters())
-    seen, actions, gains = rollout.observations[rollout.mask], rollout.actions[rollout.mask], advantages[rollout.mask]
+    obs, actions, advs = rollout.observations[rollout.mask], rollout.actions[rollout.mask], advantages[rollout.mask]
     with torch.no_grad():
-        old = policy(seen).log_softmax(-1)  # (M, A)
-    mask = torch.ones(len(seen), 1, dtype=torch.bool)
+        old_logps = policy(obs).log_softmax(-1)  # (M, A)
+    mask = torch.ones(len(obs), 1, dtype=torch.bool)
 
     def kl() -> Tensor:
-        return (old.exp() * (old - policy(seen).log_softmax(-1))).sum(-1).mean()
+        return (old_logps.exp() * (old_logps - policy(obs).log_softmax(-1))).sum(-1).mean()
 
     def surrogate() -> Tensor:
-        logps = policy(seen).log_softmax(-1).gather(1, actions[:, None])
-        objective = importance_weighted(logps, old.gather(1, actions[:, None]), gains[:, None], mask)
+        logps = policy(obs).log_softmax(-1).gather(1, actions[:, None])
+        objective = importance_weighted(logps, old_logps.gather(1, actions[:, None]), advs[:, None], mask)
         return aggregate(objective, token_mean(mask), mask)
 
-    before = surrogate()
-    slope = _flat(torch.autograd.grad(before, weights))
-    if float(slope.norm()) == 0.0:
+    initial = surrogate()
+    gradient = _flat(torch.autograd.grad(initial, weights))
+    if float(gradient.norm()) == 0.0:
         return TrustRegionStep(0.0, 0.0, 0)
     divergence = kl()
 
     def product(vector: Tensor) -> Tensor:
         return fisher_vector_product(divergence, weights, vector, damping=damping)
 
-    direction = conjugate_gradient(product, slope, iterations=iterations, tolerance=1e-10)
+    direction = conjugate_gradient(product, gradient, iterations=iterations, tolerance=1e-10)
     step = trust_region_step(direction, product(direction), max_kl=max_kl)
-    start = _flat(weights).detach()
+    old_weights = _flat(weights).detach()
     for shrinks in range(max_shrinks + 1):
-        _set(weights, start + shrink**shrinks * step)
+        _set(weights, old_weights + shrink**shrinks * step)
         with torch.no_grad():
-            moved, gain = float(kl()), float(surrogate() - before)
-        if gain > 0 and moved <= max_kl:
-            return TrustRegionStep(moved, gain, shrinks)
-    _set(weights, start)
+            step_kl, gain = float(kl()), float(surrogate() - initial)
+        if gain > 0 and step_kl <= max_kl:
+            return TrustRegionStep(step_kl, gain, shrinks)
+    _set(weights, old_weights)
     return TrustRegionStep(0.0, 0.0, max_shrinks + 1)
 
 
 def train_trpo(
     make: Make, config: ControlConfig, *, max_kl: float = 0.01, lam: float = 0.95, critic_passes: int = 20
 ) -> tuple[ControlRun, list[TrustRegionStep]]:
-    """TRPO: one trust-region step per rollout, and the critic fitted by ``critic_passes`` full-batch steps of Adam.
+    """TRPO: one trust-region step per rollout, then ``critic_passes`` full-batch steps of Adam on the critic.
 
     Raises:
         ValueError: a number out of its range, or an environment with other spaces than ``Environments`` takes.
     """
     require_positive(max_kl=max_kl, critic_passes=critic_passes)
-    crowd, run = begin(make, config, generator("trpo", config.seed))
+    envs, run = begin(make, config, generator("trpo", config.seed))
     optimiser = torch.optim.Adam(run.critic.parameters(), lr=config.learning_rate, fused=True)
     steps: list[TrustRegionStep] = []
-    taken = 0
-    while taken < config.total_steps:
-        rollout = crowd.collect(run.policy, config.num_steps)
+    steps_done = 0
+    while steps_done < config.total_steps:
+        rollout = envs.collect(run.policy, config.num_steps)
         advantages, values = credit(rollout, run.critic, gamma=config.gamma, lam=lam)
         targets = lambda_returns(advantages, values, rollout.mask)
         steps.append(trpo_step(run.policy, rollout, whiten(advantages, rollout.mask), max_kl=max_kl))
@@ -117,8 +117,8 @@ def train_trpo(
             optimiser.zero_grad()
             aggregate(error, token_mean(rollout.mask), rollout.mask).backward()
             optimiser.step()
-        taken += int(rollout.mask.sum())
-        run.steps.append(taken)
+        steps_done += int(rollout.mask.sum())
+        run.steps.append(steps_done)
         run.returns.append(rollout.returns)
         run.kls.append(steps[-1].kl)
     return run, steps

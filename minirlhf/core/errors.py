@@ -1,7 +1,7 @@
-"""Errors that carry their facts: the sentence is for people, the attributes are for programs and tests.
+"""Errors that carry their facts: the message is for people, the attributes are for programs and tests.
 
-Bad input from outside is a :class:`UserError`, which the command line prints as one line. Wrong arguments of a function are an
-:class:`ArgumentError`, a ``ValueError``.
+Bad input from outside is a :class:`UserError`, which the command line prints as one line. Wrong arguments of a function
+are an :class:`ArgumentError`, a ``ValueError``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Self
 
 
 class Facts(Exception):
-    """What an error says, as data; a fact that the error does not state is None.
+    """An error that also carries its facts as data; a fact that the error does not state is None.
 
     Attributes:
-        argument: what is wrong, by name: an argument, a flag, a setting, a column, a role.
-        value: what was found there.
-        expected: what would be right: a value, a type's name, an interval such as ``"[0, 1]"``, a shape such as ``"(B, T)"``,
-            or the list of what is known.
-        problem: the kind of error in one or two words, where the other facts do not tell it: ``"missing"``, ``"duplicate"``.
+        argument: name of what is wrong: an argument, a flag, a setting, a column, a role.
+        value: the wrong value.
+        expected: the right value, a type's name, an interval such as ``"[0, 1]"``, a shape such as ``"(B, T)"``,
+            or the list of known names.
+        problem: the kind of error in one or two words, if the other facts do not show it, such as ``"missing"``.
         file: the file or source of the input.
         line: the line or row of ``file``, counted from 1.
     """
@@ -47,12 +47,12 @@ class Facts(Exception):
 
     @classmethod
     def about(cls, message: str, cause: BaseException, **facts: Any) -> Self:
-        """An error with another sentence that keeps the facts of its cause, but for those that are given."""
+        """Return an error with a new message and the facts of its cause; ``facts`` replace those of the same name."""
         return cls(message, **(getattr(cause, "facts", {}) | facts))
 
 
 class ArgumentError(Facts, ValueError):
-    """A wrong argument of a function; the message names the argument, what it was, and what was expected."""
+    """A wrong argument of a function; the message names the argument, its value, and the expected value."""
 
 
 class UserError(Facts):
@@ -71,19 +71,21 @@ def unknown(
     line: int | None = None,
     place: str | None = None,
 ) -> UserError:
-    """A :class:`UserError` for a name that does not exist, with the nearest one that does; a short list of names is given whole.
+    """Return a :class:`UserError` for an unknown name; it suggests the nearest known name.
 
-    Its facts: ``kind`` is the argument, ``name`` the value, and expected is the nearest name, or the list where none is near;
-    ``file`` and ``line`` say where it stands, ``place`` is said in their stead.
+    The message also lists the known names if there are at most 20, or if none of them is near.
+
+    Its facts: ``kind`` is the argument, ``name`` the value, and expected is the nearest name, or the list of known
+    names if none is near. ``file`` and ``line`` locate the name; if ``place`` is given, the message states it instead.
     """
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else ""
-    listed = f"known: {', '.join(options)}" if len(options) <= 20 or not hint else ""
-    said = name if len(name) <= 80 else f"{name[:80]}…"
-    places = (("in", place),) if place else (("in", file), ("line", line))
-    where = "".join(f" {word} {at}" for word, at in places if at is not None)
-    message = f"unknown {kind}{where} {said!r}: {' '.join(filter(None, (hint, listed)))}"
+    known_names = f"known: {', '.join(options)}" if len(options) <= 20 or not hint else ""
+    short_name = name if len(name) <= 80 else f"{name[:80]}…"
+    locations = (("in", place),) if place else (("in", file), ("line", line))
+    where = "".join(f" {preposition} {location}" for preposition, location in locations if location is not None)
+    message = f"unknown {kind}{where} {short_name!r}: {' '.join(filter(None, (hint, known_names)))}"
     nearest = close[0] if close else options
     return UserError(message, argument=kind, value=name, expected=nearest, problem="unknown", file=file, line=line)
 
@@ -92,22 +94,22 @@ class Idle(str):
     """A sentence about options that have no effect, and why.
 
     Attributes:
-        options: of which it speaks.
+        options: names of these options.
     """
 
     options: tuple[str, ...]
 
     def __new__(cls, sentence: str, *options: str) -> Self:
         """The sentence with the names of its options."""
-        idle = super().__new__(cls, sentence)
-        idle.options = options
-        return idle
+        instance = super().__new__(cls, sentence)
+        instance.options = options
+        return instance
 
 
 def shown(value: Any) -> str:
-    """A value for a message, cut to a line."""
+    """Return the ``repr`` of a value for a message, truncated to 80 characters."""
     try:
         text = repr(value)
-    except ValueError:  # Python does not write out whole numbers of thousands of digits
+    except ValueError:  # Python refuses to convert integers of thousands of digits to text
         return "a huge number"
     return text if len(text) <= 80 else f"{text[:79]}…"

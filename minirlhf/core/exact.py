@@ -1,11 +1,11 @@
-"""The exact oracle: a language model so small that every sequence can be written down.
+"""The exact oracle: a language model so small that all its completions can be enumerated.
 
-A :class:`ToyLM` keeps one row of logits for every prefix. With ``V`` tokens and at most ``L`` of them there are fewer
-than ``V**L + ...`` responses, so distributions, expectations, divergences, optimal policies and gradients are plain sums,
-in float64. The model is called like any ``transformers`` causal LM, so the code that trains and samples real models runs
-on it unchanged, and its answer can be held against the sum.
+A :class:`ToyLM` keeps one row of logits for every prefix. With ``V`` tokens and at most ``L`` of them there are at most
+``V**L`` completions, so distributions, expectations, divergences, optimal policies and gradients are plain sums, in
+float64. The model is called like any ``transformers`` causal LM, so the code that trains and samples real models runs
+on it unchanged, and the result of that code can be checked against the sum.
 
-The oracle is independent: it uses none of the formulas it is there to check, only definitions.
+The oracle is independent: it uses only definitions, and none of the formulas that it checks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from minirlhf.core.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Completions:
-    """Every response that a :class:`ToyLM` can give, ``N`` of them.
+    """All ``N`` completions that a :class:`ToyLM` can generate.
 
     Attributes:
         tokens: ``(N, L)``, padded on the right with the pad id.
-        mask: ``(N, L)``, True on the response's own tokens, EOS included.
-        terminated: ``(N,)``, True where the response ends in EOS; False where it was cut off at ``L``.
+        mask: ``(N, L)``, True on the tokens of the completion, EOS included.
+        terminated: ``(N,)``, True where the completion ends in EOS; False where it was truncated at ``L``.
     """
 
     tokens: Tensor
@@ -39,15 +39,15 @@ class Completions:
 
     @property
     def lengths(self) -> Tensor:
-        """``(N,)``, tokens per response, EOS included."""
+        """``(N,)``, number of tokens of each completion, EOS included."""
         return self.mask.sum(-1)
 
 
 class ToyLM(nn.Module):
-    """A tabular causal language model over ``vocab_size`` response tokens, of which id 0 is EOS.
+    """A tabular causal language model over ``vocab_size`` completion tokens, of which id 0 is EOS.
 
-    A sequence is one prompt token followed by at most ``max_len`` response tokens. Ids: ``0 .. V−1`` response tokens,
-    ``V .. V + num_prompts − 1`` prompts, ``V + num_prompts`` padding.
+    A sequence is one prompt token followed by at most ``max_len`` completion tokens. Ids: ``0 .. V−1`` completion
+    tokens, ``V .. V + num_prompts − 1`` prompts, ``V + num_prompts`` padding.
 
     Attributes:
         table: the parameters, ``(num_prompts, num_prefixes, V)`` float64 logits.
@@ -78,13 +78,13 @@ class ToyLM(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the table lives."""
+        """The device of the table."""
         return self.table.device
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> SimpleNamespace:
-        """Logits ``(B, S, V)`` of the next response token at every position; zeros left of the prompt.
+        """Logits ``(B, S, V)`` of the next completion token at every position; zeros left of the prompt.
 
-        ``attention_mask`` is accepted and not needed: padding is known by its id.
+        ``attention_mask`` is accepted but ignored, since padding has its own id.
         """
         is_prompt = (input_ids >= self.vocab_size) & (input_ids < self.pad_token_id)
         if not bool(is_prompt.any(-1).all()):
@@ -96,78 +96,78 @@ class ToyLM(nn.Module):
             )
         prompt = (input_ids - self.vocab_size)[is_prompt].view(input_ids.shape[0])  # (B,)
         start = is_prompt.int().argmax(-1)  # (B,)
-        number = torch.zeros_like(prompt)
+        prefix = torch.zeros_like(prompt)
         rows = []
         for position in range(input_ids.shape[1]):
-            length = position - start  # response tokens read so far, negative left of the prompt
+            length = position - start  # completion tokens up to here; negative left of the prompt
             token = input_ids[:, position].clamp(0, self.vocab_size - 1)
-            number = torch.where(length > 0, number * self.vocab_size + token, torch.zeros_like(number))
-            inside = (length >= 0) & (length < self.max_len)
+            prefix = torch.where(length > 0, prefix * self.vocab_size + token, torch.zeros_like(prefix))
+            in_table = (length >= 0) & (length < self.max_len)
             offset = torch.tensor(self.offsets)[length.clamp(0, self.max_len - 1)]
-            index = torch.where(inside, offset + number, torch.zeros_like(number))
-            rows.append(torch.where(inside[:, None], self.table[prompt, index], torch.zeros((), dtype=torch.float64)))
+            index = torch.where(in_table, offset + prefix, torch.zeros_like(prefix))
+            rows.append(torch.where(in_table[:, None], self.table[prompt, index], torch.zeros((), dtype=torch.float64)))
         return SimpleNamespace(logits=torch.stack(rows, 1))
 
-    # -- everything by summation ---------------------------------------------------------------------------------
+    # -- exact quantities by summation ---------------------------------------------------------------------------
 
     def _prefix_index(self, tokens: Sequence[int]) -> int:
-        number = 0
+        index = 0
         for token in tokens:
-            number = number * self.vocab_size + token
-        return self.offsets[len(tokens)] + number
+            index = index * self.vocab_size + token
+        return self.offsets[len(tokens)] + index
 
     def responses(self) -> Completions:
-        """All responses, in depth-first order: those that end in EOS and those cut off at ``max_len``."""
-        found: list[list[int]] = []
+        """All completions, in depth-first order, both those that end in EOS and those truncated at ``max_len``."""
+        sequences: list[list[int]] = []
 
         def grow(prefix: list[int]) -> None:
             if prefix and (prefix[-1] == self.eos_token_id or len(prefix) == self.max_len):
-                found.append(prefix)
+                sequences.append(prefix)
                 return
             for token in range(self.vocab_size):
                 grow([*prefix, token])
 
         grow([])
-        tokens = torch.full((len(found), self.max_len), self.pad_token_id)
-        mask = torch.zeros(len(found), self.max_len, dtype=torch.bool)
-        for i, response in enumerate(found):
-            tokens[i, : len(response)] = torch.tensor(response)
-            mask[i, : len(response)] = True
-        terminated = torch.tensor([response[-1] == self.eos_token_id for response in found])
+        tokens = torch.full((len(sequences), self.max_len), self.pad_token_id)
+        mask = torch.zeros(len(sequences), self.max_len, dtype=torch.bool)
+        for i, sequence in enumerate(sequences):
+            tokens[i, : len(sequence)] = torch.tensor(sequence)
+            mask[i, : len(sequence)] = True
+        terminated = torch.tensor([sequence[-1] == self.eos_token_id for sequence in sequences])
         return Completions(tokens, mask, terminated)
 
     def _paths(self) -> tuple[Tensor, Tensor]:
-        """For every response and step: the prefix read so far and the token then chosen, both ``(N, L)``."""
-        responses = self.responses()
-        prefix = torch.zeros_like(responses.tokens)
-        for i, (row, kept) in enumerate(zip(responses.tokens.tolist(), responses.mask.tolist(), strict=True)):
-            for t in range(sum(kept)):
+        """Index of the prefix and id of the next token at every step of every completion, both ``(N, L)``."""
+        completions = self.responses()
+        prefix = torch.zeros_like(completions.tokens)
+        for i, (row, row_mask) in enumerate(zip(completions.tokens.tolist(), completions.mask.tolist(), strict=True)):
+            for t in range(sum(row_mask)):
                 prefix[i, t] = self._prefix_index(row[:t])
-        return prefix, torch.where(responses.mask, responses.tokens, 0)
+        return prefix, torch.where(completions.mask, completions.tokens, 0)
 
     def completion_token_logps(self) -> Tensor:
-        """Log-probability of every token of every response: ``(num_prompts, N, L)``, 0 at padding. Differentiable."""
+        """Log-probability of every token of every completion: ``(num_prompts, N, L)``, 0 at padding. Differentiable."""
         prefix, token = self._paths()
         weights = self.table.exp()
         probs = weights / weights.sum(-1, keepdim=True)  # (num_prompts, prefixes, V)
         return torch.where(self.responses().mask, probs[:, prefix, token].log(), torch.zeros((), dtype=torch.float64))
 
     def distribution(self) -> Tensor:
-        """Probability of every response: ``(num_prompts, N)``, rows sum to 1. Differentiable."""
+        """Probability of every completion: ``(num_prompts, N)``, rows sum to 1. Differentiable."""
         return self.completion_token_logps().sum(-1).exp()
 
     def batch(self, prompt: int = 0) -> dict[str, Tensor]:
-        """All responses to one prompt as a batch: ``input_ids``, ``attention_mask`` ``(N, 1 + L)``, ``mask`` ``(N, L)``."""
-        responses = self.responses()
-        first = torch.full((len(responses.tokens), 1), self.vocab_size + prompt)
-        input_ids = torch.cat([first, responses.tokens], 1)
-        attention_mask = torch.cat([torch.ones_like(first), responses.mask.long()], 1)
-        return {"input_ids": input_ids, "attention_mask": attention_mask, "mask": responses.mask}
+        """All completions of a prompt: ``input_ids`` and ``attention_mask`` ``(N, 1 + L)``, and ``mask`` ``(N, L)``."""
+        completions = self.responses()
+        first = torch.full((len(completions.tokens), 1), self.vocab_size + prompt)
+        input_ids = torch.cat([first, completions.tokens], 1)
+        attention_mask = torch.cat([torch.ones_like(first), completions.mask.long()], 1)
+        return {"input_ids": input_ids, "attention_mask": attention_mask, "mask": completions.mask}
 
     def action_values(self, rewards: Tensor, prompt: int = 0) -> tuple[Tensor, Tensor]:
-        """State and action values of every prefix when response ``n`` earns ``rewards[n]`` at its end (undiscounted).
+        """State and action values of every prefix if completion ``n`` receives ``rewards[n]`` at its end, undiscounted.
 
-        Each value is the conditional expectation of the final reward, summed over all ways to go on.
+        Each value is the conditional expectation of the final reward, summed over all continuations.
 
         Args:
             rewards: ``(N,)``.
@@ -175,15 +175,15 @@ class ToyLM(nn.Module):
         Returns:
             ``V (N, L)`` before each token and ``Q (N, L)`` after choosing it; 0 at padding.
         """
-        responses = self.responses()
+        completions = self.responses()
         probs = self.distribution()[prompt].detach()
-        rows = [row[:n] for row, n in zip(responses.tokens.tolist(), responses.lengths.tolist(), strict=True)]
+        rows = [row[:n] for row, n in zip(completions.tokens.tolist(), completions.lengths.tolist(), strict=True)]
 
         def conditional(prefix: list[int]) -> float:
-            agree = torch.tensor([row[: len(prefix)] == prefix for row in rows])
-            return float((probs * rewards)[agree].sum() / probs[agree].sum())
+            matches = torch.tensor([row[: len(prefix)] == prefix for row in rows])
+            return float((probs * rewards)[matches].sum() / probs[matches].sum())
 
-        state = torch.zeros(responses.mask.shape, dtype=torch.float64)
+        state = torch.zeros(completions.mask.shape, dtype=torch.float64)
         action = torch.zeros_like(state)
         for i, row in enumerate(rows):
             for t in range(len(row)):
@@ -193,9 +193,9 @@ class ToyLM(nn.Module):
 
     @torch.no_grad()
     def set_distribution(self, probs: Tensor, prompt: int = 0) -> None:
-        """Give this model the response distribution ``probs (N,)``, e.g. an optimum computed in closed form."""
-        responses = self.responses()
-        rows = [row[:n] for row, n in zip(responses.tokens.tolist(), responses.lengths.tolist(), strict=True)]
+        """Set the distribution over completions to ``probs (N,)``, e.g. an optimum computed in closed form."""
+        completions = self.responses()
+        rows = [row[:n] for row, n in zip(completions.tokens.tolist(), completions.lengths.tolist(), strict=True)]
         mass: dict[tuple[int, ...], float] = {}
         for row, p in zip(rows, probs.tolist(), strict=True):
             for t in range(len(row) + 1):
@@ -234,34 +234,35 @@ def regularised_value(probs: Tensor, ref_probs: Tensor, rewards: Tensor, beta: f
 def maximise(value: Callable[[Tensor], Tensor], size: int, steps: int = 200, restarts: int = 1) -> Tensor:
     """The distribution over ``size`` outcomes that maximises ``value(probs)``, found numerically (L-BFGS on logits).
 
-    Knows nothing of any closed form; that is what makes it an oracle for one. A step that is too long saturates the
-    softmax, and there a gradient on logits is nearly nothing: such a search comes to rest far from the maximum. So one
-    natural step goes before each search (along ``∂value/∂probs``, which no softmax flattens), and both are repeated until
-    ``value`` gains nothing more. At its maximum a value is flat, so that half of its digits are left for the place: two
-    Newton steps then find the others (``value`` must be twice differentiable).
+    It uses no closed form, so a closed form can be checked against it. A step that is too long saturates the softmax,
+    where the gradient on the logits nearly vanishes, and the search would stop far from the maximum. So one natural
+    gradient step precedes each search (along ``∂value/∂probs``, which does not vanish with the softmax), and both are
+    repeated until ``value`` no longer increases. The objective is flat at its maximum, so its value determines only
+    half of the digits of the argument. Two Newton steps then find the other half, for which ``value`` must be twice
+    differentiable.
     """
     best: Tensor | None = None
     for restart in range(restarts):
-        start = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(restart))
-        logits, reached, gain = 0.1 * start, -torch.inf, torch.inf
+        noise = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(restart))
+        logits, previous, gain = 0.1 * noise, -torch.inf, torch.inf
         while gain > 1e-13:
             logits = _searched(value, _natural_step(value, logits), steps)
-            now = float(value(logits.softmax(-1)))
-            reached, gain = now, now - reached
-        found = _polished(value, logits).softmax(-1)
-        if best is None or value(found) > value(best):
-            best = found
+            current = float(value(logits.softmax(-1)))
+            previous, gain = current, current - previous
+        candidate = _polished(value, logits).softmax(-1)
+        if best is None or value(candidate) > value(best):
+            best = candidate
     assert best is not None
     return best
 
 
 def _bounded(logits: Tensor) -> Tensor:
-    """Within ±50, so that a value with a logarithm stays finite wherever a long step leads, and a search finds its way back."""
+    """Clamp logits to ±50, so that a value with a logarithm stays finite after a long step and the search recovers."""
     return logits.clamp(-50, 50)
 
 
 def _searched(value: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
-    """Logits where L-BFGS comes to rest."""
+    """Logits to which L-BFGS converges."""
     logits = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
         [logits], max_iter=steps, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
@@ -278,32 +279,32 @@ def _searched(value: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> T
 
 
 def _polished(value: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Logits after two Newton steps; each is left out if ``value`` is lower there by more than rounding."""
-    at_logits = lambda z: value(z.softmax(-1))
+    """Logits after two Newton steps; stop before a step that lowers ``value`` by more than rounding."""
+    objective = lambda z: value(z.softmax(-1))
     for _ in range(2):
-        slope = torch.autograd.functional.jacobian(at_logits, logits)
-        curvature = torch.autograd.functional.hessian(at_logits, logits)
-        moved = (logits - torch.linalg.pinv(curvature, rtol=1e-6) @ slope).log_softmax(-1)
-        if not float(at_logits(moved)) >= float(at_logits(logits)) - 1e-13:
+        slope = torch.autograd.functional.jacobian(objective, logits)
+        curvature = torch.autograd.functional.hessian(objective, logits)
+        candidate = (logits - torch.linalg.pinv(curvature, rtol=1e-6) @ slope).log_softmax(-1)
+        if not float(objective(candidate)) >= float(objective(logits)) - 1e-13:
             break
-        logits = moved
+        logits = candidate
     return logits
 
 
 def _natural_step(value: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Logits moved along ``∂value/∂probs``, by the best of a few lengths, none among them."""
+    """Move the logits along ``∂value/∂probs`` by the best of a few step lengths, of which one is 0."""
     probs = logits.softmax(-1).requires_grad_()
     (direction,) = torch.autograd.grad(value(probs), probs)
     direction = direction - (probs.detach() * direction).sum()
-    tried = [logits] + [_bounded(logits + 2.0**k * direction) for k in range(-8, 5)]
-    return max(tried, key=lambda z: float(value(z.softmax(-1)).nan_to_num(-torch.inf)))
+    candidates = [logits] + [_bounded(logits + 2.0**k * direction) for k in range(-8, 5)]
+    return max(candidates, key=lambda z: float(value(z.softmax(-1)).nan_to_num(-torch.inf)))
 
 
 # -- derivatives and integrals -----------------------------------------------------------------------------------
 
 
 def gradient(value: Tensor, *inputs: Tensor) -> Tensor:
-    """All partial derivatives of a scalar, flattened into one vector; zeros where it does not depend on an input."""
+    """All partial derivatives of a scalar, flattened into one vector; zeros for inputs that it does not depend on."""
     grads = torch.autograd.grad(value, inputs, allow_unused=True, retain_graph=True)
     return torch.cat(
         [torch.zeros_like(x).flatten() if g is None else g.flatten() for g, x in zip(grads, inputs, strict=True)]
@@ -314,7 +315,7 @@ def finite_difference(f: Callable[[Tensor], Tensor], x: Tensor, step: float = 1e
     """Gradient of a scalar function by central differences with one Richardson step (error O(step⁴)).
 
     Returns:
-        A tensor of the shape of ``x``. Needs float64 and a point away from kinks.
+        A tensor of the shape of ``x``. It needs float64 and a point where ``f`` is smooth.
     """
     x = x.detach()
     flat = torch.empty(x.numel(), dtype=x.dtype)
@@ -322,9 +323,9 @@ def finite_difference(f: Callable[[Tensor], Tensor], x: Tensor, step: float = 1e
         nudge = torch.zeros(x.numel(), dtype=x.dtype)
         nudge[i] = step
         nudge = nudge.view_as(x)
-        near = (f(x + nudge) - f(x - nudge)) / (2 * step)
-        far = (f(x + 2 * nudge) - f(x - 2 * nudge)) / (4 * step)
-        flat[i] = (4 * near - far) / 3
+        fine = (f(x + nudge) - f(x - nudge)) / (2 * step)
+        coarse = (f(x + 2 * nudge) - f(x - 2 * nudge)) / (4 * step)
+        flat[i] = (4 * fine - coarse) / 3
     return flat.view_as(x)
 
 

@@ -1,8 +1,9 @@
 """The exact oracle for small Markov decision processes: sums over trajectories and over time, in float64.
 
-A process has ``S`` states and ``A`` actions: ``start (S,)``, ``transitions (S, A, S)`` with P(s'|s,a), expected ``rewards
-(S, A)`` and a ``policy (S, A)``. Everything here follows from the definition "the policy acts, the process moves": no
-Bellman equation is used, so that Bellman equations can be held against it. All results are differentiable.
+A process has ``S`` states and ``A`` actions: ``start (S,)``, ``transitions (S, A, S)`` with P(s'|s,a), expected
+``rewards (S, A)`` and a ``policy (S, A)``. Everything here follows from the definition "the policy acts, the process
+moves". No Bellman equation is used, so that Bellman equations can be checked against it. All results are
+differentiable.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from minirlhf.core.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Trajectories:
-    """All ways to spend ``H`` steps, ``N = S (A S)^H`` of them, possible or not.
+    """All sequences of ``H`` steps, ``N = S (A S)^H`` of them, including impossible ones.
 
     Attributes:
         states: ``(N, H + 1)``.
@@ -40,9 +41,9 @@ def trajectories(num_states: int, num_actions: int, horizon: int) -> Trajectorie
 
 def probabilities(paths: Trajectories, start: Tensor, transitions: Tensor, policy: Tensor) -> Tensor:
     """Probability of each trajectory: ``(N,)``, sums to 1."""
-    before, after = paths.states[:, :-1], paths.states[:, 1:]
-    moves = policy[before, paths.actions] * transitions[before, paths.actions, after]  # (N, H)
-    return start[paths.states[:, 0]] * moves.prod(-1)
+    states, next_states = paths.states[:, :-1], paths.states[:, 1:]
+    step_probs = policy[states, paths.actions] * transitions[states, paths.actions, next_states]  # (N, H)
+    return start[paths.states[:, 0]] * step_probs.prod(-1)
 
 
 def step_rewards(paths: Trajectories, rewards: Tensor) -> Tensor:
@@ -51,7 +52,7 @@ def step_rewards(paths: Trajectories, rewards: Tensor) -> Tensor:
 
 
 def horizon_for(gamma: float, precision: float = 1e-15) -> int:
-    """How many steps until the discount is below ``precision``. ``gamma`` below 1."""
+    """Number of steps after which the discount ``gamma**t`` is at most ``precision``; ``gamma`` is below 1."""
     if not 0.0 <= gamma < 1.0:
         raise ArgumentError(
             f"gamma = {gamma!r}; expected a number in [0, 1)", argument="gamma", value=gamma, expected="[0, 1)"
@@ -64,16 +65,16 @@ def visits(start: Tensor, transitions: Tensor, policy: Tensor, *, gamma: float, 
 
     Args:
         start: ``(..., S)``; leading axes are independent starts, and ``policy (..., S, A)`` may differ between them.
-        steps: how many terms; by default as many as matter in float64.
+        steps: number of terms of the sum; by default, the number that matters in float64.
 
     Returns:
         ``(..., S, A)``, not normalised.
     """
-    moves = (policy[..., None] * transitions).sum(-2)  # (..., S, S), what one step does to a distribution over states
-    here, total = start, torch.zeros_like(start)
+    state_transitions = (policy[..., None] * transitions).sum(-2)  # (..., S, S), P(s'|s) under the policy
+    state_probs, total = start, torch.zeros_like(start)
     for t in range(horizon_for(gamma) if steps is None else steps):
-        total = total + gamma**t * here
-        here = (here[..., None, :] @ moves).squeeze(-2)
+        total = total + gamma**t * state_probs
+        state_probs = (state_probs[..., None, :] @ state_transitions).squeeze(-2)
     return total[..., None] * policy
 
 
@@ -88,14 +89,14 @@ def state_values(
     transitions: Tensor, rewards: Tensor, policy: Tensor, *, gamma: float, steps: int | None = None
 ) -> Tensor:
     """The expected return from each state: ``(S,)``."""
-    each = torch.eye(len(transitions), dtype=transitions.dtype)
-    return expected_return(each, transitions, rewards, policy, gamma=gamma, steps=steps)
+    starts = torch.eye(len(transitions), dtype=transitions.dtype)
+    return expected_return(starts, transitions, rewards, policy, gamma=gamma, steps=steps)
 
 
 def action_values(
     transitions: Tensor, rewards: Tensor, policy: Tensor, *, gamma: float, steps: int | None = None
 ) -> Tensor:
-    """The expected return of each action, followed by the policy: ``(S, A)``."""
+    """The expected return of taking each action and then following the policy: ``(S, A)``."""
     return rewards + gamma * expected_return(transitions, transitions, rewards, policy, gamma=gamma, steps=steps)
 
 
@@ -106,11 +107,11 @@ def deterministic_policies(num_states: int, num_actions: int) -> Iterator[Tensor
 
 
 def best_values(transitions: Tensor, rewards: Tensor, *, gamma: float) -> tuple[Tensor, Tensor]:
-    """The best state values ``(S,)`` and action values ``(S, A)`` over all deterministic policies, by trying them all."""
-    states, actions = rewards.shape
-    policies = torch.stack(list(deterministic_policies(states, actions)))[:, None]  # (A^S, 1, S, A)
-    each = torch.eye(states, dtype=transitions.dtype).expand(len(policies), states, states)
-    values = expected_return(each, transitions, rewards, policies, gamma=gamma)  # (A^S, S)
-    after = transitions.flatten(0, 1).expand(len(policies), states * actions, states)
-    forced = expected_return(after, transitions, rewards, policies, gamma=gamma)  # (A^S, S·A)
-    return values.amax(0), rewards + gamma * forced.amax(0).view(states, actions)
+    """The best state values ``(S,)`` and action values ``(S, A)`` over all deterministic policies, by enumeration."""
+    num_states, num_actions = rewards.shape
+    policies = torch.stack(list(deterministic_policies(num_states, num_actions)))[:, None]  # (A^S, 1, S, A)
+    starts = torch.eye(num_states, dtype=transitions.dtype).expand(len(policies), num_states, num_states)
+    values = expected_return(starts, transitions, rewards, policies, gamma=gamma)  # (A^S, S)
+    next_state_probs = transitions.flatten(0, 1).expand(len(policies), num_states * num_actions, num_states)
+    next_values = expected_return(next_state_probs, transitions, rewards, policies, gamma=gamma)  # (A^S, S·A)
+    return values.amax(0), rewards + gamma * next_values.amax(0).view(num_states, num_actions)

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens: the only shift-and-gather of the project."""
+"""Log-probabilities of tokens: the only place of the project that shifts logits and gathers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from minirlhf.core.masking import masked_sum
 
 
 def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> Tensor:
-    """Log-probability of every token given the ones before it.
+    """Log-probability of every token given the tokens before it.
 
-    The logits at position ``t`` predict the token at ``t + 1``, so the result is one shorter than the input. The same as
-    ``log_softmax(logits / temperature)[:, :-1].gather(input_ids[:, 1:])``, without keeping a second ``(B, S, V)`` tensor.
+    The logits at position ``t`` predict the token at ``t + 1``, so the result is one shorter than the input. It equals
+    ``log_softmax(logits / temperature)[:, :-1].gather(input_ids[:, 1:])`` without a second ``(B, S, V)`` tensor.
 
     Label: eq:token-logp
 
@@ -36,9 +36,9 @@ def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> 
 
 
 def next_token_logps(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
-    """Log-probability of each target under the logits at its own place: ``(..., V), (...) -> (...)``, float32 or wider.
+    """Log-probability of each target under the logits at its position: ``(..., V), (...) -> (...)``, float32 or wider.
 
-    For logits that already stand where they predict; :func:`token_logps` shifts first.
+    The logits must already be aligned with the targets; :func:`token_logps` shifts them first.
     """
     if not temperature > 0:
         raise ArgumentError(
@@ -59,7 +59,7 @@ def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
     log_probs = torch.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, -1)
     if temperature != 1.0:
         log_probs = torch.log_softmax(log_probs / temperature, -1)
-    # 0 log 0 = 0: the −inf goes before the product, otherwise the gradient is NaN.
+    # 0 log 0 = 0: replace −inf before the product, otherwise the gradient is NaN.
     return -(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(-1)
 
 

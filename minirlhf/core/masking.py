@@ -1,7 +1,7 @@
 """Sums, means and whitening under a mask.
 
-``mask`` is ``(B, T)`` with 1 where the policy sampled the token: the end-of-sequence token yes, padding and tool output
-no. What stands where the mask is 0 never matters, not even if it is NaN.
+``mask`` is ``(B, T)`` with 1 where the policy sampled the token. This includes the end-of-sequence token and excludes
+padding and tool output. Values where the mask is 0 never matter, not even NaN.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ def zero_where_masked(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
-    """Sum of ``x`` over the tokens of the mask, along ``dim`` or over everything."""
-    kept = zero_where_masked(x, mask)
-    return kept.sum() if dim is None else kept.sum(dim)
+    """Sum of ``x`` over the tokens of the mask, along ``dim`` or over the whole tensor."""
+    selected = zero_where_masked(x, mask)
+    return selected.sum() if dim is None else selected.sum(dim)
 
 
 def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
-    """Mean of ``x`` over the tokens of the mask; NaN for a row that has none."""
+    """Mean of ``x`` over the tokens of the mask; NaN for a row without such tokens."""
     count = mask.bool().sum() if dim is None else mask.bool().sum(dim)
     return masked_sum(x, mask, dim) / count
 
@@ -48,6 +48,6 @@ def lengths(mask: Tensor) -> Tensor:
 
 
 def last_index(mask: Tensor) -> Tensor:
-    """Index of the last token of each row: ``(B, T) -> (B,)``; right whichever side is padded."""
+    """Index of the last token of each row: ``(B, T) -> (B,)``; correct for padding on either side."""
     positions = torch.arange(mask.shape[-1], device=mask.device)
     return (mask.bool() * positions).argmax(-1)

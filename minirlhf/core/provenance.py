@@ -1,6 +1,6 @@
-"""What depends on what, read from the syntax tree: the import graph and source hashes.
+"""Dependencies between modules, read from the syntax tree: the import graph and source hashes.
 
-The layer test, the checkpoint cache and the evidence all ask here.
+The layer test, the checkpoint cache and the evidence use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minirlhf.core.errors import ArgumentError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT_NAME = PACKAGE.name
-#: Endings of the package's files that are no modules; who names one depends on the package that has it.
+#: Suffixes of the package's files that are not modules. A module that names such a file depends on the file's package.
 OPENED = frozenset({"jinja", "html", "css", "js", "yaml", "toml", "json"})
 
 
@@ -39,27 +39,27 @@ def all_modules() -> list[str]:
 
 @functools.cache
 def source(name: str) -> str:
-    """The text of a module, as it was when this process first asked: a file edited during a long run does not count."""
+    """The text of a module at the first call in this process: later edits during a long run are ignored."""
     return module_path(name).read_text(encoding="utf-8")
 
 
 @functools.cache
 def imports(name: str) -> frozenset[str]:
-    """The modules of this package that a module imports directly, also inside functions and for typing, or names in a string."""
+    """The package's modules that a module imports directly (also in functions or for typing) or names in a string."""
     return imported(source(name), name) - {name}
 
 
 def imported(text: str, name: str) -> frozenset[str]:
-    """The same for a source text, also of a script outside the package; ``name`` is what an error calls it."""
+    """Like :func:`imports` for a source text, also of a script outside the package; error messages call it ``name``."""
     known = set(all_modules())
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
+            modules.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 raise ArgumentError(
-                    f"{name} line {node.lineno}: relative import; imports are absolute here",
+                    f"{name} line {node.lineno}: relative import; expected an absolute import",
                     argument="import",
                     problem="relative",
                     file=name,
@@ -68,16 +68,16 @@ def imported(text: str, name: str) -> frozenset[str]:
             if node.module and node.module.split(".")[0] == ROOT_NAME:
                 for alias in node.names:
                     child = f"{node.module}.{alias.name}"
-                    found.add(child if child in known else node.module)
+                    modules.add(child if child in known else node.module)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.update(_named(node.value) & known)
-        elif isinstance(node, ast.Attribute) and node.attr == "iter_modules":  # a folder that looks through itself
-            found.update(child for child in known if child.rpartition(".")[0] == name)
-    return frozenset(found)
+            modules.update(_named(node.value) & known)
+        elif isinstance(node, ast.Attribute) and node.attr == "iter_modules":  # a package iterates over its modules
+            modules.update(child for child in known if child.rpartition(".")[0] == name)
+    return frozenset(modules)
 
 
 def _named(text: str) -> set[str]:
-    """What a string of a program names: a module as ``import_module`` takes it, or the package of a file that is opened."""
+    """Modules named by a string: a module name as for ``import_module``, or the package of a file that is opened."""
     if text.startswith(f"{ROOT_NAME}."):
         return {text}
     if text.rpartition(".")[2] in OPENED and "*" not in text:
@@ -87,20 +87,20 @@ def _named(text: str) -> set[str]:
 
 
 def closure(names: Iterable[str]) -> set[str]:
-    """These modules and everything of the package that they import, directly or not."""
-    seen: set[str] = set()
+    """These modules and all modules of the package that they import, directly or indirectly."""
+    visited: set[str] = set()
     queue = list(names)
     while queue:
         name = queue.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in visited:
+            visited.add(name)
             queue.extend(imports(name))
-    return seen
+    return visited
 
 
 @functools.cache
 def code_without_docs(text: str) -> str:
-    """The syntax tree of a source as text, without comments and docstrings: rewording a sentence changes nothing."""
+    """The syntax tree of a source as text without comments and docstrings, so that rewording does not change it."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -115,7 +115,7 @@ def code_without_docs(text: str) -> str:
 
 
 def source_hash(*names: str) -> str:
-    """Hash (16 hex digits) of the code of these modules and of all that they import."""
+    """Hash (16 hex digits) of the code of these modules and of all modules that they import."""
     digest = hashlib.sha256()
     for name in sorted(closure(names)):
         digest.update(f"{name}\n{code_without_docs(source(name))}\n".encode())

@@ -1,7 +1,7 @@
-"""Randomness keyed by what it is for, never by the order of calls.
+"""Random numbers keyed by their purpose, never by the order of calls.
 
-A draw depends on ``(seed, step, prompt, sample, token)`` alone. So a run gives the same samples on one process or two,
-with another batch size, and after a resume.
+A random number depends on ``(seed, step, prompt, sample, token)`` alone. So a run gives the same samples on one process
+or two, with another batch size, and after a resume.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:  # who derives seeds only, such as a command that reads data, does not wait for PyTorch
+if TYPE_CHECKING:  # a command that only derives seeds must not wait for the import of PyTorch
     import torch
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """PyTorch on so many threads while this lasts. Two add the same numbers in another order than one, and what is left of
-    that grows in a training."""
+    """Run the block with PyTorch on this number of threads.
+
+    Two threads add the same numbers in another order than one thread, and training amplifies the rounding difference.
+    """
     import torch
 
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 def derive_seed(*keys: int | str) -> int:
@@ -61,7 +63,7 @@ def keyed_uniforms(row_seeds: Sequence[int], width: int) -> torch.Tensor:
     """Uniform numbers in [0, 1): entry ``(b, t)`` depends on ``row_seeds[b]`` and ``t`` only.
 
     Returns:
-        ``(len(row_seeds), width)``, float64. Asking for a larger ``width`` keeps the columns already drawn.
+        ``(len(row_seeds), width)``, float64. A larger ``width`` gives the same first columns.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Small statistics that several floors need."""
+"""Hypothesis tests that several layers need."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import torch
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """p-values corrected for being looked at together: the k-th smallest of m times m − k + 1, and no smaller than the one before.
+    """Return the p-values after Holm's correction for multiple comparisons.
+
+    The k-th smallest of m p-values is multiplied by m − k + 1, capped at 1, and at least the corrected value before it.
 
     Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
     corrected, largest = [0.0] * len(chances), 0.0
-    for place, at in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
-        largest = max(largest, min(1.0, chances[at] * (len(chances) - place)))
-        corrected[at] = largest
+    for rank, index in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
+        largest = max(largest, min(1.0, chances[index] * (len(chances) - rank)))
+        corrected[index] = largest
     return corrected
 
 
 def sign_test(more: int, less: int) -> float:
-    """Two-sided p-value of so many pluses and minuses if each were a coin toss, exactly; 1 where there are none.
+    """Exact two-sided p-value of ``more`` plus and ``less`` minus signs if each had probability ½; 1 without signs.
 
-    Of two models on the same items, with the items that only one of them got right, it is McNemar's test without approximation.
+    With the items that only one of two models got right, this is the exact McNemar test of the two models.
 
     Label: eq:sign-test
     Source: Arbuthnot (1710), "An argument for divine providence"; McNemar (1947), "Note on the sampling error of the difference
@@ -36,16 +38,18 @@ def sign_test(more: int, less: int) -> float:
     return min(1.0, 2 * math.fsum(math.exp(x) for x in logs))
 
 
-#: The finest grid on which :func:`sign_flips` adds exactly; fractions that lie on none are rounded to it.
+#: Denominator of the finest grid on which :func:`sign_flips` adds exactly; other numbers are rounded to this grid.
 GRID = 840
 
 
 def sign_flips(differences: Sequence[float]) -> float:
-    """Two-sided p-value of the sum of these numbers, from −1 to 1, if the sign of each were a coin toss; of −1, 0 and 1 it is :func:`sign_test`.
+    """Two-sided p-value of the sum of these numbers, each from −1 to 1, if each sign had probability ½.
 
-    Where the sign test counts, this adds: many small losses may be made up for by a few large gains. It is exact if swapping the two models
-    would change nothing, and for many items also where only their means are alike. It takes fractions with one denominator
-    of at most 840, as means of equally many replies have; others are rounded, and the p-value is an upper bound.
+    For numbers that are −1, 0 or 1 it equals :func:`sign_test`. The sign test counts signs and this test adds values,
+    so a few large gains can outweigh many small losses. It is exact if exchanging the two models does not change the
+    distribution of the differences. For many items it also holds if only the models' means are equal. It accepts
+    fractions with a common denominator of at most 840, such as means over equal numbers of completions. Other numbers
+    are rounded, and the p-value is then an upper bound.
 
     Source: Fisher (1935), "The design of experiments", section 21.
     """
@@ -54,12 +58,12 @@ def sign_flips(differences: Sequence[float]) -> float:
     grid = next(grids, GRID) if len(sizes) else 1
     signed = (grid * sizes).round().long()
     rounded = float((grid * sizes - signed).abs().sum())
-    lost = int(2 * rounded + 1e-9)  # by so many steps rounding may part two sums that are alike
+    tolerance = int(2 * rounded + 1e-9)  # grid steps by which rounding may separate two equal sums
     width = 2 * int(signed.abs().sum()) + 1
-    wave = torch.ones(width, dtype=torch.float64)  # the characteristic function of the sum: a product of cosines
-    places = torch.arange(width)
-    for size, times in zip(*signed.abs().unique(return_counts=True), strict=True):
-        wave *= torch.cos(2 * math.pi / width * (places * size % width).double()) ** times
-    chance = torch.fft.ifft(wave).real  # of the sum, modulo the width
-    seen = abs(int(signed.sum())) - lost
-    return min(1.0, max(0.0, float(chance[torch.minimum(places, width - places) >= seen].sum())))
+    transform = torch.ones(width, dtype=torch.float64)  # characteristic function of the sum: a product of cosines
+    sums = torch.arange(width)
+    for size, count in zip(*signed.abs().unique(return_counts=True), strict=True):
+        transform *= torch.cos(2 * math.pi / width * (sums * size % width).double()) ** count
+    probs = torch.fft.ifft(transform).real  # probability of each sum, modulo the width
+    threshold = abs(int(signed.sum())) - tolerance
+    return min(1.0, max(0.0, float(probs[torch.minimum(sums, width - sums) >= threshold].sum())))

@@ -1,14 +1,15 @@
 """Argument checks: one clear ``ValueError`` that names the argument and its shape.
 
-The functions of the equation layer declare what they take, so that their bodies hold the formula::
+The functions of the equation layer declare the constraints on their arguments in a decorator, so that their bodies
+hold only the formula::
 
     @takes(logps="B T", rewards="B", mask=MASK, gamma=UNIT)
     def some_return(logps: Tensor, rewards: Tensor, mask: Tensor, *, gamma: float) -> Tensor: ...
 
-A string names the axes of a finite tensor: the same letter is the same size in every argument, a digit that exact size,
-``...`` any axes that all arguments share. There is no broadcasting: ``(B,)`` against ``(B, T)`` is an error.
-Other rules say what else must hold, or hand on a prepared tensor (:func:`sampled`). What is None is not checked. What the
-rules say ends the function's docstring, as its "Raises".
+A string names the axes of a finite tensor: the same letter is the same size in every argument, a digit is that exact
+size, and ``...`` stands for any axes that all arguments share. There is no broadcasting: ``(B,)`` against ``(B, T)`` is
+an error. Other rules state further conditions, or pass on a prepared tensor (:func:`sampled`). Arguments that are None
+are not checked. The text of the rules is appended to the function's docstring as its "Raises".
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Arguments:
-    """What the arguments checked so far have fixed: the size of each axis and who gave it, and the mask."""
+    """The bindings made by the arguments checked so far: each axis with its size and its argument, and the mask."""
 
     sizes: dict[str, tuple[Any, str]] = field(default_factory=dict)
     masks: list[Tensor] = field(default_factory=list)
 
     @property
     def mask(self) -> Tensor:
-        """The function's mask, which is checked first; a rule that reads it needs one among the arguments."""
+        """The function's mask, which is checked first. Rules that read it require a mask among the arguments."""
         return self.masks[0]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What an argument must be: in words, and as a function that checks it and returns what the body gets."""
+    """A condition on an argument: its text, and a function that checks the value and returns what the body receives."""
 
     says: str
     apply: Callable[[str, Any, Arguments], Any]
@@ -62,16 +63,16 @@ def takes(**rules: Rule | str) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            seen, given = Arguments(), list(args)
+            bindings, positional = Arguments(), list(args)
             for name, position, apply in steps:
-                if position < len(given):
-                    if given[position] is not None:
-                        given[position] = apply(name, given[position], seen)
+                if position < len(positional):
+                    if positional[position] is not None:
+                        positional[position] = apply(name, positional[position], bindings)
                 elif kwargs.get(name) is not None:
-                    kwargs[name] = apply(name, kwargs[name], seen)
+                    kwargs[name] = apply(name, kwargs[name], bindings)
                 elif name not in kwargs and parameters[name].default is inspect.Parameter.empty:
-                    break  # the function itself says best what is missing
-            return function(*given, **kwargs)
+                    break  # the function's own TypeError names what is missing
+            return function(*positional, **kwargs)
 
         _document(checked, plan)
         checked.__rules__ = {name: rule.says for name, rule in plan.items()}  # type: ignore[attr-defined]
@@ -81,16 +82,16 @@ def takes(**rules: Rule | str) -> Callable[[F], F]:
 
 
 def _document(function: Any, plan: dict[str, Rule]) -> None:
-    """End the docstring with what the rules say, arguments of one rule together."""
-    together: dict[str, list[str]] = {}
+    """Append the text of the rules to the docstring; arguments with the same rule are listed together."""
+    names_by_rule: dict[str, list[str]] = {}
     for name, rule in plan.items():
-        together.setdefault(rule.says, []).append(name)
-    said = "; ".join(f"{', '.join(names)}: {says}" for says, names in together.items())
-    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\nRaises: ValueError unless {said}."
+        names_by_rule.setdefault(rule.says, []).append(name)
+    conditions = "; ".join(f"{', '.join(names)}: {says}" for says, names in names_by_rule.items())
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\nRaises: ValueError unless {conditions}."
 
 
 def _holds(interval: str) -> Callable[[Any], Any]:
-    """Whether a number or each number of a tensor lies in ``"[a, b)"``; NaN lies in none."""
+    """Return a test whether a number, or each number of a tensor, lies in ``"[a, b)"``; NaN lies in no interval."""
     low, high = (float(x) for x in interval[1:-1].split(","))
     above = (lambda x: x >= low) if interval[0] == "[" else (lambda x: x > low)
     below = (lambda x: x <= high) if interval[-1] == "]" else (lambda x: x < high)
@@ -106,10 +107,10 @@ def _written(axes: str) -> str:
 
 
 def shape(axes: str) -> Rule:
-    """A tensor of these axes, whatever it holds."""
+    """A tensor of these axes with any values."""
 
-    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
-        _bind(name, tensor, axes.split(), seen)
+    def apply(name: str, tensor: Tensor, bindings: Arguments) -> Tensor:
+        _bind(name, tensor, axes.split(), bindings)
         return tensor
 
     return Rule(_written(axes), apply)
@@ -117,12 +118,12 @@ def shape(axes: str) -> Rule:
 
 def finite(axes: str, interval: str | None = None) -> Rule:
     """A tensor of these axes without NaN or infinities, and within an interval such as ``"[0, 1]"``."""
-    holds = None if interval is None else _holds(interval)
+    in_interval = None if interval is None else _holds(interval)
 
-    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
-        _bind(name, tensor, axes.split(), seen)
+    def apply(name: str, tensor: Tensor, bindings: Arguments) -> Tensor:
+        _bind(name, tensor, axes.split(), bindings)
         require_finite(**{name: tensor})
-        if holds is not None and not bool(holds(tensor).all()):
+        if in_interval is not None and not bool(in_interval(tensor).all()):
             raise ArgumentError(
                 f"{name} of shape {tuple(tensor.shape)} holds values outside {interval}",
                 argument=name,
@@ -134,16 +135,16 @@ def finite(axes: str, interval: str | None = None) -> Rule:
 
 
 def under_mask(axes: str = "B T", interval: str | None = None) -> Rule:
-    """A tensor of these axes that is finite, or within an interval, under the function's mask; padding may hold anything."""
-    holds = None if interval is None else _holds(interval)
+    """A tensor of these axes that is finite, or within an interval, under the mask; padding may hold anything."""
+    in_interval = None if interval is None else _holds(interval)
 
-    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
-        _bind(name, tensor, axes.split(), seen)
-        mask = seen.mask
+    def apply(name: str, tensor: Tensor, bindings: Arguments) -> Tensor:
+        _bind(name, tensor, axes.split(), bindings)
+        mask = bindings.mask
         for _ in range(tensor.dim() - mask.dim()):
             mask = mask.unsqueeze(-1)
         require_finite_where(mask, **{name: tensor})
-        if holds is not None and not bool(holds(tensor[mask.bool()]).all()):
+        if in_interval is not None and not bool(in_interval(tensor[mask.bool()]).all()):
             raise ArgumentError(
                 f"{name} of shape {tuple(tensor.shape)} holds values outside {interval} under the mask",
                 argument=name,
@@ -155,22 +156,22 @@ def under_mask(axes: str = "B T", interval: str | None = None) -> Rule:
 
 
 def sampled(*, gradient: bool) -> Rule:
-    """As :func:`under_mask` for ``(B, T)``; the body gets zeros outside the mask, and a constant unless ``gradient``."""
+    """Like :func:`under_mask` for ``(B, T)``; the body gets 0 outside the mask, and a constant unless ``gradient``."""
     inner = under_mask()
 
-    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
-        inner.apply(name, tensor, seen)
-        mask = seen.mask.bool()
+    def apply(name: str, tensor: Tensor, bindings: Arguments) -> Tensor:
+        inner.apply(name, tensor, bindings)
+        mask = bindings.mask.bool()
         tensor = tensor if gradient else tensor.detach()
         return torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype, device=tensor.device))
 
     return Rule(inner.says, apply)
 
 
-def _mask(name: str, mask: Tensor, seen: Arguments) -> Tensor:
+def _mask(name: str, mask: Tensor, bindings: Arguments) -> Tensor:
     require_mask(mask, name)
-    _bind(name, mask, ["B", "T"], seen)
-    seen.masks.append(mask)
+    _bind(name, mask, ["B", "T"], bindings)
+    bindings.masks.append(mask)
     return mask
 
 
@@ -180,8 +181,8 @@ MASK = Rule("(B, T) of zeros and ones, no row empty", _mask)
 def distribution(axes: str) -> Rule:
     """A tensor whose last axis holds probabilities that sum to 1, to within rounding."""
 
-    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
-        _bind(name, tensor, axes.split(), seen)
+    def apply(name: str, tensor: Tensor, bindings: Arguments) -> Tensor:
+        _bind(name, tensor, axes.split(), bindings)
         require_distributions(**{name: tensor})
         return tensor
 
@@ -191,8 +192,8 @@ def distribution(axes: str) -> Rule:
 def boolean(axes: str) -> Rule:
     """A bool tensor of these axes."""
 
-    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
-        _bind(name, tensor, axes.split(), seen)
+    def apply(name: str, tensor: Tensor, bindings: Arguments) -> Tensor:
+        _bind(name, tensor, axes.split(), bindings)
         if tensor.dtype != torch.bool:
             raise ArgumentError(
                 f"{name} of shape {tuple(tensor.shape)} has dtype {tensor.dtype}; expected bool",
@@ -210,11 +211,11 @@ def boolean(axes: str) -> Rule:
 
 def number(interval: str, why: str = "") -> Rule:
     """A number in an interval such as ``"[0, 1)"``; ``why`` ends the error message."""
-    holds = _holds(interval)
+    in_interval = _holds(interval)
     reason = f", {why}" if why else ""
 
-    def apply(name: str, value: Any, seen: Arguments) -> Any:
-        if not holds(value):
+    def apply(name: str, value: Any, bindings: Arguments) -> Any:
+        if not in_interval(value):
             raise ArgumentError(
                 f"{name} = {value!r}; expected a number in {interval}{reason}",
                 argument=name,
@@ -227,9 +228,9 @@ def number(interval: str, why: str = "") -> Rule:
 
 
 def at_least(low: int) -> Rule:
-    """An integer from ``low`` on."""
+    """An integer of at least ``low``."""
 
-    def apply(name: str, value: Any, seen: Arguments) -> Any:
+    def apply(name: str, value: Any, bindings: Arguments) -> Any:
         if not (hasattr(value, "__index__") and value >= low):
             raise ArgumentError(
                 f"{name} = {value!r}; expected an integer of at least {low}", argument=name, value=value, expected=low
@@ -239,9 +240,9 @@ def at_least(low: int) -> Rule:
     return Rule(f"an integer of at least {low}", apply)
 
 
-def _simple(says: str, holds: Callable[[Any], bool]) -> Rule:
-    def apply(name: str, value: Any, seen: Arguments) -> Any:
-        if not holds(value):
+def _simple(says: str, is_valid: Callable[[Any], bool]) -> Rule:
+    def apply(name: str, value: Any, bindings: Arguments) -> Any:
+        if not is_valid(value):
             raise ArgumentError(f"{name} = {value!r}; expected {says}", argument=name, value=value, expected=says)
         return value
 
@@ -255,21 +256,21 @@ UNIT = number("[0, 1]")
 DDOF = _simple("0 or 1", lambda x: x in (0, 1))
 
 
-def _bind(name: str, tensor: Tensor, axes: list[str], seen: Arguments) -> None:
-    """Hold a tensor against its axes and remember their sizes."""
+def _bind(name: str, tensor: Tensor, axes: list[str], bindings: Arguments) -> None:
+    """Check a tensor against its axes and record their sizes."""
     shape = tuple(tensor.shape)
     if "..." in axes:
-        at = axes.index("...")
-        end = len(shape) - (len(axes) - at - 1)
-        if end < at:
+        ellipsis = axes.index("...")
+        end = len(shape) - (len(axes) - ellipsis - 1)
+        if end < ellipsis:
             raise _wrong_shape(name, shape, axes)
-        sizes: list[Any] = [*shape[:at], shape[at:end], *shape[end:]]
+        sizes: list[Any] = [*shape[:ellipsis], shape[ellipsis:end], *shape[end:]]
     elif len(axes) == len(shape):
         sizes = list(shape)
     else:
         raise _wrong_shape(name, shape, axes)
     for axis, size in zip(axes, sizes, strict=True):
-        expected, source = (int(axis), "") if axis.isdigit() else seen.sizes.setdefault(axis, (size, name))
+        expected, source = (int(axis), "") if axis.isdigit() else bindings.sizes.setdefault(axis, (size, name))
         if size != expected:
             why = f" with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})"
             raise _wrong_shape(name, shape, axes, why)
@@ -281,11 +282,11 @@ def _wrong_shape(name: str, shape: tuple[int, ...], axes: list[str], why: str = 
     return ArgumentError(message, argument=name, value=shape, expected=expected, problem="shape")
 
 
-# -- the same as plain functions ---------------------------------------------------------------------------------
+# -- the same checks as plain functions --------------------------------------------------------------------------
 
 
 def require_shapes(**named: tuple[Tensor, str]) -> dict[str, int]:
-    """Hold every tensor against its named axes: ``require_shapes(logps=(logps, "B T"), rewards=(rewards, "B"))``.
+    """Check every tensor against its named axes: ``require_shapes(logps=(logps, "B T"), rewards=(rewards, "B"))``.
 
     Returns:
         The size of each axis letter.
@@ -293,10 +294,10 @@ def require_shapes(**named: tuple[Tensor, str]) -> dict[str, int]:
     Raises:
         ValueError: naming the argument, its shape and the axes expected of it.
     """
-    seen = Arguments()
+    bindings = Arguments()
     for name, (tensor, axes) in named.items():
-        _bind(name, tensor, axes.split(), seen)
-    return {axis: size for axis, (size, _) in seen.sizes.items()}
+        _bind(name, tensor, axes.split(), bindings)
+    return {axis: size for axis, (size, _) in bindings.sizes.items()}
 
 
 def require_finite(**tensors: Tensor) -> None:
@@ -313,7 +314,7 @@ def require_finite(**tensors: Tensor) -> None:
 
 
 def require_finite_where(mask: Tensor, **tensors: Tensor) -> None:
-    """As :func:`require_finite`, looking only where ``mask`` is set: padding may hold anything."""
+    """Like :func:`require_finite`, but only where ``mask`` is set: padding may hold anything."""
     for name, tensor in tensors.items():
         bad = int((~torch.isfinite(tensor) & mask.bool()).sum())
         if bad:
@@ -326,7 +327,7 @@ def require_finite_where(mask: Tensor, **tensors: Tensor) -> None:
 
 
 def require_mask(mask: Tensor, name: str = "mask") -> None:
-    """A mask is ``(B, T)``, holds zeros and ones only, and no row of it is empty."""
+    """Raise ``ValueError`` unless the mask is ``(B, T)``, holds only zeros and ones, and has no empty row."""
     if mask.dim() != 2:
         shape = tuple(mask.shape)
         raise ArgumentError(
@@ -358,7 +359,7 @@ def require_distributions(**named: Tensor) -> None:
         if bad:
             raise ArgumentError(
                 f"{name} of shape {tuple(tensor.shape)} holds no probability distribution along its last axis at "
-                f"{bad[:3]}: an entry is negative or NaN, or they do not sum to 1",
+                f"{bad[:3]}: an entry is negative or NaN, or the entries do not sum to 1",
                 argument=name,
                 value=bad,
                 problem="distribution",
@@ -366,13 +367,14 @@ def require_distributions(**named: Tensor) -> None:
 
 
 def rounding(tensor: Tensor) -> float:
-    """How far probabilities of this dtype may be from summing to 1, the sum itself being exact.
+    """Largest accepted distance from 1 of an exactly computed sum of probabilities of this dtype.
 
-    Many rounding steps where they were computed in this dtype, as by a linear system; few in a half precision, in which
-    one only stores them and where many would let anything pass (64 of bfloat16's are a half).
+    In single and double precision it is 64 rounding steps, since the probabilities may have been computed in this
+    dtype, for example by a linear solver. In half precision it is 4 steps, since probabilities are only stored in it,
+    and 64 steps would accept almost anything (0.5 in bfloat16).
     """
-    kind = torch.finfo(tensor.dtype)
-    return (64 if kind.bits > 16 else 4) * kind.eps
+    info = torch.finfo(tensor.dtype)
+    return (64 if info.bits > 16 else 4) * info.eps
 
 
 def require_positive(**numbers: float) -> None:

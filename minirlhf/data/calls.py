@@ -1,12 +1,12 @@
-"""Tool calls as text: how they are written, and one reader for what a model makes of that.
+"""Tool calls as text: how to write them, and one parser for what models write.
 
-A call stands between ``<tool_call>`` and ``</tool_call>`` (Hermes, Qwen), or is the whole reply, and is written in one of two ways::
+A call is between ``<tool_call>`` and ``</tool_call>`` (Hermes, Qwen), or is the whole completion, in one of two forms::
 
     {"name": "calculator", "arguments": {"expression": "12*34"}}        JSON
     calculator(expression="12*34")                                      Python
 
-Several calls are a list of these. :func:`read_calls` takes any text: what is no call is text, and a call that cannot be made comes back with the
-reason, which the model can be told. Nothing is evaluated.
+Several calls are a list of these. :func:`read_calls` accepts any text: everything outside calls is text, and an invalid
+call is returned with the reason, which can be shown to the model. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from minirlhf.core.errors import ArgumentError, Facts
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
-#: Characters of one call at most, and brackets in brackets: Python's own reader can take very long on what is broken and deep.
+#: Maximum characters of one call, and maximum depth of brackets: Python's parser can be very slow on broken, deeply
+#: nested text.
 LONGEST, DEEPEST = 8_000, 20
-#: Digits of a whole number at most: Python's json writes no more than 4,300. And the names of a schema that a reason lists.
+#: Maximum digits of an integer (Python's json writes at most 4,300), and the number of schema names that a reason
+#: lists.
 DIGITS, NAMED = 4_000, 20
 LARGEST = 10**DIGITS
 
-#: A tool as chat templates take it: ``{"type": "function", "function": {"name", "description", "parameters"}}``, with the JSON Schema of its
-#: arguments. ``transformers.utils.get_json_schema`` makes one of a function's type hints and docstring.
+#: A tool as chat templates take it: ``{"type": "function", "function": {"name", "description", "parameters"}}``, with
+#: the JSON Schema of its arguments. ``transformers.utils.get_json_schema`` makes one of a function's type hints and
+#: docstring.
 Schema: TypeAlias = Mapping[str, Any]
 Form: TypeAlias = Literal["json", "python"]
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that can be made: the tool is there, and the arguments are what its schema asks for.
+    """A valid call: the tool exists, and the arguments fit its schema.
 
     Attributes:
-        id: what the tool's answer names, so that answers in another order still find their calls.
+        id: the id that the tool's output repeats, so that outputs in another order can be matched to their calls.
     """
 
     id: str
@@ -53,13 +56,13 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class BadCall:
-    """A call that cannot be made.
+    """An invalid call.
 
     Attributes:
-        name: the tool that it names, as far as that can be read; may be empty.
-        problem: why, in one line, to be told to who wrote it.
-        kind: why, in one or two words.
-        argument: the argument that it is about; may be empty.
+        name: the tool that it names, if that can be read; may be empty.
+        problem: the reason in one line, to be shown to the model.
+        kind: the reason in one or two words.
+        argument: the argument that the reason concerns; may be empty.
     """
 
     id: str
@@ -71,13 +74,14 @@ class BadCall:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a turn of the assistant says.
+    """The parts of an assistant turn.
 
     Attributes:
-        thought: what stands up to the last ``</think>`` outside a call, wherever it was opened, and behind a ``<think>`` outside a call that is never
-            closed; no call is made from there. (What a template opened before the turn began, and nobody closed, looks like any other text.)
-        text: what is neither thought nor call, without white space around it.
-        calls: in their order.
+        thought: the text up to the last ``</think>`` outside a call, wherever it was opened, and the text after a
+            ``<think>`` outside a call that is never closed; no call is read from there. A thought that a template
+            opened before the turn began, and that is never closed, looks like any other text.
+        text: everything that is neither thought nor call, without white space around it.
+        calls: the calls in their order.
     """
 
     thought: str
@@ -86,29 +90,32 @@ class Reply:
 
 
 def _by_name(schemas: Sequence[Schema]) -> dict[str, Schema]:
-    """The schemas by the name of their tool; ``ValueError`` if two have the same."""
-    found = {schema["function"]["name"]: schema for schema in schemas}
-    if len(found) != len(schemas):
-        said = f"schemas holds {len(schemas)} tools of {len(found)} names; expected one name each"
-        raise ArgumentError(said, argument="schemas", value=len(schemas), expected=len(found), problem="duplicate")
-    return found
+    """Return the schemas by the name of their tool; ``ValueError`` if two have the same name."""
+    by_name = {schema["function"]["name"]: schema for schema in schemas}
+    if len(by_name) != len(schemas):
+        message = f"schemas holds {len(schemas)} tools of {len(by_name)} names; expected one name each"
+        raise ArgumentError(message, argument="schemas", value=len(schemas), expected=len(by_name), problem="duplicate")
+    return by_name
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
 def describe_tools(schemas: Sequence[Schema], form: Form) -> str:
-    """What a system message says of the tools: a line of JSON for each, and how to call them; as JSON, too, where a name is none of Python's."""
+    """Return the tool part of a system message: one line of JSON per tool, and how to call them.
+
+    If a name is not a Python identifier, calls are written as JSON in either form.
+    """
     shapes = {"json": '{"name": NAME, "arguments": {ARGUMENT: VALUE}}', "python": "NAME(ARGUMENT=VALUE)"}
     shape = shapes[form]
     if not all(_python_can(schema["function"]["name"], _arguments(schema)[0]) for schema in schemas):
         shape = shapes["json"]
-    listed = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
-    return f"You can call these tools:\n{listed}\nTo call one, write {OPEN}{shape}{CLOSE} and stop."
+    tools = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
+    return f"You can call these tools:\n{tools}\nTo call one, write {OPEN}{shape}{CLOSE} and stop."
 
 
 def write_call(name: str, arguments: Mapping[str, Any], form: Form) -> str:
-    """A call as a model should write it, with its marks; as JSON, too, where a name is none of Python's."""
+    """Return a call with its marks, as a model should write it; as JSON if a name is not a Python identifier."""
     if form == "json" or not _python_can(name, arguments):
         body = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False).replace("</", "<\\/")
     else:
@@ -117,16 +124,16 @@ def write_call(name: str, arguments: Mapping[str, Any], form: Form) -> str:
 
 
 def _python_can(name: str, arguments: Iterable[str]) -> bool:
-    """Whether Python has a call with such names."""
+    """Return whether these names are valid in a Python call."""
     return all(each.isidentifier() and not keyword.iskeyword(each) for each in (name, *arguments))
 
 
 def opening(choice: str, form: Form) -> str:
-    """With what a turn is begun for the model, for it to go on: the words of ``tool_choice``.
+    """Return the beginning of a turn that the model continues, for the values of ``tool_choice``.
 
     Args:
-        choice: ``auto``: nothing, the model decides. ``any``: a call is opened. The name of a tool: a call of this tool is. ``none``: nothing, and
-            whoever reads the reply makes no call of it.
+        choice: ``auto``: nothing, the model decides. ``any``: the mark that opens a call. The name of a tool: the
+            beginning of a call of this tool. ``none``: nothing, and the caller must not read calls from the completion.
     """
     if choice in ("auto", "none"):
         return ""
@@ -138,12 +145,12 @@ def opening(choice: str, form: Form) -> str:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 _THOUGHT = re.compile(r"\s*" + re.escape(THOUGHT))
-#: An id that a call may bring along, and those that are given here.
+#: Ids that a call may bring along, and the ids that this module assigns.
 _ID, _OURS = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"call_\d+")
 
 
 class _Unreadable(Facts, Exception):
-    """Why a text is no call, in one line; ``name``: the tool that it names, as far as one can see."""
+    """The reason why a text is not a call, in one line; ``name``: the tool that it names, if that can be read."""
 
     def __init__(self, message: str, name: str = "", **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -151,62 +158,65 @@ class _Unreadable(Facts, Exception):
 
 
 def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Reply:
-    """Read a turn of the assistant. Takes any text, raises nothing, in a time that grows with the length of the text.
+    """Read an assistant turn. Accepts any text, never raises, in a time that grows with the length of the text.
 
     Args:
         text: the turn, without the token that ends it.
-        schemas: the tools that there are.
+        schemas: the available tools.
         first_id: the number of the first call without an id of its own: ``call_0``, ``call_1`` ….
     """
     thought, rest = _apart(text)
     tools = _by_name(schemas)
-    said, bodies = _between_marks(rest)
+    texts, bodies = _between_marks(rest)
     if not bodies and _looks_like_calls(rest, tools):
-        said, bodies = [], [rest]
+        texts, bodies = [], [rest]
     calls: list[ToolCall | BadCall] = []
     taken: set[str] = set()
     for body in bodies:
         try:
-            found = _calls_in(body)
+            raw_calls = _calls_in(body)
         except _Unreadable as problem:
             calls.append(_bad(f"call_{first_id + len(calls)}", problem.name, problem))
             continue
-        for one in found:
-            calls.append(_checked(one, tools, f"call_{first_id + len(calls)}", taken))
+        for raw in raw_calls:
+            calls.append(_checked(raw, tools, f"call_{first_id + len(calls)}", taken))
             taken.add(calls[-1].id)
-    return Reply(thought, " ".join(filter(None, (part.strip() for part in said))), tuple(calls))
+    return Reply(thought, " ".join(filter(None, (part.strip() for part in texts))), tuple(calls))
 
 
 def _between_marks(text: str) -> tuple[list[str], list[str]]:
-    """What stands outside the marks, and what within; a mark that is not closed runs to the end."""
-    said, bodies, at = [], [], 0
-    while (start := text.find(OPEN, at)) >= 0:
+    """Return the texts outside the marks, and the texts inside; an unclosed call runs to the end."""
+    texts, bodies, position = [], [], 0
+    while (start := text.find(OPEN, position)) >= 0:
         end = text.find(CLOSE, start)
-        said.append(text[at:start])
+        texts.append(text[position:start])
         bodies.append(text[start + len(OPEN) : end if end >= 0 else len(text)])
-        at = end + len(CLOSE) if end >= 0 else len(text)
-    return [*said, text[at:]], bodies
+        position = end + len(CLOSE) if end >= 0 else len(text)
+    return [*texts, text[position:]], bodies
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """The thoughts, and what is none. A call's own marks are those that stand between the end of one and the nearest beginning before it: a thought may
-    mention how a call begins."""
+    """Return the thoughts and the rest.
+
+    A call is what is between a closing mark and the nearest opening mark before it: a thought may mention how a call
+    begins.
+    """
     every = (OPEN, CLOSE, THOUGHT, THOUGHT_ENDS)
     marks = sorted((at, mark) for mark in every for at in _places(text, mark))
     outside: list[tuple[int, str]] = []
-    begun: int | None = None  # how many of these stand before the call that is open
+    num_before: int | None = None  # how many of these are before the open call
     for at, mark in marks:
         if mark == OPEN:
-            begun = len(outside)
+            num_before = len(outside)
         elif mark == CLOSE:
-            if begun is not None:
-                del outside[begun:]
-            begun = None
+            if num_before is not None:
+                del outside[num_before:]
+            num_before = None
         else:
             outside.append((at, mark))
     last = max((at + len(mark) for at, mark in outside if mark == THOUGHT_ENDS), default=0)
-    if begun is not None:  # a call that runs to the end
-        del outside[begun:]
+    if num_before is not None:  # a call that runs to the end
+        del outside[num_before:]
     open_at = min((at for at, mark in outside if mark == THOUGHT and at >= last), default=len(text))
     head = _THOUGHT.match(text)
     thoughts = (
@@ -217,41 +227,41 @@ def _apart(text: str) -> tuple[str, str]:
 
 
 def _places(text: str, mark: str) -> Iterator[int]:
-    """Where a mark stands."""
-    at = text.find(mark)
-    while at >= 0:
-        yield at
-        at = text.find(mark, at + len(mark))
+    """Yield the positions of a mark."""
+    position = text.find(mark)
+    while position >= 0:
+        yield position
+        position = text.find(mark, position + len(mark))
 
 
 def _looks_like_calls(text: str, tools: Mapping[str, Schema]) -> bool:
-    """Is a reply without marks, as a whole, calls? All of its names must be tools: prose in brackets is no call."""
+    """Return whether a text without marks consists of calls. All names must be tools, which excludes prose."""
     try:
-        found = _calls_in(text)
+        calls = _calls_in(text)
     except _Unreadable:
         return False
-    return all(name in tools for name, _, _ in found)
+    return all(name in tools for name, _, _ in calls)
 
 
-#: Name, arguments by position and by name (or what stands in their place), and id of a call as it was written.
+#: A call as it was written: its name, a function from the schema to its arguments, and its id.
 _Raw: TypeAlias = tuple[str, Callable[[Schema], Any], str | None]
 
 
 def _calls_in(body: str) -> list[_Raw]:
-    """At least one call, in either form."""
+    """Return at least one call, in either form."""
     body = body.strip()
     if len(body) > LONGEST:
         raise _Unreadable(f"the call has {len(body)} characters; expected at most {LONGEST}", problem="length")
     if _depth(body) > DEEPEST:
         raise _Unreadable(f"more than {DEEPEST} brackets stand in one another", problem="depth")
-    found = _of_json(body) if body.lstrip("[ \t\r\n").startswith("{") else _of_python(body)
-    if not found:
+    calls = _of_json(body) if body.lstrip("[ \t\r\n").startswith("{") else _of_python(body)
+    if not calls:
         raise _Unreadable("no call stands there", problem="empty")
-    return found
+    return calls
 
 
 def _depth(body: str) -> int:
-    """How many brackets are open at most, those in quotes aside."""
+    """Return the maximum depth of open brackets outside quotes."""
     depth = deepest = 0
     quote, escaped = "", False
     for c in body:
@@ -273,16 +283,16 @@ def _of_json(body: str) -> list[_Raw]:
 
 
 def _loaded(text: str, what: str, name: str = "") -> Any:
-    """The value of a text in JSON; ``what`` begins the sentence that says why it is none."""
+    """Return the value of a JSON text; ``what`` begins the error message if it is not valid."""
 
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is no JSON value")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
-        if twice:
-            said = f"{twice[0][:80]!r:.82} is given twice"
-            raise ArgumentError(said, argument=twice[0], problem="duplicate")
+        duplicates = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
+        if duplicates:
+            message = f"{duplicates[0][:80]!r:.82} is given twice"
+            raise ArgumentError(message, argument=duplicates[0], problem="duplicate")
         return dict(pairs)
 
     try:
@@ -293,8 +303,8 @@ def _loaded(text: str, what: str, name: str = "") -> Any:
 
 
 def _of_object(value: Any) -> _Raw:
-    """Of ``{"name", "arguments"}``; ``parameters`` is Llama's word, ``{"function": {...}, "id"}`` and arguments as a string OpenAI's."""
-    given = value.get("id") if isinstance(value, dict) else None
+    """Read ``{"name", "arguments"}``; Llama writes ``parameters``, OpenAI ``{"function": {...}, "id"}`` and strings."""
+    call_id = value.get("id") if isinstance(value, dict) else None
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = value["function"]
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
@@ -303,29 +313,29 @@ def _of_object(value: Any) -> _Raw:
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         arguments = _loaded(arguments, "the arguments are", name)
-    return name, lambda schema: arguments, given if isinstance(given, str) and given else None
+    return name, lambda schema: arguments, call_id if isinstance(call_id, str) and call_id else None
 
 
 def _of_python(body: str) -> list[_Raw]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes
+            warnings.simplefilter("ignore")  # about invalid escapes
             statements = ast.parse(body).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         raise _Unreadable(f"the call is neither JSON nor Python: {_line(problem)}", problem="syntax") from None
-    found = []
+    calls = []
     for statement in statements:
         value = statement.value if isinstance(statement, ast.Expr) else None
         for node in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 raise _Unreadable("a call is written NAME(ARGUMENT=VALUE)", problem="form")
-            found.append(_of_node(node, node.func.id))
-    return found
+            calls.append(_of_node(node, node.func.id))
+    return calls
 
 
 def _of_node(node: ast.Call, name: str) -> _Raw:
     try:
-        places = [ast.literal_eval(each) for each in node.args]
+        positional = [ast.literal_eval(each) for each in node.args]
         by_key = [(each.arg, ast.literal_eval(each.value)) for each in node.keywords]
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise _Unreadable("arguments are plain values: texts, numbers, lists", name, problem="values") from None
@@ -334,21 +344,21 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         raise _Unreadable("arguments are given by their names, not by **", name, problem="unpacked")
     for inner in ast.walk(node):
         keys = [key.value for key in inner.keys if isinstance(key, ast.Constant)] if isinstance(inner, ast.Dict) else []
-        again = [key for key, times in Counter(key for key in keys if isinstance(key, str)).items() if times > 1]
-        if again:  # another key than a text is refused as such; a long number cannot even be written
-            said = f"{again[0][:80]!r:.82} is given twice"
-            raise _Unreadable(said, name, argument=again[0], problem="duplicate")
+        duplicates = [key for key, times in Counter(key for key in keys if isinstance(key, str)).items() if times > 1]
+        if duplicates:  # keys other than strings are refused elsewhere; a long number cannot even be printed
+            message = f"{duplicates[0][:80]!r:.82} is given twice"
+            raise _Unreadable(message, name, argument=duplicates[0], problem="duplicate")
 
     def bound(schema: Schema) -> Any:
         order = list(_arguments(schema)[0])
-        if len(places) > len(order):
-            said = f"{len(places)} arguments; expected at most {len(order)}"
-            raise _Unreadable(said, name, value=len(places), expected=len(order), problem="too many")
-        pairs = [*zip(order, places, strict=False), *named]
-        twice = [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]
-        if twice:
-            said = f"argument {twice[0][:80]!r:.82} is given twice"
-            raise _Unreadable(said, name, argument=twice[0], problem="duplicate")
+        if len(positional) > len(order):
+            message = f"{len(positional)} arguments; expected at most {len(order)}"
+            raise _Unreadable(message, name, value=len(positional), expected=len(order), problem="too many")
+        pairs = [*zip(order, positional, strict=False), *named]
+        repeated = [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]
+        if repeated:
+            message = f"argument {repeated[0][:80]!r:.82} is given twice"
+            raise _Unreadable(message, name, argument=repeated[0], problem="duplicate")
         return dict(pairs)
 
     return name, bound, None
@@ -359,12 +369,13 @@ def _bad(number: str, name: str, problem: _Unreadable) -> BadCall:
 
 
 def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Container[str]) -> ToolCall | BadCall:
-    """The call, if the tool is there and takes such arguments. An id of its own is kept if nobody else can have it."""
-    name, bind, given = raw
-    if given and given not in taken and _ID.fullmatch(given) and not _OURS.fullmatch(given):
-        number = given
+    """Return the call, valid if the tool exists and accepts the arguments. Its own id is kept if no other can have
+    it."""
+    name, bind, call_id = raw
+    if call_id and call_id not in taken and _ID.fullmatch(call_id) and not _OURS.fullmatch(call_id):
+        number = call_id
     if name not in tools:
-        name = name[:80].encode("utf-8", "replace").decode()  # half of a surrogate pair may stand there
+        name = name[:80].encode("utf-8", "replace").decode()  # it may hold half of a surrogate pair
         return BadCall(number, name, f"there is no tool {name!r}; there are: {_listed(tools)}", "unknown tool")
     try:
         arguments = _plain(bind(tools[name]))
@@ -378,15 +389,15 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Contain
         return BadCall(number, name, f"argument {missing[0]!r} is missing", "missing", missing[0])
     for key, value in arguments.items():
         if key not in properties:
-            said = f"there is no argument {key[:80]!r}; there are: {_listed(properties)}"
-            return BadCall(number, name, said, "unknown argument", key)
+            reason = f"there is no argument {key[:80]!r}; there are: {_listed(properties)}"
+            return BadCall(number, name, reason, "unknown argument", key)
         if not _fits(value, properties[key]):
             return BadCall(number, name, f"argument {key!r} is no {_kind(properties[key])}", "type", key)
     return ToolCall(number, name, arguments)
 
 
 def _arguments(schema: Schema) -> tuple[Mapping[str, Any], Sequence[str]]:
-    """The arguments of a tool with the schema of each, and those that are required; a tool whose schema names none has none."""
+    """Return the schemas of a tool's arguments by name, and the required names; none if the schema has none."""
     parameters = _object(schema["function"].get("parameters"))
     required = parameters.get("required")
     names = required if isinstance(required, list | tuple) else ()
@@ -394,12 +405,16 @@ def _arguments(schema: Schema) -> tuple[Mapping[str, Any], Sequence[str]]:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Part of a schema; whoever wrote the schema may have put something else there, which says nothing."""
+    """Return part of a schema as a mapping; anything else that the author of the schema wrote there is ignored."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """What JSON can hold, tuples as lists; :class:`_Unreadable` for what it cannot, and for what is deeper than brackets may be: a text holds arguments unseen."""
+    """Return the value as JSON can hold it, tuples as lists.
+
+    :class:`_Unreadable` if JSON cannot hold it, or if it is nested deeper than :data:`DEEPEST`: arguments given as a
+    string hide their brackets from the earlier check.
+    """
     if depth > DEEPEST:
         raise _Unreadable(f"more than {DEEPEST} brackets stand in one another", problem="depth")
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
@@ -431,8 +446,11 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _fits(value: Any, schema: Any, depth: int = 0) -> bool:
-    """Is it what this JSON Schema asks for? Type, choices, items of a list; what else a schema may say is not looked at. ``True`` takes anything, ``False`` nothing,
-    and what stands more than :data:`DEEPEST` levels down is not looked at either."""
+    """Return whether a value fits a JSON Schema: its type, its choices, the items of a list. Nothing else is checked.
+
+    The schema ``True`` accepts anything, ``False`` nothing. Values more than :data:`DEEPEST` levels down are not
+    checked.
+    """
     if schema is False:
         return False
     if depth > DEEPEST:
@@ -453,7 +471,7 @@ def _fits(value: Any, schema: Any, depth: int = 0) -> bool:
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema allows; none if it does not say."""
+    """Return the types that a schema allows; none if it does not name any."""
     kinds = schema.get("type")
     return [kind for kind in (kinds if isinstance(kinds, list | tuple) else [kinds]) if isinstance(kind, str)]
 
@@ -466,13 +484,13 @@ def _kind(schema: Any) -> str:
 
 
 def _listed(names: Iterable[Any]) -> str:
-    """Some names of a schema in one line, as whoever wrote it may have put many there, and long ones."""
-    every = [" ".join(str(name).split())[:80] for name in names]
-    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
-    return f"{', '.join(every[:NAMED])}{more}" if every else "none"
+    """Return names of a schema in one line, cut in number and length, as a schema may have many and long ones."""
+    texts = [" ".join(str(name).split())[:80] for name in names]
+    rest = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return f"{', '.join(texts[:NAMED])}{rest}" if texts else "none"
 
 
 def _line(problem: BaseException) -> str:
-    """The first line of an error, short."""
+    """Return the first line of an error, cut short."""
     text = problem.msg if isinstance(problem, SyntaxError | json.JSONDecodeError) else str(problem)
     return (text.splitlines() or [""])[0][:120] or type(problem).__name__

@@ -1,8 +1,8 @@
-"""Chat templates, and which tokens of a conversation the assistant wrote.
+"""Chat templates, and the mask of the tokens that the assistant wrote.
 
-A conversation is a list of messages ``{"role": ..., "content": ...}``. A template (Jinja, as ``transformers`` tokenizers
-carry it) turns it into one text; ``{% generation %}`` marks what the assistant writes. The loss of a trainer lies on the
-assistant's tokens: its words and the token that ends its turn, in *every* turn, and nothing else.
+A conversation is a list of messages ``{"role": ..., "content": ...}``. A template (Jinja, as ``transformers``
+tokenizers carry it) renders it as one text; ``{% generation %}`` marks the assistant's text. The loss of a trainer
+covers only the assistant's tokens: its words and the token that ends its turn, in *every* turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minirlhf.data.types import Tokens
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Special tokens of the tokenizers made here, in the order of their ids. Padding is not the end of a sequence.
+# Special tokens of the tokenizers made here, in the order of their ids. Padding and EOS are different tokens.
 PAD, EOS, USER, ASSISTANT, SYSTEM, UNK = "<pad>", "<eos>", "<user>", "<assistant>", "<system>", "<unk>"
 SPECIAL_TOKENS = (PAD, EOS, USER, ASSISTANT, SYSTEM, UNK)
 
@@ -27,8 +27,10 @@ _BAD_ROLE = "{{ raise_exception('unknown role ' ~ message['role']) }}"
 
 
 def _role_tokens(gap: str, *roles: str) -> str:
-    """A template in which a token announces each speaker and the end-of-sequence token ends the assistant's turns. ``roles``: who may speak,
-    beside the assistant."""
+    """Return a template in which a token announces each role and the end-of-sequence token ends the assistant's turns.
+
+    ``roles`` are the allowed roles other than the assistant.
+    """
     return (
         "{% for message in messages %}"
         f"{{{{ '{gap}' if not loop.first }}}}"
@@ -46,7 +48,8 @@ def _role_tokens(gap: str, *roles: str) -> str:
 #: ``<user> tell me about cats <assistant> cats sleep a lot <eos>``: for word-level tokenizers, which split at spaces.
 WORDS = _role_tokens(" ", "user", "system")
 
-#: The same with a speaker more, for worlds with tools: ``… <eos> <tool> 4 0 8 <assistant>``. ``<tool>`` is one of the tokenizer's words.
+#: The same with the role ``tool``, for environments with tools: ``… <eos> <tool> 4 0 8 <assistant>``. ``<tool>`` is one
+#: of the tokenizer's words.
 WORDS_AND_TOOLS = _role_tokens(" ", "user", "system", "tool")
 
 #: The same without spaces around the special tokens: for tokenizers that keep spaces (trained on data, byte-level).
@@ -77,23 +80,23 @@ TRANSCRIPT = (
     "{{ '\n\nAssistant:' if add_generation_prompt }}"
 )
 
-#: The contents alone, with spaces between: for a base model, which has never seen a turn and just goes on writing.
+#: The contents alone, separated by spaces: for a base model, which was not trained on turns and only continues text.
 PLAIN = "{% for message in messages %}{{ ' ' if not loop.first }}{{ message['content'] }}{% endfor %}"
 
 _MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 def conversation(*contents: str) -> list[Message]:
-    """Messages that alternate between user and assistant, beginning with the user."""
+    """Return messages that alternate between user and assistant, beginning with the user."""
     return [{"role": ROLES[1 + turn % 2], "content": content} for turn, content in enumerate(contents)]
 
 
 def render(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, add_generation_prompt: bool = False
 ) -> str:
-    """The conversation as one text, by the tokenizer's template.
+    """Return the conversation as one text, rendered by the tokenizer's template.
 
-    ``add_generation_prompt`` appends what announces the assistant, so that a model answers next.
+    ``add_generation_prompt`` appends the header of an assistant turn, so that a model writes that turn next.
 
     Raises:
         UserError: the tokenizer has no template, or its template refuses these messages.
@@ -102,57 +105,58 @@ def render(
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
-    """Token ids after which the assistant's reply begins; a prefix of what :func:`encode` gives with the reply."""
+    """Return the token ids before the completion: a prefix of the ids that :func:`encode` gives with the completion."""
     text = render(tokenizer, messages, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def encode_untrusted(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -> list[int]:
-    """Token ids of what an assistant hears between two of its turns, from behind the token that ends the first to where the second begins.
+    """Return the token ids of the messages between two assistant turns.
 
-    A tool that says ``<|im_end|>`` must not end a turn by it: special tokens, those that a tokenizer has added to its words, and ``<tool>`` and the like are
-    broken up by a blank, in what was heard and in the name and the id that come with it.
+    They begin after the token that ends the first turn and stop where the second turn begins. A tool output that
+    contains ``<|im_end|>`` must not end a turn. Therefore a space breaks up special tokens, tokens added to the
+    vocabulary, and role tokens such as ``<tool>``, in the content, the name and the id of each message.
 
     Raises:
-        UserError: no template, or one that writes the turn before otherwise because of what was heard; most of those that drop thoughts do so
-            when a user speaks, and not when a tool does.
+        UserError: the tokenizer has no template, or its template renders the earlier turn differently because of these
+            messages. Most templates that drop thoughts do so when a user speaks, and not when a tool does.
     """
-    talk = conversation("go on", "<think>\nso\n</think>\n\nwell")
-    text, [(_, end)] = assistant_spans(tokenizer, talk)
+    dialogue = conversation("go on", "<think>\nso\n</think>\n\nwell")
+    text, [(_, end)] = assistant_spans(tokenizer, dialogue)
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab(), *(f"<{role}>" for role in ROLES)}
-    marks = re.compile("|".join(re.escape(token) for token in sorted(special, key=len, reverse=True) if len(token.strip()) > 1))  # fmt: skip
-    plain = [
+    pattern = re.compile("|".join(re.escape(token) for token in sorted(special, key=len, reverse=True) if len(token.strip()) > 1))  # fmt: skip
+    escaped = [
         {
-            key: said if key == "role" else marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", said)
-            for key, said in message.items()
+            key: value if key == "role" else pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", value)
+            for key, value in message.items()
         }
         for message in heard
     ]
-    whole = render(tokenizer, [*talk, *plain], add_generation_prompt=True)
-    if not whole.startswith(text[:end]):
+    rendered = render(tokenizer, [*dialogue, *escaped], add_generation_prompt=True)
+    if not rendered.startswith(text[:end]):
         raise UserError(
-            "the tokenizer's chat template rewrites earlier turns when something is said after them; sampling in turns needs one that does not",
+            "the tokenizer's chat template rewrites earlier turns when messages follow; sampling in turns cannot use it",
             argument="chat_template",
             problem="rewrites",
         )
-    return list(tokenizer(whole[end:], add_special_tokens=False)["input_ids"])
+    return list(tokenizer(rendered[end:], add_special_tokens=False)["input_ids"])
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0) -> Tokens:
-    """The conversation as token ids, with the mask of the assistant's tokens.
+    """Return the conversation as token ids, with the mask of the assistant's tokens.
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
         messages: any number of turns.
-        first_turn: only messages from this index on are in the mask; those before are context, whoever wrote them.
+        first_turn: only messages from this index on are in the mask; earlier messages are context, whatever their role.
 
     Raises:
-        UserError: no fast tokenizer, no template, one that refuses these messages, or one in which the assistant's
-            turns cannot be found.
+        UserError: the tokenizer is not fast, has no template, its template refuses these messages, or the assistant's
+            turns cannot be located in it.
     """
     if not tokenizer.is_fast:
         raise UserError(
-            f"{type(tokenizer).__name__} is a slow tokenizer; masks need the positions that a fast one gives",
+            f"{type(tokenizer).__name__} is a slow tokenizer; masks need the character offsets of a fast one",
             argument="tokenizer",
             value="slow",
             expected="fast",
@@ -161,69 +165,69 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
     turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant" and turn >= first_turn]
     if len(spans) != len(turns):
         raise UserError(
-            f"the tokenizer's chat template marks {len(spans)} turns of the assistant in a conversation that has {len(turns)}",
+            f"the tokenizer's chat template marks {len(spans)} assistant turns in a conversation with {len(turns)}",
             argument="chat_template",
             value=len(spans),
             expected=len(turns),
             problem="marks",
         )
-    coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    if not coded["input_ids"]:
-        said = "the tokenizer's chat template makes an empty text of this conversation"
-        raise UserError(said, argument="chat_template", problem="empty")
-    # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
-    inside = [any(start <= at < end for start, end in spans) for at, _ in coded["offset_mapping"]]
-    if turns and not any(inside):
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    if not encoding["input_ids"]:
+        reason = "the tokenizer's chat template makes an empty text of this conversation"
+        raise UserError(reason, argument="chat_template", problem="empty")
+    # A token belongs to the assistant if it starts in its span. A token that straddles the start belongs to the prompt.
+    mask = [any(start <= offset < end for start, end in spans) for offset, _ in encoding["offset_mapping"]]
+    if turns and not any(mask):
         raise UserError(
-            "the tokenizer's chat template writes nothing of what the assistant says, so there is nothing to learn",
+            "the tokenizer's chat template renders no text of the assistant, so there is nothing to learn",
             argument="chat_template",
             problem="silent",
         )
-    return Tokens(list(coded["input_ids"]), inside)
+    return Tokens(list(encoding["input_ids"]), mask)
 
 
 def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> Tokens:
-    """The conversation as token ids, every one of them in the mask: what the user says and what the template writes, too.
+    """Return the conversation as token ids, all in the mask, including the user's turns and the template's own text.
 
     Raises:
-        UserError: no template, one that refuses these messages, or one that makes an empty text of them.
+        UserError: there is no template, it refuses these messages, or it renders them as an empty text.
     """
     ids = tokenizer(render(tokenizer, messages), add_special_tokens=False)["input_ids"]
     if not ids:
-        said = "the tokenizer's chat template makes an empty text of this conversation"
-        raise UserError(said, argument="chat_template", problem="empty")
+        reason = "the tokenizer's chat template makes an empty text of this conversation"
+        raise UserError(reason, argument="chat_template", problem="empty")
     return Tokens(list(ids), [True] * len(ids))
 
 
 def is_marked(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Does the chat template mark by ``{% generation %}`` what the assistant writes?"""
+    """Return whether the chat template marks the assistant's text by ``{% generation %}``."""
     return bool(_MARKED.search(tokenizer.get_chat_template()))
 
 
 def stepwise(steps: Sequence[str]) -> Message:
-    """A reply in steps as one message, a line for each."""
+    """Return a completion in steps as one message, one line per step."""
     return {"role": "assistant", "content": "\n".join(steps)}
 
 
 def encode_steps(
     tokenizer: PreTrainedTokenizerBase, prompt: Sequence[Message], steps: Sequence[str]
 ) -> tuple[Tokens, tuple[int, ...]]:
-    """The prompt and a reply in steps as token ids, and the place of each step's last token.
+    """Return the token ids of a prompt and a completion in steps, and the position of each step's last token.
 
     Raises:
-        UserError: as :func:`encode`, or two steps end in one token.
+        UserError: as :func:`encode`, or two steps end in the same token.
     """
     messages = [*prompt, stepwise(steps)]
     tokens = encode(tokenizer, messages, first_turn=len(prompt))
     text, [(start, _)] = assistant_spans(tokenizer, messages, first_turn=len(prompt))
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    ends, at = [], start
+    ends, cursor = [], start
     for step in steps:
-        at = text.index(step, at) + len(step)
-        ends.append(max(i for i, (begin, _) in enumerate(offsets) if begin < at))
+        cursor = text.index(step, cursor) + len(step)
+        ends.append(max(i for i, (begin, _) in enumerate(offsets) if begin < cursor))
     if len(set(ends)) < len(ends):
         raise UserError(
-            f"two of {len(steps)} steps end in the same token of the tokenizer; expected one token or more each",
+            f"two of {len(steps)} steps end in the same token of the tokenizer; expected at least one token per step",
             argument="steps",
             value=len(steps),
             problem="duplicate",
@@ -234,49 +238,52 @@ def encode_steps(
 def assistant_spans(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0
 ) -> tuple[str, list[tuple[int, int]]]:
-    """The rendered conversation and, for each assistant turn from ``first_turn`` on, the characters ``start .. end − 1`` it wrote.
+    """Return the rendered conversation and the span ``start .. end − 1`` in it of each assistant turn from
+    ``first_turn`` on.
 
-    A template with ``{% generation %}`` says so itself. Of any other, prefixes of the conversation are rendered: the turn
-    is what it adds to the text that announces it, without white space after its closing token (if it has such a token). A
-    template that rewrites earlier turns (it takes out their thoughts, say) can thus serve where the last one alone is wanted.
+    A template with ``{% generation %}`` marks the spans. For any other template, prefixes of the conversation are
+    rendered: the turn is the text after its header, without white space after its closing token (if it has one). A
+    template that rewrites earlier turns (for example, removes their thoughts) therefore works if only the last turn is
+    needed.
     """
     text, spans = _render(tokenizer, messages)
     if is_marked(tokenizer):
-        earlier = sum(message["role"] == "assistant" for message in messages[:first_turn])
-        return text, spans[earlier:]
+        num_context = sum(message["role"] == "assistant" for message in messages[:first_turn])
+        return text, spans[num_context:]
     for turn, message in enumerate(messages):
         if message["role"] != "assistant" or turn < first_turn:
             continue
-        before = render(tokenizer, messages[:turn], add_generation_prompt=True)
-        through = render(tokenizer, messages[: turn + 1])
-        if not (text.startswith(through) and through.startswith(before)):
+        header = render(tokenizer, messages[:turn], add_generation_prompt=True)
+        rendered = render(tokenizer, messages[: turn + 1])
+        if not (text.startswith(rendered) and rendered.startswith(header)):
             raise UserError(
-                f"the tokenizer's chat template rewrites earlier turns, so what the assistant wrote in message {turn + 1} cannot "
-                "be told apart; learn from the last reply alone (format prompt-completion), or give a template with "
+                f"the tokenizer's chat template rewrites earlier turns, so the assistant's message {turn + 1} cannot "
+                "be located; train on the last turn only (format prompt-completion), or use a template with "
                 "{% generation %} marks (--chat-template FILE), such as minirlhf.data.chat.CHATML",
                 argument="chat_template",
                 value=turn + 1,
                 problem="rewrites",
             )
-        added = through[len(before) :]
-        said = message["content"].strip()
-        closing = added.split(said, 1)[-1] if said else added
-        spans.append((len(before), len(before) + len(added.rstrip() if closing.strip() else added)))
+        added = rendered[len(header) :]
+        content = message["content"].strip()
+        closing = added.split(content, 1)[-1] if content else added
+        spans.append((len(header), len(header) + len(added.rstrip() if closing.strip() else added)))
     return text, spans
 
 
-# -- where a reply ends ------------------------------------------------------------------------------------------
-# A tokenizer's end-of-sequence token is one of three places, and not the one that counts for chat: base models often keep
-# <|endoftext|> there and close turns by <|im_end|>. A sampler that waits for the wrong token never sees a reply end.
+# -- tokens that end a completion --------------------------------------------------------------------------------
+# The tokenizer's end-of-sequence token is one of three sources, and not the one that matters for chat: base models
+# often set it to <|endoftext|> and close turns by <|im_end|>. A sampler that waits for the wrong token never detects
+# the end.
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The tokens that end a reply.
+    """The tokens that end a completion.
 
     Attributes:
-        found: token id -> where it was found: ``chat template``, ``tokenizer`` or ``generation_config``.
-        closing: what the chat template writes behind a reply; empty if it writes nothing.
+        found: token id -> its source: ``chat template``, ``tokenizer`` or ``generation_config``.
+        closing: the text that the chat template writes after a completion; empty if there is none.
         names: token id -> the token as text.
     """
 
@@ -291,33 +298,35 @@ class Ends:
 
     def __str__(self) -> str:
         """``<|im_end|> (chat template), <|endoftext|> (tokenizer)``."""
-        return ", ".join(f"{self.names[i]} ({where})" for i, where in self.found.items())
+        return ", ".join(f"{self.names[token_id]} ({source})" for token_id, source in self.found.items())
 
 
 def ends_of(tokenizer: PreTrainedTokenizerBase, model: Any = None) -> Ends:
-    """What ends a reply: the token by which the chat template closes the assistant's turn, the tokenizer's end of sequence,
-    and what the model's ``generation_config`` names.
+    """Return the tokens that end a completion: the token with which the chat template closes the assistant's turn, the
+    tokenizer's end-of-sequence token, and the tokens that the model's ``generation_config`` names.
 
-    The template's closing counts if it is one token (or begins with a special one, with white space behind it, say).
+    The template's closing text counts if it is one token, or if it begins with a special token (followed by white
+    space, say).
     """
     closing, token = _closing_of(tokenizer)
-    listed: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    found: dict[int, str] = {}
-    for where, ids in (
+    eos_ids: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    sources: dict[int, str] = {}
+    for source, ids in (
         ("chat template", [token]),
         ("tokenizer", [tokenizer.eos_token_id]),
-        ("generation_config", listed if isinstance(listed, list | tuple) else [listed]),
+        ("generation_config", eos_ids if isinstance(eos_ids, list | tuple) else [eos_ids]),
     ):
         for i in ids:
             if i is not None:
-                found.setdefault(int(i), where)
-    return Ends(found, closing, {i: str(tokenizer.convert_ids_to_tokens(i)) for i in found})
+                sources.setdefault(int(i), source)
+    return Ends(sources, closing, {i: str(tokenizer.convert_ids_to_tokens(i)) for i in sources})
 
 
 def declare_ends(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Let the model's ``generation_config`` name what ends a reply, in place: other libraries look there, and not into the template.
+    """Set the model's ``generation_config.eos_token_id``, in place, to the tokens that end a completion.
 
-    A model that gives scores has none and stays as it is.
+    Other libraries look there and not in the template. A model that gives scores has no ``generation_config`` and stays
+    unchanged.
     """
     config: Any = getattr(model, "generation_config", None)
     if config is not None:
@@ -326,15 +335,15 @@ def declare_ends(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _closing_of(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int | None]:
-    """The text behind the reply in the assistant's span, and the token that it is."""
-    said = "fine"
+    """Return the text after the completion in the assistant's span, and its token id."""
+    content = "fine"
     try:
-        text, spans = assistant_spans(tokenizer, conversation("how are you", said))
-    except UserError:  # no template, or one for another kind of conversation: encoding the data will say so
+        text, spans = assistant_spans(tokenizer, conversation("how are you", content))
+    except UserError:  # no template, or one for another kind of conversation: encoding the data will report it
         return "", None
     if not spans:
         return "", None
-    closing = text[slice(*spans[-1])].rpartition(said)[2].strip()
+    closing = text[slice(*spans[-1])].rpartition(content)[2].strip()
     ids = tokenizer(closing, add_special_tokens=False)["input_ids"] if closing else []
     if len(ids) == 1 or (ids and ids[0] in tokenizer.all_special_ids):
         return closing, int(ids[0])
@@ -344,7 +353,7 @@ def _closing_of(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int | None]:
 def _render(
     tokenizer: PreTrainedTokenizerBase, messages: Iterable[Message], add_generation_prompt: bool = False
 ) -> tuple[str, list[tuple[int, int]]]:
-    """The text, and the spans inside ``{% generation %}`` (none if the template has no such marks)."""
+    """Return the text, and the spans inside ``{% generation %}`` (none if the template has no such marks)."""
     from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -357,7 +366,7 @@ def _render(
         )
     template = tokenizer.get_chat_template()
     try:
-        # cast: its own annotation says that it returns a string
+        # cast: the function is annotated as returning a string
         texts, spans = cast(Any, render_jinja_template)(
             conversations=[list(messages)],
             chat_template=template,
@@ -365,11 +374,11 @@ def _render(
             add_generation_prompt=add_generation_prompt,
             **tokenizer.special_tokens_map,
         )
-        texts[0].encode()  # fails on half of a surrogate pair, which no tokenizer takes
+        texts[0].encode()  # fails on half of a surrogate pair, which no tokenizer accepts
     except TemplateError as problem:
         reason = " ".join(str(problem).split())
-        said = f"the tokenizer's chat template refuses this conversation: {reason}"
-        raise UserError(said, argument="chat_template", problem="refuses") from problem
+        message = f"the tokenizer's chat template refuses this conversation: {reason}"
+        raise UserError(message, argument="chat_template", problem="refuses") from problem
     except Exception as problem:  # a template is a program; it can fail in any way
         raise UserError(
             f"the tokenizer's chat template fails on this conversation: {type(problem).__name__}: {' '.join(str(problem).split())}",

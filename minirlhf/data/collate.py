@@ -1,4 +1,4 @@
-"""From token lists to padded batches, and which examples a step takes."""
+"""Collate token lists to padded batches, and select the examples of each step."""
 
 from __future__ import annotations
 
@@ -15,54 +15,60 @@ from minirlhf.data.types import CompletionBatch, TokenBatch, Tokens
 
 
 def collate(examples: Sequence[Tokens], pad_token_id: int) -> TokenBatch:
-    """Pad on the right to the longest: ``B`` examples to tensors ``(B, S)``."""
+    """Collate ``B`` examples to tensors ``(B, S)``, padded on the right to the longest one."""
     lengths = torch.tensor([len(e) for e in examples])
     inside = torch.arange(int(lengths.max())) < lengths[:, None]
     input_ids, loss_mask = spread(examples, inside, pad_token_id)
-    loss_mask[:, 0] = False  # nothing stands before the first token, so nothing predicts it
+    loss_mask[:, 0] = False  # the first token has no context, so it is not predicted
     return TokenBatch(input_ids, inside.long(), loss_mask)
 
 
 def spread(examples: Sequence[Tokens], inside: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
-    """Ids and marks of all tokens at their places in rows ``(B, S)``. From one flat list each: a tensor for every row costs far more."""
+    """Return ids and loss mask of all tokens at their positions in rows ``(B, S)``.
+
+    Each is filled from one flat list, because one tensor per row is far slower.
+    """
     ids = np.fromiter(chain.from_iterable(e.input_ids for e in examples), dtype=np.int64)
-    marks = np.fromiter(chain.from_iterable(e.loss_mask for e in examples), dtype=bool)
+    loss_mask = np.fromiter(chain.from_iterable(e.loss_mask for e in examples), dtype=bool)
     input_ids = torch.full(inside.shape, pad_token_id).masked_scatter_(inside, torch.from_numpy(ids))
-    return input_ids, torch.zeros_like(inside).masked_scatter_(inside, torch.from_numpy(marks))
+    return input_ids, torch.zeros_like(inside).masked_scatter_(inside, torch.from_numpy(loss_mask))
 
 
 def batch_indices(count: int, batch_size: int, step: int, seed: int) -> np.ndarray:
-    """The ``batch_size`` examples of a step, out of ``count``: epoch after epoch, each in an order of its own.
+    """Return the indices of the ``batch_size`` examples of a step, out of ``count``. Each epoch has its own order.
 
-    Depends on ``(count, batch_size, step, seed)`` only, so a resumed run goes on where it stopped.
+    The result depends only on ``(count, batch_size, step, seed)``, so a resumed run continues where it stopped.
     """
     if count < 1 or batch_size < 1:
-        raise ValueError(f"{count=} and {batch_size=}; expected at least one each")
-    picked: list[int] = []
+        raise ValueError(f"{count=} and {batch_size=}; expected both to be at least 1")
+    indices: list[int] = []
     position = step * batch_size
-    while len(picked) < batch_size:
+    while len(indices) < batch_size:
         epoch, offset = divmod(position, count)
         order = numpy_generator("order", seed, epoch).permutation(count)
-        taken = order[offset : offset + batch_size - len(picked)]
-        picked.extend(taken.tolist())
-        position += len(taken)
-    return np.asarray(picked)
+        chosen = order[offset : offset + batch_size - len(indices)]
+        indices.extend(chosen.tolist())
+        position += len(chosen)
+    return np.asarray(indices)
 
 
 def collate_completions(answers: Sequence[Tokens], pad_token_id: int) -> CompletionBatch:
-    """Answers flush with one another: prompts padded on the left, answers on the right. An answer starts at the first marked
-    token (and never before the second token of its row); ``ValueError`` if a row has none."""
-    starts = [next((t for t, marked in enumerate(a.loss_mask) if marked and t), 0) for a in answers]
+    """Align completions in the same columns: prompts are padded on the left, completions on the right.
+
+    A completion starts at the first token in the loss mask, and never before the second token of its row;
+    ``ValueError`` if a row has no completion.
+    """
+    starts = [next((t for t, in_loss in enumerate(a.loss_mask) if in_loss and t), 0) for a in answers]
     if not all(starts):
         raise ArgumentError(
-            f"row {starts.index(0)} of {len(answers)} has no answer: no token after the first is marked",
+            f"row {starts.index(0)} of {len(answers)} has no completion: no token after the first is in the loss mask",
             argument="answers",
             value=starts.index(0),
             problem="empty",
         )
-    first = max(starts) - torch.tensor(starts)[:, None]  # where a row begins
-    last = first + torch.tensor([len(a) for a in answers])[:, None]
-    column = torch.arange(int(last.max()))
-    inside = (column >= first) & (column < last)
-    input_ids, marked = spread(answers, inside, pad_token_id)
-    return CompletionBatch(input_ids, inside.long(), marked[:, max(starts) :])
+    row_start = max(starts) - torch.tensor(starts)[:, None]  # the column in which a row begins
+    row_end = row_start + torch.tensor([len(a) for a in answers])[:, None]
+    column = torch.arange(int(row_end.max()))
+    inside = (column >= row_start) & (column < row_end)
+    input_ids, in_loss = spread(answers, inside, pad_token_id)
+    return CompletionBatch(input_ids, inside.long(), in_loss[:, max(starts) :])

@@ -1,6 +1,6 @@
-"""From what people do to records: votes, grades, trees of conversations, constraints, and what a chat window sees.
+"""Convert user feedback to records: votes, grades, conversation trees, constraints, and actions in a chat window.
 
-Each function says what an action is taken to mean. Where it means nothing certain, nothing is recorded.
+Each function documents how it interprets an action. An action without a clear meaning gives no record.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from minirlhf.data.records import Comparison, Message, Ranking, Reply, UnpairedP
 Vote: TypeAlias = Literal["a", "b", "tie", "both bad"]
 VOTES: tuple[Vote, ...] = ("a", "b", "tie", "both bad")
 
-#: What a user does with the reply that is on the screen.
+#: Actions of a user on the completion that is shown.
 Action: TypeAlias = Literal["copied", "thumb up", "thumb down", "regenerated", "closed"]
 ACTIONS: tuple[Action, ...] = ("copied", "thumb up", "thumb down", "regenerated", "closed")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One comparison as it is put before somebody: ``a`` stands first."""
+    """One comparison as an annotator sees it: ``a`` is shown first."""
 
     prompt: str
     a: str
@@ -30,23 +30,23 @@ class Shown:
 
 
 def as_completion(text: str) -> Reply:
-    """One turn of the assistant."""
+    """Return the text as one assistant turn."""
     return [{"role": "assistant", "content": text}]
 
 
 def as_prompt(text: str) -> list[Message]:
-    """One turn of the user."""
+    """Return the text as one user turn."""
     return [{"role": "user", "content": text}]
 
 
 def from_vote(prompt: list[Message], a: str, b: str, vote: Vote) -> list[Comparison | UnpairedPreference]:
-    """What a vote on two replies teaches.
+    """Return the records of a vote on two completions.
 
-    A choice is a comparison. "Both bad" says nothing about which is better, and something about each: two thumbs down. A tie says
-    that they are alike, which a comparison without ties cannot say: nothing is recorded.
+    A choice gives a comparison. "Both bad" does not say which one is better; it gives two thumbs down. A tie says that
+    they are equally good, which a comparison without ties cannot express: nothing is recorded.
 
     Raises:
-        UserError: another vote.
+        UserError: an unknown vote.
     """
     match vote:
         case "a":
@@ -64,16 +64,17 @@ def from_vote(prompt: list[Message], a: str, b: str, vote: Vote) -> list[Compari
 
 
 def from_grade(prompt: list[Message], a: str, b: str, level: int, *, levels: int) -> Comparison | None:
-    """A label on a scale of ``levels``, 1 for "a is much better", made binary; its distance from the middle is the margin.
+    """Convert a label on a scale of ``levels`` (1: "a is much better") to a comparison; its distance from the middle is
+    the margin.
 
     The middle of an odd scale is a tie and gives None; an even scale has no middle.
 
     Raises:
-        ValueError: a level that the scale does not have.
+        ValueError: the level is not on the scale.
     """
     if not 1 <= level <= levels or levels < 2:
         raise ArgumentError(
-            f"level = {level}; expected one of 1 … {levels}, of at least two",
+            f"level = {level}; expected 1 … {levels}, on a scale of at least two levels",
             argument="level",
             value=level,
             expected=f"[1, {levels}]",
@@ -87,12 +88,12 @@ def from_grade(prompt: list[Message], a: str, b: str, level: int, *, levels: int
 
 @dataclass(frozen=True)
 class Branching:
-    """One turn of a conversation that was rated at every turn.
+    """One turn of a conversation in which every turn was rated.
 
     Attributes:
-        question: the user's words.
-        replies: what the assistant might have said, best first; the conversation went on after the first.
-        then: the next turn, if there was one.
+        question: the user's text.
+        replies: candidate assistant turns, best first; the conversation continued after the first.
+        then: the next turn, if there is one.
     """
 
     question: str
@@ -101,43 +102,44 @@ class Branching:
 
 
 def unroll(tree: Branching) -> list[Ranking]:
-    """One ranking per turn, whose prompt is all that was said before: the path through the best replies."""
-    rankings, before, node = [], list[Message](), tree
+    """Return one ranking per turn; its prompt is the conversation so far, along the best completions."""
+    rankings, history, node = [], list[Message](), tree
     while True:
-        prompt = [*before, *as_prompt(node.question)]
-        rankings.append(Ranking(prompt, [[as_completion(reply)] for reply in node.replies]))
+        prompt = [*history, *as_prompt(node.question)]
+        rankings.append(Ranking(prompt, [[as_completion(completion)] for completion in node.replies]))
         if node.then is None:
             return rankings
-        before, node = [*prompt, *as_completion(node.replies[0])], node.then
+        history, node = [*prompt, *as_completion(node.replies[0])], node.then
 
 
 def from_constraint(question: str, constraint: str, obeying: str, free: str) -> Comparison:
-    """The reply that was written under a constraint against one that was not; the prompt asks for the constraint.
+    """Prefer the completion written under a constraint to one written without it; the prompt asks for the constraint.
 
-    Nobody has judged them: the label is only as good as the writer's obedience, and whatever else the constraint does to a reply
-    is preferred with it.
+    No annotator has judged them. The label is only as good as the writer's obedience, and every side effect of the
+    constraint on a completion is preferred with it.
     """
     return Comparison(as_prompt(f"{question} {constraint}"), as_completion(obeying), as_completion(free))
 
 
 def from_session(prompt: list[Message], shown: Sequence[tuple[str, Action]]) -> list[Comparison | UnpairedPreference]:
-    """What a chat window has seen: replies in the order in which they were shown, and what was done with each.
+    """Return the records of a chat session: the completions in the order in which they were shown, with the user's
+    actions.
 
-    Thumbs are judgements, and a copied reply is taken as a good one. A reply that is copied after another was regenerated is
-    taken to be the better of the two. To regenerate may mean curiosity, and to close the window that all is well or that all is lost:
-    alone they give nothing.
+    Thumbs are labels, and a copied completion counts as desirable. A completion that is copied, or gets a thumb up,
+    after another was regenerated counts as the better of the two. Regenerating may express curiosity, and closing the
+    window satisfaction or frustration: alone they give no record.
 
     Raises:
-        UserError: another action.
+        UserError: an unknown action.
     """
-    found: list[Comparison | UnpairedPreference] = []
+    records: list[Comparison | UnpairedPreference] = []
     replaced: str | None = None
-    for reply, action in shown:
+    for completion, action in shown:
         if action not in ACTIONS:
             raise unknown("action", action, ACTIONS)
         if action in ("copied", "thumb up", "thumb down"):
-            found.append(UnpairedPreference(prompt, as_completion(reply), action != "thumb down"))
-        if action in ("copied", "thumb up") and replaced not in (None, reply):
-            found.append(Comparison(prompt, as_completion(reply), as_completion(str(replaced))))
-        replaced = reply if action == "regenerated" else None
-    return found
+            records.append(UnpairedPreference(prompt, as_completion(completion), action != "thumb down"))
+        if action in ("copied", "thumb up") and replaced not in (None, completion):
+            records.append(Comparison(prompt, as_completion(completion), as_completion(str(replaced))))
+        replaced = completion if action == "regenerated" else None
+    return records

@@ -1,12 +1,12 @@
-"""What rows of real data mean: one parser per format, and the rule that recognises it.
+"""Formats of real data: one parser per format, and the rule that detects the format.
 
 A row is a dictionary. A format names the fields that a row must have; **the first format in** :data:`FORMATS` **whose
 fields are all present is the format of the data**. Its parser turns a row into one of the records of
-:mod:`minirlhf.data.records`. A new format is a parser and a line in :data:`FORMATS`.
+:mod:`minirlhf.data.records`. To add a format, write a parser and a line in :data:`FORMATS`.
 
-A row that is broken (a field missing or of the wrong type) is a :class:`~minirlhf.core.errors.UserError`. A row that is
-well formed but of no use (two equal replies, an empty one) is :class:`~minirlhf.data.records.InvalidRecordError`: the loader drops and
-counts it, two equal replies only when it is asked to.
+A broken row (a field missing or of the wrong type) raises a :class:`~minirlhf.core.errors.UserError`. A row that is
+well formed but useless (two equal completions, an empty one) raises :class:`~minirlhf.data.records.InvalidRecordError`:
+the loader drops and counts it. It drops two equal completions only on request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: how it is recognised, how a row of it is read, and what it looks like."""
+    """A format: its name, the fields that detect it, the parser of a row, and the optional fields."""
 
     name: str
     fields: tuple[str, ...]
@@ -59,22 +59,25 @@ def parse_messages(row: Row) -> Conversation:
 def parse_sharegpt(row: Row) -> Conversation:
     """``{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}`` (ShareGPT).
 
-    ``system`` beside them, as text, is the first message. Turns may also have ``role`` and ``content``, as messages do. A call of a
-    tool (``function_call``) is a turn of the assistant, what the tool says (``observation``) one of the tool.
+    An additional text field ``system`` is the first message. Turns may also have ``role`` and ``content``, as messages
+    do. A tool call (``function_call``) is an assistant turn, the output of a tool (``observation``) a tool turn.
     """
-    said = row["conversations"]
-    plain = isinstance(said, list) and bool(said) and isinstance(said[0], Mapping) and "role" in said[0]
-    turns = _messages(row, "conversations") if plain else _turns(said)
-    opening = [] if row.get("system") in (None, "") else [{"role": "system", "content": _text(row, "system")}]
-    return _to_imitate([*opening, *turns], 0)
+    value = row["conversations"]
+    has_roles = isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]
+    turns = _messages(row, "conversations") if has_roles else _turns(value)
+    system = [] if row.get("system") in (None, "") else [{"role": "system", "content": _text(row, "system")}]
+    return _to_imitate([*system, *turns], 0)
 
 
 def parse_alpaca(row: Row) -> Conversation:
-    """``{"instruction": "...", "input": "...", "output": "..."}`` (Alpaca); a non-empty input follows the instruction, a line between."""
-    said = _text(row, "instruction")
+    """``{"instruction": "...", "input": "...", "output": "..."}`` (Alpaca).
+
+    A non-empty input follows the instruction after a blank line.
+    """
+    prompt = _text(row, "instruction")
     if row.get("input") not in (None, ""):
-        said += "\n\n" + _require_text(row["input"], "input")
-    return _to_imitate([_user(said), {"role": "assistant", "content": _text(row, "output")}], 1)
+        prompt += "\n\n" + _require_text(row["input"], "input")
+    return _to_imitate([_user(prompt), {"role": "assistant", "content": _text(row, "output")}], 1)
 
 
 def parse_prompt_completion(row: Row) -> Conversation:
@@ -84,10 +87,10 @@ def parse_prompt_completion(row: Row) -> Conversation:
 
 
 def parse_preference(row: Row) -> Comparison:
-    """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; replies may repeat the prompt.
+    """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; completions may repeat the prompt.
 
-    How much better the chosen one is may stand in ``margin``, or as ``score_chosen`` and ``score_rejected``; ``subset`` names a
-    kind of comparison, of which an evaluation reports each by itself.
+    ``margin`` is by how much the chosen completion is better; if it is missing, ``score_chosen − score_rejected`` is used.
+    ``subset`` names a kind of comparison; an evaluation reports each subset separately.
     """
     prompt = _prompt(row)
     chosen, rejected = (_without(prompt, _reply(row, field)) for field in ("chosen", "rejected"))
@@ -97,7 +100,7 @@ def parse_preference(row: Row) -> Comparison:
 def parse_transcripts(row: Row) -> Comparison:
     """``{"chosen": "\\n\\nHuman: ...\\n\\nAssistant: ...", "rejected": ...}`` (HH-RLHF), or both as messages.
 
-    What the two have in common is the prompt, up to the last user turn.
+    The prompt is the common beginning of the two, up to its last user turn.
     """
     chosen, rejected = (
         transcript(row[field], field) if isinstance(row[field], str) else _messages(row, field, "text or ")
@@ -111,13 +114,13 @@ def parse_transcripts(row: Row) -> Comparison:
         shared -= 1
     if not shared:
         raise InvalidRecordError(
-            "chosen and rejected have no user turn in common that a reply follows", argument="prompt", problem="missing"
+            "chosen and rejected share no user turn that a completion follows", argument="prompt", problem="missing"
         )
     return _compare(chosen[:shared], chosen[shared:], rejected[shared:], row)
 
 
 def parse_judgement(row: Row) -> UnpairedPreference:
-    """``{"prompt": ..., "completion": ..., "label": true}`` (KTO): one reply, and whether it is a good one."""
+    """``{"prompt": ..., "completion": ..., "label": true}`` (KTO): one completion and its label, desirable or not."""
     prompt = _prompt(row)
     completion = _without(prompt, _reply(row, "completion"))
     _require_answer(completion, "completion")
@@ -127,14 +130,14 @@ def parse_judgement(row: Row) -> UnpairedPreference:
 def parse_steps(row: Row) -> StepLabeledCompletion:
     """``{"prompt": ..., "completions": ["step", ...], "labels": [true, ...]}`` (TRL's stepwise supervision).
 
-    A label is 1 or true for a valid step, -1 or false for a wrong one, 0 for one that is neither.
+    A label is 1 or true for a valid step, -1 or false for a wrong step, 0 for a step that is neither.
     """
     prompt = _prompt(row)
     steps = [_require_text(s, f"completions[{i}]").strip() for i, s in enumerate(_list(row, "completions", "steps"))]
     labels = _list(row, "labels", "labels")
     if len(labels) != len(steps):
         raise UserError(
-            f"field 'labels' has {len(labels)} labels for {len(steps)} steps; expected as many",
+            f"field 'labels' has {len(labels)} labels for {len(steps)} steps; expected one per step",
             argument="labels",
             value=len(labels),
             expected=len(steps),
@@ -151,67 +154,70 @@ def parse_steps(row: Row) -> StepLabeledCompletion:
 def parse_ranking(row: Row) -> Ranking:
     """``{"prompt": ..., "responses": [...]}``, each a text or messages, the best first.
 
-    In any order with ``scores`` (the higher the better) or ``ranks`` (1 is the best); equal ones are ties.
+    With ``scores`` (the higher the better) or ``ranks`` (1 is the best) the order is free; equal values are ties.
     """
     prompt = _prompt(row)
     responses = _list(row, "responses")
-    replies = [_without(prompt, _reply({f"responses[{i}]": r}, f"responses[{i}]")) for i, r in enumerate(responses)]
-    scores, ranks = (_numbers(row, field, len(replies)) for field in ("scores", "ranks"))
+    completions = [_without(prompt, _reply({f"responses[{i}]": r}, f"responses[{i}]")) for i, r in enumerate(responses)]
+    scores, ranks = (_numbers(row, field, len(completions)) for field in ("scores", "ranks"))
     if scores and ranks:
-        said = "fields 'scores' and 'ranks' are both there; expected one of them"
-        raise UserError(said, argument="ranks", expected="scores", problem="exclusive")
+        message = "fields 'scores' and 'ranks' are both there; expected one of them"
+        raise UserError(message, argument="ranks", expected="scores", problem="exclusive")
     if scores:
-        return _rank(prompt, replies, scores, keep_scores=True)
-    order = ranks or [float(i) for i in range(len(replies))]
-    return _rank(prompt, replies, [-rank for rank in order], keep_scores=False)
+        return _rank(prompt, completions, scores, keep_scores=True)
+    order = ranks or [float(i) for i in range(len(completions))]
+    return _rank(prompt, completions, [-rank for rank in order], keep_scores=False)
 
 
 def parse_ultrafeedback(row: Row) -> Ranking:
     """``{"instruction": "...", "completions": [{"response": "...", "fine-grained_score": 4.5}, ...]}`` (UltraFeedback).
 
-    Its ``fine-grained_score`` is the mean of four ratings; ``overall_score`` is taken where that is missing. A completion
-    without either is left out.
+    ``fine-grained_score`` is the mean of four ratings; if it is missing, ``overall_score`` is used. A completion without
+    either score is left out.
     """
     prompt = [_user(_text(row, "instruction"))]
-    replies, scores = [], []
+    completions, scores = [], []
     for i, completion in enumerate(_list(row, "completions")):
         where = f"completions[{i}]"
         if not isinstance(completion, Mapping) or "response" not in completion:
-            said = f"{where} is {_kind(completion)}; expected an object with response and a score"
-            raise UserError(said, argument=where, value=completion, expected=["response", "score"])
-        named = {f"{where}.{key}": value for key, value in completion.items()}
-        score = next((s for key in _SCORES if (s := _number(named, f"{where}.{key}")) is not None), None)
+            message = f"{where} is {_kind(completion)}; expected an object with response and a score"
+            raise UserError(message, argument=where, value=completion, expected=["response", "score"])
+        fields = {f"{where}.{key}": value for key, value in completion.items()}
+        score = next((s for key in _SCORES if (s := _number(fields, f"{where}.{key}")) is not None), None)
         if score is not None:
-            replies.append([{"role": "assistant", "content": _text(named, f"{where}.response")}])
+            completions.append([{"role": "assistant", "content": _text(fields, f"{where}.response")}])
             scores.append(score)
-    return _rank(prompt, replies, scores, keep_scores=True)
+    return _rank(prompt, completions, scores, keep_scores=True)
 
 
 _SCORES = ("fine-grained_score", "overall_score")
 
 
 def parse_mmlu(row: Row) -> Problem:
-    """``{"question": "...", "choices": ["...", "..."], "answer": 1}`` (MMLU): the right choice by its number, from 0 on, its letter or its text."""
-    listed, right = choices_of(row, "choices"), row["answer"]
-    if isinstance(right, bool) or not isinstance(right, int | str):
+    """``{"question": "...", "choices": ["...", "..."], "answer": 1}`` (MMLU).
+
+    The right choice is named by its index from 0, its letter or its text.
+    """
+    options, answer = choices_of(row, "choices"), row["answer"]
+    if isinstance(answer, bool) or not isinstance(answer, int | str):
         raise _wrong(
-            argument="answer", value=right, words="a choice, its number from 0 on or its letter", expected="choice"
+            argument="answer", value=answer, words="a choice, its number from 0 on or its letter", expected="choice"
         )
-    if isinstance(right, int) and not 0 <= right < len(listed):
-        said = f"field 'answer' is {right}; expected the number of one of {len(listed)} choices, from 0 on"
-        raise UserError(said, argument="answer", value=right, expected=len(listed))
-    named = listed[right] if isinstance(right, int) else choice_named(right, listed)
-    return Problem([_user(_text(row, "question").strip())], named, choices=listed)
+    if isinstance(answer, int) and not 0 <= answer < len(options):
+        message = f"field 'answer' is {answer}; expected the number of one of {len(options)} choices, from 0 on"
+        raise UserError(message, argument="answer", value=answer, expected=len(options))
+    reference = options[answer] if isinstance(answer, int) else choice_named(answer, options)
+    return Problem([_user(_text(row, "question").strip())], reference, choices=options)
 
 
 def parse_gsm8k(row: Row) -> Problem:
-    """``{"question": "...", "answer": "working\\n#### 72"}`` (GSM8K); the annotations ``<<48/2=24>>`` are taken out."""
+    """``{"question": "...", "answer": "working\\n#### 72"}`` (GSM8K); the annotations ``<<48/2=24>>`` are removed."""
     answer = _text(row, "answer")
     final = final_answer(answer)
     if final is None:
         raise UserError(
-            "field 'answer' has no '#### number' at its end, as GSM8K has; a question with a plain answer is read from the fields "
-            "'prompt' and 'answer', one with answers to choose from from 'question', 'choices' and 'answer'",
+            "field 'answer' does not end in '#### number', the format of GSM8K; for a plain answer use the fields 'prompt' "
+            "and 'answer', for multiple choice 'question', 'choices' and 'answer'",
             argument="answer",
             expected="####",
         )
@@ -221,38 +227,38 @@ def parse_gsm8k(row: Row) -> Problem:
 def parse_human_eval(row: Row) -> Problem:
     """``{"prompt": "def f(x): ...", "entry_point": "f", "test": "def check(candidate): ..."}`` (HumanEval), for the grader ``tests``.
 
-    With ``canonical_solution``, what goes on from the prompt, there is also something to imitate.
+    With ``canonical_solution``, the code that continues the prompt, the problem also has a solution to imitate.
     """
-    given = {name: _text(row, name) for name in ("prompt", "entry_point", "test")}
-    if not given["entry_point"].isidentifier():
+    fields = {name: _text(row, name) for name in ("prompt", "entry_point", "test")}
+    if not fields["entry_point"].isidentifier():
         raise _wrong(argument="entry_point", value=row["entry_point"], words="the name of a function", expected="name")
     solution = row.get("canonical_solution")
-    code = None if solution in (None, "") else given["prompt"] + _require_text(solution, "canonical_solution")
+    code = None if solution in (None, "") else fields["prompt"] + _require_text(solution, "canonical_solution")
     return Problem(
-        [_user(given["prompt"])], json.dumps(given), None if code is None else f"```python\n{code.rstrip()}\n```"
+        [_user(fields["prompt"])], json.dumps(fields), None if code is None else f"```python\n{code.rstrip()}\n```"
     )
 
 
 def parse_problem(row: Row) -> Problem:
-    """``{"prompt": ...}``, a text or messages, with the answer for a grader in ``reference`` if there is one.
+    """``{"prompt": ...}``, a text or messages, with the optional answer for a grader in ``reference``.
 
-    The answer may also stand in ``answer`` or ``ground_truth``, as other libraries call it.
+    The answer may also be in ``answer`` or ``ground_truth``, the names that other libraries use.
     """
-    named = [name for name in ANSWERS if row.get(name) not in (None, "")]
-    if len({str(row[name]) for name in named}) > 1:
-        said = f"fields {' and '.join(map(repr, named))} differ; expected one answer"
-        raise UserError(said, argument="answer", value=named, problem="mismatch")
-    reference = row[named[0]] if named else None
+    present = [name for name in ANSWERS if row.get(name) not in (None, "")]
+    if len({str(row[name]) for name in present}) > 1:
+        message = f"fields {' and '.join(map(repr, present))} differ; expected one answer"
+        raise UserError(message, argument="answer", value=present, problem="mismatch")
+    reference = row[present[0]] if present else None
     if isinstance(reference, int | float) and not isinstance(reference, bool):
         reference = str(reference)
-    return Problem(_prompt(row), None if reference in (None, "") else _require_text(reference, named[0]))
+    return Problem(_prompt(row), None if reference in (None, "") else _require_text(reference, present[0]))
 
 
-#: Where the answer to a problem may stand.
+#: The fields that may hold the answer to a problem.
 ANSWERS = ("reference", "answer", "ground_truth")
-#: Other names of roles, in messages.
+#: Aliases of roles in messages.
 SAME_ROLE = {"developer": "system"}
-#: The names of roles in ShareGPT's conversations.
+#: The role of each speaker in ShareGPT's conversations.
 SPEAKERS = {
     "system": "system",
     "human": "user",
@@ -266,10 +272,10 @@ SPEAKERS = {
 }
 
 
-#: What may be said of a pair.
+#: The optional fields of a pair.
 BESIDE_A_PAIR = ("margin", "score_chosen", "score_rejected", "subset")
 
-#: From the most specific to the least: the first whose fields are all there is taken.
+#: From the most specific to the least specific: the first format whose fields are all present is used.
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
@@ -297,68 +303,68 @@ FORMATS: dict[str, Format] = {
 
 
 def get(name: str) -> Format:
-    """The format of this name; an unknown one is a ``UserError`` with the nearest."""
+    """Return the format of this name; an unknown name is a ``UserError`` with the nearest name."""
     if name not in FORMATS:
         raise unknown("format", name, FORMATS)
     return FORMATS[name]
 
 
 def detect(found: Iterable[str]) -> Format:
-    """The format of data with these fields; none is a ``UserError`` that says what each format needs."""
+    """Return the format of data with these fields; if none matches, a ``UserError`` lists the fields of each format."""
     names = set(found)
     for form in FORMATS.values():
         if names.issuperset(form.fields):
             return form
     needs = "; ".join(f"{form.name}: {', '.join(form.fields)}" for form in FORMATS.values())
-    close = _misspelt(names)
+    corrections = _misspelt(names)
     raise UserError(
-        f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; known are {needs}"
+        f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; known formats: {needs}"
         + (
-            f"; did you mean {' and '.join(f'{right!r} by {name!r}' for name, right in close.items())}?"
-            if close
+            f"; did you mean {' and '.join(f'{right!r} instead of {name!r}' for name, right in corrections.items())}?"
+            if corrections
             else ""
         ),
         argument="format",
         value=sorted(map(str, names)),
-        expected=close or list(FORMATS),
+        expected=corrections or list(FORMATS),
         problem="unknown",
     )
 
 
 def _misspelt(names: Iterable[str]) -> dict[str, str]:
-    """The known field that is meant by each that nearly has its name: ``{"Answers": "answer"}``."""
+    """Return the known field for each name that is nearly equal to it: ``{"Answers": "answer"}``."""
     known = sorted({field for form in FORMATS.values() for field in form.fields})
-    near = {
+    matches = {
         name: difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.75) for name in sorted(map(str, names))
     }
-    return {name: close[0] for name, close in near.items() if close and close[0] != name}
+    return {name: match[0] for name, match in matches.items() if match and match[0] != name}
 
 
-# -- answers to choose from ---------------------------------------------------------------------------------------------
+# -- multiple choice ---------------------------------------------------------------------------------------------------
 
-#: As many as there are letters.
+#: The number of letters.
 MOST_CHOICES = len(string.ascii_uppercase)
 
 
 def choices_of(row: Row, field: str) -> tuple[str, ...]:
-    """The answers that a field lists; of fewer than two, or of two that are equal, none could be the right one."""
-    listed = row.get(field)
-    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one.strip() for one in listed):
-        said = f"field {field!r}, its choices, is {str(listed)[:40]!r}; expected a list of texts"
-        raise UserError(said, argument=field, value=listed, expected="list")
-    if not 2 <= len(listed) <= MOST_CHOICES or len(set(listed)) < len(listed):
-        said = f"field {field!r} lists {len(listed)} choices; expected 2 to {MOST_CHOICES} different ones"
-        raise UserError(said, argument=field, value=len(listed), expected=(2, MOST_CHOICES))
-    return tuple(listed)
+    """Return the choices that a field lists: at least two, all different, otherwise none could be the right one."""
+    texts = row.get(field)
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text.strip() for text in texts):
+        message = f"field {field!r}, its choices, is {str(texts)[:40]!r}; expected a list of texts"
+        raise UserError(message, argument=field, value=texts, expected="list")
+    if not 2 <= len(texts) <= MOST_CHOICES or len(set(texts)) < len(texts):
+        message = f"field {field!r} lists {len(texts)} choices; expected 2 to {MOST_CHOICES} different ones"
+        raise UserError(message, argument=field, value=len(texts), expected=(2, MOST_CHOICES))
+    return tuple(texts)
 
 
 def choice_named(right: str, listed: Sequence[str]) -> str:
-    """The choice that is meant by its text, its number from 0 on, or its letter from A on; what may mean two of them is refused."""
-    names = dict(zip(string.ascii_uppercase, listed, strict=False)) | {str(i): one for i, one in enumerate(listed)}
+    """Return the choice named by its text, its index from 0 or its letter from A; an ambiguous name is refused."""
+    names = dict(zip(string.ascii_uppercase, listed, strict=False)) | {str(i): text for i, text in enumerate(listed)}
     if right in listed and names.get(right, right) != right:
         raise UserError(
-            f"the answer {right!r} is one of the choices, and the number or the letter of another ({names[right][:40]!r}); expected "
-            "its letter where choices are numbers, and its number where they are letters",
+            f"the answer {right!r} is ambiguous: it is a choice, and the number or letter of another ({names[right][:40]!r})"
+            "; expected a letter if the choices are numbers, and a number if they are letters",
             argument="answer",
             value=right,
             problem="ambiguous",
@@ -366,7 +372,7 @@ def choice_named(right: str, listed: Sequence[str]) -> str:
     answer = right if right in listed else names.get(right)
     if answer is None:
         raise UserError(
-            f"the answer {right[:40]!r} is none of the choices; expected one of them, its number from 0 on or its letter",
+            f"the answer {right[:40]!r} is not one of the choices; expected one of them, its number from 0 or its letter",
             argument="answer",
             value=right,
             expected=list(listed),
@@ -374,38 +380,38 @@ def choice_named(right: str, listed: Sequence[str]) -> str:
     return answer
 
 
-# -- their parts ------------------------------------------------------------------------------------------------------
+# -- parts of rows ----------------------------------------------------------------------------------------------------
 
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
 
 
 def transcript(text: str, field: str = "text") -> list[Message]:
-    """The messages of an HH-RLHF transcript; two turns in a row by the same speaker become one."""
+    """Return the messages of an HH-RLHF transcript; consecutive turns of the same speaker become one."""
     _require_text(text, field)
-    opening, *rest = _TURN.split(text)
-    if opening.strip() or not rest:
+    preamble, *rest = _TURN.split(text)
+    if preamble.strip() or not rest:
         raise UserError(
-            f"field {field!r} is no transcript: it should begin with '\\n\\nHuman:', it begins {text[:30]!r}; a pair of "
-            "replies has its question in the field 'prompt'",
+            f"field {field!r} is not a transcript: expected '\\n\\nHuman:' at its beginning, found {text[:30]!r}; for a pair "
+            "of completions, put the question in the field 'prompt'",
             argument=field,
             value=text[:30],
             expected="transcript",
         )
     messages: list[Message] = []
-    for speaker, said in zip(rest[::2], rest[1::2], strict=True):
+    for speaker, content in zip(rest[::2], rest[1::2], strict=True):
         role = "user" if speaker == "Human" else "assistant"
         if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{said.strip()}".strip()
+            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{content.strip()}".strip()
         else:
-            messages.append({"role": role, "content": said.strip()})
+            messages.append({"role": role, "content": content.strip()})
     return messages
 
 
 def final_answer(text: str) -> str | None:
-    """The line that follows the last ``####`` of a text, as GSM8K ends; None if there is no such end."""
-    _, mark, last = text.rpartition("####")
-    last = last.strip()
-    return last if mark and last and "\n" not in last else None
+    """Return the line after the last ``####`` of a text, as GSM8K ends; None if the text does not end so."""
+    _, marker, answer = text.rpartition("####")
+    answer = answer.strip()
+    return answer if marker and answer and "\n" not in answer else None
 
 
 def _user(content: str) -> Message:
@@ -418,13 +424,13 @@ def _require_text(value: object, field: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as problem:
-        said = f"field {field!r} holds half of a surrogate pair, which is no valid Unicode"
-        raise UserError(said, argument=field, problem="surrogate") from problem
+        message = f"field {field!r} holds half of a surrogate pair, which is no valid Unicode"
+        raise UserError(message, argument=field, problem="surrogate") from problem
     return value
 
 
 def _text(row: Row, field: str) -> str:
-    """A field that must hold text; blank text is of no use."""
+    """Return a field that must hold text; blank text is an :class:`InvalidRecordError`."""
     value = _require_text(row[field], field)
     if not value.strip():
         raise InvalidRecordError(f"{field} is empty", argument=field, problem="empty")
@@ -432,7 +438,7 @@ def _text(row: Row, field: str) -> str:
 
 
 def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
-    """A field that must hold a list of messages with known roles."""
+    """Return a field that must hold a list of messages with known roles."""
     value = row[field]
     if not isinstance(value, list):
         raise _wrong(field, value, f"{or_text}a list of messages with role and content", expected="messages")
@@ -440,15 +446,15 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
     for turn, message in enumerate(value):
         where = f"{field}[{turn}]"
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            said = f"{where} is {_kind(message)}; expected a message with role and content"
-            raise UserError(said, argument=where, value=message, expected=["role", "content"])
+            error = f"{where} is {_kind(message)}; expected a message with role and content"
+            raise UserError(error, argument=where, value=message, expected=["role", "content"])
         role = SAME_ROLE.get(str(message["role"]), message["role"])
         if role not in ROLES:
-            said = f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}"
-            raise UserError(said, argument=where, value=role, expected=[*ROLES, *SAME_ROLE])
+            error = f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}"
+            raise UserError(error, argument=where, value=role, expected=[*ROLES, *SAME_ROLE])
         if message.get("tool_calls"):
             raise UserError(
-                f"{where} has tool_calls, which no trainer here learns; expected the call as text, in content",
+                f"{where} has tool_calls, which no trainer here supports; expected the call as text in content",
                 argument=where,
                 value="tool_calls",
                 expected="content",
@@ -460,28 +466,28 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
 
 
 def _turns(value: object) -> list[Message]:
-    """ShareGPT's turns as messages."""
+    """Return ShareGPT's turns as messages."""
     if not isinstance(value, list):
         raise _wrong(
             argument="conversations", value=value, words="a list of turns with from and value", expected="turns"
         )
     messages = []
-    for turn, said in enumerate(value):
-        where = f"conversations[{turn}]"
-        if not isinstance(said, Mapping) or not {"from", "value"} <= said.keys():
-            wrong = f"{where} is {_kind(said)}; expected a turn with from and value"
-            raise UserError(wrong, argument=where, value=said, expected=["from", "value"])
-        if said["from"] not in SPEAKERS:
-            wrong = f"{where} is from {said['from']!r}; expected one of {', '.join(SPEAKERS)}"
-            raise UserError(wrong, argument=where, value=said["from"], expected=list(SPEAKERS))
-        messages.append({"role": SPEAKERS[said["from"]], "content": _require_text(said["value"], f"{where}.value")})
+    for index, turn in enumerate(value):
+        where = f"conversations[{index}]"
+        if not isinstance(turn, Mapping) or not {"from", "value"} <= turn.keys():
+            error = f"{where} is {_kind(turn)}; expected a turn with from and value"
+            raise UserError(error, argument=where, value=turn, expected=["from", "value"])
+        if turn["from"] not in SPEAKERS:
+            error = f"{where} is from {turn['from']!r}; expected one of {', '.join(SPEAKERS)}"
+            raise UserError(error, argument=where, value=turn["from"], expected=list(SPEAKERS))
+        messages.append({"role": SPEAKERS[turn["from"]], "content": _require_text(turn["value"], f"{where}.value")})
     if not messages:
         raise InvalidRecordError("conversations is empty", argument="conversations", problem="empty")
     return messages
 
 
 def _prompt(row: Row) -> list[Message]:
-    """The field ``prompt``: messages that end with the user's, or a text, which becomes the user's."""
+    """Return the field ``prompt``: messages that end with a user turn, or a text, which becomes a user turn."""
     if isinstance(row["prompt"], str):
         return [_user(_text(row, "prompt"))]
     messages = _messages(row, "prompt", "text or ")
@@ -491,15 +497,15 @@ def _prompt(row: Row) -> list[Message]:
 
 
 def _reply(row: Row, field: str) -> list[Message]:
-    """A reply: messages, or a text, which becomes the assistant's."""
+    """Return a completion: messages, or a text, which becomes an assistant turn."""
     if isinstance(row[field], str):
         return [{"role": "assistant", "content": _text(row, field)}]
     return _messages(row, field, "text or ")
 
 
-def _without(prompt: list[Message], reply: Reply) -> Reply:
-    """The reply without a repetition of the prompt, up to white space around what is said."""
-    return reply[len(prompt) :] if _said(reply[: len(prompt)]) == _said(prompt) else reply
+def _without(prompt: list[Message], completion: Reply) -> Reply:
+    """Return the completion without a repeated prompt; white space around each content is ignored when comparing."""
+    return completion[len(prompt) :] if _said(completion[: len(prompt)]) == _said(prompt) else completion
 
 
 def _to_imitate(messages: list[Message], context: int) -> Conversation:
@@ -508,13 +514,13 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
     if len(messages) == context:
         raise InvalidRecordError("no assistant turn", argument="assistant", problem="missing")
     if not messages[-1]["content"].strip():
-        raise InvalidRecordError("the last reply is empty", argument="assistant", problem="empty")
+        raise InvalidRecordError("the last assistant turn is empty", argument="assistant", problem="empty")
     return Conversation(messages, context)
 
 
 def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Message], row: Row) -> Comparison:
-    for field, reply in (("chosen", chosen), ("rejected", rejected)):
-        _require_answer(reply, field)
+    for field, completion in (("chosen", chosen), ("rejected", rejected)):
+        _require_answer(completion, field)
     _require_different(chosen, rejected)
     subset = row.get("subset")
     return Comparison(
@@ -522,11 +528,11 @@ def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Messag
     )
 
 
-def _require_answer(reply: Reply, field: str) -> None:
-    if not reply or reply[0]["role"] != "assistant" or reply[-1]["role"] != "assistant":
+def _require_answer(completion: Reply, field: str) -> None:
+    if not completion or completion[0]["role"] != "assistant" or completion[-1]["role"] != "assistant":
         raise InvalidRecordError(f"{field} has no assistant turn after the prompt", argument=field, problem="missing")
-    if not reply[-1]["content"].strip():
-        raise InvalidRecordError(f"the last reply of {field} is empty", argument=field, problem="empty")
+    if not completion[-1]["content"].strip():
+        raise InvalidRecordError(f"the last assistant turn of {field} is empty", argument=field, problem="empty")
 
 
 def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -534,54 +540,56 @@ def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def _require_different(chosen: Reply, rejected: Reply) -> None:
-    """Up to white space around what is said."""
+    """Raise an error if the two are equal up to white space around each content."""
     if _said(chosen) == _said(rejected):
         raise IdenticalPairError("chosen and rejected are equal", argument="rejected", problem="duplicate")
 
 
-def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, keep_scores: bool) -> Ranking:
-    """Tiers of equal score, the highest first. A reply that comes twice with one score counts once."""
-    for i, reply in enumerate(replies):
-        _require_answer(reply, f"reply {i + 1}")
+def _rank(prompt: list[Message], completions: list[Reply], scores: list[float], *, keep_scores: bool) -> Ranking:
+    """Return tiers of equal score, the highest first. A completion that occurs twice with one score counts once."""
+    for i, completion in enumerate(completions):
+        _require_answer(completion, f"reply {i + 1}")
     tiers: dict[float, list[Reply]] = {score: [] for score in sorted(set(scores), reverse=True)}
-    of_reply: dict[str, float] = {}
-    for reply, score in zip(replies, scores, strict=True):
-        if of_reply.setdefault(str(_said(reply)), score) != score:
+    score_of: dict[str, float] = {}
+    for completion, score in zip(completions, scores, strict=True):
+        if score_of.setdefault(str(_said(completion)), score) != score:
             raise IdenticalPairError(
-                "two replies of different rank are equal", argument="responses", problem="duplicate"
+                "two completions of different rank are equal", argument="responses", problem="duplicate"
             )
-        if _said(reply) not in map(_said, tiers[score]):
-            tiers[score].append(reply)
+        if _said(completion) not in map(_said, tiers[score]):
+            tiers[score].append(completion)
     if len(tiers) < 2:
-        few = len(replies) < 2
-        said = "fewer than two replies" if few else "all replies are tied"
-        raise InvalidRecordError(said, argument="responses", value=len(replies), problem="too few" if few else "tied")
+        few = len(completions) < 2
+        reason = "fewer than two replies" if few else "all replies are tied"
+        raise InvalidRecordError(
+            reason, argument="responses", value=len(completions), problem="too few" if few else "tied"
+        )
     return Ranking(prompt, list(tiers.values()), tuple(tiers) if keep_scores else None)
 
 
-def _list(row: Row, field: str, of: str = "replies") -> list[Any]:
+def _list(row: Row, field: str, items: str = "replies") -> list[Any]:
     if not isinstance(row[field], list):
-        raise _wrong(field, row[field], f"a list of {of}", expected="list")
+        raise _wrong(field, row[field], f"a list of {items}", expected="list")
     return row[field]
 
 
 def _numbers(row: Row, field: str, count: int) -> list[float]:
-    """An optional list of as many numbers as there are replies; empty where it is missing."""
+    """Return an optional list of one number per completion; empty if the field is missing."""
     if row.get(field) is None:
         return []
     values = _list(row, field)
     if len(values) != count:
-        said = f"field {field!r} has {len(values)} numbers for {count} replies; expected as many"
-        raise UserError(said, argument=field, value=len(values), expected=count)
-    found = [_number({f"{field}[{i}]": value}, f"{field}[{i}]") for i, value in enumerate(values)]
-    if None in found:
-        where = f"{field}[{found.index(None)}]"
+        message = f"field {field!r} has {len(values)} numbers for {count} replies; expected as many"
+        raise UserError(message, argument=field, value=len(values), expected=count)
+    numbers = [_number({f"{field}[{i}]": value}, f"{field}[{i}]") for i, value in enumerate(values)]
+    if None in numbers:
+        where = f"{field}[{numbers.index(None)}]"
         raise _wrong(where, None, "a finite number", expected="number")
-    return [number for number in found if number is not None]
+    return [number for number in numbers if number is not None]
 
 
 def _truth(row: Row, field: str) -> bool:
-    """true or false, also as a CSV file or a table has them."""
+    """Return true or false; text and 0 or 1, as in a CSV file or a table, are accepted."""
     value = str(row[field]).strip().lower() if isinstance(row[field], bool | int | str) else ""
     if value not in ("true", "false", "1", "0"):
         raise _wrong(field, row[field], "true or false", expected="bool")
@@ -589,7 +597,7 @@ def _truth(row: Row, field: str) -> bool:
 
 
 def _margin(row: Row) -> float | None:
-    """The optional field ``margin``, or the difference of ``score_chosen`` and ``score_rejected``."""
+    """Return the optional field ``margin``, or the difference of ``score_chosen`` and ``score_rejected``."""
     chosen, rejected = _number(row, "score_chosen"), _number(row, "score_rejected")
     if row.get("margin") in (None, "") and chosen is not None and rejected is not None:
         return chosen - rejected
@@ -597,7 +605,7 @@ def _margin(row: Row) -> float | None:
 
 
 def _number(row: Row, field: str) -> float | None:
-    """An optional field that must hold a finite number; a CSV file has it as text."""
+    """Return an optional field that must hold a finite number; in a CSV file it is text."""
     value = row.get(field)
     if value is None or value == "":
         return None
@@ -611,12 +619,12 @@ def _number(row: Row, field: str) -> float | None:
 
 
 def _wrong(argument: str, value: object, words: str, *, expected: str) -> UserError:
-    """The error for a field that holds something else than is expected, in words and as the name of a type."""
-    said = f"field {argument!r} is {_kind(value)}; expected {words}"
-    return UserError(said, argument=argument, value=value, expected=expected)
+    """Return the error for a field of the wrong type; ``words`` and ``expected`` describe and name the right type."""
+    message = f"field {argument!r} is {_kind(value)}; expected {words}"
+    return UserError(message, argument=argument, value=value, expected=expected)
 
 
 def _kind(value: object) -> str:
-    """What a value is, in the words of a JSON file."""
+    """Describe a value in the terms of JSON."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
     return "missing (null)" if value is None else f"{names.get(type(value), type(value).__name__)}: {str(value)[:40]!r}"

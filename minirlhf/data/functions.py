@@ -1,4 +1,4 @@
-"""A user's own reward: ``rewards.py:kindness`` names a function ``(prompt, reply) -> number`` in a file."""
+"""User-defined rewards: ``rewards.py:kindness`` names a function ``(prompt, completion) -> number`` in a file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from minirlhf.core.errors import UserError, unknown
 
 
 def load_function(spec: str) -> Callable[[str, str], float]:
-    """The function that ``FILE.py:NAME`` names. The file is run.
+    """Return the function that ``FILE.py:NAME`` names. The file is executed.
 
     Raises:
-        UserError: no such file, it does not run, it has no such function, or the function does not take two arguments.
+        UserError: there is no such file, it fails, it has no such function, or the function does not take two
+            arguments.
     """
     file, colon, name = spec.rpartition(":")
     path = Path(file)
@@ -45,7 +46,7 @@ def load_function(spec: str) -> Callable[[str, str], float]:
         inspect.signature(functions[name]).bind("a prompt", "a reply")
     except TypeError as problem:
         raise UserError(
-            f"{spec}: {problem}; expected a function of a prompt and a reply",
+            f"{spec}: {problem}; expected a function of a prompt and a completion",
             argument="function",
             value=spec,
             problem="signature",
@@ -55,26 +56,26 @@ def load_function(spec: str) -> Callable[[str, str], float]:
 
 
 def grade(function: Callable[[str, str], float], name: str, prompt: str, reply: str) -> float:
-    """What a user's function gives to one reply; ``name`` says in an error what the function was to be.
+    """Return the value of a user's function for one completion; errors call the function ``name``.
 
     Raises:
-        UserError: it raises, or gives something else than one finite number; with the reply on which it does.
+        UserError: the function raises, or does not return one finite number; the error quotes the completion.
     """
-    place = f"{name} of the reply {reply[:60]!r}"
+    where = f"{name} of the reply {reply[:60]!r}"
     try:
         value = function(prompt, reply)
     except Exception as problem:
         raise UserError(
-            f"{place}: {type(problem).__name__}: {problem}", argument=name, value=reply, problem=type(problem).__name__
+            f"{where}: {type(problem).__name__}: {problem}", argument=name, value=reply, problem=type(problem).__name__
         ) from None
     try:
         number = math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not math.isfinite(number):
-        what = f"is {value!r}" if isinstance(value, float | str | None) else f"is of type {type(value).__name__}"
+        description = f"is {value!r}" if isinstance(value, float | str | None) else f"is of type {type(value).__name__}"
         raise UserError(
-            f"{place} {what}; expected one finite number",
+            f"{where} {description}; expected one finite number",
             argument=name,
             value=reply,
             expected="finite",
@@ -84,14 +85,14 @@ def grade(function: Callable[[str, str], float], name: str, prompt: str, reply: 
 
 
 def require_preferences(values: Sequence[float], name: str) -> None:
-    """Refuse grades that are all alike.
+    """Refuse values that are all equal.
 
     Raises:
-        UserError: with the grade.
+        UserError: all values are equal; the error quotes the value.
     """
     if min(values) == max(values):
         raise UserError(
-            f"the {name} gives {values[0]:g} to every reply; it has to prefer something",
+            f"the {name} gives {values[0]:g} to every completion; expected different values",
             argument=name,
             value=values[0],
             problem="all alike",

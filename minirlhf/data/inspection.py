@@ -1,7 +1,7 @@
-"""A look at data before training: what would be read, what dropped or refused, how long it is, and which tokens are learned.
+"""Inspect data before training: the rows read, dropped or refused, their lengths, and the tokens with a loss.
 
-Nothing here decides anything: the loader's own :class:`~minirlhf.data.loaders.Scan` and the trainers' own
-:func:`~minirlhf.data.chat.encode` are run and written down.
+This module decides nothing: it runs the loader's own :class:`~minirlhf.data.loaders.Scan` and the trainers' own
+:func:`~minirlhf.data.chat.encode`, and records the results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Turns: TypeAlias = tuple[list[Message], int]  # messages, and how many of them a
 
 @dataclass(frozen=True)
 class Token:
-    """One token of a rendered conversation: whose turn it belongs to, and whether a loss is taken on it."""
+    """One token of a rendered conversation: the role of its turn, and whether the loss covers it."""
 
     id: int
     text: str
@@ -44,12 +44,12 @@ class Token:
 
 @dataclass
 class Survey:
-    """What a data set holds.
+    """The contents of a dataset.
 
     Attributes:
         rows: the usable ones, ``(where, record)``.
-        dropped, refused: reason -> places. The first are left out and counted, the others end a training run.
-        broken: why nothing could be read any further, if that happened.
+        dropped, refused: reason -> locations. Dropped rows are left out and counted; refused rows end a training run.
+        broken: why reading stopped before the end, if it did.
     """
 
     source: str
@@ -62,32 +62,32 @@ class Survey:
 
     @property
     def sound(self) -> bool:
-        """Would a training run accept it?"""
+        """Whether a training run would accept the data."""
         return bool(self.rows) and not self.refused and self.broken is None
 
 
 def survey(scan: Scan) -> Survey:
-    """Read everything, going on after a broken row."""
-    found = Survey(scan.source)
+    """Read all rows, continuing after a broken row."""
+    result = Survey(scan.source)
     try:
         for where, outcome in scan:
             if isinstance(outcome, UserError):
-                found.refused.setdefault(str(outcome).removeprefix(f"{where}: "), []).append(where)
+                result.refused.setdefault(str(outcome).removeprefix(f"{where}: "), []).append(where)
             elif isinstance(outcome, IdenticalPairError):
-                found.refused.setdefault(f"{outcome}; {EXPECTED_DIFFERENT}", []).append(where)
+                result.refused.setdefault(f"{outcome}; {EXPECTED_DIFFERENT}", []).append(where)
             elif isinstance(outcome, InvalidRecordError):
-                found.dropped.setdefault(str(outcome), []).append(where)
+                result.dropped.setdefault(str(outcome), []).append(where)
             else:
-                found.rows.append((where, outcome))
+                result.rows.append((where, outcome))
     except UserError as problem:
-        found.broken = str(problem)
-    found.format = scan.form.name if scan.form else ""
-    found.ignored = tuple(scan.ignored)
-    return found
+        result.broken = str(problem)
+    result.format = scan.form.name if scan.form else ""
+    result.ignored = tuple(scan.ignored)
+    return result
 
 
 def sequences(example: Example) -> dict[str, Turns]:
-    """The conversations that a trainer makes of a record, by name; of a prompt without an answer, the prompt."""
+    """Return the conversations that a trainer makes of a record, by name; of a prompt alone, the prompt."""
     match example:
         case Conversation(messages, context):
             return {"conversation": (messages, context)}
@@ -96,9 +96,9 @@ def sequences(example: Example) -> dict[str, Turns]:
         case UnpairedPreference(prompt, completion, desirable):
             return {"desirable" if desirable else "undesirable": ([*prompt, *completion], len(prompt))}
         case Ranking(prompt, tiers):
-            replies = [(n, reply) for n, tier in enumerate(tiers, 1) for reply in tier]
-            numbered = enumerate(replies, 1)
-            return {f"reply {i} (rank {n})": ([*prompt, *reply], len(prompt)) for i, (n, reply) in numbered}
+            ranked = [(n, turns) for n, tier in enumerate(tiers, 1) for turns in tier]
+            numbered = enumerate(ranked, 1)
+            return {f"reply {i} (rank {n})": ([*prompt, *turns], len(prompt)) for i, (n, turns) in numbered}
         case StepLabeledCompletion(prompt, steps):
             return {"reply in steps": ([*prompt, chat.stepwise(steps)], len(prompt))}
         case Problem(prompt, _, str(solution)):
@@ -107,32 +107,32 @@ def sequences(example: Example) -> dict[str, Turns]:
 
 
 def texts(rows: Iterable[tuple[str, Example]]) -> Iterable[str]:
-    """What a tokenizer for this data is trained on: every conversation as plain text."""
+    """Yield the texts on which to train a tokenizer for this data: every conversation as plain text."""
     for _, example in rows:
         for messages, _ in sequences(example).values():
             yield "\n".join(message["content"] for message in messages)
 
 
 def tokens(tokenizer: Any, messages: list[Message], context: int) -> list[Token]:
-    """The conversation as the trainers see it. One that ends with the user's turn is a prompt: the model answers next."""
+    """Return the tokens of the conversation as the trainers see it; if a user turn ends it, it is a prompt."""
     answered = messages[-1]["role"] == "assistant"
     text = chat.render(tokenizer, messages, add_generation_prompt=not answered)
-    coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    trained = [False] * len(coded["input_ids"])
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    trained = [False] * len(encoding["input_ids"])
     if answered:
         trained = chat.encode(tokenizer, messages, first_turn=context).loss_mask
     ends = _turn_ends(tokenizer, messages, text)
-    listed = []
-    for token, (start, end), learned in zip(coded["input_ids"], coded["offset_mapping"], trained, strict=True):
+    result = []
+    for token, (start, end), in_loss in zip(encoding["input_ids"], encoding["offset_mapping"], trained, strict=True):
         turn = next((i for i, stop in enumerate(ends) if start < stop), len(messages))
         role = messages[turn]["role"] if turn < len(messages) else "assistant"
-        shown = text[start:end] or tokenizer.convert_ids_to_tokens(token)
-        listed.append(Token(int(token), shown, role, learned))
-    return listed
+        piece = text[start:end] or tokenizer.convert_ids_to_tokens(token)
+        result.append(Token(int(token), piece, role, in_loss))
+    return result
 
 
 def _turn_ends(tokenizer: Any, messages: Sequence[Message], text: str) -> list[int]:
-    """Where each turn ends in the text. If the template rewrites earlier turns, what it adds is one turn with the next."""
+    """Return where each turn ends in the text. If the template rewrites a turn, it is merged with the next one."""
     ends: list[int] = []
     for turn in range(1, len(messages)):
         part = chat.render(tokenizer, messages[:turn])
@@ -149,7 +149,7 @@ class Lengths:
     trained: int
 
     def row(self) -> list[str]:
-        """Number, minimum, 5 %, median, mean, 95 %, maximum, all tokens, and the share that a loss is taken on."""
+        """Return number, minimum, 5 %, median, mean, 95 %, maximum, total, and the fraction of tokens with a loss."""
         c = self.counts
         low, middle, high = np.percentile(c, [5, 50, 95])
         cells = [len(c), c.min(), low, middle, c.mean(), high, c.max(), c.sum()]
@@ -158,7 +158,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Counted:
-    """Lengths by kind, how many tokens are the unknown one, and the rows longer than ``context``: ``(where, tokens)``."""
+    """Lengths by kind, the number of unknown tokens, and the rows longer than ``context``: ``(where, tokens)``."""
 
     lengths: list[Lengths]
     unknown: int
@@ -166,7 +166,7 @@ class Counted:
     too_long: list[tuple[str, int]]
 
     def histogram(self, bins: int = 24) -> tuple[np.ndarray, np.ndarray]:
-        """Counts ``(bins,)`` and edges ``(bins + 1,)`` over all sequences."""
+        """Return counts ``(bins,)`` and edges ``(bins + 1,)`` over all sequences."""
         return np.histogram(np.concatenate([part.counts for part in self.lengths]), bins=bins)
 
 
@@ -181,12 +181,12 @@ def count(tokenizer: Any, rows: Sequence[tuple[str, Example]], context: int) -> 
         for name, (messages, first) in sequences(example).items():
             kind = re.sub(r"reply \d+ \((rank \d+)\)", r"\1", name)
             if messages[-1]["role"] == "assistant":
-                coded = chat.encode(tokenizer, messages, first_turn=first)
-                ids, learned = coded.input_ids, sum(coded.loss_mask)
+                encoded = chat.encode(tokenizer, messages, first_turn=first)
+                ids, num_trained = encoded.input_ids, sum(encoded.loss_mask)
             else:
-                ids, learned = chat.encode_prompt(tokenizer, messages), 0
+                ids, num_trained = chat.encode_prompt(tokenizer, messages), 0
             counts.setdefault(kind, []).append(len(ids))
-            trained[kind] = trained.get(kind, 0) + learned
+            trained[kind] = trained.get(kind, 0) + num_trained
             unknown += 0 if tokenizer.unk_token_id is None else ids.count(tokenizer.unk_token_id)
             longest = max(longest, len(ids))
         if longest > context:
@@ -196,11 +196,11 @@ def count(tokenizer: Any, rows: Sequence[tuple[str, Example]], context: int) -> 
 
 
 def places(wheres: Sequence[str], shown: int = 12) -> str:
-    """``lines 3, 87 and 12 more``: the numbers alone where all places are of one file."""
-    heads = {where.rpartition(" ")[0] for where in wheres}
-    if len(heads) == 1 and all(where.rpartition(" ")[2].isdecimal() for where in wheres):
-        unit = heads.pop().rpartition(" ")[2]
+    """Return ``lines 3, 87 and 12 more``: only the numbers if all locations are in one file."""
+    prefixes = {where.rpartition(" ")[0] for where in wheres}
+    if len(prefixes) == 1 and all(where.rpartition(" ")[2].isdecimal() for where in wheres):
+        unit = prefixes.pop().rpartition(" ")[2]
         numbers = [where.rpartition(" ")[2] for where in wheres]
-        more = f" and {len(numbers) - shown} more" if len(numbers) > shown else ""
-        return f"{unit}{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:shown])}{more}"
+        rest = f" and {len(numbers) - shown} more" if len(numbers) > shown else ""
+        return f"{unit}{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:shown])}{rest}"
     return "; ".join(wheres[:shown]) + (f" and {len(wheres) - shown} more" if len(wheres) > shown else "")

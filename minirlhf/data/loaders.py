@@ -1,6 +1,6 @@
-"""Real data: a file, a folder or a data set of the hub, read into records of one format.
+"""Load real data: a file, a folder or a dataset on the hub, read into records of one format.
 
-``load(source)`` says what it found, what it dropped and why; whatever is wrong with the data is one
+``load(source)`` reports the rows that it read, the rows that it dropped, and why. Any error in the data is one
 :class:`~minirlhf.core.errors.UserError` that names the file, the line or row, and the field.
 """
 
@@ -33,14 +33,14 @@ from minirlhf.data.records import (
 
 R = TypeVar("R")
 
-#: What errors call rows that come from no file.
+#: The source that errors name for rows that do not come from a file.
 IN_MEMORY = "the data"
 EXPECTED_DIFFERENT = "expected two different replies (--drop-identical true leaves such rows out)"
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A row that was left out: where it stands and why, in words and as the field and the kind of problem."""
+    """A row that was left out: its location, the reason in words, and the field and the kind of problem."""
 
     where: str
     reason: str
@@ -50,7 +50,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Records:
-    """What :func:`load` read.
+    """The result of :func:`load`.
 
     Attributes:
         source: as given.
@@ -78,24 +78,24 @@ class Records:
         return text + (f"; fields not used: {', '.join(self.ignored)}" if self.ignored else "")
 
     def conversations(self) -> list[Conversation]:
-        """What supervised fine-tuning imitates: conversations, the better replies, worked solutions."""
+        """Return the data of supervised fine-tuning: conversations, the better completions, worked solutions."""
         return self._as(_conversations, "a reply to imitate", Conversation)
 
     def comparisons(self) -> list[Comparison]:
-        """What a reward model or a loss on pairs learns from; a ranking gives all its pairs."""
+        """Return the data of a reward model or a loss on pairs; a ranking gives all its pairs."""
         return self._as(_comparisons, "a chosen and a rejected reply", Comparison)
 
     def judgements(self) -> list[UnpairedPreference]:
-        """What a loss on single replies learns from; a comparison gives a good and a bad one."""
+        """Return the data of a loss on single completions; a comparison gives a desirable and an undesirable one."""
         needed = "a label for each reply (true or false), or a chosen and a rejected one"
         return self._as(_judgements, needed, UnpairedPreference)
 
     def rankings(self) -> list[Ranking]:
-        """What a loss on lists learns from; a comparison is a list of two."""
+        """Return the data of a listwise loss; a comparison is a list of two."""
         return self._as(_rankings, "ranked replies", Ranking)
 
     def stepped(self) -> list[StepLabeledCompletion]:
-        """What a process reward model learns from."""
+        """Return the data of a process reward model."""
         return self._as(
             lambda example: [example] if isinstance(example, StepLabeledCompletion) else None,
             "steps with labels",
@@ -103,11 +103,11 @@ class Records:
         )
 
     def problems(self) -> list[Problem]:
-        """What reinforcement learning answers: prompts, with a reference for the grader where the data have one."""
+        """Return the prompts of reinforcement learning, with a reference for the grader if the data have one."""
         return self._as(_problems, "a prompt that ends with a user turn", Problem)
 
     def hold_out(self, fraction: float = 0.1, seed: int = 0) -> tuple[Records, Records]:
-        """Split into (training, held out). A row's side depends on its prompt and the seed, not on the other rows.
+        """Split into (training, held out). The side of a row depends on its prompt and the seed, not on the other rows.
 
         Rows with the same prompt stay together. Each side gets at least one prompt.
 
@@ -116,21 +116,21 @@ class Records:
         """
         if not 0 < fraction < 1:
             raise UserError(
-                f"the held-out share {fraction} is not between 0 and 1",
+                f"the held-out fraction {fraction} is not between 0 and 1",
                 argument="fraction",
                 value=fraction,
                 expected="(0, 1)",
             )
-        places = [derive_seed(seed, "hold out", _opening(example)) / 2**63 for example in self.examples]
-        distinct = sorted(set(places))
+        quantiles = [derive_seed(seed, "hold out", _opening(example)) / 2**63 for example in self.examples]
+        distinct = sorted(set(quantiles))
         if len(distinct) < 2:
-            said = f"{self.source}: all rows have the same prompt; there is nothing to hold out"
-            raise UserError(said, argument="prompt", file=self.source, problem="duplicate")
-        cut = min(max(fraction, distinct[0]), distinct[-2])  # neither side is empty
-        placed = list(zip(self.examples, places, strict=True))
-        kept = tuple(example for example, place in placed if place > cut)
-        held = tuple(example for example, place in placed if place <= cut)
-        return replace(self, examples=kept), replace(self, examples=held, dropped=())
+            message = f"{self.source}: all rows have the same prompt; there is nothing to hold out"
+            raise UserError(message, argument="prompt", file=self.source, problem="duplicate")
+        threshold = min(max(fraction, distinct[0]), distinct[-2])  # neither side is empty
+        keyed = list(zip(self.examples, quantiles, strict=True))
+        training = tuple(example for example, quantile in keyed if quantile > threshold)
+        held_out = tuple(example for example, quantile in keyed if quantile <= threshold)
+        return replace(self, examples=training), replace(self, examples=held_out, dropped=())
 
     def _as(self, convert: Callable[[Example], list[R] | None], needed: str, kind: type[R]) -> list[R]:
         facts: dict[str, Any] = {
@@ -139,30 +139,31 @@ class Records:
             "expected": kind.__name__,
             "file": self.source,
         }
-        found: list[R] = []
-        beside = f" (fields not used: {', '.join(self.ignored)})" if self.ignored else ""
+        records: list[R] = []
+        note = f" (fields not used: {', '.join(self.ignored)})" if self.ignored else ""
         for example in self.examples:
             converted = convert(example)
             if converted is None:
-                said = (
-                    f"{self.source}: its rows, read as {self.format!r}{beside}, do not have {needed}, which this needs"
+                message = (
+                    f"{self.source}: its rows, read as {self.format!r}{note}, do not have {needed}, which this needs"
                 )
-                raise UserError(said, **facts)
-            found += converted
-        if not found:
-            said = f"{self.source}: none of its rows, read as {self.format!r}{beside}, has {needed}, which this needs"
-            raise UserError(said, **facts, problem="empty")
-        return found
+                raise UserError(message, **facts)
+            records += converted
+        if not records:
+            message = f"{self.source}: none of its rows, read as {self.format!r}{note}, has {needed}, which this needs"
+            raise UserError(message, **facts, problem="empty")
+        return records
 
 
 class Scan:
-    """The rows of a source one after the other, each read or refused; :func:`load` stops at the first that is refused.
+    """Iterate over the rows of a source, each read or refused; :func:`load` stops at the first refused row.
 
-    Iterating gives ``(where, outcome)``: the place, and a record, or :class:`InvalidRecordError`, or the :class:`UserError` of a broken
-    row. What breaks the file itself (half a line of JSON, say) is raised, as nothing can be read after it.
+    Iterating gives ``(where, outcome)``: the location, and a record, or :class:`InvalidRecordError`, or the
+    :class:`UserError` of a broken row. An error in the file itself (half a line of JSON, say) is raised, because
+    nothing can be read after it.
 
     Attributes:
-        form: the format, None until a row has shown it.
+        form: the format, None until it has been detected from a row.
         ignored: fields that the format does not use.
     """
 
@@ -177,8 +178,8 @@ class Scan:
         choices: str | None = None,
     ) -> None:
         if limit is not None and limit < 1:
-            said = f"limit {limit} leaves no row; expected at least 1"
-            raise UserError(said, argument="limit", value=limit, expected=1)
+            message = f"limit {limit} leaves no row; expected at least 1"
+            raise UserError(message, argument="limit", value=limit, expected=1)
         self.rows = None if isinstance(source, str | Path) else source
         self.source = str(source) if self.rows is None else IN_MEMORY
         self.split, self.limit, self.cluster, self.choices = split, limit, cluster, choices
@@ -186,16 +187,16 @@ class Scan:
         self.ignored: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[tuple[RowPlace, Example | InvalidRecordError | UserError]]:
-        given = ((RowPlace(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
-        rows = read_rows(self.source, self.split) if self.rows is None else given
+        in_memory = ((RowPlace(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
+        rows = read_rows(self.source, self.split) if self.rows is None else in_memory
         for where, row in islice(rows, self.limit):
             try:
                 yield where, self._read(row)
             except InvalidRecordError as reason:
                 yield where, reason
             except UserError as problem:
-                said = f"{where}: {one_line(problem)}"
-                yield where, UserError.about(said, problem, file=where.file, line=where.line)
+                message = f"{where}: {one_line(problem)}"
+                yield where, UserError.about(message, problem, file=where.file, line=where.line)
 
     def _read(self, row: object) -> Example:
         if not isinstance(row, dict):
@@ -225,17 +226,17 @@ def load(
     """Read a data set.
 
     Args:
-        source: a ``.jsonl``, ``.json`` or ``.csv`` file (also with ``.gz``), a ``.parquet`` file, a folder of such files
-            or one that ``datasets`` saved, or else a name on the hub, ``owner/name`` or ``owner/name:config``; or the rows
-            themselves, dictionaries.
-        split: of a folder, the files that have this word in their name (``train-00001.parquet``); of the hub, the split.
-            By default ``train`` where there is such a thing, else everything.
+        source: a ``.jsonl``, ``.json`` or ``.csv`` file (also with ``.gz``), a ``.parquet`` file, a folder of such
+            files or one that ``datasets`` saved, or else a name on the hub, ``owner/name`` or ``owner/name:config``; or
+            the rows themselves, dictionaries.
+        split: of a folder, the files that have this word in their name (``train-00001.parquet``); of the hub, the
+            split. By default ``train`` where there is such a thing, else everything.
         format: a name of :data:`~minirlhf.data.formats.FORMATS`; detected from the fields of the first row by default.
         limit: read at most this many rows.
         drop_identical: leave out (and count) rows whose two replies are equal; otherwise they are an error.
         cluster: the field of the rows that says which problems belong together.
-        choices: the field of the rows that lists the answers to choose from. The right one is named by its text, its number from 0 on, or
-            its letter from A on.
+        choices: the field of the rows that lists the answers to choose from. The right one is named by its text, its
+            number from 0 on, or its letter from A on.
 
     Raises:
         UserError: nothing there, not readable, an unknown format, a broken row, or no row of any use.
@@ -256,7 +257,7 @@ def load(
             examples.append(outcome)
     form = scan.form
     if form is None or not (examples or dropped):
-        raise UserError(f"{scan.source}: it holds no rows", argument="rows", file=scan.source, problem="empty")
+        raise UserError(f"{scan.source}: there are no rows", argument="rows", file=scan.source, problem="empty")
     if not examples:
         first = dropped[0]
         raise UserError(
@@ -270,7 +271,7 @@ def load(
 
 
 def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
-    """What messages have beside who says what: ``messages.weight``."""
+    """Yield the fields of messages that are not read: ``messages.weight``."""
     for name in known:
         value = row.get(name)
         for message in value if isinstance(value, list) else ():
@@ -279,8 +280,8 @@ def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
 
 
 def _in_cluster(example: Example, row: Row, field: str) -> Problem:
-    found = _problems(example)
-    if not found:
+    problems = _problems(example)
+    if not problems:
         raise UserError(
             f"cluster {field!r}: the row is not a problem; expected a prompt that ends with a user turn",
             argument="cluster",
@@ -290,46 +291,46 @@ def _in_cluster(example: Example, row: Row, field: str) -> Problem:
     name = row.get(field)
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
         raise UserError(
-            f"field {field!r}, its cluster, is {str(name)[:40]!r}; expected a name or a whole number",
+            f"field {field!r}, the cluster, is {str(name)[:40]!r}; expected a name or a whole number",
             argument=field,
             value=name,
             expected="name",
         )
-    return replace(found[0], cluster=str(name))
+    return replace(problems[0], cluster=str(name))
 
 
 def _with_choices(example: Example, row: Row, field: str) -> Problem:
-    found = _problems(example)
-    if not found:
+    problems = _problems(example)
+    if not problems:
         raise UserError(
             f"choices {field!r}: the row is not a problem; expected a prompt that ends with a user turn",
             argument="choices",
             value=field,
             expected="Problem",
         )
-    listed = formats.choices_of(row, field)
-    if found[0].choices == listed:
-        return found[0]
-    if found[0].reference is None:
+    options = formats.choices_of(row, field)
+    if problems[0].choices == options:
+        return problems[0]
+    if problems[0].reference is None:
         raise UserError(
-            f"no answer beside the choices in field {field!r}; expected one in {', '.join(formats.ANSWERS)}",
+            f"field {field!r} has choices, but the row has no answer; expected one in {', '.join(formats.ANSWERS)}",
             argument="answer",
             expected=list(formats.ANSWERS),
             problem="missing",
         )
-    return replace(found[0], reference=formats.choice_named(found[0].reference, listed), choices=listed)
+    return replace(problems[0], reference=formats.choice_named(problems[0].reference, options), choices=options)
 
 
-#: What a message is read for.
+#: The fields of a message that are read.
 SAID = ("role", "content", "tool_calls")
 
 
 def _parse(row: Row, form: Format) -> Example:
     missing = [field for field in form.fields if row.get(field) is None]
     if missing:
-        found = ", ".join(name for name in row if row[name] is not None)
+        present = ", ".join(name for name in row if row[name] is not None)
         raise UserError(
-            f"field {missing[0]!r} is missing; found {found or 'no fields'}, but the format is {form.name} "
+            f"field {missing[0]!r} is missing; found {present or 'no fields'}, but the format is {form.name} "
             f"({', '.join(form.fields)}), the same for all rows",
             argument=missing[0],
             expected=form.name,
@@ -338,17 +339,17 @@ def _parse(row: Row, form: Format) -> Example:
     return form.parse(row)
 
 
-# -- one record as another: a list of them, or None where that makes no sense -----------------------------------------
+# -- conversions to another record type: a list, or None if the conversion makes no sense -----------------------------
 
 
 def _conversations(example: Example) -> list[Conversation] | None:
     match example:
         case Conversation():
             return [example]
-        case Comparison(prompt, reply) | Ranking(prompt, [[reply, *_], *_]) | UnpairedPreference(prompt, reply, True):
-            return [Conversation([*prompt, *reply], context=len(prompt))]
+        case Comparison(prompt, turns) | Ranking(prompt, [[turns, *_], *_]) | UnpairedPreference(prompt, turns, True):
+            return [Conversation([*prompt, *turns], context=len(prompt))]
         case UnpairedPreference():
-            return []  # a reply that is no good is not imitated
+            return []  # an undesirable completion is not imitated
         case Problem(prompt, _, str(solution)):
             return [Conversation([*prompt, {"role": "assistant", "content": solution}], context=len(prompt))]
     return None
@@ -389,6 +390,6 @@ def _problems(example: Example) -> list[Problem] | None:
 
 
 def _opening(example: Example) -> str:
-    """The text by which rows are held out: the prompt, or the first question of a conversation."""
+    """Return the text that decides whether a row is held out: the prompt, or the first message of a conversation."""
     messages: list[Message] = example.messages[:1] if isinstance(example, Conversation) else example.prompt
     return "\n".join(message["content"] for message in messages)

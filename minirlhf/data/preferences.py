@@ -1,8 +1,8 @@
-"""Preference pairs with a known truth: labels by a gold reward, with the noise and the biases one asks for.
+"""Preference pairs with known gold rewards: labels by a simulated annotator with configurable noise and biases.
 
-The labeller prefers reply a to reply b with probability σ((s_a − s_b) / temperature), the Bradley-Terry model, where a
-reply's score s is its gold reward plus whatever the labeller is biased towards; afterwards a share of the labels is
-flipped. Everything is keyed: a pair depends on the seed and its number alone.
+The annotator prefers completion a to completion b with probability σ((s_a − s_b) / temperature), the Bradley-Terry
+model. The score s of a completion is its gold reward plus the annotator's biases. Afterwards a fraction of the labels
+is flipped. All random numbers are keyed: a pair depends only on the seed and its index.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from minirlhf.data.types import PreferencePair
 from minirlhf.equations.comparisons import flipped_label
 from minirlhf.equations.reward_losses import bradley_terry
 
-Bias: TypeAlias = Callable[[str, str], float]  # (prompt, reply) -> what the labeller adds to the gold reward
-Sampler: TypeAlias = Callable[[str, np.random.Generator], str]  # (prompt, rng) -> a reply
+Bias: TypeAlias = Callable[[str, str], float]  # (prompt, completion) -> the bias added to the gold reward
+Sampler: TypeAlias = Callable[[str, np.random.Generator], str]  # (prompt, rng) -> a completion
 
 _ATTEMPTS = 1000
 
 
 def length_bias(weight: float) -> Bias:
-    """A labeller who likes every word more by ``weight``."""
-    return lambda prompt, reply: weight * len(reply.split())
+    """Return a bias that adds ``weight`` per word."""
+    return lambda prompt, completion: weight * len(completion.split())
 
 
 def preference_probability(a: Tensor, b: Tensor, *, temperature: float = 0.5, flip: float = 0.0) -> Tensor:
-    """Probability that reply a is called better than reply b: Bradley-Terry at a temperature, then flipped labels.
+    """Return the probability that a is labelled better than b: Bradley-Terry at a temperature, then flipped labels.
 
     Args:
-        a, b: scores of the replies, any shape, the same.
-        temperature: of the labeller; at 0 the higher score always wins and a tie is a coin toss.
-        flip: probability that the label is then turned round.
+        a, b: scores of the completions, any shape, the same for both.
+        temperature: of the annotator; at 0 the higher score always wins and a tie has probability ½.
+        flip: probability that the label is then flipped.
 
     Returns:
         The same shape: ``p + flip·(1 − 2p)`` with ``p = σ((a − b) / temperature)``.
@@ -57,12 +57,12 @@ def preference_probability(a: Tensor, b: Tensor, *, temperature: float = 0.5, fl
 
 @dataclass(frozen=True)
 class SimulatedAnnotator:
-    """How replies are compared.
+    """A simulated annotator: how it compares completions.
 
     Attributes:
         temperature: see :func:`preference_probability`.
         flip: see :func:`preference_probability`.
-        biases: what the labeller adds to the gold reward of a reply.
+        biases: functions whose values the annotator adds to the gold reward of a completion.
     """
 
     temperature: float = 0.5
@@ -70,31 +70,34 @@ class SimulatedAnnotator:
     biases: tuple[Bias, ...] = ()
 
     def score(self, task: Task, prompt: str, reply: str) -> float:
-        """The gold reward plus the biases."""
+        """Return the gold reward plus the biases."""
         return task.grade(prompt, reply) + sum(bias(prompt, reply) for bias in self.biases)
 
 
 def label_pairs(
     task: Task, triples: Iterable[tuple[str, str, str]], *, labeller: SimulatedAnnotator | None = None, seed: int = 0
 ) -> list[PreferencePair]:
-    """Label given ``(prompt, reply a, reply b)``; two equal replies say nothing and are left out.
+    """Label the given ``(prompt, completion a, completion b)``; two equal completions carry no information and are left
+    out.
 
-    The margin of a pair is the gap between its two scores, as the labeller sees them.
+    The margin of a pair is the absolute difference of its two scores, with the annotator's biases.
     """
-    judge = labeller or SimulatedAnnotator()
-    kept = [(n, triple) for n, triple in enumerate(triples) if triple[1] != triple[2]]
-    if not kept:
+    annotator = labeller or SimulatedAnnotator()
+    distinct = [(n, triple) for n, triple in enumerate(triples) if triple[1] != triple[2]]
+    if not distinct:
         return []
     scores = torch.tensor(
-        [[judge.score(task, prompt, a), judge.score(task, prompt, b)] for _, (prompt, a, b) in kept],
+        [[annotator.score(task, prompt, a), annotator.score(task, prompt, b)] for _, (prompt, a, b) in distinct],
         dtype=torch.float64,
     )  # (N, 2)
-    prefers_a = preference_probability(scores[:, 0], scores[:, 1], temperature=judge.temperature, flip=judge.flip)
-    wins = keyed_uniforms([derive_seed(seed, "label", n) for n, _ in kept], 1)[:, 0] < prefers_a  # (N,)
+    prefers_a = preference_probability(
+        scores[:, 0], scores[:, 1], temperature=annotator.temperature, flip=annotator.flip
+    )
+    wins = keyed_uniforms([derive_seed(seed, "label", n) for n, _ in distinct], 1)[:, 0] < prefers_a  # (N,)
     margins = (scores[:, 0] - scores[:, 1]).abs()
     return [
-        PreferencePair(prompt, a if first else b, b if first else a, margin=margin)
-        for (_, (prompt, a, b)), first, margin in zip(kept, wins.tolist(), margins.tolist(), strict=True)
+        PreferencePair(prompt, a if a_wins else b, b if a_wins else a, margin=margin)
+        for (_, (prompt, a, b)), a_wins, margin in zip(distinct, wins.tolist(), margins.tolist(), strict=True)
     ]
 
 
@@ -108,31 +111,31 @@ def sample_pairs(
     min_gap: float = 0.0,
     seed: int = 0,
 ) -> list[PreferencePair]:
-    """``count`` labelled pairs of replies to prompts of a split.
+    """Return ``count`` labelled pairs of completions of the prompts of a split.
 
     Args:
-        task: the world; its prompts are taken in turn.
+        task: its prompts are used in turn.
         count: number of pairs.
         split: of the prompts.
-        sampler: writes a reply; the task's own demonstrator by default.
-        labeller: without noise beyond its temperature and without bias by default.
-        min_gap: the two replies differ by at least this much in *gold* reward: how clear the comparisons are.
-        seed: pairs depend on it and their number alone, so more pairs begin with the same ones.
+        sampler: writes a completion; by default the demonstrator of the task.
+        labeller: the annotator; by default it has no bias and no noise beyond its temperature.
+        min_gap: minimum difference in *gold* reward of the two completions: how clear the comparisons are.
+        seed: a pair depends only on the seed and its index, so a larger ``count`` begins with the same pairs.
 
     Raises:
-        ValueError: the sampler hardly ever gives two different replies so far apart.
+        ValueError: the sampler almost never gives two different completions with this gap.
     """
-    write = sampler or task.demonstration
+    sample = sampler or task.demonstration
     prompts = task.prompts(split)
     triples = []
     for n in range(count):
         prompt, rng = prompts[n % len(prompts)], numpy_generator(seed, "pair", n)
         for _ in range(_ATTEMPTS):
-            a, b = write(prompt, rng), write(prompt, rng)
+            a, b = sample(prompt, rng), sample(prompt, rng)
             if a != b and abs(task.grade(prompt, a) - task.grade(prompt, b)) >= min_gap:
                 break
         else:
-            said = f"no two different replies to {prompt!r} with {min_gap=} in {_ATTEMPTS} attempts"
-            raise ArgumentError(said, argument="sampler", value=prompt, expected=min_gap, problem="duplicate")
+            message = f"no two different replies to {prompt!r} with {min_gap=} in {_ATTEMPTS} attempts"
+            raise ArgumentError(message, argument="sampler", value=prompt, expected=min_gap, problem="duplicate")
         triples.append((prompt, a, b))
     return label_pairs(task, triples, labeller=labeller, seed=seed)

@@ -1,6 +1,6 @@
-"""Where rows come from: a file, a folder, a table that ``datasets`` saved, or the hub.
+"""Readers of rows from a file, a folder, a table that ``datasets`` saved, or the hub.
 
-Every reader yields ``(where, row)``: the place that an error names, and the row as it was found.
+Every reader yields ``(where, row)``: the location that an error names, and the row as it was read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from minirlhf.core.errors import UserError
 
 
 class RowPlace(str):
-    """Where a row stands, as errors write it; ``line`` of ``file`` (or its row), counted from 1."""
+    """The location of a row, as errors write it: ``line`` (or row) of ``file``, counted from 1."""
 
     file: str
     line: int
     unit: str
 
     def __new__(cls, file: object, line: int, unit: str = "line") -> RowPlace:
-        place = super().__new__(cls, f"{file}, {unit} {line}")
-        place.file, place.line, place.unit = str(file), line, unit
-        return place
+        location = super().__new__(cls, f"{file}, {unit} {line}")
+        location.file, location.line, location.unit = str(file), line, unit
+        return location
 
     def __reduce__(self) -> tuple[Any, ...]:  # for copies
         return RowPlace, (self.file, self.line, self.unit)
@@ -38,15 +38,16 @@ class RowPlace(str):
 
 Rows: TypeAlias = Iterator[tuple[RowPlace, Any]]
 
-#: Characters of a line of JSON. The longest conversations are a thousandth of that.
+#: Maximum number of characters of a JSON line. The longest conversations have a thousandth of that.
 LONGEST_LINE = 2**26
 
 
 def read_rows(source: str, split: str | None = None) -> Rows:
-    """The rows of a source: a path that exists, or else a name on the hub. See :func:`minirlhf.data.loaders.load`.
+    """Return the rows of a source: a path that exists, or else a name on the hub. See
+    :func:`minirlhf.data.loaders.load`.
 
     Raises:
-        UserError: nothing of that name, not readable, not the format that the file's ending says.
+        UserError: there is no source of that name, it is not readable, or not in the format of the file's suffix.
     """
     path = Path(source).expanduser()
     if path.is_dir():
@@ -61,10 +62,10 @@ def read_rows(source: str, split: str | None = None) -> Rows:
     if path.exists():
         return _file_rows(path)
     if source.startswith((".", "/", "~")) or _suffix(path) in READERS:
-        near = _nearest(path)
-        hint = f"; did you mean {near!r}?" if near else ""
+        nearest = _nearest(path)
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
         raise UserError(
-            f"{source}: there is no such file or folder{hint}", file=source, expected=near, problem="missing"
+            f"{source}: there is no such file or folder{hint}", file=source, expected=nearest, problem="missing"
         )
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?", source):
         return _hub_rows(source, split)
@@ -74,7 +75,7 @@ def read_rows(source: str, split: str | None = None) -> Rows:
 
 
 def one_line(problem: Exception) -> str:
-    """What an exception says, without its line breaks."""
+    """Return the message of an exception without line breaks."""
     return " ".join(str(problem).split())
 
 
@@ -93,7 +94,7 @@ def _file_rows(path: Path) -> Rows:
     read = READERS.get(_suffix(path))
     if read is None:
         raise UserError(
-            f"{path}: cannot read {path.suffix or 'a file without an ending'}; known are {', '.join(READERS)}",
+            f"{path}: cannot read {path.suffix or 'a file without an ending'}; supported are {', '.join(READERS)}",
             value=path.suffix,
             expected=list(READERS),
             file=path,
@@ -108,9 +109,9 @@ def _file_rows(path: Path) -> Rows:
 
 
 def _not_utf8(path: Path) -> UserError:
-    """The error for a file that is not UTF-8, with the first line that is not."""
+    """Return the error for a file that is not UTF-8, with the first line that is not."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    # Damage to a compressed file can show here first: the text was read in larger pieces.
+    # Damage to a compressed file can appear here first, because the text was read in larger pieces.
     with suppress(OSError, EOFError, zlib.error), opened(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -142,8 +143,8 @@ def _folder_rows(folder: Path, split: str | None) -> Rows:
             file=folder,
             problem="empty",
         )
-    chosen = [p for p in files if (split or "train") in _name_parts(p.relative_to(folder))]
-    if split and not chosen:
+    selected = [p for p in files if (split or "train") in _name_parts(p.relative_to(folder))]
+    if split and not selected:
         raise UserError(
             f"{folder}: no file for the split {split!r}; found {', '.join(p.name for p in files[:8])}",
             argument="split",
@@ -151,7 +152,7 @@ def _folder_rows(folder: Path, split: str | None) -> Rows:
             expected=[p.name for p in files],
             file=folder,
         )
-    for path in chosen or files:
+    for path in selected or files:
         yield from _file_rows(path)
 
 
@@ -160,22 +161,22 @@ def _name_parts(path: Path) -> list[str]:
 
 
 def _open(path: Path) -> TextIO:
-    """As text; a byte order mark is skipped."""
+    """Open a file as text; a byte order mark is skipped."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     return opened(path, "rt", encoding="utf-8-sig", newline="")
 
 
 def _parse_json(text: str, path: Path, line: int | None = None) -> Any:
-    """The value of a text, which is a line of a file or all of it."""
+    """Return the JSON value of a text, which is one line of a file or the whole file."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as problem:
         where = RowPlace(path, line or problem.lineno)
-        said = f"{where}: not valid JSON: {problem.msg} at column {problem.colno}"
-        raise UserError(said, value=problem.colno, file=path, line=where.line, problem="json") from problem
-    except (ValueError, RecursionError) as problem:  # a number of thousands of digits, thousands of brackets
-        said = f"{RowPlace(path, line) if line else path}: not usable JSON: {problem}"
-        raise UserError(said, file=path, line=line, problem="json") from problem
+        message = f"{where}: not valid JSON: {problem.msg} at column {problem.colno}"
+        raise UserError(message, value=problem.colno, file=path, line=where.line, problem="json") from problem
+    except (ValueError, RecursionError) as problem:  # e.g. a number with thousands of digits, or thousands of brackets
+        message = f"{RowPlace(path, line) if line else path}: not usable JSON: {problem}"
+        raise UserError(message, file=path, line=line, problem="json") from problem
 
 
 def _read_jsonl(path: Path) -> Rows:
@@ -194,13 +195,13 @@ def _read_jsonl(path: Path) -> Rows:
                 try:
                     row = _parse_json(line, path, number)
                 except UserError as problem:
-                    several = number == 1 and line.strip() in ("{", "[")
+                    spans_lines = number == 1 and line.strip() in ("{", "[")
                     hint = (
                         "; rows that go over several lines are read from a file whose name ends in .json"
-                        if several
+                        if spans_lines
                         else ""
                     )
-                    expected = {"expected": ".json"} if several else {}
+                    expected = {"expected": ".json"} if spans_lines else {}
                     raise UserError.about(f"{problem}{hint}", problem, **expected) from problem
                 if number == 1 and isinstance(row, list):
                     raise UserError(
@@ -214,7 +215,7 @@ def _read_jsonl(path: Path) -> Rows:
 
 
 def _read_json(path: Path) -> Rows:
-    """A list of rows; or, as many files of this name are, one row on each line."""
+    """Read a list of rows or, as in many files with this suffix, one row on each line."""
     with _open(path) as file:
         text = file.read()
     if text.lstrip().startswith("{"):
@@ -230,17 +231,17 @@ def _read_json(path: Path) -> Rows:
 
 
 def _objects(text: str, path: Path) -> Rows:
-    """JSON objects one after the other, each on a line or over several lines."""
+    """Yield consecutive JSON objects, each on one line or over several lines."""
     blank, read = re.compile(r"\s*"), json.JSONDecoder().raw_decode
-    at, line, counted = 0, 1, 0
-    while (at := blank.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-        line, counted = line + text.count("\n", counted, at), at
+    position, line, counted = 0, 1, 0
+    while (position := blank.match(text, position).end()) < len(text):  # type: ignore[union-attr]
+        line, counted = line + text.count("\n", counted, position), position
         where = RowPlace(path, line)
         try:
-            row, at = read(text, at)
+            row, position = read(text, position)
         except json.JSONDecodeError as problem:
-            wrong = f"{path}, line {problem.lineno}: not valid JSON: {problem.msg} at column {problem.colno}"
-            raise UserError(wrong, value=problem.colno, file=path, line=problem.lineno, problem="json") from problem
+            message = f"{path}, line {problem.lineno}: not valid JSON: {problem.msg} at column {problem.colno}"
+            raise UserError(message, value=problem.colno, file=path, line=problem.lineno, problem="json") from problem
         except (ValueError, RecursionError) as problem:
             raise UserError(f"{where}: not usable JSON: {problem}", file=path, line=line, problem="json") from problem
         yield where, row
@@ -251,19 +252,19 @@ def _read_csv(path: Path) -> Rows:
         reader = csv.DictReader(file, strict=True)
         try:
             columns = list(reader.fieldnames or ())
-            twice = [name for name in columns if columns.count(name) > 1]
-            if twice:
-                said = f"{path}, line 1: the column {twice[0]!r} is there twice"
-                raise UserError(said, argument=twice[0], file=path, line=1, problem="duplicate")
+            duplicates = [name for name in columns if columns.count(name) > 1]
+            if duplicates:
+                message = f"{path}, line 1: the column {duplicates[0]!r} is there twice"
+                raise UserError(message, argument=duplicates[0], file=path, line=1, problem="duplicate")
             for row in reader:
                 where = RowPlace(path, reader.line_num)
                 if None in row or None in row.values():
-                    said = f"{where}: expected {len(columns)} columns, as in the first line"
-                    raise UserError(said, argument="columns", expected=len(columns), file=path, line=where.line)
+                    message = f"{where}: expected {len(columns)} columns, as in the first line"
+                    raise UserError(message, argument="columns", expected=len(columns), file=path, line=where.line)
                 yield where, row
         except csv.Error as problem:
-            said = f"{path}, line {reader.line_num}: not valid CSV: {problem}"
-            raise UserError(said, file=path, line=reader.line_num, problem="csv") from problem
+            message = f"{path}, line {reader.line_num}: not valid CSV: {problem}"
+            raise UserError(message, file=path, line=reader.line_num, problem="csv") from problem
 
 
 def _read_parquet(path: Path) -> Rows:
@@ -278,8 +279,8 @@ def _read_parquet(path: Path) -> Rows:
                     number += 1
                     yield RowPlace(path, number, "row"), row
     except pyarrow.ArrowException as problem:
-        said = f"{path}: not a readable Parquet file: {one_line(problem)}"
-        raise UserError(said, file=path, problem="parquet") from problem
+        message = f"{path}: not a readable Parquet file: {one_line(problem)}"
+        raise UserError(message, file=path, problem="parquet") from problem
 
 
 READERS: dict[str, Callable[[Path], Rows]] = {
@@ -291,7 +292,7 @@ READERS: dict[str, Callable[[Path], Rows]] = {
 
 
 def _saved_rows(folder: Path, split: str | None) -> Rows:
-    """What ``save_to_disk`` of the ``datasets`` library wrote."""
+    """Yield the rows that ``save_to_disk`` of the ``datasets`` library wrote."""
     import datasets
 
     try:
@@ -304,28 +305,28 @@ def _saved_rows(folder: Path, split: str | None) -> Rows:
 
 
 def _hub_rows(source: str, split: str | None) -> Rows:
-    """From the hub, or from its local cache when there is no network."""
+    """Yield the rows of a dataset on the hub, or in its local cache if there is no network."""
     import datasets
 
     name, _, config = source.partition(":")
     try:
-        found = datasets.load_dataset(name, config or None)
+        dataset = datasets.load_dataset(name, config or None)
     except Exception as problem:  # network, name, configuration, file formats: any of a dozen types
         raise UserError(
-            f"{source}: there is no such file or folder, and as a data set of the hub it cannot be loaded: {one_line(problem)}",
+            f"{source}: there is no such file or folder, and loading it from the hub failed: {one_line(problem)}",
             file=source,
             problem="missing",
         ) from problem
-    return _table_rows(source, found, split)
+    return _table_rows(source, dataset, split)
 
 
 def _table_rows(source: str, table: Any, split: str | None) -> Rows:
-    """Rows of a ``datasets`` table or dictionary of splits."""
+    """Yield the rows of a ``datasets`` table or dictionary of splits."""
     if not isinstance(table, dict):
         table = {split or "train": table}
-    picked = split or ("train" if "train" in table else next(iter(table)))
-    if picked not in table:
-        said = f"{source}: no split {picked!r}; it has {', '.join(table)}"
-        raise UserError(said, argument="split", value=picked, expected=list(table), file=source)
-    for number, row in enumerate(table[picked], 1):
-        yield RowPlace(f"{source} ({picked})", number, "row"), dict(row)
+    name = split or ("train" if "train" in table else next(iter(table)))
+    if name not in table:
+        message = f"{source}: no split {name!r}; it has {', '.join(table)}"
+        raise UserError(message, argument="split", value=name, expected=list(table), file=source)
+    for number, row in enumerate(table[name], 1):
+        yield RowPlace(f"{source} ({name})", number, "row"), dict(row)

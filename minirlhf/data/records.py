@@ -1,4 +1,4 @@
-"""What a row of data means, whatever format it came in: one record for each way of learning from it."""
+"""Records that the loaders return, independent of the file format: one type for each kind of training signal."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TypeAlias
 
 from minirlhf.core.errors import Facts
 
-#: One turn: who speaks (one of :data:`ROLES`, under ``role``) and what (``content``).
+#: One turn: ``role`` (one of :data:`ROLES`) and ``content``.
 Message: TypeAlias = dict[str, str]
 ROLES = ("system", "user", "assistant", "tool")
 Reply: TypeAlias = list[Message]
 
 
 class InvalidRecordError(Facts, Exception):
-    """This row is well formed and nothing can be learned from it; the message says why."""
+    """A well-formed row from which nothing can be learned; the message gives the reason."""
 
 
 class IdenticalPairError(InvalidRecordError):
-    """Its replies are equal: more likely a slip in making the data than a row to pass over in silence."""
+    """A row whose completions are equal: more likely an error in making the data than a row to drop silently."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """Something to imitate: messages that end with an assistant turn, of which the first ``context`` are given."""
+    """Messages to imitate. They end with an assistant turn; the first ``context`` messages are not trained on."""
 
     messages: list[Message]
     context: int = 0
@@ -32,10 +32,11 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two ways to go on from a prompt, which ends with a user turn; each begins and ends with an assistant turn.
+    """Two completions of a prompt. The prompt ends with a user turn; each completion begins and ends with an assistant
+    turn.
 
-    ``margin`` says by how much the chosen one is better, and ``subset`` what kind of comparison it is, where the data do.
-    ``num_ranked`` replies were ranked at once, of which these are two.
+    ``margin`` is by how much the chosen completion is better, and ``subset`` the kind of comparison, if the data have
+    them. ``num_ranked`` completions were ranked together, of which these are two.
     """
 
     prompt: list[Message]
@@ -48,7 +49,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class UnpairedPreference:
-    """One reply and whether it is a good one: a thumb up or down."""
+    """One completion and its label, desirable or not: a thumb up or down."""
 
     prompt: list[Message]
     completion: Reply
@@ -57,30 +58,33 @@ class UnpairedPreference:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Replies in tiers, the best first; those of one tier are tied. ``scores`` holds one number per tier, where the data do."""
+    """Completions in tiers, the best first; completions of one tier are tied. ``scores`` has one number per tier, if
+    the data do."""
 
     prompt: list[Message]
     tiers: list[list[Reply]]
     scores: tuple[float, ...] | None = None
 
     def comparisons(self) -> list[Comparison]:
-        """Every pair in which one reply is better: C(K, 2) of K replies without ties. The margin is the gap in score."""
+        """Return all pairs of unequal rank: C(K, 2) for K completions without ties. The margin is the difference in
+        score."""
         pairs = []
         num_ranked = sum(map(len, self.tiers))
         for i, j in combinations(range(len(self.tiers)), 2):
             margin = None if self.scores is None else self.scores[i] - self.scores[j]
-            sides = product(self.tiers[i], self.tiers[j])
-            pairs += [Comparison(self.prompt, a, b, margin, num_ranked) for a, b in sides]
+            tier_pairs = product(self.tiers[i], self.tiers[j])
+            pairs += [Comparison(self.prompt, chosen, rejected, margin, num_ranked) for chosen, rejected in tier_pairs]
         return pairs
 
     def strict(self) -> list[Reply]:
-        """The first reply of every tier, best first: an order without ties, as Plackett–Luce needs."""
+        """Return the first completion of every tier, best first: an order without ties, as Plackett–Luce needs."""
         return [tier[0] for tier in self.tiers]
 
 
 @dataclass(frozen=True)
 class StepLabeledCompletion:
-    """A reply in steps, each with a label: 1 for a valid step, −1 for a wrong one, 0 for one that is neither."""
+    """A completion in steps, each with a label: 1 for a valid step, −1 for a wrong step, 0 for a step that is
+    neither."""
 
     prompt: list[Message]
     steps: list[str]
@@ -89,10 +93,11 @@ class StepLabeledCompletion:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate.
+    """A prompt to answer. ``reference`` is the answer that a grader compares with, ``solution`` a worked solution to
+    imitate.
 
-    Problems with the same ``cluster`` belong together, as questions about one text do. ``choices``, if there are any, are answers of which
-    ``reference`` is one.
+    Problems with the same ``cluster`` belong together, as questions about one text do. ``choices``, if there are any,
+    are the possible answers, of which ``reference`` is one.
     """
 
     prompt: list[Message]

@@ -1,13 +1,13 @@
-"""Seven words: a world small enough to be summed over, with a gold reward that no simple proxy can express.
+"""Seven words: a task small enough to be summed over, with a gold reward that no simple proxy can express.
 
-A reply is one to five of the words *ok, um, please, thanks, fact, detail, great*: 19,607 replies. The reference policy is a
-Markov chain that seldom repeats itself. What a reply is worth is known exactly:
+A completion is one to five of the words *ok, um, please, thanks, fact, detail, great*: 19,607 completions. The
+reference policy is a Markov chain that seldom repeats itself. The gold reward of a completion is known exactly:
 
     gold = 1.2·√(facts) + 0.7·min(polite, 1) − 0.6·(polite − 1)₊ + 0.6·min(great, 1) − 0.6·(great − 1)₊
            − 0.3·um − 0.5·repeats − 0.15·length
 
-Facts are *fact* and *detail*, polite words *please* and *thanks*; a word said before is a repeat. As in the assistant
-world, facts pay less and less, and one kind word is welcome while two are flattery.
+Facts are *fact* and *detail*, polite words *please* and *thanks*; a word that occurred before is a repeat. As in
+the assistant task, facts have diminishing returns, and one kind word is welcome while two are flattery.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from minirlhf.data.functions import grade, require_preferences
 
 WORDS = ("ok", "um", "please", "thanks", "fact", "detail", "great")
 MAX_WORDS = 5
-STOP = len(WORDS)  # the action that ends a reply; as a context, "nothing said yet"
-#: Chance that a reply ends after its 1st … 5th word.
+STOP = len(WORDS)  # the action that ends a completion; as a context, the start
+#: Probability that a completion ends after its 1st … 5th word.
 HAZARD = (0.15, 0.3, 0.35, 0.4, 1.0)
 _SELDOM = {"please": -0.7, "thanks": -0.7, "great": -0.7}
 
 
 def gold(reply: str) -> float:
-    """What a reply is worth: the formula at the head of this module."""
+    """Return the gold reward of a completion, by the formula at the head of this module."""
     words = reply.split()
     count = {word: words.count(word) for word in WORDS}
     polite = count["please"] + count["thanks"]
@@ -50,13 +50,13 @@ def gold(reply: str) -> float:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Everything that can be said, or classes of it that no reward here tells apart.
+    """All completions, or classes of completions that no reward here distinguishes.
 
     Attributes:
-        texts: of each outcome; of a class, one member.
-        ref_logps: ``(N,)`` under the reference policy, normalised.
-        gold: ``(N,)``.
-        counts: ``(N, 7)``, how often each word is said.
+        texts: the text of each outcome; for a class, of one member.
+        ref_logps: ``(N,)`` log-probabilities under the reference policy, normalised.
+        gold: ``(N,)`` gold rewards.
+        counts: ``(N, 7)``, how often each word occurs.
     """
 
     texts: tuple[str, ...]
@@ -66,17 +66,17 @@ class Outcomes:
 
     @property
     def probs(self) -> Tensor:
-        """``(N,)`` probabilities under the reference."""
+        """``(N,)`` probabilities under the reference policy."""
         return self.ref_logps.exp()
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def grade(self, function: Callable[[str, str], float], name: str) -> Tensor:
-        """``(N,)``: a function ``(prompt, reply) -> number`` on every outcome; the prompt here is empty.
+        """Return the ``(N,)`` values of a function ``(prompt, completion) -> number``; the prompt here is empty.
 
         Raises:
-            UserError: it raises, gives something else than finite numbers, or the same to every reply.
+            UserError: it raises, returns values that are not finite numbers, or returns the same for every completion.
         """
         values = [grade(function, name, "", text) for text in self.texts]
         require_preferences(values, name)
@@ -85,15 +85,15 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Decisions:
-    """Every reply as a row of decisions, for policies that speak word by word.
+    """All completions as rows of decisions, for policies that sample word by word.
 
     Attributes:
-        actions: ``(N, 6)`` words, then STOP; 0 behind it.
+        actions: ``(N, 6)`` words, then STOP; 0 after it.
         contexts: ``(N, 6)``, the word before each action; STOP at the start.
-        prefixes: ``(N, 6)``, the number of the text so far; equal texts have one number, and full ones, which can only
-            stop, have 0.
+        prefixes: ``(N, 6)``, the index of the text so far; equal texts have the same index, and full texts, which can
+            only stop, have 0.
         mask: ``(N, 6)`` bool.
-        ref_table: ``(6, 8, 8)`` log-probability of an action by place and context, −inf if impossible.
+        ref_table: ``(6, 8, 8)`` log-probability of an action by position and context, −inf if impossible.
     """
 
     actions: Tensor
@@ -104,7 +104,7 @@ class Decisions:
 
     @property
     def num_prefixes(self) -> int:
-        """How many different unfinished texts there are."""
+        """The number of different unfinished texts."""
         return int(self.prefixes.max()) + 1
 
 
@@ -114,12 +114,12 @@ def _sequences() -> list[tuple[int, ...]]:
 
 @functools.cache
 def decisions(seed: int = 0) -> Decisions:
-    """The replies as decisions, and the reference's probability of each decision. ``seed`` draws the Markov chain."""
+    """Return the completions as decisions with their reference log-probabilities; ``seed`` samples the Markov chain."""
     rng = numpy_generator("seven words", seed)
-    seldom = np.array([_SELDOM.get(word, 0.0) for word in WORDS])
-    logits = rng.normal(0, 0.6, (STOP + 1, len(WORDS))) + seldom - 1.5 * np.eye(STOP + 1, len(WORDS))
+    log_bias = np.array([_SELDOM.get(word, 0.0) for word in WORDS])
+    logits = rng.normal(0, 0.6, (STOP + 1, len(WORDS))) + log_bias - 1.5 * np.eye(STOP + 1, len(WORDS))
     next_word = torch.tensor(logits).log_softmax(-1)  # (8, 7)
-    hazard = torch.tensor((0.0, *HAZARD), dtype=torch.float64)  # nothing is not a reply
+    hazard = torch.tensor((0.0, *HAZARD), dtype=torch.float64)  # a completion is never empty
     table = torch.cat(
         [
             (1 - hazard).log()[:, None, None] + next_word[None],
@@ -131,25 +131,25 @@ def decisions(seed: int = 0) -> Decisions:
     shape = (len(sequences), MAX_WORDS + 1)
     actions, contexts, prefixes = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
     mask = torch.zeros(shape, dtype=torch.bool)
-    numbers: dict[tuple[int, ...], int] = {}
+    prefix_ids: dict[tuple[int, ...], int] = {}
     for i, s in enumerate(sequences):
-        taken = [*s, STOP]
-        actions[i, : len(taken)] = torch.tensor(taken)
-        contexts[i, : len(taken)] = torch.tensor([STOP, *s])
-        prefixes[i, : len(taken)] = torch.tensor(
-            [numbers.setdefault(s[:t], len(numbers)) if t < MAX_WORDS else 0 for t in range(len(taken))]
+        chosen = [*s, STOP]
+        actions[i, : len(chosen)] = torch.tensor(chosen)
+        contexts[i, : len(chosen)] = torch.tensor([STOP, *s])
+        prefixes[i, : len(chosen)] = torch.tensor(
+            [prefix_ids.setdefault(s[:t], len(prefix_ids)) if t < MAX_WORDS else 0 for t in range(len(chosen))]
         )
-        mask[i, : len(taken)] = True
+        mask[i, : len(chosen)] = True
     return Decisions(actions, contexts, prefixes, mask, table)
 
 
 @functools.cache
 def replies(seed: int = 0) -> Outcomes:
-    """All 19,607 replies."""
-    choice = decisions(seed)
-    place = torch.arange(MAX_WORDS + 1).expand_as(choice.actions)
-    step = choice.ref_table[place, choice.contexts, choice.actions]  # (N, 6)
-    logps = torch.where(choice.mask, step, 0.0).sum(-1)
+    """Return all 19,607 completions."""
+    table = decisions(seed)
+    position = torch.arange(MAX_WORDS + 1).expand_as(table.actions)
+    step = table.ref_table[position, table.contexts, table.actions]  # (N, 6)
+    logps = torch.where(table.mask, step, 0.0).sum(-1)
     texts = tuple(" ".join(WORDS[w] for w in s) for s in _sequences())
     counts = torch.tensor([[s.count(w) for w in range(len(WORDS))] for s in _sequences()], dtype=torch.float64)
     return Outcomes(texts, logps, torch.tensor([gold(t) for t in texts], dtype=torch.float64), counts)
@@ -157,24 +157,22 @@ def replies(seed: int = 0) -> Outcomes:
 
 @functools.cache
 def bags(seed: int = 0) -> Outcomes:
-    """The 791 bags of words: replies that differ in order only are one outcome, with the sum of their probabilities.
+    """Return the 791 bags of words: completions that differ only in order are one outcome with their total probability.
 
-    Exact for all that looks at counts alone: what the optimum of such a reward does within a bag is what the reference
-    did, so expectations and KL are the same.
+    This is exact for every reward that depends only on counts: within a bag, the optimum of such a reward has the
+    proportions of the reference policy, so expectations and KL are the same.
     """
-    everything = replies(seed)
-    bag, member = np.unique(everything.counts.numpy(), axis=0, return_inverse=True)
-    index = torch.from_numpy(member.reshape(-1))
+    outcomes = replies(seed)
+    bag, bag_of = np.unique(outcomes.counts.numpy(), axis=0, return_inverse=True)
+    index = torch.from_numpy(bag_of.reshape(-1))
     first = [int((index == b).nonzero()[0]) for b in range(len(bag))]
-    mass = torch.zeros(len(bag), dtype=torch.float64).index_add(0, index, everything.probs)
-    return Outcomes(
-        tuple(everything.texts[i] for i in first), mass.log(), everything.gold[first], torch.from_numpy(bag)
-    )
+    mass = torch.zeros(len(bag), dtype=torch.float64).index_add(0, index, outcomes.probs)
+    return Outcomes(tuple(outcomes.texts[i] for i in first), mass.log(), outcomes.gold[first], torch.from_numpy(bag))
 
 
 def lifted(values: Tensor) -> Tensor:
-    """``(791,)`` numbers of the bags as ``(19607,)`` of the replies."""
+    """Expand ``(791,)`` values of the bags to ``(19607,)`` values of the completions."""
     key = lambda counts: (counts.long() * 6 ** torch.arange(counts.shape[1])).sum(-1)
-    known = key(bags().counts)
-    order = known.argsort()
-    return values[order[torch.searchsorted(known[order], key(replies().counts))]]
+    bag_keys = key(bags().counts)
+    order = bag_keys.argsort()
+    return values[order[torch.searchsorted(bag_keys[order], key(replies().counts))]]

@@ -1,6 +1,6 @@
-"""Enumerable worlds: one question, so few possible replies that all of them can be written down, and two rewards for each.
+"""Enumerable tasks: one question, so few possible completions that all can be listed, and two rewards for each.
 
-What training a policy on them can reach at best is known exactly, so a run can be held against it.
+The best result that training can reach is known exactly, so a run can be compared with it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from minirlhf.core.exact import ToyLM
 
 @dataclass(frozen=True)
 class Enumerable:
-    """A question and everything that can be replied to it, ``N`` replies in the order of ``reference.responses()``.
+    """A question and all its possible completions: ``N`` in the order of ``reference.responses()``.
 
     Attributes:
-        question: what is asked.
-        words: the word of each token id; id 0 ends a reply.
-        reference: the model to start from and to stay near.
-        replies: ``N`` texts.
-        rewards: ``(N,)``, what a reward model thinks of each.
-        gold: ``(N,)``, what each is worth in truth.
+        question: the prompt.
+        words: the word of each token id; id 0 ends a completion.
+        reference: the initial model, which is also the reference policy.
+        replies: the ``N`` texts.
+        rewards: ``(N,)``, the score of a reward model for each.
+        gold: ``(N,)``, the gold reward of each.
     """
 
     question: str
@@ -37,17 +37,17 @@ class Enumerable:
 
 
 def markov(start: Sequence[float], after: Mapping[int, Sequence[float]], max_len: int) -> ToyLM:
-    """A toy language model in which the next token depends on the one before only.
+    """Return a toy language model in which the next token depends only on the token before it.
 
     Args:
         start: ``V`` probabilities of the first token, none 0.
         after: for every token but EOS, the ``V`` probabilities of the next.
-        max_len: tokens of a reply at most; one of that length ends without EOS.
+        max_len: maximum number of tokens of a completion; a completion of that length ends without EOS.
     """
     size = len(start)
     if set(after) != set(range(1, size)) or any(len(row) != size for row in after.values()):
         raise ArgumentError(
-            f"after has rows for {sorted(after)}; expected one of {size} numbers for each of 1 .. {size - 1}",
+            f"after has rows for {sorted(after)}; expected a row of {size} numbers for each of 1 .. {size - 1}",
             argument="after",
             value=sorted(after),
             expected=list(range(1, size)),
@@ -65,18 +65,19 @@ def markov(start: Sequence[float], after: Mapping[int, Sequence[float]], max_len
     with torch.no_grad():
         lm.table[0, 0] = rows[0].log()
         for length in range(1, max_len):
-            # Prefixes of one length are numbered in base V, so the last token is the number modulo V. Those that go on
-            # after EOS are never read.
+            # Prefixes of one length are numbered in base V, so the last token is the number modulo V. Prefixes that
+            # continue after EOS are never read.
             numbers = torch.arange(size**length)
             lm.table[0, lm.offsets[length] + numbers] = rows[numbers % size].log()
     return lm
 
 
 def poem_critic() -> Enumerable:
-    """*Do you like my poem?* Four tokens, three at most, 40 replies.
+    """*Do you like my poem?* Four tokens, at most three per completion, 40 completions.
 
-    The reward model has learned that "nice" and "very" please, and counts them. In truth one "nice" is worth 1, "very nice" ½
-    more, and every word that is said again costs 1. Where the reference goes the two agree well enough; far from it they do not.
+    The reward model has learned that "nice" and "very" please, and counts them. The gold reward is 1 for one or more
+    "nice", ½ more for "very nice", and 1 less for every repeated word. The two agree well enough on completions that
+    are probable under the reference; far from it they do not.
     """
     words = (".", "yes", "very", "nice")
     reference = markov(
@@ -85,21 +86,21 @@ def poem_critic() -> Enumerable:
         max_len=3,
     )
     responses = reference.responses()
-    replies = tuple(
-        " ".join(words[token] for token in row[kept].tolist())
-        for row, kept in zip(responses.tokens, responses.mask, strict=True)
+    completions = tuple(
+        " ".join(words[token] for token in row[mask].tolist())
+        for row, mask in zip(responses.tokens, responses.mask, strict=True)
     )
-    rewards = [1.0 * reply.count("nice") + 0.5 * reply.count("very") for reply in replies]
+    rewards = [1.0 * completion.count("nice") + 0.5 * completion.count("very") for completion in completions]
     gold = []
-    for reply in replies:
-        said = reply.replace(".", "").split()
-        repeats = len(said) - len(set(said))
-        gold.append(1.0 * ("nice" in said) + 0.5 * ("very nice" in reply) - 1.0 * repeats)
+    for completion in completions:
+        spoken = completion.replace(".", "").split()
+        repeats = len(spoken) - len(set(spoken))
+        gold.append(1.0 * ("nice" in spoken) + 0.5 * ("very nice" in completion) - 1.0 * repeats)
     return Enumerable(
         "do you like my poem?",
         words,
         reference,
-        replies,
+        completions,
         torch.tensor(rewards, dtype=torch.float64),
         torch.tensor(gold, dtype=torch.float64),
     )

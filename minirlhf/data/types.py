@@ -1,4 +1,4 @@
-"""Records that travel between sampling, feedback and training. Rows are prompt-major: row ``p * G + g``."""
+"""Records passed between sampling, feedback and training. Rows are prompt-major: row ``p * G + g``."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ R = TypeVar("R", bound="_Rows")
 
 
 class _Rows:
-    """Shared by records whose tensors all have the batch as their first axis."""
+    """Base class of records whose tensors all have the batch as their first axis."""
 
-    def _map(self: R, change: Callable[[Tensor], Tensor]) -> R:
+    def _map(self: R, transform: Callable[[Tensor], Tensor]) -> R:
         record = cast(Any, self)
-        old = {f.name: getattr(record, f.name) for f in fields(record)}
-        return cast(R, replace(record, **{k: change(v) for k, v in old.items() if isinstance(v, Tensor)}))
+        values = {f.name: getattr(record, f.name) for f in fields(record)}
+        return cast(R, replace(record, **{k: transform(v) for k, v in values.items() if isinstance(v, Tensor)}))
 
     def select(self: R, rows: Tensor) -> R:
-        """The record of these rows only: ``rows`` is an index or boolean tensor ``(B,)``."""
+        """Return the record with these rows only: ``rows`` is an index or boolean tensor ``(B,)``."""
         return self._map(lambda tensor: tensor[rows])
 
     def to(self: R, device: torch.device | str) -> R:
-        """The record on another device."""
+        """Return the record on another device."""
         return self._map(lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True)
 class Rollout(_Rows):
-    """What a policy sampled: ``B = P × G`` rows of a left-padded prompt and a right-padded completion of width ``T``.
+    """Completions sampled by a policy: ``B = P × G`` rows of a left-padded prompt and a right-padded completion of
+    width ``T``.
 
     Attributes:
         input_ids: ``(B, W + T)``: prompt of width ``W``, then the completion.
         attention_mask: ``(B, W + T)``, 1 on real tokens.
-        mask: ``(B, T)``, True iff the policy sampled that token: EOS yes; padding and tool output no.
-        old_logps: ``(B, T)``, log-probabilities of the sampling policy with the temperature applied and nothing
-            truncated: the denominator of the policy ratio. 0 outside the mask.
-        behavior_logps: ``(B, T)``, log-probabilities of the distribution that was really sampled from (after top-k, top-p
-            or min-p, possibly of an older policy): the denominator of importance corrections. 0 outside the mask.
-        policy_version: ``(B, T)``, the number of updates that the sampling policy had seen; −1 outside the mask.
-        terminated: ``(B,)``, True where the completion ended by itself, with EOS or a stop sequence, False where it was cut off.
-        num_generations: ``G``, completions per prompt.
+        mask: ``(B, T)``, True iff the policy sampled that token. EOS counts; padding and tool output do not.
+        old_logps: ``(B, T)``, log-probabilities of the sampling policy with the temperature applied and without
+            truncation (top-k, top-p, min-p): the denominator of the policy ratio. 0 outside the mask.
+        behavior_logps: ``(B, T)``, log-probabilities of the actual sampling distribution (after top-k, top-p or min-p,
+            possibly of an older policy): the denominator of importance corrections. 0 outside the mask.
+        policy_version: ``(B, T)``, the number of updates of the policy that sampled the token; −1 outside the mask.
+        terminated: ``(B,)``, True if EOS or a stop sequence ended the completion, False if it was truncated.
+        num_generations: ``G``, the number of completions per prompt.
     """
 
     input_ids: Tensor
@@ -76,7 +77,7 @@ class Rollout(_Rows):
 
     @property
     def prompt_width(self) -> int:
-        """``W``, columns of ``input_ids`` that hold the prompt."""
+        """``W``, the number of columns of ``input_ids`` that hold the prompt."""
         return self.input_ids.shape[1] - self.mask.shape[1]
 
     @property
@@ -85,29 +86,29 @@ class Rollout(_Rows):
         return self.input_ids[:, self.prompt_width :]
 
     def grouped(self, per_row: Tensor) -> Tensor:
-        """``(B, ...) -> (P, G, ...)``: give a per-row tensor its group axis."""
+        """Add the group axis to a per-row tensor: ``(B, ...) -> (P, G, ...)``."""
         return per_row.view(-1, self.num_generations, *per_row.shape[1:])
 
     @staticmethod
     def concatenate(parts: Sequence[Rollout], pad_token_id: int) -> Rollout:
-        """Several rollouts with groups of one size as one: padded to the widest prompt on the left, the longest completion on the
-        right; ``ValueError`` if their groups differ in size."""
+        """Concatenate rollouts of equal group size, padded to the widest prompt on the left and the longest completion
+        on the right; ``ValueError`` if the group sizes differ."""
         sizes = {part.num_generations for part in parts}
         if len(sizes) != 1:
             raise ArgumentError(
-                f"groups of {sorted(sizes)} completions; expected one size",
+                f"rollouts with group sizes {sorted(sizes)}; expected the same size in all",
                 argument="num_generations",
                 value=sorted(sizes),
             )
-        before = max(part.prompt_width for part in parts)
-        width = max(part.mask.shape[1] for part in parts)
+        prompt_width = max(part.prompt_width for part in parts)
+        completion_width = max(part.mask.shape[1] for part in parts)
 
-        def joined(name: str, value: int | bool, left: bool = False) -> Tensor:
+        def concat(name: str, value: int | bool, left: bool = False) -> Tensor:
             return torch.cat(
                 [
                     F.pad(
                         getattr(part, name),
-                        ((before - part.prompt_width) if left else 0, width - part.mask.shape[1]),
+                        ((prompt_width - part.prompt_width) if left else 0, completion_width - part.mask.shape[1]),
                         value=value,
                     )
                     for part in parts
@@ -115,12 +116,12 @@ class Rollout(_Rows):
             )
 
         return Rollout(
-            input_ids=joined("input_ids", pad_token_id, left=True),
-            attention_mask=joined("attention_mask", 0, left=True),
-            mask=joined("mask", False),
-            old_logps=joined("old_logps", 0),
-            behavior_logps=joined("behavior_logps", 0),
-            policy_version=joined("policy_version", -1),
+            input_ids=concat("input_ids", pad_token_id, left=True),
+            attention_mask=concat("attention_mask", 0, left=True),
+            mask=concat("mask", False),
+            old_logps=concat("old_logps", 0),
+            behavior_logps=concat("behavior_logps", 0),
+            policy_version=concat("policy_version", -1),
             terminated=torch.cat([part.terminated for part in parts]),
             num_generations=sizes.pop(),
         )
@@ -128,12 +129,12 @@ class Rollout(_Rows):
 
 @dataclass(frozen=True)
 class Tokens:
-    """One sequence.
+    """One tokenised sequence.
 
     Attributes:
         input_ids: ``S`` token ids, at least one.
-        loss_mask: ``S`` booleans, True on the tokens that a loss predicts. In a conversation these are the assistant's:
-            its words and the end of its turn.
+        loss_mask: ``S`` booleans, True on the tokens that the loss predicts. In a conversation these are the
+            assistant's tokens: its words and the token that ends its turn.
     """
 
     input_ids: list[int]
@@ -142,7 +143,7 @@ class Tokens:
     def __post_init__(self) -> None:
         if len(self.input_ids) != len(self.loss_mask) or not self.input_ids:
             raise ArgumentError(
-                f"{len(self.input_ids)} ids, {len(self.loss_mask)} loss flags; expected as many, at least one",
+                f"{len(self.input_ids)} token ids, {len(self.loss_mask)} entries of loss_mask; expected equal lengths",
                 argument="loss_mask",
                 value=len(self.loss_mask),
                 expected=len(self.input_ids),
@@ -154,12 +155,12 @@ class Tokens:
 
 @dataclass(frozen=True)
 class TokenBatch(_Rows):
-    """Sequences to imitate or to score.
+    """Padded sequences to train on or to score.
 
     Attributes:
         input_ids: ``(B, S)``.
         attention_mask: ``(B, S)``, 1 on real tokens.
-        loss_mask: ``(B, S)``, True on the tokens that the loss predicts; never on the first.
+        loss_mask: ``(B, S)``, True on the tokens that the loss predicts; never on the first token.
     """
 
     input_ids: Tensor
@@ -171,18 +172,18 @@ class TokenBatch(_Rows):
 
     @property
     def mask(self) -> Tensor:
-        """``(B, S − 1)``, the marks of what is predicted: every token but the first of its row."""
+        """``(B, S − 1)``, True on the tokens that the loss predicts: ``loss_mask`` without the first column."""
         return self.loss_mask[:, 1:]
 
 
 @dataclass(frozen=True)
 class PackedBatch(_Rows):
-    """Rows that hold several sequences each, one behind the other; none sees another.
+    """Rows that each hold several sequences, one after another; no sequence attends to another.
 
     Attributes:
         input_ids: ``(B, S)``.
-        documents: ``(B, S)``, the number of a token's sequence in its row, from 0; −1 at padding.
-        loss_mask: ``(B, S)``, True on the tokens that the loss predicts; never on the first of a sequence.
+        documents: ``(B, S)``, the index of the token's sequence within its row, from 0; −1 at padding.
+        loss_mask: ``(B, S)``, True on the tokens that the loss predicts; never on the first token of a sequence.
     """
 
     input_ids: Tensor
@@ -194,29 +195,29 @@ class PackedBatch(_Rows):
 
     @property
     def mask(self) -> Tensor:
-        """``(B, S − 1)``, the marks of what is predicted."""
+        """``(B, S − 1)``, True on the tokens that the loss predicts."""
         return self.loss_mask[:, 1:]
 
     def unpack(self) -> TokenBatch:
-        """The ``D`` sequences, from the first row to the last, each in a row of its own: ``(D, longest)``."""
+        """Return the ``D`` sequences, from the first row to the last, each in a row of its own: ``(D, longest)``."""
         real = self.documents >= 0
-        row = torch.arange(len(self), device=real.device)[:, None]
-        _, lengths = (row * real.shape[1] + self.documents)[real].unique_consecutive(return_counts=True)  # (D,)
-        inside = torch.arange(int(lengths.max()), device=real.device) < lengths[:, None]  # (D, longest)
-        ids, marks = (
-            torch.zeros(inside.shape, dtype=values.dtype, device=real.device).masked_scatter(inside, values[real])
+        rows = torch.arange(len(self), device=real.device)[:, None]
+        _, lengths = (rows * real.shape[1] + self.documents)[real].unique_consecutive(return_counts=True)  # (D,)
+        valid = torch.arange(int(lengths.max()), device=real.device) < lengths[:, None]  # (D, longest)
+        ids, loss_mask = (
+            torch.zeros(valid.shape, dtype=values.dtype, device=real.device).masked_scatter(valid, values[real])
             for values in (self.input_ids, self.loss_mask)
         )
-        return TokenBatch(ids, inside.long(), marks)
+        return TokenBatch(ids, valid.long(), loss_mask)
 
 
 @dataclass(frozen=True)
 class CompletionBatch(_Rows):
-    """Prompts of width ``W``, padded on the left, and given answers of width ``T``, padded on the right.
+    """Prompts of width ``W``, padded on the left, and given completions of width ``T``, padded on the right.
 
     Attributes:
         input_ids, attention_mask: ``(B, W + T)``.
-        mask: ``(B, T)``, True on the tokens of the answer; what a user says in between is not part of it.
+        mask: ``(B, T)``, True on the tokens of the completion; user turns in between are not part of it.
     """
 
     input_ids: Tensor
@@ -229,14 +230,14 @@ class CompletionBatch(_Rows):
 
 @dataclass(frozen=True)
 class PreferenceExample:
-    """One tokenised preference: ``K`` answers to one prompt, which each of them repeats.
+    """One tokenised preference: ``K`` completions of one prompt. Each of them contains the prompt.
 
     Attributes:
-        answers: for a pair the chosen and the rejected one; in a list the best first.
-        desirable: for a single answer, whether it is a good one.
-        margin: for a pair, by how much the chosen one is better, if known.
-        num_ranked: for a pair, how many answers were ranked at once, of which these are two.
-        scores: for a list, how good each answer is, if known.
+        answers: for a pair, the chosen and the rejected completion; for a list, the best first.
+        desirable: for a single completion, whether it is desirable.
+        margin: for a pair, by how much the chosen completion is better, if known.
+        num_ranked: for a pair, how many completions were ranked together, of which these are two.
+        scores: for a list, the score of each completion, if known.
     """
 
     answers: tuple[Tokens, ...]
@@ -246,42 +247,42 @@ class PreferenceExample:
     num_ranked: int = 2
 
     def __len__(self) -> int:
-        """Tokens of the longest answer, with its prompt."""
+        """Return the number of tokens of the longest completion, including its prompt."""
         return max(map(len, self.answers))
 
     @property
     def chosen(self) -> Tokens:
-        """The best answer."""
+        """The best completion."""
         return self.answers[0]
 
     @property
     def rejected(self) -> Tokens:
-        """The worst answer."""
+        """The worst completion."""
         return self.answers[-1]
 
 
 def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None, num_ranked: int = 2) -> PreferenceExample:
-    """Two answers of which one is better."""
+    """Return a preference between two completions."""
     return PreferenceExample((chosen, rejected), margin=margin, num_ranked=num_ranked)
 
 
 def labelled(answer: Tokens, desirable: bool) -> PreferenceExample:
-    """One answer and whether it is a good one."""
+    """Return one completion with its label, desirable or not."""
     return PreferenceExample((answer,), desirable=desirable)
 
 
 def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> PreferenceExample:
-    """Answers from best to worst."""
+    """Return completions ranked from best to worst."""
     return PreferenceExample(tuple(answers), scores=None if scores is None else tuple(scores))
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """One tokenised reply in steps.
+    """One tokenised completion in steps.
 
     Attributes:
-        tokens: the prompt and the reply.
-        ends: the place of each step's last token.
+        tokens: the prompt and the completion.
+        ends: the position of each step's last token.
         labels: 1, 0 or −1 for each step.
     """
 
@@ -292,7 +293,7 @@ class Stepped:
     def __post_init__(self) -> None:
         if len(self.ends) != len(self.labels) or not self.ends:
             raise ValueError(
-                f"{len(self.ends)} ends of steps, {len(self.labels)} labels; expected as many, at least one"
+                f"{len(self.ends)} step ends, {len(self.labels)} labels; expected equal numbers, at least one"
             )
 
     def __len__(self) -> int:

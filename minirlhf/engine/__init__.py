@@ -1,12 +1,13 @@
-"""Layer 1: fast ways to do what a plain forward pass does, each proved on every model at its first use.
+"""Layer 1: fast equivalents of a plain forward pass, each verified on every model at its first use.
 
-Two doors, and nothing else is imported from outside:
+Other parts of the package import only two modules:
 
 ==================  ==============================================================================
 :mod:`.reading`     log-probabilities, rewards and values of a batch without its padding
-:mod:`.decoding`    the next token of rows that are being written
+:mod:`.decoding`    the logits of the next token during sampling
 ==================  ==============================================================================
 
-Behind them: :mod:`.packing` lays a batch out as one long row, :mod:`.attention` lets each token of it see its own row,
-:mod:`.proof` compares with the plain way. Of this package they import :mod:`minirlhf.core` only.
+They use :mod:`.packing`, which lays out a batch as one long row, :mod:`.attention`, which restricts each token's
+attention to its own row, and :mod:`.proof`, which compares with the plain forward pass. Of this package they import
+:mod:`minirlhf.core` only.
 """

@@ -1,9 +1,10 @@
-"""Our own attention inside other people's models.
+"""The project's attention function inside models of ``transformers``.
 
-``transformers`` lets a program put its own function in place of a model's attention (vLLM runs these models through the same
-door). All else (embeddings, positions, norms, feed-forward layers, soft-caps, adapters) stays the model's. So the tokens of a
-batch can be laid out in whatever way wastes least: the model sees one long row of tokens, and a :class:`Layout` knows which of
-them belong together. It carries the rules "only what is before me" and "only my own row", so no mask is needed.
+``transformers`` lets a program replace a model's attention function (vLLM runs these models through the same
+interface). Everything else stays the model's own: embeddings, positions, norms, feed-forward layers, soft-caps,
+adapters. So a batch can be laid out in the way that wastes least. The model receives one long row of tokens, and a
+:class:`Layout` knows which tokens belong together. The layout enforces causality and the separation of the rows, so no
+mask is needed.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _LOCK = threading.RLock()  # two models may share a configuration
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """How a layer attends.
+    """Options of a layer's attention.
 
     Attributes:
-        scaling: factor on the products of queries and keys; None: one over the root of their width.
-        window: a token sees itself and so many tokens less one before it; None: all of them.
-        softcap: the scores are squeezed to ± this by a tanh; None: they are not.
-        dropout: share of the attention weights that are set to 0.
+        scaling: factor on the products of queries and keys; None: 1 / √width.
+        window: a token attends to itself and the ``window − 1`` tokens before it; None: all tokens before it.
+        softcap: a tanh limits the scores to ± this value; None: no limit.
+        dropout: fraction of the attention weights that are set to 0.
     """
 
     scaling: float | None = None
@@ -42,14 +43,14 @@ class AttentionOptions:
 
 
 class Layout(Protocol):
-    """Which tokens of the one long row see which."""
+    """Defines which tokens of the long row attend to which."""
 
     def attend(self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """``query (N, H, D)``, ``key`` and ``value (N, K, D)`` of the row's tokens (``K`` divides ``H``) to ``(N, H, D)``."""
+        """Attend: ``query (N, H, D)``, ``key`` and ``value (N, K, D)`` to ``(N, H, D)``; ``K`` divides ``H``."""
         ...
 
 
-#: What models hand to attention functions beside what these need; it concerns caches and positions, which are dealt with elsewhere.
+#: Arguments that models pass and this function ignores: caches and positions, which are handled elsewhere.
 _HARMLESS = frozenset({"use_cache", "position_ids", "cache_position", "position_embeddings", "output_attentions"})
 
 
@@ -65,17 +66,17 @@ def _attend(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    **more: Any,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The function that the models call.
+    """The attention function that the models call.
 
     Raises:
-        TypeError: the model brings a mask of its own making, or something else that might change who sees whom.
+        TypeError: the model passes its own mask, or another argument that might change which tokens attend to which.
     """
-    unknown = sorted(name for name, value in more.items() if value is not None and name not in _HARMLESS)
+    unknown = sorted(name for name, value in kwargs.items() if value is not None and name not in _HARMLESS)
     if attention_mask is not None or unknown:
         raise TypeError(
-            f"{type(module).__name__} hands over {unknown or 'a mask'}, of which minirlhf's attention knows nothing"
+            f"{type(module).__name__} passes {unknown or 'a mask'} to its attention, which minirlhf does not support"
         )
     q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))  # (1, H, N, D) -> (N, H, D)
     return layout.attend(module, q, k, v, AttentionOptions(scaling, sliding_window, softcap, dropout)).unsqueeze(
@@ -92,13 +93,13 @@ def scaled_dot_product(
     mask: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Ordinary attention: ``(R, H, Q, D), (R, K, L, D), (R, K, L, D) -> (R, H, Q, D)``.
+    """Plain attention: ``(R, H, Q, D), (R, K, L, D), (R, K, L, D) -> (R, H, Q, D)``.
 
     Args:
         mask: added to the scores, broadcastable to ``(R, 1, Q, L)``: 0 or −inf.
-        causal: in place of a mask, the first query sees the first key, the second the first two, and so on.
+        causal: instead of a mask; query ``i`` attends to the first ``i + 1`` keys.
     """
-    if mask is not None and query.is_cuda and key.shape[1] != query.shape[1]:  # together these take the slow way there
+    if mask is not None and query.is_cuda and key.shape[1] != query.shape[1]:  # CUDA has no fast kernel for both
         key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], 1) for states in (key, value))
     if options.softcap is None:
         return F.scaled_dot_product_attention(
@@ -110,8 +111,8 @@ def scaled_dot_product(
     scaling = query.shape[-1] ** -0.5 if options.scaling is None else options.scaling
     scores = options.softcap * torch.tanh(query @ key.transpose(-1, -2) * scaling / options.softcap)  # (R, H, Q, L)
     if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -torch.inf)
     if mask is not None:
         scores = scores + mask
     return F.dropout(scores.softmax(-1, dtype=torch.float32).to(value.dtype), options.dropout) @ value
@@ -120,51 +121,52 @@ def scaled_dot_product(
 def read(
     model: nn.Module, input_ids: Tensor, position_ids: Tensor, layout: Layout, *, keep: Tensor | None = None
 ) -> Tensor:
-    """Send one long row of tokens through a model; only within :func:`ours`.
+    """Send one long row of tokens through a model; only within :func:`use_project_attention`.
 
     Args:
         model: a causal LM, or a backbone without output layer; see :func:`replaceable`.
         input_ids, position_ids: ``(N,)``.
-        keep: ``(M,)``, the tokens after which a causal LM predicts; None: all.
+        keep: ``(M,)``, indices of the tokens whose logits a causal LM returns; None: all.
 
     Returns:
-        Of a causal LM logits ``(M, V)``, of a backbone the last hidden states ``(N, D)``.
+        For a causal LM the logits ``(M, V)``, for a backbone the last hidden states ``(N, D)``.
     """
     options = {} if keep is None else {"logits_to_keep": keep}
     out = model(input_ids=input_ids[None], position_ids=position_ids[None], use_cache=False, layout=layout, **options)
-    found: Tensor = (out.logits if hasattr(out, "logits") else out.last_hidden_state).squeeze(0)
-    return found
+    result: Tensor = (out.logits if hasattr(out, "logits") else out.last_hidden_state).squeeze(0)
+    return result
 
 
 @contextmanager
 def use_project_attention(model: nn.Module) -> Iterator[None]:
-    """Within the block the model's attention is ours, and it is called by :func:`read` only; one thread at a time."""
+    """Replace the model's attention within the block; call it only through :func:`read`, in one thread at a time."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, _attend)
     configs = {id(c): c for part in model.modules() if (c := getattr(part, "config", None)) is not None}.values()
     with _LOCK:
-        before = [(c, c._attn_implementation_internal) for c in configs if hasattr(c, "_attn_implementation_internal")]
+        saved = [(c, c._attn_implementation_internal) for c in configs if hasattr(c, "_attn_implementation_internal")]
         try:
-            for config, _ in before:
+            for config, _ in saved:
                 config._attn_implementation_internal = NAME
             yield
         finally:
-            for config, usual in before:
-                config._attn_implementation_internal = usual
+            for config, implementation in saved:
+                config._attn_implementation_internal = implementation
 
 
-# -- may this model be read so? ----------------------------------------------------------------------------------
+# -- supported architectures -------------------------------------------------------------------------------------
 
-#: Architectures whose layers tell the attention function how far they see. Of others with windows the proof, which is short,
-#: could not notice that they keep it to themselves.
+#: Architectures whose layers pass their attention window to the attention function. For other architectures with
+#: windows the short example of the proof could not detect that the window is missing.
 WINDOWED = frozenset({"gemma2", "mistral", "phi3", "qwen2", "qwen3"})
 
 
 def replaceable(model: nn.Module) -> bool:
-    """Does this architecture let its attention be replaced, and tell it all it must know? Then :func:`read` can be tried.
+    """Return whether this architecture lets its attention be replaced and passes all options that it needs.
 
-    Not if its positions turn by an angle that depends on the longest of them, as fewer tokens are read here.
+    Then :func:`read` can be tried. It cannot if the rotary angles depend on the largest position, since fewer tokens
+    are read here.
     """
     unwrap = getattr(model, "get_base_model", None)  # peft's
     base: Any = unwrap() if unwrap else model
@@ -173,6 +175,6 @@ def replaceable(model: nn.Module) -> bool:
     config = base.config.get_text_config()
     if any(name in str(getattr(config, "rope_parameters", "")) for name in ("'dynamic'", "'longrope'")):
         return False
-    kinds = set(getattr(config, "layer_types", None) or ())
-    looks_far = kinds <= {"full_attention"} and (bool(kinds) or getattr(config, "sliding_window", None) is None)
-    return looks_far or (config.model_type in WINDOWED and kinds <= {"full_attention", "sliding_attention"})
+    types = set(getattr(config, "layer_types", None) or ())
+    no_window = types <= {"full_attention"} and (bool(types) or getattr(config, "sliding_window", None) is None)
+    return no_window or (config.model_type in WINDOWED and types <= {"full_attention", "sliding_attention"})

@@ -1,8 +1,8 @@
-"""A batch without wasted tokens: one long row of the tokens that are needed, each once.
+"""Pack a batch into one long row that contains each needed token once.
 
-Padding is not read. A beginning that several rows share (the prompt of a group, or of both sides of a preference) is read once
-and serves all of them, so gradients flow back into it from each. What comes after the last token that matters is not read
-either. All this is exact: :func:`packs` compares it with the plain way on every model before it is relied on.
+Padding is not read. A prefix that several rows share (the prompt of a group, or of both sides of a preference) is read
+once for all of them, so gradients flow back into it from each row. Tokens after the last needed one are not read.
+Packing is exact: :func:`packs` compares it with a plain forward pass on every model before its first use.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from minirlhf.engine import attention
 from minirlhf.engine.attention import AttentionOptions, scaled_dot_product
 from minirlhf.engine.proof import Proof
 
-#: Lengths at which the rows of a batch may be parted for attention; more would only make the choice slower.
+#: Maximum number of length buckets of a batch for attention; more would only slow down the search.
 MAX_CUTS = 16
-#: Sharing beginnings makes attention a little dearer. It pays if it saves this share of the tokens.
+#: Sharing prefixes makes attention slightly more expensive. It pays if it saves at least this fraction of the tokens.
 WORTH_SHARING = 0.05
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows of the batch that attend together, padded to the longest of them. All numbers are places in the long row.
+    """Rows of the batch that are one call of attention, padded to the longest of them.
 
     Attributes:
-        own: ``(b, n)``, their tokens; at padding, any token.
-        inside: ``(b · n,)``, which of them are no padding, as indices; None if all are.
-        prompt: ``(b, w)``, the beginnings that they share with others, or None.
-        own_positions, key_positions: ``(b, n)`` and ``(b, w + n)``, positions in the row; of padded keys one that nobody reaches.
-        slice: the tokens as a part of the long row, if there is no padding.
+        own: ``(b, n)``, indices of their tokens in the long row; at padding, the index of any token.
+        inside: ``(b · n,)``, indices of the entries of ``own`` that are not padding; None if there is no padding.
+        prompt: ``(b, w)``, indices in the long row of the prefixes that they share with other rows, or None.
+        own_positions, key_positions: ``(b, n)`` and ``(b, w + n)``, positions in the row; padded keys have a position
+            that no token reaches.
+        slice: the tokens as a slice of the long row, valid if there is no padding.
     """
 
     own: Tensor
@@ -50,50 +51,50 @@ class Packed:
 
     Args:
         input_ids, attention_mask: ``(B, S)``, padded anywhere.
-        prefix: ``(B,)``, so many real tokens at the start of a row may be shared with rows that start with the same ones.
-        needed: ``(B, S)`` bool, the tokens whose hidden states matter; None: all. Later ones of a row are not read.
+        prefix: ``(B,)``, number of tokens at the start of a row that may be shared with rows that start equally.
+        needed: ``(B, S)`` bool, tokens whose hidden states are needed; None: all. Later tokens of a row are not read.
 
     Attributes:
         input_ids, position_ids: ``(N,)``.
-        place: ``(B, S)``, where each token of the batch stands in the long row; at padding and for tokens not read, anywhere.
-        segments: who attends with whom.
+        place: ``(B, S)``, index of each token in the long row; arbitrary at padding and for tokens that are not read.
+        segments: the calls of attention.
     """
 
     def __init__(
         self, input_ids: Tensor, attention_mask: Tensor, *, prefix: Tensor | None = None, needed: Tensor | None = None
     ) -> None:
-        real, position = attention_mask.bool(), position_ids(attention_mask)
-        before = torch.zeros_like(position[:, 0]) if prefix is None else prefix  # (B,)
-        shared = real & (position < before[:, None])
-        first, owner = _distinct(input_ids, shared)
-        if int(shared.sum() - shared[first].sum()) < WORTH_SHARING * int(real.sum()):
+        is_token, position = attention_mask.bool(), position_ids(attention_mask)
+        num_shared = torch.zeros_like(position[:, 0]) if prefix is None else prefix  # (B,)
+        shared = is_token & (position < num_shared[:, None])
+        first, prefix_of = _distinct(input_ids, shared)
+        if int(shared.sum() - shared[first].sum()) < WORTH_SHARING * int(is_token.sum()):
             shared, first = torch.zeros_like(shared), first[:0]
-        before = shared.sum(1)
-        own = real & ~shared
+        num_shared = shared.sum(1)
+        own = is_token & ~shared
         if needed is not None:
             own &= needed.flip(1).cumsum(1).flip(1).bool()
-        length = own.sum(1)
-        buckets = bucket_by_length(length, call_cost(input_ids.device))
+        own_length = own.sum(1)
+        buckets = bucket_by_length(own_length, call_cost(input_ids.device))
         order = torch.cat(buckets)
         self.input_ids = torch.cat([input_ids[first][shared[first]], input_ids[order][own[order]]])
         self.position_ids = torch.cat([position[first][shared[first]], position[order][own[order]]])
-        prompt_start = _starts(before[first])  # (U,)
-        start = torch.empty_like(length)
-        start[order] = _starts(length[order]) + before[first].sum()  # (B,)
-        self.place = position + (start - before)[:, None]
-        found = []
+        prompt_start = _starts(num_shared[first])  # (U,)
+        start = torch.empty_like(own_length)
+        start[order] = _starts(own_length[order]) + num_shared[first].sum()  # (B,)
+        self.place = position + (start - num_shared)[:, None]
+        segments = []
         if len(first):
-            self.place = torch.where(shared, position + prompt_start[owner][:, None], self.place)
-            found.append(_segment(torch.arange(len(first), device=first.device), prompt_start, before[first]))
-            found += [_segment(rows, start, length, prompt_start[owner], before) for rows in buckets]
+            self.place = torch.where(shared, position + prompt_start[prefix_of][:, None], self.place)
+            segments.append(_segment(torch.arange(len(first), device=first.device), prompt_start, num_shared[first]))
+            segments += [_segment(rows, start, own_length, prompt_start[prefix_of], num_shared) for rows in buckets]
         else:
-            found += [_segment(rows, start, length) for rows in buckets]
-        self.segments = [segment for segment in found if segment is not None]
+            segments += [_segment(rows, start, own_length) for rows in buckets]
+        self.segments = [segment for segment in segments if segment is not None]
         self._masks: dict[tuple[int, int | None, torch.dtype], Tensor] = {}
 
     def attend(self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """Every token sees what is before it in its own row; see :class:`~minirlhf.engine.attention.Layout`."""
-        found = []
+        """Each token attends to the tokens before it in its own row; see :class:`~minirlhf.engine.attention.Layout`."""
+        outputs = []
         for number, segment in enumerate(self.segments):
             q, k, v = (_take(states, segment).transpose(1, 2) for states in (query, key, value))  # (b, H, n, D)
             if segment.prompt is not None:
@@ -103,49 +104,49 @@ class Packed:
                             states.index_select(0, segment.prompt.flatten())
                             .unflatten(0, segment.prompt.shape)
                             .transpose(1, 2),
-                            mine,
+                            own,
                         ],
                         2,
                     )
-                    for states, mine in ((key, k), (value, v))
+                    for states, own in ((key, k), (value, v))
                 )
-            reach = segment.own.shape[1]
-            causal = segment.prompt is None and (options.window is None or options.window >= reach)
+            length = segment.own.shape[1]
+            causal = segment.prompt is None and (options.window is None or options.window >= length)
             mask = None if causal else self._mask(number, options.window, query.dtype)
             out = scaled_dot_product(q, k, v, options, mask=mask, causal=causal).transpose(1, 2).flatten(0, 1)
-            found.append(out if segment.inside is None else out.index_select(0, segment.inside))
-        return torch.cat(found)
+            outputs.append(out if segment.inside is None else out.index_select(0, segment.inside))
+        return torch.cat(outputs)
 
     def _mask(self, number: int, window: int | None, dtype: torch.dtype) -> Tensor:
-        """``(b, 1, n, w + n)``, or 1 in place of b where all rows agree; the same in all layers."""
+        """The mask ``(b, 1, n, w + n)``, with 1 instead of b if all rows agree; it is the same in all layers."""
         if (number, window, dtype) not in self._masks:
             segment = self.segments[number]
-            here, there = segment.own_positions[:, :, None], segment.key_positions[:, None, :]
-            hidden = there > here
+            q_pos, k_pos = segment.own_positions[:, :, None], segment.key_positions[:, None, :]
+            masked = k_pos > q_pos
             if window is not None:
-                hidden |= there <= here - window
-            if bool((hidden == hidden[:1]).all()):
-                hidden = hidden[:1]
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+                masked |= k_pos <= q_pos - window
+            if bool((masked == masked[:1]).all()):
+                masked = masked[:1]
+            mask = torch.zeros(masked.shape, dtype=dtype, device=masked.device).masked_fill_(masked, -torch.inf)
             self._masks[number, window, dtype] = mask[:, None]
         return self._masks[number, window, dtype]
 
 
 def _take(states: Tensor, segment: Segment) -> Tensor:
-    """``(N, H, D) -> (b, n, H, D)``: a view where there is no padding, so that nothing is copied."""
+    """``(N, H, D) -> (b, n, H, D)``: a view without a copy if there is no padding."""
     if segment.inside is None:
         return states[segment.slice].unflatten(0, segment.own.shape)
     return states.index_select(0, segment.own.flatten()).unflatten(0, segment.own.shape)
 
 
 def _distinct(input_ids: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-    """The first row of each distinct beginning ``(U,)``, and for each row the number of its own ``(B,)``."""
+    """The first row with each distinct prefix ``(U,)``, and for each row the index of its prefix ``(B,)``."""
     width = int(shared.sum(1).max())
     if width == 0:
         return input_ids.new_zeros(0), input_ids.new_zeros(len(input_ids))
-    beginnings = input_ids.new_full((len(input_ids), width), -1)  # flush left, whichever side is padded
-    beginnings[shared.sum(1)[:, None] > torch.arange(width, device=input_ids.device)] = input_ids[shared]
-    _, owner = beginnings.unique(dim=0, return_inverse=True)
+    prefixes = input_ids.new_full((len(input_ids), width), -1)  # left-aligned, for padding on either side
+    prefixes[shared.sum(1)[:, None] > torch.arange(width, device=input_ids.device)] = input_ids[shared]
+    _, owner = prefixes.unique(dim=0, return_inverse=True)
     first = owner.new_full((int(owner.max()) + 1,), len(owner))
     first.scatter_reduce_(0, owner, torch.arange(len(owner), device=owner.device), "amin")
     return first, owner
@@ -156,35 +157,35 @@ def _starts(lengths: Tensor) -> Tensor:
 
 
 def _segment(
-    rows: Tensor, start: Tensor, length: Tensor, prompt_start: Tensor | None = None, before: Tensor | None = None
+    rows: Tensor, start: Tensor, length: Tensor, prompt_start: Tensor | None = None, prompt_length: Tensor | None = None
 ) -> Segment | None:
-    """The segment of those of the rows that are not empty. They stand behind one another in the long row."""
+    """The segment of the rows that are not empty. Their tokens are consecutive in the long row."""
     rows = rows[length[rows] > 0]
     if len(rows) == 0:
         return None
     start, length = start[rows], length[rows]
-    count = torch.arange(int(length.max()), device=rows.device)
-    inside = count < length[:, None]  # (b, n)
-    own = torch.where(inside, start[:, None] + count, start[:, None])
-    positions = count.expand_as(own)
+    offsets = torch.arange(int(length.max()), device=rows.device)
+    inside = offsets < length[:, None]  # (b, n)
+    own = torch.where(inside, start[:, None] + offsets, start[:, None])
+    positions = offsets.expand_as(own)
     prompt, keys = None, torch.where(inside, positions, _NEVER)
-    if prompt_start is not None and before is not None:
-        prompt_start, before = prompt_start[rows], before[rows]
-        ahead = torch.arange(int(before.max()), device=rows.device)
-        known = ahead < before[:, None]  # (b, w)
-        prompt = torch.where(known, prompt_start[:, None] + ahead, prompt_start[:, None])
-        positions = positions + before[:, None]
-        keys = torch.cat([torch.where(known, ahead, _NEVER), torch.where(inside, positions, _NEVER)], 1)
-    positions = torch.where(inside, positions, 0)  # what stands at padding sees the first token, so that nothing is NaN
-    whole = bool(inside.all())
-    first = int(start[0])
+    if prompt_start is not None and prompt_length is not None:
+        prompt_start, prompt_length = prompt_start[rows], prompt_length[rows]
+        columns = torch.arange(int(prompt_length.max()), device=rows.device)
+        in_prompt = columns < prompt_length[:, None]  # (b, w)
+        prompt = torch.where(in_prompt, prompt_start[:, None] + columns, prompt_start[:, None])
+        positions = positions + prompt_length[:, None]
+        keys = torch.cat([torch.where(in_prompt, columns, _NEVER), torch.where(inside, positions, _NEVER)], 1)
+    positions = torch.where(inside, positions, 0)  # padding attends to the first token, so that nothing is NaN
+    unpadded = bool(inside.all())
+    begin = int(start[0])
     return Segment(
         own=own,
-        inside=None if whole else inside.flatten().nonzero().squeeze(-1),
+        inside=None if unpadded else inside.flatten().nonzero().squeeze(-1),
         prompt=prompt,
         own_positions=positions,
         key_positions=keys,
-        slice=slice(first, first + own.numel()),
+        slice=slice(begin, begin + own.numel()),
     )
 
 
@@ -193,19 +194,19 @@ _NEVER = 2**31
 
 
 def call_cost(device: torch.device) -> int:
-    """What one more call of attention costs beside its tokens, in tokens: Python, and on an accelerator the launches."""
+    """Overhead of a call of attention, in tokens: Python, and on an accelerator the kernel launches."""
     return 512 if device.type == "cpu" else 16384
 
 
 def bucket_by_length(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
-    """Part rows by length, so that their padded tokens and the calls cost least: index tensors, shortest rows first."""
+    """Split rows by length to minimise padded tokens plus calls × ``call``: index tensors, shortest rows first."""
     ordered, order = lengths.sort(stable=True)
     rows = ordered.tolist()
     ends = [i for i in range(1, len(rows)) if rows[i - 1] < rows[i]]
     ends = [*ends[:: max(1, -(-len(ends) // (MAX_CUTS - 1)))], len(rows)]
-    best = {0: (0.0, 0)}  # the cheapest way to have done the first so many rows, and its last cut
+    best = {0: (0.0, 0)}  # number of rows -> least cost of the first rows, and its last cut
     for end in ends:
-        best[end] = min((best[at][0] + call + (end - at) * rows[end - 1], at) for at in best if at < end)
+        best[end] = min((best[begin][0] + call + (end - begin) * rows[end - 1], begin) for begin in best if begin < end)
     cuts = [len(rows)]
     while cuts[-1]:
         cuts.append(best[cuts[-1]][1])
@@ -213,41 +214,47 @@ def bucket_by_length(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
 
 
 def packs(model: nn.Module, input_ids: Tensor) -> bool:
-    """Is this batch, ``(B, S)``, read packed by this model, a causal LM or a backbone? Not if it is so small that laying it out
-    costs more than its padding, nor if the model's own numbers would not come out: that is tried when it is first seen."""
+    """Return whether to pack this batch, ``(B, S)``, for this model, a causal LM or a backbone.
+
+    It is false if the batch is so small that packing costs more than its padding, or if packing does not reproduce the
+    model's own outputs, which is tested at the first use of the model.
+    """
     if input_ids.numel() < call_cost(input_ids.device) // 2 or tampered(model):
         return False
     return _PROOF.holds(model, attention.replaceable(model))
 
 
 def shares(model: nn.Module) -> bool:
-    """May beginnings be read once? Not while something random is active: there would be one draw instead of several."""
+    """Return whether shared prefixes may be read once. Dropout and jitter forbid it: rows need independent noise."""
     if not model.training:
         return True
     config: Any = getattr(model, "config", None)
-    said = config.to_dict() if config is not None else {}
-    chances = [
-        value for name, value in said.items() if ("drop" in name or "jitter" in name) and isinstance(value, float)
+    settings = config.to_dict() if config is not None else {}
+    rates = [
+        value for name, value in settings.items() if ("drop" in name or "jitter" in name) and isinstance(value, float)
     ]
-    return max(chances, default=0.0) == 0 and not any(
+    return max(rates, default=0.0) == 0 and not any(
         isinstance(m, nn.Dropout) and m.p > 0 and m.training for m in model.modules()
     )
 
 
 def tampered(model: nn.Module) -> bool:
-    """Is there a hook that watches or steers, a layer with another forward pass, or gradient checkpointing, which calls the layers
-    again in the backward pass, when the attention is no longer ours? All this may have come after the proof."""
+    """Return whether a model has a hook, a layer with a replaced ``forward``, or gradient checkpointing.
+
+    Checkpointing calls the layers again in the backward pass, when the attention function is no longer the project's.
+    All of these may have been added after the proof.
+    """
     return any(
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or "forward" in vars(part)
-        or getattr(part, "gradient_checkpointing", False)
-        for part in model.modules()
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in vars(module)
+        or getattr(module, "gradient_checkpointing", False)
+        for module in model.modules()
     )
 
 
 def _compare(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Four rows with two beginnings of different lengths, padded on both sides: packed, and plain."""
+    """Outputs for four rows with two prefixes of different lengths, padded on both sides: packed, and plain."""
     vocabulary = model.config.get_text_config().vocab_size  # type: ignore[union-attr, operator]
     ids = torch.randint(0, vocabulary, (4, 12), generator=torch.Generator().manual_seed(0))
     ids[1, :6], ids[3, :6] = ids[0, :6], ids[2, :6]

@@ -1,4 +1,4 @@
-"""What is tried out on a model when it is first seen, and then relied on."""
+"""Test a fast path once on each model, at its first use, and remember the result."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from minirlhf.core.calling import evaluating
 
 log = logging.getLogger(__name__)
 
-#: Largest difference between two ways to the same numbers, by the width of the weights: of numbers above 1, a share of the largest.
+#: Largest accepted difference between the two results, by dtype of the weights; relative to the largest result above 1.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 5e-3}
 
 
 class Proof:
-    """Whether a faster way gives a model's own numbers. Each model is asked once; a failure is said once in the log: as a
-    warning if it is a model of ``transformers``, of which the faster way could be expected.
+    """Test whether a fast path reproduces a model's own outputs.
+
+    Each model is tested once. A failure is logged once, as a warning for models of ``transformers``, for which the fast
+    path is expected to work.
 
     Args:
-        compare: the numbers of the faster way and of the model itself, on a small example; called without gradient and without
-            dropout. What the faster way raises, because the model is another than it thinks, counts as a no.
-        otherwise: what happens instead, for the log.
+        compare: returns the outputs of the fast path and of the model itself on a small example; called without
+            gradient and without dropout. An exception of the fast path, because the model has another structure, counts
+            as a failure.
+        otherwise: the fallback, for the log.
     """
 
     def __init__(self, compare: Callable[[nn.Module], tuple[Tensor, Tensor]], otherwise: str) -> None:
@@ -32,14 +35,17 @@ class Proof:
         self._found: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
     def holds(self, model: nn.Module, possible: bool = True) -> bool:
-        """Do both ways agree? Not if something that a short example would not show makes it im``possible``."""
+        """Return whether both paths agree.
+
+        ``possible`` is false if a property that a short example cannot reveal rules out the fast path.
+        """
         if model not in self._found:
             self._found[model] = False
             try:
                 with torch.no_grad(), evaluating(model):
                     self._found[model] = possible and outputs_match(model, *self._compare(model))
             except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
-                log.debug("%s: the faster way failed", type(model).__name__, exc_info=True)
+                log.debug("%s: the fast path failed", type(model).__name__, exc_info=True)
             if not self._found[model]:
                 level = logging.WARNING if hasattr(model, "config") else logging.INFO
                 log.log(level, "%s: %s", type(model).__name__, self._otherwise)
@@ -47,6 +53,6 @@ class Proof:
 
 
 def outputs_match(model: nn.Module, found: Tensor, own: Tensor) -> bool:
-    """Are numbers that came another way the model's own, but for rounding?"""
+    """Return whether the outputs ``found`` of a fast path equal the model's ``own`` up to rounding."""
     allowed = TOLERANCE.get(next(model.parameters()).dtype, 0.0) * max(1.0, float(own.abs().max()))
     return float((found - own).abs().max()) <= allowed

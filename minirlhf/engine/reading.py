@@ -1,6 +1,6 @@
-"""The first door: what a plain forward pass of a batch gives, from the tokens that are needed only, each read once.
+"""Forward passes of a batch that process only the tokens that are needed, each of them once.
 
-:func:`packs` says whether a model's batch may be read so; where it says no, read plainly.
+:func:`packs` returns whether this is allowed for a model and a batch; otherwise use a plain forward pass.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def logits_at(
     rows: Tensor,
     columns: Tensor,
 ) -> Tensor:
-    """The logits of a causal LM at ``M`` places of a batch; no token behind a row's last place is read.
+    """The logits of a causal LM at ``M`` positions of a batch; tokens after a row's last such position are not read.
 
     Args:
         input_ids, attention_mask: ``(B, S)``, padded on either side.
-        width: what stands before the last so many columns may be read once for rows that agree there.
+        width: number of columns at the end. Tokens before them may be read once for all rows that share them.
         rows, columns: ``(M,)``.
 
     Returns:
@@ -38,8 +38,8 @@ def logits_at(
     prefix = attention_mask[:, :-width].sum(1) if shares(model) else None
     packed = Packed(input_ids, attention_mask, prefix=prefix, needed=needed)
     with attention.use_project_attention(model):
-        keep = packed.place[rows, columns]
-        return attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
+        indices = packed.place[rows, columns]
+        return attention.read(model, packed.input_ids, packed.position_ids, packed, keep=indices)
 
 
 def states(
@@ -49,11 +49,11 @@ def states(
 
     Args:
         input_ids, attention_mask: ``(B, S)``, padded on either side.
-        prefix: ``(B,)``, so many tokens at a row's start may be read once for rows that agree there; None: none.
+        prefix: ``(B,)``, number of tokens at a row's start that may be read once for all rows that share them; None: 0.
 
     Returns:
-        The states of the distinct tokens, ``(N, D)``, differentiable; and which of them each token has, ``(B, S)`` in ``0 .. N − 1``,
-        any of them at padding.
+        The states of the distinct tokens, ``(N, D)``, differentiable; and for each token the index of its state,
+        ``(B, S)`` in ``0 .. N − 1``, arbitrary at padding.
     """
     packed = Packed(input_ids, attention_mask, prefix=prefix if shares(backbone) else None)
     with attention.use_project_attention(backbone):

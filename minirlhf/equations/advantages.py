@@ -1,14 +1,14 @@
-"""Advantages: how much better a response was than what it is compared with.
+"""Advantages: how much better a completion is than its baseline.
 
-Rewards come as ``(P, G)``: ``G`` responses to each of ``P`` prompts. ``valid (P, G)`` marks the ones that could be graded,
-None means all; the others get advantage 0 and touch no statistic, and a group with fewer than two valid responses drops
-out (all 0). Everything here is computed once from the whole batch, before it is split, and has the shape of the rewards.
-Rewards and baselines are data: no gradient flows.
+Rewards have the shape ``(P, G)``: ``G`` completions for each of ``P`` prompts. ``valid (P, G)`` marks the completions
+that could be graded; None marks all of them. An invalid completion gets advantage 0 and enters no statistic. A group
+with fewer than two valid completions gets advantage 0 throughout. Advantages are computed once from the whole batch,
+before it is split, and have the shape of the rewards. Rewards and baselines are data: no gradient flows.
 
-Under :func:`relative` a function reads NaN where a reward does not count, and what comes out as NaN becomes 0. Where it
-divides by a standard deviation, ``ddof`` 0 or 1 makes the variance's divisor ``n − ddof`` and ``eps`` is added to the
-deviation; equal rewards give exact zeros. Rewards whose differences or their squares exceed the range of the dtype are an
-error.
+A function under :func:`relative` receives NaN in place of a reward that does not count, and 0 replaces each NaN in its
+result. Where a function divides by a standard deviation, ``ddof`` is 0 or 1, the variance has the divisor ``n − ddof``,
+and ``eps`` is added to the standard deviation. Equal rewards give exact zeros. Rewards raise an error if their
+differences, or the squares of the differences, exceed the range of the dtype.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ from minirlhf.core.validate import (
 
 F = TypeVar("F", bound=Callable[..., Tensor])
 
-# -- what the formulas are written in ----------------------------------------------------------------------------
+# -- building blocks of the formulas ------------------------------------------------------------------------------
 
 
 def relative(advantage: F) -> F:
-    """The rewards of a group with NaN where they do not count, none counting alone; NaN becomes 0 afterwards."""
+    """Decorate a function of rewards ``(P, G)`` so that it receives NaN for rewards that do not count.
+
+    A reward does not count if it is invalid or the only valid one of its group. NaN in the result becomes 0.
+    """
     return _relative(advantage, whole_batch=False)
 
 
 def relative_to_batch(advantage: F) -> F:
-    """As :func:`relative`, the batch being the one group: the function reads ``(1, P·G)``."""
+    """Decorate as :func:`relative` does, with the whole batch as one group: the function receives ``(1, P·G)``."""
     return _relative(advantage, whole_batch=True)
 
 
@@ -54,11 +57,11 @@ def _relative(advantage: F, whole_batch: bool) -> F:
 
     @takes(**{name: rules[name] for name in inspect.signature(advantage).parameters if name in rules})
     @functools.wraps(advantage)
-    def filled(rewards: Tensor, valid: Tensor | None = None, **options: Any) -> Tensor:
+    def wrapper(rewards: Tensor, valid: Tensor | None = None, **options: Any) -> Tensor:
         valid = valid_mask(rewards, valid)
         if rewards.shape[1] < 2 and not whole_batch:
             raise ArgumentError(
-                f"rewards has shape {tuple(rewards.shape)}; a group baseline needs G ≥ 2 responses per prompt",
+                f"rewards has shape {tuple(rewards.shape)}; a group baseline needs G ≥ 2 completions per prompt",
                 argument="rewards",
                 value=tuple(rewards.shape),
                 problem="group size",
@@ -68,39 +71,42 @@ def _relative(advantage: F, whole_batch: bool) -> F:
         result = advantage(torch.where(count(r) >= 2, r, torch.nan), **options)
         return torch.where(result.isnan(), 0.0, result).reshape(rewards.shape)
 
-    return cast(F, filled)
+    return cast(F, wrapper)
 
 
 def count(r: Tensor) -> Tensor:
-    """How many along the last axis count: ``(..., N) -> (..., 1)``."""
+    """Number of entries along the last axis that are not NaN: ``(..., N) -> (..., 1)``."""
     return (~r.isnan()).sum(-1, keepdim=True)
 
 
 def mean(r: Tensor) -> Tensor:
-    """Mean along the last axis of what counts: ``(..., N) -> (..., 1)``."""
+    """Mean along the last axis of the entries that are not NaN: ``(..., N) -> (..., 1)``."""
     return _in_range(torch.where(r.isnan(), 0.0, r).sum(-1, keepdim=True)) / count(r)
 
 
 def center(r: Tensor) -> Tensor:
-    """Deviations from that mean. Measured from a member first, so that equal rewards give exact zeros."""
+    """Rewards minus their :func:`mean`. A member is subtracted first, so that equal rewards give exact zeros."""
     shifted = r - r.gather(-1, (~r.isnan()).int().argmax(-1, keepdim=True))
     return _in_range(shifted - mean(shifted))
 
 
 def spread(r: Tensor, ddof: int) -> Tensor:
-    """Standard deviation along the last axis, NaN where there is none: ``(..., N) -> (..., 1)``."""
+    """Standard deviation along the last axis, NaN where it is 0 or undefined: ``(..., N) -> (..., 1)``."""
     return root_mean_square(center(r), ddof)
 
 
 def root_mean_square(centred: Tensor, ddof: int) -> Tensor:
-    """Root of the mean square along the last axis with divisor ``n − ddof``, NaN where it is 0: ``(..., N) -> (..., 1)``."""
+    """Root mean square along the last axis with divisor ``n − ddof``, NaN where it is 0: ``(..., N) -> (..., 1)``."""
     squares = torch.where(centred.isnan(), 0.0, centred.square()).sum(-1, keepdim=True)
     root = (_in_range(squares) / (count(centred) - ddof)).sqrt()
     return torch.where(root > 0, root, torch.nan)
 
 
 def _in_range(x: Tensor) -> Tensor:
-    """``x``; ``ValueError`` if an entry overflowed: a NaN made of it would pass for a reward that does not count."""
+    """Return ``x``, or raise ``ValueError`` if an entry overflowed.
+
+    Arithmetic turns an overflow into NaN, which would pass for a reward that does not count.
+    """
     if bool(x.isinf().any()):
         raise ArgumentError(
             f"rewards differ by more than {x.dtype} can hold; scale them down or use float64",
@@ -112,7 +118,7 @@ def _in_range(x: Tensor) -> Tensor:
 
 
 def valid_mask(rewards: Tensor, valid: Tensor | None) -> Tensor:
-    """``valid`` as bool ``(P, G)``, all True for None, after checking shapes and that every valid reward is finite."""
+    """Return ``valid`` as bool ``(P, G)``, all True for None. Checks the shapes and that valid rewards are finite."""
     if valid is None:
         valid = torch.ones_like(rewards, dtype=torch.bool)
     require_shapes(rewards=(rewards, "P G"), valid=(valid, "P G"))
@@ -124,7 +130,7 @@ def valid_mask(rewards: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def raw_reward(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The reward itself, no baseline: REINFORCE. Unbiased, with the largest variance of all.
+    """The reward itself, without a baseline: REINFORCE. Unbiased, with the largest variance of all.
 
     Label: eq:reinforce-advantage
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
@@ -135,9 +141,10 @@ def raw_reward(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 
 @relative_to_batch
 def batch_center(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Reward minus the mean of the whole batch: its baseline holds the own reward.
+    """Reward minus the mean reward of the whole batch.
 
-    So the expected gradient shrinks by (N − 1)/N. Fewer than two valid rewards in the batch give zeros.
+    The baseline contains the completion's own reward, so the expected gradient shrinks by (N − 1)/N. If the batch has
+    fewer than two valid rewards, all advantages are 0.
 
     Label: eq:batch-baseline
     Source: Williams (1992), REINFORCE with an average-reward baseline.
@@ -157,10 +164,10 @@ def batch_zscore(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1,
 
 
 def remax(rewards: Tensor, greedy_rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Reward minus that of the greedy response to the same prompt, ``greedy_rewards (P,)``: ReMax.
+    """Reward minus the reward of the greedy completion of the same prompt, ``greedy_rewards (P,)``: ReMax.
 
-    The baseline is independent of the sampled response, so the expected gradient is the true one, also
-    with one sample. Where the greedy response could not be graded, all samples of its prompt are invalid.
+    The baseline is independent of the sampled completion, so the expected gradient is the true one, also with one
+    sample. If the greedy completion could not be graded, mark all samples of its prompt invalid.
 
     Label: eq:remax-advantage
     Source: Li et al. (2023), "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for
@@ -180,7 +187,7 @@ def remax(rewards: Tensor, greedy_rewards: Tensor, valid: Tensor | None = None) 
 def group_center(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Reward minus the mean of its group, the advantage of Dr. GRPO: ``A_i = r_i − mean(r)``.
 
-    The own reward is part of the mean, so the expected gradient is (G − 1)/G of the true one.
+    The mean includes the completion's own reward, so the expected gradient is (G − 1)/G of the true one.
 
     Label: eq:drgrpo-advantage
     Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).
@@ -190,10 +197,10 @@ def group_center(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 
 @relative
 def leave_one_out(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Reward minus the mean of the *others* in its group, as in RLOO: ``A_i = r_i − Σ_{j≠i} r_j / (G − 1)``.
+    """Reward minus the leave-one-out baseline of its group, as in RLOO: ``A_i = r_i − Σ_{j≠i} r_j / (G − 1)``.
 
-    The baseline does not depend on the own response, so the expected gradient is the true one. Equal to
-    G/(G − 1) times :func:`group_center`; computed that way.
+    The baseline does not depend on the completion itself, so the expected gradient is the true one. The advantage
+    equals G/(G − 1) times :func:`group_center` and is computed that way.
 
     Label: eq:rloo-advantage, eq:rloo-sum-form, eq:rloo-scaled-center
     Source: Kool, van Hoof & Welling (2019), "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; Ahmadian
@@ -205,9 +212,9 @@ def leave_one_out(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 
 @relative
 def group_zscore(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-4) -> Tensor:
-    """Centred reward over the group's deviation, as in GRPO: ``A_i = (r_i − mean(r)) / (std(r) + eps)``.
+    """Centred reward over the group's standard deviation, as in GRPO: ``A_i = (r_i − mean(r)) / (std(r) + eps)``.
 
-    Practice disagrees on ``ddof``: 1 is the sample deviation, 0 the population's.
+    Implementations disagree on ``ddof``: 1 is the sample standard deviation, 0 the population's.
 
     Label: eq:grpo-advantage, eq:difficulty-bias
     Source: Shao et al. (2024), "DeepSeekMath" (GRPO with outcome supervision).
@@ -217,9 +224,9 @@ def group_zscore(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1,
 
 @relative
 def lite_ppo(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-4) -> Tensor:
-    """Group mean, but the deviation of the *rewards of the batch*: ``(r − mean_group) / (std_batch + eps)``.
+    """Group mean, but the standard deviation of the *rewards of the batch*: ``(r − mean_group) / (std_batch + eps)``.
 
-    An easy or hard prompt is not blown up by its own small spread.
+    The small standard deviation of an easy or hard prompt does not inflate its advantages.
 
     Label: eq:lite-ppo-advantage
     Source: Liu et al. (2025), "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning" (Lite PPO).
@@ -229,15 +236,15 @@ def lite_ppo(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps
 
 @relative
 def reinforce_pp_baseline(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """Group mean, then the deviation of what is *left* in the batch: REINFORCE++ with baseline.
+    """Group-centred reward over the standard deviation of the batch's *centred* rewards: REINFORCE++ with baseline.
 
-    Differs from :func:`lite_ppo` in the scale: the spread between prompts is gone before it is measured.
+    The scale differs from :func:`lite_ppo`: centring removes the variance between prompts before it is measured.
 
     Label: eq:reinforce-pp-baseline
     Source: Hu et al. (2025), "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global
         Advantage Normalization".
     """
-    centred = center(rewards)  # its mean over the batch is 0 already
+    centred = center(rewards)  # The mean over the batch is 0 already.
     return centred / (root_mean_square(centred.flatten(), ddof) + eps)
 
 
@@ -246,7 +253,7 @@ def reinforce_pp_baseline(rewards: Tensor, valid: Tensor | None = None, *, ddof:
 
 @takes(mask=MASK, advantages=shape("P G"))
 def broadcast_to_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
-    """Give every sampled token its response's advantage: ``(P, G), (B, T) -> (B, T)``, ``B = P·G``, prompt-major.
+    """Give every sampled token its completion's advantage: ``(P, G), (B, T) -> (B, T)``, ``B = P·G``, prompt-major.
 
     Label: eq:token-advantage
     Source: Shao et al. (2024), "DeepSeekMath": with outcome supervision all tokens of a response share
@@ -270,21 +277,21 @@ def process_zscore(
 ) -> Tensor:
     """GRPO with process supervision: ``A_{i,t}`` sums the normalised rewards of all steps that end at t or later.
 
-    The rewards of all steps of all responses of a group are normalised together. With one step per
-    response this is :func:`group_zscore`.
+    The rewards of all steps of all completions of a group are normalised together. With one step per
+    completion this is :func:`group_zscore`.
 
     Label: eq:grpo-process
     Source: Shao et al. (2024), "DeepSeekMath" (GRPO with process supervision).
     Args:
-        step_rewards: read only where a step ends.
-        step_ends: bool, True on the last token of each graded step, which is a sampled one.
+        step_rewards: rewards of steps; only the entries where a step ends are used.
+        step_ends: bool, True on the last token of each graded step; this token must be inside the mask.
         num_generations: ``G``; rows are prompt-major.
     Returns: ``(B, T)``, 0 outside the mask and in groups with fewer than two steps.
     """
     if num_generations < 2 or mask.shape[0] % num_generations:
         raise ArgumentError(
-            f"num_generations = {num_generations} and mask has shape {tuple(mask.shape)}; expected whole groups "
-            "of ≥ 2 rows",
+            f"num_generations = {num_generations} and mask has shape {tuple(mask.shape)}; expected a group size ≥ 2 "
+            "that divides the number of rows",
             argument="num_generations",
             value=num_generations,
         )
@@ -294,18 +301,18 @@ def process_zscore(
             argument="step_ends",
             problem="outside the mask",
         )
-    per_group = (-1, num_generations * mask.shape[1])  # all steps of a group in one row
-    normalised = group_zscore(step_rewards.reshape(per_group), step_ends.reshape(per_group), ddof=ddof, eps=eps)
-    to_come = normalised.view_as(step_rewards).flip(-1).cumsum(-1).flip(-1)
-    return zero_where_masked(to_come, mask)
+    group_shape = (-1, num_generations * mask.shape[1])  # All steps of a group are in one row.
+    normalised = group_zscore(step_rewards.reshape(group_shape), step_ends.reshape(group_shape), ddof=ddof, eps=eps)
+    future_sums = normalised.view_as(step_rewards).flip(-1).cumsum(-1).flip(-1)
+    return zero_where_masked(future_sums, mask)
 
 
 @takes(mask=MASK, x=under_mask())
 def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """Tokens of the whole batch scaled to variance 1 (and mean 0): ``(x − mean) / sqrt(var + eps)``.
+    """Values of all tokens of the batch scaled to variance 1 (and mean 0): ``(x − mean) / sqrt(var + eps)``.
 
-    PPO whitens its advantages; rewards are whitened with ``shift_mean=False``, so that their sign keeps
-    its meaning. The mask needs at least ``ddof + 1`` tokens.
+    PPO whitens its advantages. Rewards are whitened with ``shift_mean=False``, so that their sign keeps its meaning.
+    The mask needs at least ``ddof + 1`` tokens.
 
     Label: eq:whitening
     Source: Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO".

@@ -1,12 +1,12 @@
 """Aggregation: how the tokens of a batch become one number. The only file that reduces over the batch.
 
-A rule is a weight matrix ``(B, T)``, float64 and 0 outside the mask, computed from the ``mask`` of the *whole* optimizer
-batch; the loss is ``−(weights · objective).sum()``. Split the batch into micro-batches as you like: their losses add up
-to the same number.
+An aggregation rule returns a weight matrix ``(B, T)``, float64 and 0 outside the mask, computed from the ``mask`` of
+the *whole* optimizer batch. The loss is ``−(weights · objective).sum()``. You can split the batch into any
+micro-batches: their losses add up to the same number.
 
-``keep (B,)`` bool drops rows (overlong filtering, off-policy sequence masking); None keeps all. The denominator then
-counts the kept rows only (``renormalise=True``), or still all of them (False). If nothing is kept all weights are 0: skip
-the step.
+``keep (B,)`` bool drops rows (overlong filtering, off-policy sequence masking); None keeps all rows. With
+``renormalise=True`` the denominator counts the kept rows only, with False it still counts all rows. If no row is kept,
+all weights are 0: skip the step.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ _batch = takes(mask=MASK, keep=shape("B"))
 
 @_batch
 def sequence_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
-    """Mean over sequences of each one's mean over tokens: weight ``1 / (B·|o_i|)``, as in GRPO.
+    """Mean over sequences of each sequence's mean over tokens: weight ``1 / (B·|o_i|)``, as in GRPO.
 
-    A token of a long response counts less than one of a short response: the length bias.
+    A token of a long completion has less weight than a token of a short completion: the length bias.
 
     Label: eq:sequence-mean, eq:length-bias
     Source: Shao et al. (2024), "DeepSeekMath", the GRPO objective.
     """
-    kept, counted = _rows(mask, keep, renormalise)
-    rows = counted.any(-1).sum().clamp(min=1)
-    return kept.double() / (rows * mask.bool().sum(-1, keepdim=True))
+    loss_mask, denominator_mask = _rows(mask, keep, renormalise)
+    num_sequences = denominator_mask.any(-1).sum().clamp(min=1)
+    return loss_mask.double() / (num_sequences * mask.bool().sum(-1, keepdim=True))
 
 
 @_batch
 def token_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
-    """Mean over all tokens of the batch: weight ``1 / Σ_j |o_j|``, as in DAPO. Every token counts the same.
+    """Mean over all tokens of the batch: weight ``1 / Σ_j |o_j|``, as in DAPO. Every token has the same weight.
 
     Label: eq:token-mean
     Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".
     """
-    kept, counted = _rows(mask, keep, renormalise)
-    return kept.double() / counted.sum().clamp(min=1)
+    loss_mask, denominator_mask = _rows(mask, keep, renormalise)
+    return loss_mask.double() / denominator_mask.sum().clamp(min=1)
 
 
 @takes(max_completion_length=POSITIVE)
 def fixed_length(
     mask: Tensor, *, max_completion_length: int, keep: Tensor | None = None, renormalise: bool = True
 ) -> Tensor:
-    """Sum over tokens over a constant: weight ``1 / (B·max_completion_length)``, as in Dr. GRPO.
+    """Sum over tokens, divided by a constant: weight ``1 / (B·max_completion_length)``, as in Dr. GRPO.
 
-    The divisor depends on no response, so every token counts the same and longer batches weigh more.
+    The divisor does not depend on the completions. So every token has the same weight, and a batch with more tokens has
+    a larger total weight.
 
     Label: eq:fixed-length
     Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).
@@ -75,23 +76,23 @@ def fixed_length(
 def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
     """Mean over sequences of each sequence's sum over tokens: weight ``1 / B``.
 
-    With token log-probabilities this is the plain policy gradient of whole responses.
+    With token log-probabilities this is the plain policy gradient of whole completions.
 
     Label: eq:sequence-sum
     Source: Williams (1992), "Simple statistical gradient-following algorithms" (the sum over an episode).
     """
-    kept, counted = _rows(mask, keep, renormalise)
-    return kept.double() / counted.any(-1).sum().clamp(min=1)
+    loss_mask, denominator_mask = _rows(mask, keep, renormalise)
+    return loss_mask.double() / denominator_mask.any(-1).sum().clamp(min=1)
 
 
 @takes(
     mask=MASK, weights=sampled(gradient=False), entropies=sampled(gradient=False), top_entropy_quantile=number("(0, 1]")
 )
 def high_entropy_mask(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
-    """Only the share ω of the tokens at which the policy was least sure: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
+    """Weights of the fraction ω of tokens with the highest entropy: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
 
-    τ is the ⌈ωN⌉-th largest of the N entropies of tokens that have a weight. With :func:`token_mean` this is the mean
-    over the tokens that are left. No gradient flows.
+    τ is the ⌈ωN⌉-th largest of the N entropies of tokens with a positive weight. With the weights of :func:`token_mean`
+    the result is the mean over the selected tokens. No gradient flows.
 
     Label: eq:most-uncertain
     Source: Wang et al. (2025), "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement
@@ -101,12 +102,12 @@ def high_entropy_mask(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_e
         entropies: ``(B, T)``, nats, of the distributions that the tokens were sampled from.
         top_entropy_quantile: ω, in (0, 1].
     """
-    counted = entropies[weights > 0]
-    if not len(counted):
+    weighted_entropies = entropies[weights > 0]
+    if not len(weighted_entropies):
         return weights
-    threshold = counted.topk(math.ceil(top_entropy_quantile * len(counted))).values[-1]
-    left = weights * (entropies >= threshold)
-    return left * (weights.sum() / left.sum())
+    threshold = weighted_entropies.topk(math.ceil(top_entropy_quantile * len(weighted_entropies))).values[-1]
+    selected = weights * (entropies >= threshold)
+    return selected * (weights.sum() / selected.sum())
 
 
 @takes(mask=MASK, weights=shape("B T"))
@@ -116,9 +117,9 @@ def aggregate(objective: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     Label: eq:aggregate
     Source: elementary; linear in the rows, hence the same for every split of the batch.
     Args:
-        objective: ``(B, T)`` per token, or ``(B, 1)`` per sequence, whose weight is then the sum of its
-            tokens' weights; finite under the mask.
-        weights: the rows of the whole batch's weights that belong to this micro-batch.
+        objective: ``(B, T)`` per token, or ``(B, 1)`` per sequence; the weight of a sequence is then the sum of the
+            weights of its tokens. Finite under the mask.
+        weights: the rows of this micro-batch, taken from the weights of the whole batch.
     """
     weights = zero_where_masked(weights, mask).to(objective.dtype)
     if objective.dim() == 2 and objective.shape[1] == 1:
@@ -129,6 +130,6 @@ def aggregate(objective: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
 
 
 def _rows(mask: Tensor, keep: Tensor | None, renormalise: bool) -> tuple[Tensor, Tensor]:
-    """The tokens that get a weight and those that the denominator counts, both ``(B, T)`` bool."""
-    kept = mask.bool() if keep is None else mask.bool() & keep.bool()[:, None]
-    return kept, kept if renormalise else mask.bool()
+    """Masks of the tokens that get a weight and of the tokens that the denominator counts, both ``(B, T)`` bool."""
+    loss_mask = mask.bool() if keep is None else mask.bool() & keep.bool()[:, None]
+    return loss_mask, loss_mask if renormalise else mask.bool()

@@ -1,6 +1,6 @@
-"""Labels that a model gives: verdicts from logits, both orders, rubrics, tournaments, revisions, and what labels are worth.
+"""AI feedback: verdicts from logits, both orders, rubrics, tournaments, revisions, and the value of labels.
 
-A judge's *lean* is the log-odds with which it prefers the reply shown first. Rewards and leans are in nats.
+Rewards, and the log-odds with which a judge prefers the completion in the first position, are in nats.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, at_least, finite, num
 
 _CHANCE = finite("...", "[0, 1]")
 
-# -- what a judge says -------------------------------------------------------------------------------------------
+# -- verdicts of a judge -----------------------------------------------------------------------------------------
 
 
 @takes(logits="... V", first=at_least(0), second=at_least(0))
 def letter_preference(logits: Tensor, *, first: int, second: int) -> Tensor:
-    """Probability ``(...)`` of the reply called "(A)", from the logits of the next token: σ(z_A − z_B).
+    """Probability ``(...)`` of the completion labelled "(A)", from the logits of the next token: σ(z_A − z_B).
 
-    What is left of the softmax if only the two letters may be written; the mass on all other tokens does not matter.
+    This is the softmax over the two letters only; the mass on all other tokens does not matter.
 
     Label: eq:letter-preference
     Source: Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 4.1.
@@ -41,10 +41,10 @@ def letter_preference(logits: Tensor, *, first: int, second: int) -> Tensor:
 
 @takes(probabilities=finite("... K", "[0, 1]"), clamp=number("[0, 0.5)"))
 def constitutional_preference(probabilities: Tensor, *, clamp: float = 0.0) -> Tensor:
-    """The label ``(...)`` of K principles: the mean of their preferences, each kept in [c, 1 − c].
+    """The label ``(...)`` of K principles: the mean of their preferences, each clamped to [c, 1 − c].
 
-    What one principle, drawn at random for each label, gives on average. A judge that reasons first is almost always sure: its
-    probabilities were kept between 0.4 and 0.6.
+    It is the expected label if one principle is sampled at random for each label. A judge that reasons first gives
+    probabilities near 0 or 1, so the paper clamps them to 0.4 to 0.6.
 
     Label: eq:constitutional-preference
     Source: Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 4.1.
@@ -54,30 +54,31 @@ def constitutional_preference(probabilities: Tensor, *, clamp: float = 0.0) -> T
 
 @takes(given="...", exchanged="...")
 def split_position_bias(given: Tensor, exchanged: Tensor) -> tuple[Tensor, Tensor]:
-    """What two leans on one pair say of the replies and of the places: (ℓ₁ − ℓ₂)/2 and (ℓ₁ + ℓ₂)/2, both ``(...)``.
+    """Reward difference (ℓ₁ − ℓ₂)/2 and position bias (ℓ₁ + ℓ₂)/2 from a pair judged in both orders, both ``(...)``.
 
-    If a lean is a difference of rewards plus a liking for the first place, these are the two, whatever the liking is.
+    The split is exact if the log-odds are a difference of rewards plus a bias for the first position, for any bias.
 
     Label: eq:both-orders, eq:place-bias
     Source: the swap of Wang et al. (2023), "Large language models are not fair evaluators", in log-odds; derived in the text.
     Args:
-        given: ℓ₁, log-odds of the first reply with the first reply shown first.
-        exchanged: ℓ₂, log-odds of the *second* reply, which is now shown first.
+        given: ℓ₁, log-odds of the first completion, with the first completion in the first position.
+        exchanged: ℓ₂, log-odds of the *second* completion, which is now in the first position.
     """
     return (given - exchanged) / 2, (given + exchanged) / 2
 
 
 @takes(difference="...", bias="...")
 def swap_outcomes(difference: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The swap test on verdicts: how often both orders name the better reply, and how often both the worse one. Each ``(...)``.
+    """The swap test: probability that both orders prefer the better completion, or both the worse; ``(...)`` each.
 
-    σ(d + b) σ(d − b) and σ(−d − b) σ(−d + b); else the two contradict each other, and the pair is dropped or a tie.
+    σ(d + b) σ(d − b) and σ(−d − b) σ(−d + b). Otherwise the two verdicts contradict each other, and the pair is dropped
+    or counted as a tie.
 
     Label: eq:swap-right, eq:swap-wrong
     Source: derived in the text; the test: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena", section 3.4.
     Args:
-        difference: d ≥ 0, by how much the judge finds the better reply better.
-        bias: b, its liking for the first place.
+        difference: d ≥ 0, reward of the better completion minus reward of the worse one, as the judge sees them.
+        bias: b, the judge's position bias.
     """
     right = torch.sigmoid(difference + bias) * torch.sigmoid(difference - bias)
     wrong = torch.sigmoid(-difference - bias) * torch.sigmoid(-difference + bias)
@@ -87,47 +88,48 @@ def swap_outcomes(difference: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 @takes(judged=finite("N", "[0, 1]"), gold=shape("N"), own=shape("N"))
 def self_preference(judged: Tensor, gold: Tensor, own: Tensor) -> Tensor:
-    """How much oftener a judge sees that its own reply is better than that somebody else's is. Scalar. No gradient flows.
+    """Recall of a judge on its own completions minus its recall on others' completions. Scalar. No gradient flows.
 
-    The mean of ``judged`` where people prefer the reply and it is the judge's own, less that where they prefer it and it is not.
-    Both parts are of replies that people found better. An unbiased judge gets 0 if these are better by as much in both parts; if its
-    own are ahead by more, it gets more.
+    The mean of ``judged`` over the completions that annotators prefer and the judge wrote, minus the mean over the
+    completions that annotators prefer and the judge did not write. An unbiased judge gets 0 if the preferred
+    completions win by the same margin in both parts. If its own completions win by a larger margin, it gets more than
+    0.
 
     Label: eq:self-preference
     Source: Wataoka, Takahashi and Ri (2024), "Self-preference bias in LLM-as-a-judge".
     Args:
-        judged: 1 where the judge prefers the reply to its rival, 0 where it does not, or its probability.
-        gold: True where people prefer it.
-        own: True where the judge wrote it.
+        judged: 1 if the judge prefers the completion to the other one, 0 if not, or the probability that it does.
+        gold: True if annotators prefer the completion.
+        own: True if the judge wrote the completion.
     """
     gold, own = gold.bool(), own.bool()
     if not bool((gold & own).any() and (gold & ~own).any()):
         raise ArgumentError(
-            f"gold and own of shape {tuple(gold.shape)}; expected preferred replies of the judge and of others",
+            f"gold and own of shape {tuple(gold.shape)}; expected preferred completions of the judge and of others",
             argument="gold, own",
             problem="empty",
         )
     return judged[gold & own].mean() - judged[gold & ~own].mean()
 
 
-# -- more judges, more games -------------------------------------------------------------------------------------
+# -- meta-judges, tournaments ------------------------------------------------------------------------------------
 
 
 @takes(accuracy=_CHANCE, keeps_right=_CHANCE, keeps_wrong=_CHANCE)
 def meta_judge_precision(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Tensor) -> Tensor:
-    """How many of the verdicts that a meta-judge lets through are right: pt / (pt + (1 − p)f), ``(...)``.
+    """Fraction of correct verdicts among those that a meta-judge accepts: pt / (pt + (1 − p)f), ``(...)``.
 
     Label: eq:meta-judge
     Source: Bayes' rule; a meta-judge: Wu et al. (2024), "Meta-rewarding language models".
     Args:
         accuracy: p, of the judge.
-        keeps_right: t, the share of right verdicts that the meta-judge lets through.
-        keeps_wrong: f, the share of wrong ones.
+        keeps_right: t, the fraction of correct verdicts that the meta-judge accepts.
+        keeps_wrong: f, the fraction of wrong verdicts that the meta-judge accepts.
     """
     right, wrong = accuracy * keeps_right, (1 - accuracy) * keeps_wrong
     if not bool((right + wrong > 0).all()):
         raise ArgumentError(
-            f"keeps_right of shape {tuple(keeps_right.shape)}; expected that some verdict is let through",
+            f"keeps_right of shape {tuple(keeps_right.shape)}; expected that some verdict is accepted",
             argument="keeps_right",
             problem="empty",
         )
@@ -136,19 +138,19 @@ def meta_judge_precision(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Ten
 
 @takes(wins=finite("K K", "[0, 1]"))
 def knockout(wins: Tensor) -> Tensor:
-    """Probability ``(K,)`` that each of K = 2^m replies wins a knockout tournament in the order given.
+    """Probability ``(K,)`` that each of K = 2^m completions wins a knockout tournament in the order given.
 
-    Whoever wins a half meets the winner of the other half: P(i) = P_half(i) Σ_{j in the other half} P_half(j) p_ij.
+    The winners of the two halves meet in the final: P(i) = P_half(i) Σ_{j in the other half} P_half(j) p_ij.
 
     Label: eq:knockout
     Source: David (1988), "The method of paired comparisons", chapter 6.
     Args:
-        wins: p_ij, the probability that i beats j; p_ji = 1 − p_ij, the diagonal is not read.
+        wins: p_ij, the probability that i beats j; p_ji = 1 − p_ij, the diagonal is ignored.
     """
     size = len(wins)
     if size & (size - 1) or size < 2:
         raise ArgumentError(
-            f"wins of shape {tuple(wins.shape)}; expected 2, 4, 8, ... replies",
+            f"wins of shape {tuple(wins.shape)}; expected 2, 4, 8, ... completions",
             argument="wins",
             value=tuple(wins.shape),
             problem="shape",
@@ -171,7 +173,7 @@ def knockout(wins: Tensor) -> Tensor:
 
 @takes(met=finite("... K", "[0, 1]"), weights=finite("K", "[0, inf)"))
 def rubric_reward(met: Tensor, weights: Tensor) -> Tensor:
-    """The weighted share of a rubric's items that a reply meets: Σ_k w_k c_k / Σ_k w_k, ``(...)``.
+    """The weighted fraction of a rubric's items that a completion meets: Σ_k w_k c_k / Σ_k w_k, ``(...)``.
 
     Label: eq:rubric-reward
     Source: Gunjal et al. (2025), "Rubrics as rewards", explicit aggregation.
@@ -186,50 +188,51 @@ def rubric_reward(met: Tensor, weights: Tensor) -> Tensor:
     invent=finite("K", "[0, 1]"),
 )
 def rubric_noise(met: Tensor, weights: Tensor, *, miss: Tensor, invent: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``(...)`` of a rubric's score if its judge errs on each item by itself.
+    """Mean and variance ``(...)`` of a rubric's score if its judge errs independently on each item.
 
-    An item is called met with probability q_k = c_k(1 − m_k) + (1 − c_k) v_k: mean Σ w_k q_k / Σ w_k, variance
-    Σ w_k² q_k(1 − q_k) / (Σ w_k)².
+    The judge reports an item as met with probability q_k = c_k(1 − m_k) + (1 − c_k) v_k: mean Σ w_k q_k / Σ w_k,
+    variance Σ w_k² q_k(1 − q_k) / (Σ w_k)².
 
     Label: eq:rubric-mean, eq:rubric-variance
     Source: derived in the text.
     Args:
-        miss: m_k, how often an item that is met is not seen.
-        invent: v_k, how often one that is not met is seen.
+        miss: m_k, the probability that an item that is met is reported as not met.
+        invent: v_k, the probability that an item that is not met is reported as met.
     """
-    seen = met * (1 - miss) + (1 - met) * invent
-    return rubric_reward(seen, weights), seen * (1 - seen) @ weights**2 / weights.sum() ** 2
+    prob_met = met * (1 - miss) + (1 - met) * invent
+    return rubric_reward(prob_met, weights), prob_met * (1 - prob_met) @ weights**2 / weights.sum() ** 2
 
 
 @takes(
     start=number("[0, 1]"), rounds=at_least(0), principles=at_least(1), repair=number("[0, 1]"), harm=number("[0, 1]")
 )
 def remaining_flaws(*, start: float, rounds: int, principles: int, repair: float, harm: float) -> float:
-    """Share of flaws after n rounds of critique and revision: f_∞ + (f_0 − f_∞)(1 − (q + h)/K)^n, f_∞ = h/(q + h).
+    """Fraction of flaws after n rounds of critique and revision: f_∞ + (f_0 − f_∞)(1 − (q + h)/K)^n, f_∞ = h/(q + h).
 
-    Each round one of K principles is drawn, and the flaw that it names is looked at: one that is there is repaired with
-    probability q, one that is not is put in with probability h. Computed as f_0 λ^n + (h/K) Σ_{m<n} λ^m, λ = 1 − (q + h)/K, which needs
-    no limit where q = h = 0.
+    Each round samples one of K principles and treats its flaw: a present flaw is repaired with probability q, an absent
+    flaw is introduced with probability h. Computed as f_0 λ^n + (h/K) Σ_{m<n} λ^m with λ = 1 − (q + h)/K, which is also
+    defined for q = h = 0.
 
     Label: eq:flaws-left
     Source: derived in the text; the procedure: Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 3.
     """
-    kept = 1 - (repair + harm) / principles
-    return float(start * kept**rounds + harm / principles * sum(kept**n for n in range(rounds)))
+    decay = 1 - (repair + harm) / principles
+    return float(start * decay**rounds + harm / principles * sum(decay**n for n in range(rounds)))
 
 
 @takes(agrees=finite("... G", "[0, inf)"), votes=finite("... G", "[0, inf)"))
 def group_consensus(agrees: Tensor, votes: Tensor) -> Tensor:
-    """Whether all groups would sign a principle: Π_g (a_g + 1)/(n_g + 2), ``(...)``.
+    """Consensus of all groups on a principle: Π_g (a_g + 1)/(n_g + 2), ``(...)``.
 
-    The product over groups of the probability that the next member agrees, so that no majority can speak for a small group.
+    The product over groups of the probability that the next member agrees, so that a large group cannot outvote a small
+    one.
 
     Label: eq:group-consensus
     Source: Small et al. (2021), "Polis: scaling deliberation by mapping high dimensional opinion spaces"; used by Huang et al. (2024),
         "Collective Constitutional AI".
     Args:
-        agrees: a_g, votes of group g for it.
-        votes: n_g ≥ a_g, all votes of group g on it.
+        agrees: a_g, votes of group g for the principle.
+        votes: n_g ≥ a_g, all votes of group g on the principle.
     """
     if not bool((agrees <= votes).all()):
         raise ArgumentError(
@@ -238,19 +241,19 @@ def group_consensus(agrees: Tensor, votes: Tensor) -> Tensor:
     return ((agrees + 1) / (votes + 2)).prod(-1)
 
 
-# -- what labels are worth ---------------------------------------------------------------------------------------
+# -- the value of labels -----------------------------------------------------------------------------------------
 
 
 @takes(bias=finite("..."), cost=POSITIVE, information=POSITIVE, budget=finite("...", "(0, inf)"))
 def label_error(budget: Tensor, bias: Tensor, *, cost: float, information: float) -> Tensor:
     """Mean squared error ``(...)`` of a reward difference fitted to the labels that a budget C buys: b² + c/(C I).
 
-    For many labels. Money buys less noise; the bias stays.
+    For many labels. A larger budget reduces the variance; the bias stays.
 
     Label: eq:label-error
     Source: Fisher (1925), "Theory of statistical estimation"; the bias of the labels added.
     Args:
-        bias: b, of whoever labels, in nats.
+        bias: b, of the annotator, in nats.
         cost: c, of one label.
         information: I, Fisher information of one label about the difference; see eq:flipped-information.
     """
@@ -259,27 +262,28 @@ def label_error(budget: Tensor, bias: Tensor, *, cost: float, information: float
 
 @takes(bias=finite("..."), cost=POSITIVE, information=POSITIVE, ai_cost=POSITIVE, ai_information=POSITIVE)
 def label_crossover(bias: Tensor, *, cost: float, information: float, ai_cost: float, ai_information: float) -> Tensor:
-    """The budget ``(...)`` from which on few unbiased labels beat many biased ones: max(0, c_h/I_h − c_a/I_a) / b².
+    """The budget ``(...)`` above which few unbiased labels beat many biased labels: max(0, c_h/I_h − c_a/I_a) / b².
 
-    Below it the AI's labels have the smaller :func:`label_error`. 0 where the unbiased labels are better at any budget; infinite
-    where there is no bias and the AI's are.
+    Below it the AI labels have the smaller :func:`label_error`. It is 0 if the unbiased labels are better at any
+    budget, and infinite if the AI labels have no bias and are better at any budget.
 
     Label: eq:label-crossover
     Source: derived in the text.
     Args:
-        bias: b, of the AI's labels, in nats.
+        bias: b, of the AI labels, in nats.
         cost, information: of one unbiased label, c_h and I_h.
         ai_cost, ai_information: of one biased label, c_a and I_a.
     """
-    advantage = max(0.0, cost / information - ai_cost / ai_information)
-    return advantage / bias**2 if advantage else torch.zeros_like(bias)
+    noise_gap = max(0.0, cost / information - ai_cost / ai_information)
+    return noise_gap / bias**2 if noise_gap else torch.zeros_like(bias)
 
 
 @takes(variance=finite("...", "(0, inf)"), ai_error=finite("...", "(0, inf)"))
 def mixed_error(variance: Tensor, ai_error: Tensor) -> Tensor:
     """Error ``(...)`` of the best weighted mean of an unbiased estimate and a biased one: v e / (v + e).
 
-    The weight of the biased one is v/(v + e); e is its bias squared plus its variance, so the size of the bias must be known.
+    The weight of the biased estimate is v/(v + e). Its error e is its squared bias plus its variance, so the size of
+    the bias must be known.
 
     Label: eq:mixed-labels
     Source: derived in the text; weights inverse to errors: Gauss (1821), "Theoria combinationis".
@@ -293,14 +297,15 @@ def mixed_error(variance: Tensor, ai_error: Tensor) -> Tensor:
 def ai_budget(
     budget: float, *, bias: float, cost: float, information: float, ai_cost: float, ai_information: float
 ) -> float:
-    """How much of a budget C to spend on biased labels, if both kinds are mixed at best: min(C, (√(k_a/k_h) − 1)₊ / (b² k_a)).
+    """Optimal spending of a budget C on biased labels, if both kinds are mixed: min(C, (√(k_a/k_h) − 1)₊ / (b² k_a)).
 
-    k = I/c is the information that one unit of money buys. The first money goes to the AI; all beyond a fixed sum to people.
+    k = I/c is the information per unit of cost. The budget goes to AI labels up to a fixed amount, and beyond it to
+    human labels.
 
     Label: eq:ai-budget
     Source: derived in the text, from eq:mixed-labels.
     Args:
-        bias: b, of the AI's labels, in nats.
+        bias: b, of the AI labels, in nats.
         cost, information: of one unbiased label, c_h and I_h.
         ai_cost, ai_information: of one biased label, c_a and I_a.
     """

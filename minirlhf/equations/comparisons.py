@@ -1,7 +1,7 @@
-"""What one label is worth: probabilities and Fisher information of comparisons, rankings, scales and noisy labels.
+"""The information in one label: probabilities and Fisher information of comparisons, rankings, scales and noisy labels.
 
-Rewards are in nats. A *difference* is the reward of the first reply minus that of the second. Information is about that
-difference: the inverse of the variance of its best estimate from one label, for many labels.
+Rewards are in nats. A *difference* is the reward of the first completion minus the reward of the second. Information is
+about the difference. It is the inverse variance per label of the best estimate of the difference, for many labels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minirlhf.core.validate import finite, number, shape, takes
 
 @takes(probability=finite("...", "[0, 1]"), flip=number("[0, 1]"))
 def flipped_label(probability: Tensor, *, flip: float) -> Tensor:
-    """Probability that the first reply is called better when a share ``flip`` of the labels is turned round: p + ε (1 − 2p).
+    """Probability that a label prefers the first completion if a fraction ``flip`` of labels is flipped: p + ε(1 − 2p).
 
     Label: eq:flipped-label
     Source: Angluin and Laird (1988), "Learning from noisy examples".
@@ -29,9 +29,10 @@ def flipped_label(probability: Tensor, *, flip: float) -> Tensor:
 
 @takes(difference="...", flip=number("[0, 1]"))
 def flipped_information(difference: Tensor, *, flip: float) -> Tensor:
-    """Fisher information of one Bradley–Terry label, a share ``flip`` of which is turned round: ((1 − 2ε) p(1 − p))² / (q(1 − q)).
+    """Fisher information of a Bradley–Terry label flipped with probability ``flip``: ((1 − 2ε) p(1 − p))² / (q(1 − q)).
 
-    p = σ(difference), and q is p after the flips. Without flips it is p(1 − p): ¼ for a close call, next to nothing for an easy one.
+    p = σ(difference), and q is p after the flips. Without flips the information is p(1 − p): ¼ if both completions have
+    the same reward, close to 0 if the difference is large.
 
     Label: eq:flipped-information
     Source: Fisher (1925), "Theory of statistical estimation", applied to eq:flipped-label.
@@ -48,8 +49,9 @@ def flipped_information(difference: Tensor, *, flip: float) -> Tensor:
 def graded_preference(difference: Tensor, cuts: Tensor) -> Tensor:
     """Probabilities ``(..., M + 1)`` of the levels of a scale, from "the second is much better" to "the first is".
 
-    The difference is felt with logistic noise, and M rising cuts divide what is felt: P(level > l) = σ(difference − c_l).
-    One cut at 0 is Bradley–Terry; two, at −log θ and log θ, are Rao and Kupper's model with ties.
+    The annotator perceives the difference with logistic noise, and M increasing cuts divide the perceived difference
+    into levels: P(level > l) = σ(difference − c_l). One cut at 0 is Bradley–Terry; two cuts, at −log θ and log θ, are
+    Rao and Kupper's model with ties.
 
     Label: eq:graded-preference
     Source: McCullagh (1980), "Regression models for ordinal data"; Rao and Kupper (1967), "Ties in paired-comparison
@@ -57,7 +59,7 @@ def graded_preference(difference: Tensor, cuts: Tensor) -> Tensor:
     """
     if not bool((cuts.diff() > 0).all()):
         raise ArgumentError(
-            f"cuts of shape {tuple(cuts.shape)}; expected rising numbers", argument="cuts", problem="order"
+            f"cuts of shape {tuple(cuts.shape)}; expected increasing numbers", argument="cuts", problem="order"
         )
     above = torch.sigmoid(difference.unsqueeze(-1) - cuts)  # (..., M)
     ends = torch.ones_like(above[..., :1])
@@ -66,16 +68,16 @@ def graded_preference(difference: Tensor, cuts: Tensor) -> Tensor:
 
 @takes(difference="...", cuts="M")
 def graded_information(difference: Tensor, cuts: Tensor) -> Tensor:
-    """Fisher information ``(...)`` of one label on a scale: Σ_l (p′_l)² / p_l, p′ the derivative in the difference.
+    """Fisher information ``(...)`` of one label on a scale: Σ_l (p′_l)² / p_l, with p′ = dp/d(difference).
 
     Label: eq:graded-information
     Source: Fisher (1925), "Theory of statistical estimation", applied to eq:graded-preference.
     """
     above = torch.sigmoid(difference.unsqueeze(-1) - cuts)
-    slopes = above * (1 - above)
-    none = torch.zeros_like(slopes[..., :1])
-    rates = torch.cat([none, slopes], -1) - torch.cat([slopes, none], -1)
-    return (rates**2 / graded_preference(difference, cuts)).sum(-1)
+    derivatives = above * (1 - above)
+    zeros = torch.zeros_like(derivatives[..., :1])
+    level_derivatives = torch.cat([zeros, derivatives], -1) - torch.cat([derivatives, zeros], -1)
+    return (level_derivatives**2 / graded_preference(difference, cuts)).sum(-1)
 
 
 # -- rankings ----------------------------------------------------------------------------------------------------
@@ -91,9 +93,10 @@ def _counted(num_ranked: Tensor) -> Tensor:
 
 @takes(num_ranked=shape("..."))
 def ranking_worth(num_ranked: Tensor) -> Tensor:
-    """How many independent comparisons a Plackett–Luce ranking of K equally good replies is worth: 2 (K − Σ_{m≤K} 1/m).
+    """Number of independent comparisons with the same information as one ranking of K completions: 2 (K − Σ_{m≤K} 1/m).
 
-    A quotient of Fisher informations; see eq:plackett-luce for the model. K holds integers ≥ 2, the result is float64.
+    The ranking follows the Plackett–Luce model (eq:plackett-luce), and the completions are equally good. The number is
+    a quotient of Fisher informations. K holds integers ≥ 2, the result is float64.
 
     Label: eq:ranking-worth
     Source: derived in the text; the information of Plackett–Luce: Hunter (2004), "MM algorithms for generalized
@@ -106,7 +109,7 @@ def ranking_worth(num_ranked: Tensor) -> Tensor:
 
 @takes(num_ranked=shape("..."))
 def all_pairs_worth(num_ranked: Tensor) -> Tensor:
-    """What is left of :func:`ranking_worth` if all C(K, 2) pairs are fitted as if they were independent: 3K(K − 1) / (2(K + 1)).
+    """The value of :func:`ranking_worth` if all C(K, 2) pairs are fitted as if independent: 3K(K − 1) / (2(K + 1)).
 
     K holds integers ≥ 2, the result is float64.
 
@@ -120,10 +123,10 @@ def all_pairs_worth(num_ranked: Tensor) -> Tensor:
 
 @takes(num_ranked=shape("..."))
 def error_bar_factor(num_ranked: Tensor) -> Tensor:
-    """By how much error bars are too small that take the C(K, 2) pairs of a ranking as independent: √((K + 1) / 3).
+    """Factor by which error bars are too small if the pairs of a ranking are taken as independent: √((K + 1) / 3).
 
-    For replies that are equally good, and it needs no model: any order is as likely as any other. K holds integers ≥ 2, the
-    result is float64.
+    A ranking of K equally good completions has C(K, 2) pairs. The factor needs no model, because all orders are equally
+    probable. K holds integers ≥ 2, the result is float64.
 
     Label: eq:error-bar-factor
     Source: derived in the text; see eq:all-pairs-worth.
@@ -142,7 +145,8 @@ def _quantile(probability: float) -> float:
 def detection_power(effect: Tensor, information: Tensor, *, alpha: float = 0.05) -> Tensor:
     """Probability that a two-sided test at level ``alpha`` finds an effect: Φ(e√I − z) + Φ(−e√I − z), z = Φ⁻¹(1 − α/2).
 
-    The estimate of the effect is normal with variance 1/I, as for many labels. With no effect it is ``alpha``.
+    The estimate of the effect is normal with variance 1/I, as for many labels. Without an effect the power is
+    ``alpha``.
 
     Label: eq:detection-power
     Source: Wald (1943), "Tests of statistical hypotheses concerning several parameters when the number of observations
@@ -155,7 +159,7 @@ def detection_power(effect: Tensor, information: Tensor, *, alpha: float = 0.05)
 
 @takes(information=finite("...", "(0, inf)"), alpha=number("(0, 1)"), power=number("(0, 1)"))
 def smallest_effect(information: Tensor, *, alpha: float = 0.05, power: float = 0.8) -> Tensor:
-    """The effect that such a test finds with this probability, on its own side: (Φ⁻¹(1 − α/2) + Φ⁻¹(power)) / √I.
+    """Minimum detectable effect of the two-sided test at this power: (Φ⁻¹(1 − α/2) + Φ⁻¹(power)) / √I.
 
     Label: eq:smallest-effect
     Source: eq:detection-power, solved; the other tail, below 10⁻⁵ at the usual values, is left out.

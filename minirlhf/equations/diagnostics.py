@@ -1,4 +1,4 @@
-"""What to watch while training: scalars over ``(B, T)``. Numbers for a log, never part of a loss; no gradient flows."""
+"""Training metrics: scalars over ``(B, T)``, for logging only, never part of a loss; no gradient flows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clip_fraction(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Tensor:
-    """Share of tokens whose gradient ``ppo_clip`` removes: too far, in the direction the advantage asks for.
+    """Fraction of tokens whose gradient ``ppo_clip`` removes: ratio beyond the clip, in the advantage's direction.
 
     Label: eq:clip-fraction
     Source: the metric of PPO implementations; here a ratio outside the interval counts only if the clip is
@@ -40,7 +40,7 @@ def clip_fraction(
 @torch.no_grad()
 @ratio_inputs
 def approx_kl(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Mean over tokens of ``(ρ − 1) − log ρ``: unbiased, never negative, for KL(π_old‖π); nats per token.
+    """Mean over tokens of ``(ρ − 1) − log ρ``: an unbiased, never negative estimate of KL(π_old‖π), in nats per token.
 
     Label: eq:approx-kl
     Source: Schulman (2020), "Approximating KL Divergence", for samples of π_old.
@@ -52,9 +52,10 @@ def approx_kl(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
 @torch.no_grad()
 @takes(logits="... V", advantages="... V")
 def entropy_rate(logits: Tensor, advantages: Tensor) -> Tensor:
-    """−Cov_π(log π, π A): change of a choice's entropy per unit of step size, where logit a moves by π(a) A(a).
+    """−Cov_π(log π, π A): change of a distribution's entropy per unit of step size, if logit a changes by π(a) A(a).
 
-    That is the gradient of E_π[A] for advantages with mean 0 under π; from others their mean is subtracted first.
+    This change of the logits is the gradient of E_π[A] for advantages with mean 0 under π. A mean other than 0 is
+    subtracted from the advantages first.
 
     Label: eq:entropy-covariance
     Source: Cui et al. (2025), "The entropy mechanism of reinforcement learning for reasoning language models".
@@ -66,20 +67,20 @@ def entropy_rate(logits: Tensor, advantages: Tensor) -> Tensor:
     def mean(x: Tensor) -> Tensor:
         return (probs * x).sum(-1, keepdim=True)
 
-    moves = probs * (advantages - mean(advantages))  # (..., V)
-    return -mean((logps - mean(logps)) * (moves - mean(moves)))[..., 0]
+    logit_steps = probs * (advantages - mean(advantages))  # (..., V)
+    return -mean((logps - mean(logps)) * (logit_steps - mean(logit_steps)))[..., 0]
 
 
 @torch.no_grad()
 @takes(mask=MASK, values=under_mask(), returns=under_mask())
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """``1 − Var(returns − values) / Var(returns)``: 1 foretells every return, 0 a constant, negative worse than none.
+    """``1 − Var(returns − values) / Var(returns)``: 1 for perfect predictions, 0 for a constant, negative if worse.
 
     Label: eq:explained-variance
     Source: the coefficient of determination without its mean term; a standard metric of actor-critic
         implementations.
     Returns: a scalar ≤ 1; NaN if all returns are equal.
     """
-    total = masked_var(returns - returns[mask.bool()][0], mask, ddof=0)  # from a member: equal returns give exactly 0
-    left = masked_var(returns - values, mask, ddof=0)
-    return torch.where(total > 0, 1 - left / total, torch.nan)
+    total = masked_var(returns - returns[mask.bool()][0], mask, ddof=0)  # minus one return: equal ones give exactly 0
+    residual = masked_var(returns - values, mask, ddof=0)
+    return torch.where(total > 0, 1 - residual / total, torch.nan)

@@ -1,8 +1,8 @@
-"""How much a prompt counts: weights by pass rate, groups without a signal, and which responses of a group to learn from.
+"""Prompt difficulty: weights by pass rate, zero-variance groups, and the selection of completions within a group.
 
-With rewards 0 and 1 every group method is ``w(p̂)·(r − p̂)``, ``p̂`` the pass rate of the group. Dr. GRPO has ``w = 1``,
-GRPO ``1/sqrt(p̂(1 − p̂))``, MaxRL ``1/p̂``: they differ in what a hard prompt is worth. Rewards and ``valid`` are ``(P, G)``
-and treated as in :mod:`~minirlhf.equations.advantages`.
+With rewards 0 and 1 every group method is ``w(p̂)·(r − p̂)``, where ``p̂`` is the pass rate of the group. Dr. GRPO has
+``w = 1``, GRPO ``1/sqrt(p̂(1 − p̂))``, MaxRL ``1/p̂``: the methods differ in the weight of a hard prompt. Rewards and
+``valid`` are ``(P, G)`` and treated as in :mod:`~minirlhf.equations.advantages`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from minirlhf.equations.advantages import center, count, group_center, mean, rel
 
 @relative
 def pass_rate_weighting(rewards: Tensor, valid: Tensor | None = None, *, weight: Callable[[Tensor], Tensor]) -> Tensor:
-    """Centred reward times a weight of the group's mean reward: ``A_i = w(p̂)·(r_i − p̂)``.
+    """Centred reward times a weight that depends on the group's mean reward: ``A_i = w(p̂)·(r_i − p̂)``.
 
-    ``weight`` maps mean rewards ``(P, 1)`` to factors ``(P, 1)``. Groups of equal rewards get 0 and never reach it.
-    No gradient flows.
+    ``weight`` maps mean rewards ``(P, 1)`` to factors ``(P, 1)``. A group of equal rewards gets 0, and ``weight``
+    never receives its mean. No gradient flows.
 
     Label: eq:pass-rate-weighting
     Source: the common form of the methods below; for MaxRL see :func:`maxrl`.
     """
     centred = center(rewards)
-    alive = (centred.abs() > 0).any(-1, keepdim=True)  # (P, 1)
-    return torch.where(alive, weight(torch.where(alive, mean(rewards), 0.5)) * centred, 0.0)
+    has_signal = (centred.abs() > 0).any(-1, keepdim=True)  # (P, 1)
+    return torch.where(has_signal, weight(torch.where(has_signal, mean(rewards), 0.5)) * centred, 0.0)
 
 
 def maxrl(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Centred reward over the group's mean reward, as in MaxRL: ``A_i = (r_i − p̂) / p̂``; 0 if none succeeds.
+    """Centred reward over the group's mean reward, as in MaxRL: ``A_i = (r_i − p̂) / p̂``; 0 if all fail.
 
-    With G samples its expected gradient is that of ``−Σ_{k=1}^{G−1} (1 − p)^k / k``, the expansion of
-    ``log p`` cut off. No reward may be negative (they are 0 and 1 in the paper).
+    With G samples its expected gradient is that of ``−Σ_{k=1}^{G−1} (1 − p)^k / k``, the truncated
+    expansion of ``log p``. No reward may be negative (they are 0 and 1 in the paper).
     No gradient flows.
 
     Label: eq:maxrl-advantage
@@ -61,17 +61,17 @@ def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, fl
     Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
     Args:
         rewards: in [0, 1].
-        shape: ``(α, β)``, both > 0; None takes :func:`bnpo_shape` of this batch.
+        shape: ``(α, β)``, both > 0; None uses :func:`bnpo_shape` of this batch.
     """
-    counted = valid_mask(rewards, valid)
-    if bool((counted & ((rewards < 0) | (rewards > 1))).any()):
+    is_valid = valid_mask(rewards, valid)
+    if bool((is_valid & ((rewards < 0) | (rewards > 1))).any()):
         raise ArgumentError(
             f"rewards of shape {tuple(rewards.shape)} holds values outside [0, 1]",
             argument="rewards",
             expected="[0, 1]",
         )
     if shape is None:
-        r = torch.where(counted, rewards, torch.nan)
+        r = torch.where(is_valid, rewards, torch.nan)
         shape = bnpo_shape(mean(r)[count(r) >= 2])
     if not (shape[0] > 0 and shape[1] > 0):
         raise ArgumentError(f"shape = {shape!r}; expected two positive numbers", argument="shape", value=shape)
@@ -81,10 +81,10 @@ def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, fl
 
 @takes(pass_rates="P")
 def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
-    """``(1 + a/3, 1 + b/3)`` for pass rates that follow Beta(a, b): the shape of BNPO's smallest gradient variance.
+    """``(1 + a/3, 1 + b/3)`` for pass rates that follow Beta(a, b): the shape that minimises BNPO's gradient variance.
 
-    a and b come from the mean and variance of the pass rates. Where these fit no Beta (no spread, or only
-    0 and 1) the result is ``(1, 1)``: nothing is reweighted.
+    a and b are fitted to the mean and variance of the pass rates. If no Beta fits them (variance 0, or only the values
+    0 and 1) the result is ``(1, 1)``: all weights are 1.
 
     Label: eq:bnpo-shape
     Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
@@ -92,18 +92,19 @@ def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
     if len(pass_rates) < 2:
         return 1.0, 1.0
     mean, variance = float(pass_rates.mean()), float(pass_rates.var())
-    # no spread but rounding, or more than a Beta can have
+    # The variance is 0 up to rounding, or larger than the variance of any Beta.
     if not 1e-9 < variance / max(mean * (1.0 - mean), 1e-9) < 1.0:
         return 1.0, 1.0
-    total = mean * (1.0 - mean) / variance - 1.0  # a + b
-    return 1.0 + total * mean / 3.0, 1.0 + total * (1.0 - mean) / 3.0
+    concentration = mean * (1.0 - mean) / variance - 1.0  # a + b
+    return 1.0 + concentration * mean / 3.0, 1.0 + concentration * (1.0 - mean) / 3.0
 
 
 def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
-    """``∫ p(1 − p) Beta(p; a, b) / Beta(p; shape)² dp``, which the variance of BNPO's gradient is proportional to.
+    """``∫ p(1 − p) Beta(p; a, b) / Beta(p; shape)² dp``, to which the variance of BNPO's gradient is proportional.
 
-    Over prompts whose pass rates follow Beta(a, b), if the size of ∇log π does not depend on the reward. The absolute
-    variance: the densities' integral, 1, is what keeps all weights from shrinking.
+    The variance is over prompts whose pass rates follow Beta(a, b), if the size of ∇log π does not depend on the
+    reward. It is the absolute variance. All weights cannot shrink at once to reduce it, because a density
+    integrates to 1.
 
     Label: eq:bnpo-variance
     Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
@@ -123,9 +124,9 @@ def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
 
 
 def nonzero_variance_groups(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Which groups have a signal, ``(P,)``: at least two valid rewards that differ.
+    """Mask ``(P,)`` of the groups with at least two valid rewards that differ.
 
-    DAPO's dynamic sampling keeps these and refills.
+    DAPO's dynamic sampling keeps these groups and samples new prompts in place of the others.
 
     Label: eq:dynamic-sampling
     Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".
@@ -135,7 +136,7 @@ def nonzero_variance_groups(rewards: Tensor, valid: Tensor | None = None) -> Ten
 
 @takes(pass_rate=finite("...", "[0, 1]"), num_generations=at_least(1))
 def zero_variance_group_probability(pass_rate: Tensor, *, num_generations: int) -> Tensor:
-    """Chance that all G responses succeed or all fail: ``p^G + (1 − p)^G``. Such a group has no gradient.
+    """Probability that all G completions succeed or all fail: ``p^G + (1 − p)^G``. Such a group has no gradient.
 
     Label: eq:dead-group
     Source: counted in Yu et al. (2025), DAPO; elementary.
@@ -144,21 +145,21 @@ def zero_variance_group_probability(pass_rate: Tensor, *, num_generations: int) 
 
 
 def gfpo_filter(scores: Tensor, valid: Tensor | None = None, *, num_kept: int) -> Tensor:
-    """The ``num_kept`` best responses of each group by some score: GFPO samples more, learns from the concise.
+    """Mask of the ``num_kept`` best completions of each group by a score, as in GFPO.
 
-    Scores are minus the length, or the reward per token. The result is the ``valid`` of
-    :func:`~.advantages.group_zscore`: the others get advantage 0 and are no part of mean or deviation. Ties
-    go to the earlier sample.
+    GFPO samples more completions and learns from the concise ones: the score is minus the length, or the reward per
+    token. Pass the result as ``valid`` to :func:`~.advantages.group_zscore`: the other completions get advantage 0 and
+    do not enter the mean or the standard deviation. Ties go to the earlier sample.
 
     Label: eq:gfpo-filter
     Source: Shrivastava et al. (2025), "Sample More to Think Less: Group Filtered Policy Optimization for
         Concise Reasoning".
-    Args: scores ``(P, G)``, higher is better; the invalid are never kept; num_kept from 2 to G.
-    Returns: ``(P, G)`` bool with ``num_kept`` True per row, or fewer where fewer are valid.
+    Args: scores ``(P, G)``, higher is better; invalid completions are never kept; num_kept from 2 to G.
+    Returns: ``(P, G)`` bool with ``num_kept`` True per row, or fewer if fewer completions are valid.
     Raises: ValueError for other shapes, a valid score that is not finite, or ``num_kept`` out of range.
     """
     valid = valid_mask(scores, valid)
     require_range(2, scores.shape[1], num_kept=num_kept)
-    ranked = torch.where(valid, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    kept = torch.zeros_like(valid).scatter(-1, ranked[:, :num_kept], True)
-    return kept & valid
+    order = torch.where(valid, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    selected = torch.zeros_like(valid).scatter(-1, order[:, :num_kept], True)
+    return selected & valid

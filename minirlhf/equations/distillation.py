@@ -1,9 +1,9 @@
-"""Distillation: a student learns a teacher's distributions, on the teacher's answers or on its own.
+"""Distillation: a student learns a teacher's distributions, on the teacher's completions or on its own.
 
-Functions of whole distributions take logits ``(B, T, V)`` over one shared vocabulary, divide both by the temperature, and
-return a loss per token ``(B, T)``, in nats, minimised, float32 or wider, 0 outside the mask; which answers the tokens come
-from decides which sequence-level divergence it is. Gradients run through ``student_logits`` and ``logps`` only.
-:mod:`~minirlhf.equations.aggregation` makes one number of it.
+Functions of whole distributions take logits ``(B, T, V)`` over one shared vocabulary, divide both by the temperature,
+and return a loss per token ``(B, T)``. The loss is in nats, to be minimised, float32 or wider, and 0 outside the mask.
+The source of the completions (student or teacher) decides which sequence-level divergence the loss is. Gradients run
+through ``student_logits`` and ``logps`` only. :mod:`~minirlhf.equations.aggregation` reduces the loss to one number.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _top = takes(
 def soft_cross_entropy(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, temperature: float = 1.0, rescale: bool = False
 ) -> Tensor:
-    """Cross-entropy with soft targets, ``−Σ_v p_T(v) log p_S(v)``, both distributions at one temperature.
+    """Cross-entropy with soft targets, ``−Σ_v p_T(v) log p_S(v)``, both distributions at the same temperature.
 
-    The sum runs over the vocabulary. Weighing the sampled token's log-probability by p_T instead has its minimum
-    at ``p_S ∝ p_T²``. The gradient shrinks like 1/temperature²; ``rescale`` multiplies by temperature², so that
-    a hard-label loss beside it keeps its weight.
+    The sum runs over the vocabulary. If the loss weighted only the sampled token's log-probability by p_T, its minimum
+    would be at ``p_S ∝ p_T²``. The gradient shrinks like 1/temperature²; ``rescale`` multiplies the loss by
+    temperature², which preserves its weight relative to a hard-label loss.
 
     Label: eq:soft-cross-entropy
     Source: Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".
@@ -47,9 +47,9 @@ def soft_cross_entropy(
 def forward_kl_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
-    """``KL(p_T‖p_S)`` per token: the soft cross-entropy less the teacher's entropy, so 0 where they agree.
+    """``KL(p_T‖p_S)`` per token: the soft cross-entropy minus the teacher's entropy, so 0 where p_S = p_T.
 
-    Mode covering. Summed along the teacher's answers its mean is the forward KL of whole answers.
+    Mode covering. Summed over the tokens of the teacher's completions, its mean is the forward KL of whole completions.
 
     Label: eq:kd-forward
     Source: Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".
@@ -61,9 +61,10 @@ def forward_kl_distillation(
 def reverse_kl_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
-    """``KL(p_S‖p_T)`` per token: the student may leave modes of the teacher out, but must not invent any.
+    """``KL(p_S‖p_T)`` per token: the student may miss modes of the teacher, but is penalised for inventing any.
 
-    Mode seeking. Summed along the student's own answers its mean is the reverse KL of whole answers.
+    Mode seeking. Summed over the tokens of the student's own completions, its mean is the reverse KL of whole
+    completions.
 
     Label: eq:kd-reverse
     Source: Gu et al. (2024), "MiniLLM: knowledge distillation of large language models".
@@ -77,8 +78,8 @@ def jsd_distillation(
 ) -> Tensor:
     """Generalised Jensen–Shannon ``β KL(p_T‖m) + (1−β) KL(p_S‖m)``, ``m = β p_T + (1−β) p_S``. Bounded.
 
-    β strictly between 0 and 1: towards 0 it points like the forward KL and towards 1 like the reverse KL, but the
-    loss itself goes to 0 there: use those instead (TRL switches to them at 0 and 1).
+    β is strictly between 0 and 1. Near 0 the gradient has the direction of the forward KL and near 1 of the reverse KL,
+    but the loss itself goes to 0 at both ends. Use the two KL losses there (TRL switches to them at 0 and 1).
 
     Label: eq:kd-jsd
     Source: Agarwal et al. (2024), "On-policy distillation of language models: learning from self-generated
@@ -91,42 +92,43 @@ def jsd_distillation(
 def top_k_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, k: int = 8, temperature: float = 1.0
 ) -> Tensor:
-    """Forward KL that knows the teacher's k likeliest tokens, and of all others their mass only: those are one outcome.
+    """Forward KL over the teacher's k most probable tokens, with all other tokens merged into one outcome (the tail).
 
-    Of the teacher nothing but k log-probabilities and their tokens is used, so that is what has to be kept. A lower bound of
-    the forward KL; the rest is r KL(tail of p_T‖tail of p_S), r being the mass of the teacher's tail. If the teacher's
-    k numbers alone were normalised to 1, they would teach that everything else is impossible.
+    It uses only k log-probabilities of the teacher and their tokens, so only these must be stored. It is a lower bound
+    of the forward KL; the difference is r KL(tail of p_T‖tail of p_S), where r is the mass of the teacher's tail. If
+    the teacher's k probabilities were normalised to sum 1, the student would learn that all other tokens are
+    impossible.
 
     Label: eq:kd-top-k, eq:kd-top-k-gap
     Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
     Args:
-        k: how many of the teacher's likeliest tokens are known.
+        k: number of the teacher's most probable tokens to use.
     Raises: ValueError too unless k < V.
     """
     if k >= student_logits.shape[-1]:
         raise ArgumentError(
-            f"k = {k}; expected fewer than V = {student_logits.shape[-1]}, of which some are the tail",
+            f"k = {k}; expected fewer than V = {student_logits.shape[-1]} tokens, so that the tail is not empty",
             argument="k",
             value=k,
             expected=student_logits.shape[-1],
         )
     student, teacher = (x.log_softmax(-1) for x in _softened(student_logits, teacher_logits, mask, temperature))
     top = teacher.topk(k).indices  # (B, T, k)
-    known = torch.zeros_like(teacher, dtype=torch.bool).scatter(-1, top, True)
+    in_top_k = torch.zeros_like(teacher, dtype=torch.bool).scatter(-1, top, True)
 
-    def lumped(logps: Tensor) -> Tensor:
+    def with_tail_mass(logps: Tensor) -> Tensor:
         """``(B, T, k + 1)``."""
-        tail = logps.masked_fill(known, -torch.inf).logsumexp(-1, keepdim=True)
+        tail = logps.masked_fill(in_top_k, -torch.inf).logsumexp(-1, keepdim=True)
         return torch.cat([logps.gather(-1, top), tail], -1)
 
-    return zero_where_masked(kl.forward_kl(lumped(student), lumped(teacher)), mask)
+    return zero_where_masked(kl.forward_kl(with_tail_mass(student), with_tail_mass(teacher)), mask)
 
 
 @takes(mask=MASK, logps=sampled(gradient=True))
 def sequence_level(logps: Tensor, mask: Tensor) -> Tensor:
-    """Sequence-level distillation ``−log π_S(y_t)`` on answers of the teacher: supervised fine-tuning on them.
+    """Sequence-level distillation ``−log π_S(y_t)``: supervised fine-tuning on completions of the teacher.
 
-    Its mean over the teacher's answers is the forward KL of whole answers plus the teacher's entropy.
+    Its mean over the teacher's completions is the forward KL of whole completions plus the teacher's entropy.
 
     Label: eq:sequence-kd
     Source: Kim and Rush (2016), "Sequence-level knowledge distillation".
@@ -138,8 +140,9 @@ def sequence_level(logps: Tensor, mask: Tensor) -> Tensor:
 def on_policy_reward(student_logps: Tensor, teacher_logps: Tensor, mask: Tensor) -> Tensor:
     """Reward of a token that the student sampled, ``log π_T − log π_S``: distillation as reinforcement learning.
 
-    Its return over a whole answer has the mean −KL(π_S‖π_T), and the policy gradient of these returns is that
-    of the reverse KL. A grade for every token, where a reward model gives one per answer. No gradient flows.
+    Its return over a whole completion has the mean −KL(π_S‖π_T), and the policy gradient of these returns is the
+    gradient of −KL(π_S‖π_T). Every token gets a reward, where a reward model gives one per completion. No gradient
+    flows.
 
     Label: eq:on-policy-distillation
     Source: Gu et al. (2024), "MiniLLM: knowledge distillation of large language models"; Agarwal et al. (2024).
@@ -149,9 +152,10 @@ def on_policy_reward(student_logps: Tensor, teacher_logps: Tensor, mask: Tensor)
 
 @takes(teacher_logits=shape("H V"), weights=distribution("H"))
 def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """What the forward KL to several teachers at once is smallest at: the mean of their distributions. ``(V,)`` probabilities
+    """Minimiser ``(V,)`` of the weighted forward KL to several teachers: the mean of their distributions.
 
-    The teachers may be one model that was shown H different hints, which the student does not see.
+    The result holds probabilities. The teachers can be one model with H different hints in its prompt, which the
+    student does not see.
 
     Label: eq:kd-mixture
     Source: Σ_h w_h KL(p_h‖q) is, up to a constant, KL(Σ_h w_h p_h‖q).
@@ -161,9 +165,10 @@ def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
 
 @takes(teacher_logits=shape("H V"), weights=distribution("H"))
 def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """What the reverse KL to several teachers at once is smallest at: their normalised geometric mean. ``(V,)`` probabilities
+    """Minimiser ``(V,)`` of the weighted reverse KL to several teachers: their normalised geometric mean.
 
-    A token is dropped that one of them excludes much more strongly than it excludes the token's rivals, whatever another suggests.
+    The result holds probabilities. If one teacher gives a token a much lower probability than its alternatives, the
+    token gets a low probability, whatever the other teachers suggest.
 
     Label: eq:kd-product
     Source: Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).
@@ -172,10 +177,10 @@ def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
 
 
 def _softened(student: Tensor, teacher: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Both logits over the temperature, float32 or wider, harmless outside the mask; the teacher's constant."""
-    inside = mask.bool()[..., None]  # (B, T, 1)
+    """Both logits over the temperature, float32 or wider, 0 outside the mask; the teacher's as a constant."""
+    token_mask = mask.bool()[..., None]  # (B, T, 1)
     student, teacher = (
-        torch.where(inside, x if x.dtype == torch.float64 else x.float(), 0.0) / temperature
+        torch.where(token_mask, x if x.dtype == torch.float64 else x.float(), 0.0) / temperature
         for x in (student, teacher.detach())
     )
     return student, teacher

@@ -1,7 +1,7 @@
-"""How sure a measured number is: intervals, pairs, how many items and seeds, leaderboards, calibration, leaks.
+"""Statistics of evaluation: intervals, paired comparisons, sample sizes, leaderboards, calibration, contamination.
 
-Scores are of items: the questions of a benchmark, drawn from all the questions that it stands for. Variances are those of
-means over items.
+Scores belong to items: the questions of a benchmark, a sample of the questions that the benchmark represents. Variances
+are variances of means over items.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHANCE = finite("...", "[0, 1]")
 
 
 def _two_sided(alpha: float) -> float:
-    """How many standard errors an interval at this level reaches to each side; 1.96 for 0.05."""
+    """Half-width of a two-sided interval at this level, in standard errors; 1.96 for 0.05."""
     return NormalDist().inv_cdf(1 - alpha / 2)
 
 
@@ -37,48 +37,49 @@ def _share(successes: Tensor, trials: Tensor) -> Tensor:
     return successes / trials
 
 
-# -- one share ---------------------------------------------------------------------------------------------------
+# -- one proportion ----------------------------------------------------------------------------------------------
 
 
 @takes(successes=_COUNTED, trials=_COUNTED, alpha=_LEVEL)
 def wald_interval(successes: Tensor, trials: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
-    """The interval p̂ ± z √(p̂(1 − p̂)/n) of a share, both ends ``(...)``. Empty of width where all or none succeed.
+    """The interval p̂ ± z √(p̂(1 − p̂)/n) of a proportion, both ends ``(...)``. Its width is 0 if all or none succeed.
 
     Label: eq:wald-interval
     Source: Brown, Cai and DasGupta (2001), "Interval estimation for a binomial proportion", who show how it fails.
     """
     p = _share(successes, trials)
-    half = _two_sided(alpha) * (p * (1 - p) / trials).sqrt()
-    return p - half, p + half
+    half_width = _two_sided(alpha) * (p * (1 - p) / trials).sqrt()
+    return p - half_width, p + half_width
 
 
 @takes(successes=_COUNTED, trials=_COUNTED, alpha=_LEVEL)
 def wilson_interval(successes: Tensor, trials: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
-    """All p that are within z of *their own* standard errors √(p(1 − p)/n) of the share p̂; both ends ``(...)``, inside [0, 1].
+    """All p within z of *their own* standard errors √(p(1 − p)/n) of the proportion p̂; both ends ``(...)``, in [0, 1].
 
     Label: eq:wilson-interval
     Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
     """
     p = _share(successes, trials)
-    spread = _two_sided(alpha) ** 2 / trials
-    centre = (p + spread / 2) / (1 + spread)
-    half = (spread * p * (1 - p) + spread**2 / 4).sqrt() / (1 + spread)
-    return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
+    z2_over_n = _two_sided(alpha) ** 2 / trials
+    center = (p + z2_over_n / 2) / (1 + z2_over_n)
+    half_width = (z2_over_n * p * (1 - p) + z2_over_n**2 / 4).sqrt() / (1 + z2_over_n)
+    return (center - half_width).clamp(min=0.0), (center + half_width).clamp(max=1.0)
 
 
 @torch.no_grad()
 @takes(wins=_COUNTED, ties=_COUNTED, losses=_COUNTED, alpha=_LEVEL)
 def win_rate_interval(wins: Tensor, ties: Tensor, losses: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
-    """All win rates μ, ties counted one half, that are within z of *their own* standard errors of what was seen; both ends ``(...)``.
+    """All win rates μ within z of *their own* standard errors of the observed rate, ties count ½; both ends ``(...)``.
 
-    With shares w of wins and l of losses a vote has the mean μ = ½ + (w − l)/2 and the variance (w + l − (w − l)²)/4; of the shares that
-    have this mean the likeliest are taken. Without ties it is Wilson's interval, with ties narrower. No gradient flows.
+    With fractions w of wins and l of losses, a vote has the mean μ = ½ + (w − l)/2 and the variance
+    (w + l − (w − l)²)/4. The variance at each μ uses the maximum-likelihood fractions w and l with this mean. Without
+    ties it is Wilson's interval, with ties it is narrower. No gradient flows.
 
     Label: eq:win-rate-interval
     Source: Tango (1998), "Equivalence test and confidence interval for the difference in proportions for the paired-sample design": his
         difference is w − l.
     Args:
-        wins, ties, losses: how many of each, at least one in all.
+        wins, ties, losses: number of each, at least one in total.
     """
     wins, ties, losses = wins.double(), ties.double(), losses.double()
     if not bool((wins + ties + losses >= 1).all()):
@@ -90,33 +91,33 @@ def win_rate_interval(wins: Tensor, ties: Tensor, losses: Tensor, *, alpha: floa
 
 
 def _highest_win_rate(wins: Tensor, ties: Tensor, losses: Tensor, z: float) -> Tensor:
-    """Upper end of :func:`win_rate_interval`, by halving; of w − l, then of the mean."""
+    """Upper end of :func:`win_rate_interval`: bisection on w − l, then conversion to the mean."""
     votes = wins + ties + losses
-    seen = (wins - losses) / votes
-    low, high = seen, torch.ones_like(seen)
+    observed = (wins - losses) / votes
+    low, high = observed, torch.ones_like(observed)
     for _ in range(60):
         middle = (low + high) / 2
-        # The likelihood of w = l + middle, l and 1 − w − l has its maximum where 2 n l² − b l − L·middle (1 − middle) = 0.
+        # The likelihood of w = l + middle, l and 1 − w − l is maximal where 2 n l² − b l − L·middle (1 − middle) = 0.
         b = wins + losses - middle * (2 * votes - wins + losses)
         root = (b**2 + 8 * votes * losses * middle * (1 - middle)).clamp(min=0.0).sqrt()
-        spread = (b + root) / (2 * votes) + middle - middle**2  # w + l − (w − l)²
-        within = (middle - seen) ** 2 * votes <= z**2 * spread
+        variance = (b + root) / (2 * votes) + middle - middle**2  # w + l − (w − l)²
+        within = (middle - observed) ** 2 * votes <= z**2 * variance
         low, high = torch.where(within, middle, low), torch.where(within, high, middle)
     return (1 + low) / 2
 
 
-def _binomial_log_chances(trials: int, chance: Tensor) -> Tensor:
+def _binomial_log_chances(trials: int, probability: Tensor) -> Tensor:
     """``(..., trials + 1)``: log-probabilities of 0 … trials successes."""
     counts = torch.arange(trials + 1, dtype=torch.float64)
-    ways = math.lgamma(trials + 1) - torch.lgamma(counts + 1) - torch.lgamma(trials - counts + 1)
-    chance = chance.double().unsqueeze(-1)
-    return ways + torch.special.xlogy(counts, chance) + torch.special.xlogy(trials - counts, 1 - chance)
+    log_ways = math.lgamma(trials + 1) - torch.lgamma(counts + 1) - torch.lgamma(trials - counts + 1)
+    probability = probability.double().unsqueeze(-1)
+    return log_ways + torch.special.xlogy(counts, probability) + torch.special.xlogy(trials - counts, 1 - probability)
 
 
 @torch.no_grad()
 @takes(successes=at_least(0), trials=at_least(1))
 def resampling_law(successes: int, trials: int) -> Tensor:
-    """How likely a resample of the items, n drawn of n with replacement, has s right ones: Binomial(s; n, p̂), ``(trials + 1,)``.
+    """Probability that a bootstrap resample of n items has s correct ones: Binomial(s; n, p̂), ``(trials + 1,)``.
 
     Label: eq:bootstrap-law
     Source: Efron (1979), "Bootstrap methods: another look at the jackknife".
@@ -134,20 +135,20 @@ def resampling_law(successes: int, trials: int) -> Tensor:
 @torch.no_grad()
 @takes(low=finite("S"), high=finite("S"), chance=_CHANCE)
 def coverage(low: Tensor, high: Tensor, chance: Tensor) -> Tensor:
-    """How often an interval holds the truth: Σ_s Binomial(s; n, p) [low_s ≤ p ≤ high_s], ``(...)``. No gradient flows.
+    """Coverage probability ``(...)`` of an interval: Σ_s Binomial(s; n, p) [low_s ≤ p ≤ high_s]. No gradient flows.
 
     Label: eq:interval-coverage
     Source: Neyman (1937), "Outline of a theory of statistical estimation based on the classical theory of probability".
     Args:
         low, high: the ends for s = 0 … n successes, so that S = n + 1.
-        chance: p, the truth.
+        chance: p, the true probability of success.
     """
     p = chance.double().unsqueeze(-1)
-    holds = (low <= p) & (p <= high)
-    return (_binomial_log_chances(len(low) - 1, chance).exp() * holds).sum(-1)
+    covered = (low <= p) & (p <= high)
+    return (_binomial_log_chances(len(low) - 1, chance).exp() * covered).sum(-1)
 
 
-# -- where the noise of a mean comes from ------------------------------------------------------------------------
+# -- variance components of a mean -------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -155,22 +156,23 @@ def coverage(low: Tensor, high: Tensor, chance: Tensor) -> Tensor:
 def clustered_variance(scores: Tensor, clusters: Tensor) -> Tensor:
     """Variance of a mean whose items come in clusters: Σ_c (Σ_{i∈c} (s_i − s̄))² / n². Scalar. No gradient flows.
 
-    What the bootstrap that draws whole clusters has, if all are of one size. With clusters of one item it is the ordinary one.
+    It is the variance of the bootstrap that resamples whole clusters, if all clusters have the same size. With clusters
+    of one item it is the ordinary variance of a mean.
 
     Label: eq:clustered-variance
     Source: Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models"; for benchmarks Miller (2024), "Adding
         error bars to evals".
     Args:
-        clusters: the number of each item's cluster, such as the passage that its question is about; any integers.
+        clusters: the cluster id of each item, for example of the passage that its question is about; any integers.
     """
-    _, place = clusters.unique(return_inverse=True)
-    sums = scores.new_zeros(int(place.max()) + 1).index_add(0, place, scores - scores.mean())
+    _, cluster_ids = clusters.unique(return_inverse=True)
+    sums = scores.new_zeros(int(cluster_ids.max()) + 1).index_add(0, cluster_ids, scores - scores.mean())
     return (sums**2).sum() / len(scores) ** 2
 
 
 @takes(size=finite("...", "[1, inf)"), correlation=finite("...", "[-1, 1]"))
 def design_effect(size: Tensor, correlation: Tensor) -> Tensor:
-    """By how much clusters multiply the variance of a mean: 1 + (m − 1)ρ, for m items that correlate by ρ in each. ``(...)``
+    """Factor by which clusters of m items with correlation ρ multiply the variance of a mean: 1 + (m − 1)ρ, ``(...)``.
 
     Label: eq:design-effect
     Source: Kish (1965), "Survey sampling", section 5.4.
@@ -180,9 +182,9 @@ def design_effect(size: Tensor, correlation: Tensor) -> Tensor:
 
 @takes(ours="... N", theirs="... N")
 def paired_variance(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Estimated variance of the mean difference of two models on the same items: Σ_i (d_i − d̄)² / (n(n − 1)). ``(...)``
+    """Estimated variance ``(...)`` of two models' mean difference on the same items: Σ_i (d_i − d̄)² / (n(n − 1)).
 
-    It is (s_A² + s_B² − 2 s_AB)/n: what the two share, the difficulty of the items, drops out.
+    It is (s_A² + s_B² − 2 s_AB)/n: the common part of both scores, the difficulty of the items, cancels.
 
     Label: eq:paired-variance
     Source: Student (1908), "The probable error of a mean"; for benchmarks Miller (2024), "Adding error bars to evals".
@@ -201,14 +203,15 @@ def paired_variance(ours: Tensor, theirs: Tensor) -> Tensor:
 def difference_variance(seed: Tensor, item: Tensor, reply: Tensor, *, seeds: int, items: int, replies: int) -> Tensor:
     """Variance of a measured difference: τ²/S + ω²/n + σ²/(SnK), ``(...)``.
 
-    Each of S seeds is trained (for both recipes), asked the same n items, K replies to each.
+    Both recipes are trained with each of S seeds. Each model gives K completions for each of the same n items.
 
     Label: eq:three-sources
     Source: Searle, Casella and McCulloch (1992), "Variance components"; without seeds Miller (2024), "Adding error bars to evals".
     Args:
         seed: τ², variance of the true difference between seeds.
-        item: ω², variance between items of the difference in the two chances of being right.
-        reply: σ², what is left: for right or wrong answers the mean of p(1 − p), of the two models together.
+        item: ω², variance between items of the difference in the two probabilities of a correct answer.
+        reply: σ², residual variance of a completion: for correct or wrong answers the mean of p(1 − p), summed over the
+            two models.
     """
     return seed / seeds + item / items + reply / (seeds * items * replies)
 
@@ -226,19 +229,20 @@ def items_needed(
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> float:
-    """Items from which on a difference is found with this probability: (ω² + σ²/(SK)) / (δ²/(z_{1−α/2} + z_power)² − τ²/S).
+    """Number of items for a test of this power: (ω² + σ²/(SK)) / (δ²/(z_{1−α/2} + z_power)² − τ²/S).
 
-    Infinite where the seeds alone hide the difference; then only more seeds help. 0 for a power of at most α/2, which a test has
-    of no difference at all. A normal approximation: for many items, and with a τ² that is known. Round up.
+    Infinite if the variance between seeds alone hides the difference; then only more seeds help. 0 for a power of at
+    most α/2, which a test reaches without any difference. A normal approximation for many items and a known τ². Round
+    up.
 
     Label: eq:items-needed
     Source: eq:smallest-effect of eq:three-sources, solved; without seeds Miller (2024), "Adding error bars to evals", section 5.
     """
-    reach = _two_sided(alpha) + NormalDist().inv_cdf(power)
-    if reach <= 0:
+    z_sum = _two_sided(alpha) + NormalDist().inv_cdf(power)
+    if z_sum <= 0:
         return 0.0
-    room = (effect / reach) ** 2 - seed / seeds
-    return (item + reply / (seeds * replies)) / room if room > 0 else math.inf
+    margin = (effect / z_sum) ** 2 - seed / seeds
+    return (item + reply / (seeds * replies)) / margin if margin > 0 else math.inf
 
 
 # -- leaderboards ------------------------------------------------------------------------------------------------
@@ -246,12 +250,12 @@ def items_needed(
 
 @takes(games=finite("... K K", "[0, inf)"), rewards="... K")
 def leaderboard_information(games: Tensor, rewards: Tensor) -> Tensor:
-    """What all games tell about Bradley–Terry rewards, ``(..., K, K)``: −n_ab p_ab(1 − p_ab) off the diagonal, rows of sum 0.
+    """Fisher information ``(..., K, K)`` of Bradley–Terry rewards: −n_ab p_ab(1 − p_ab) off the diagonal, row sums 0.
 
     Label: eq:leaderboard-information
     Source: Hunter (2004), "MM algorithms for generalized Bradley-Terry models", section 4; Chiang et al. (2024), "Chatbot Arena".
     Args:
-        games: n_ab, how often the two have met; symmetric, the diagonal is not read.
+        games: n_ab, number of games of a against b; symmetric, the diagonal is ignored.
     """
     if not torch.equal(games.triu(1), games.mT.triu(1)):
         raise ArgumentError(
@@ -260,34 +264,35 @@ def leaderboard_information(games: Tensor, rewards: Tensor) -> Tensor:
             problem="not symmetric",
         )
     p = bradley_terry(*torch.broadcast_tensors(rewards[..., :, None], rewards[..., None, :]))
-    told = (games * p * (1 - p)).triu(1)
-    told = told + told.mT
-    return torch.diag_embed(told.sum(-1)) - told
+    information = (games * p * (1 - p)).triu(1)
+    information = information + information.mT
+    return torch.diag_embed(information.sum(-1)) - information
 
 
 @takes(games=finite("... K K", "[0, inf)"), rewards="... K")
 def leaderboard_variance(games: Tensor, rewards: Tensor) -> Tensor:
     """Variance of every difference of two fitted rewards, for many games: (e_a − e_b)ᵀ I⁺ (e_a − e_b), ``(..., K, K)``.
 
-    A single reward has none: all may be shifted. Infinite between models that no chain of games connects.
+    The variance of a single reward is undefined, because a common shift of all rewards changes nothing. The variance is
+    infinite between models that no chain of games connects.
 
     Label: eq:leaderboard-variance
     Source: eq:leaderboard-information, inverted; the pseudo-inverse I⁺: Penrose (1955).
     """
     information = leaderboard_information(games, rewards)
     size = games.shape[-1]
-    # Away from the direction of a common shift, where I says nothing, (I + 11ᵀ/K)⁻¹ is I⁺.
+    # (I + 11ᵀ/K)⁻¹ equals I⁺ except in the direction of a common shift, in which I is 0.
     inverse = torch.linalg.inv(information + information.new_full((), 1 / size))
-    own = inverse.diagonal(dim1=-2, dim2=-1)
-    return own[..., :, None] + own[..., None, :] - 2 * inverse
+    diagonal = inverse.diagonal(dim1=-2, dim2=-1)
+    return diagonal[..., :, None] + diagonal[..., None, :] - 2 * inverse
 
 
-# -- what is said about one's own answer -------------------------------------------------------------------------
+# -- calibration and abstention ----------------------------------------------------------------------------------
 
 
 @takes(probabilities=finite("... N", "[0, 1]"), outcomes=finite("... N", "[0, 1]"))
 def brier_score(probabilities: Tensor, outcomes: Tensor) -> Tensor:
-    """Mean of (p_i − o_i)², ``(...)``. Lowest, on average, for whoever says the true probability.
+    """Mean of (p_i − o_i)², ``(...)``. Its expectation is lowest for the true probabilities.
 
     Label: eq:brier-score
     Source: Brier (1950), "Verification of forecasts expressed in terms of probability", halved.
@@ -298,32 +303,32 @@ def brier_score(probabilities: Tensor, outcomes: Tensor) -> Tensor:
 @torch.no_grad()
 @takes(probabilities=finite("N", "[0, 1]"), outcomes=finite("N", "[0, 1]"))
 def brier_parts(probabilities: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Reliability, resolution and uncertainty of answers of known outcome, grouped by what was said. Scalars. No gradient flows.
+    """Reliability, resolution and uncertainty of predictions, grouped by probability. Scalars. No gradient flows.
 
-    Σ_v (n_v/N)(v − ō_v)², Σ_v (n_v/N)(ō_v − ō)², ō(1 − ō): the Brier score is the first − the second + the third, for outcomes of
-    0 or 1.
+    They are Σ_v (n_v/N)(v − ō_v)², Σ_v (n_v/N)(ō_v − ō)² and ō(1 − ō). For outcomes of 0 or 1 the Brier score is
+    reliability − resolution + uncertainty.
 
     Label: eq:brier-parts
     Source: Murphy (1973), "A new vector partition of the probability score".
     """
-    said, place, counts = probabilities.unique(return_inverse=True, return_counts=True)
+    levels, level_ids, counts = probabilities.unique(return_inverse=True, return_counts=True)
     outcomes = outcomes.to(probabilities)
-    happened = torch.zeros_like(said).index_add(0, place, outcomes) / counts
-    weight, overall = counts / len(outcomes), outcomes.mean()
-    reliability = (weight * (said - happened) ** 2).sum()
-    resolution = (weight * (happened - overall) ** 2).sum()
-    return reliability, resolution, overall * (1 - overall)
+    frequencies = torch.zeros_like(levels).index_add(0, level_ids, outcomes) / counts
+    weight, base_rate = counts / len(outcomes), outcomes.mean()
+    reliability = (weight * (levels - frequencies) ** 2).sum()
+    resolution = (weight * (frequencies - base_rate) ** 2).sum()
+    return reliability, resolution, base_rate * (1 - base_rate)
 
 
 @takes(confidence=_CHANCE, penalty=NOT_NEGATIVE)
 def answering_gain(confidence: Tensor, *, penalty: float) -> Tensor:
-    """What answering is worth on average against "I do not know" at 0: p − λ(1 − p), above 0 where p > λ/(1 + λ). ``(...)``
+    """Expected score ``(...)`` of answering, where "I do not know" scores 0: p − λ(1 − p), above 0 if p > λ/(1 + λ).
 
     Label: eq:answering-gain, eq:abstention-threshold
     Source: Kalai et al. (2025), "Why language models hallucinate", section 4.2, with λ = t/(1 − t); Chow (1970).
     Args:
-        confidence: p, the probability that the answer is right.
-        penalty: λ, what a wrong answer costs; a right one earns 1.
+        confidence: p, the probability that the answer is correct.
+        penalty: λ, subtracted for a wrong answer; a correct answer scores 1.
     """
     return confidence - penalty * (1 - confidence)
 
@@ -335,7 +340,7 @@ def answering_gain(confidence: Tensor, *, penalty: float) -> Tensor:
 def normalised_scores(logps: Tensor, lengths: Tensor, *, exponent: float = 1.0) -> Tensor:
     """Scores of answers of different lengths: log π(a | x) / |a|^κ, ``(..., A)``. κ = 0 is the plain sum.
 
-    The lengths are in tokens or, so that models with other tokenizers can be compared, in bytes.
+    The lengths are in tokens, or in bytes to compare models with different tokenizers.
 
     Label: eq:normalised-score
     Source: Brown et al. (2020), "Language models are few-shot learners", section 2.4; in characters it is ``acc_norm`` of the LM Evaluation
@@ -346,7 +351,9 @@ def normalised_scores(logps: Tensor, lengths: Tensor, *, exponent: float = 1.0) 
 
 @takes(logps="... A", prior_logps="... A")
 def pointwise_information(logps: Tensor, prior_logps: Tensor) -> Tensor:
-    """What the question adds to an answer's likelihood: log π(a | x) − log π(a | x₀), ``(..., A)``, x₀ a prompt without question.
+    """Gain in an answer's log-probability from its question, ``(..., A)``: log π(a | x) − log π(a | x₀).
+
+    The prompt x₀ has no question.
 
     Label: eq:pointwise-information
     Source: Holtzman et al. (2021), "Surface form competition", section 3; ``acc_mutual_info`` of the LM Evaluation Harness.
@@ -354,36 +361,37 @@ def pointwise_information(logps: Tensor, prior_logps: Tensor) -> Tensor:
     return logps - prior_logps
 
 
-# -- what the training data gives away, and what a public score does ---------------------------------------------
+# -- contamination and selection ---------------------------------------------------------------------------------
 
 
 def ngrams(tokens: Sequence[Hashable], *, n: int) -> list[tuple[Hashable, ...]]:
-    """All runs of n tokens, in order; of fewer than n tokens there is none."""
+    """Return all n-grams of the tokens, in order; an empty list for fewer than n tokens."""
     return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
 
 
 @takes(n=at_least(1))
 def ngram_overlap(tokens: Sequence[Hashable], seen: Collection[tuple[Hashable, ...]], *, n: int) -> float:
-    """Share of an item's runs of n tokens that occur in the training data: (1/M) Σ_j [g_j ∈ G]. 0 for an item of fewer tokens.
+    """Fraction of an item's n-grams that occur in the training data: (1/M) Σ_j [g_j ∈ G]; 0 for fewer than n tokens.
 
     Label: eq:ngram-overlap
     Source: Brown et al. (2020), "Language models are few-shot learners", appendix C, who take n from 8 to 13 by the length
         of the items, and flag any hit.
     Args:
-        seen: the n-grams of the training data, best as a set.
+        seen: the n-grams of the training data, preferably as a set.
     """
-    runs = ngrams(tokens, n=n)
-    return sum(run in seen for run in runs) / len(runs) if runs else 0.0
+    grams = ngrams(tokens, n=n)
+    return sum(gram in seen for gram in grams) / len(grams) if grams else 0.0
 
 
 @takes(chance=_CHANCE, items=at_least(1), tries=at_least(1))
 def selected_score(chance: Tensor, *, items: int, tries: int) -> Tensor:
-    """Mean score of the best of several submissions that are all equally good: (1/n) Σ_{s=1}^{n} 1 − F(s − 1)^K. ``(...)``
+    """Expected score ``(...)`` of the best of K equally good submissions: (1/n) Σ_{s=1}^{n} 1 − F(s − 1)^K.
 
-    F is the distribution function of Binomial(n, p), the number of items that one of the K gets right; they are independent.
+    F is the distribution function of Binomial(n, p), the number of correct items of one submission. The K submissions
+    are independent.
 
     Label: eq:selected-score
     Source: order statistics; for leaderboards Blum and Hardt (2015), "The Ladder".
     """
-    upto = _binomial_log_chances(items, chance).exp().cumsum(-1)[..., :-1]
-    return (1 - upto.clamp(max=1.0) ** tries).mean(-1)
+    cdf = _binomial_log_chances(items, chance).exp().cumsum(-1)[..., :-1]
+    return (1 - cdf.clamp(max=1.0) ** tries).mean(-1)

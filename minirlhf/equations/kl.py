@@ -1,10 +1,10 @@
-"""Divergences between policies: exact, estimated from samples, and what keeps them in bounds. In nats.
+"""Divergences between policies: exact, estimated from samples, and regularised in training. In nats.
 
-Throughout, π is the policy that is trained and samples, π_ref the reference. *Reverse* KL is KL(π‖π_ref), *forward* KL
-is KL(π_ref‖π). Functions of whole distributions take logits ``(..., V)`` of π and of π_ref and return ``(...)``;
-log-probabilities are logits too, and −inf marks an impossible token; the sums are made in float32 at least. Functions of
-samples take the log-probabilities of the tokens that π sampled, any shape, and return that shape. NaN passes through, so
-that a mask can drop it afterwards.
+Throughout, π is the policy that is trained and that samples, and π_ref is the reference policy. *Reverse* KL is
+KL(π‖π_ref), *forward* KL is KL(π_ref‖π). Functions of whole distributions take logits ``(..., V)`` of π and of π_ref
+and return ``(...)``. Log-probabilities are logits too, and −inf marks an impossible token. The sums use float32 or
+wider. Functions of samples take the log-probabilities of the tokens that π sampled, in any shape, and return that
+shape. NaN passes through, so that a mask can drop it afterwards.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _two_policies = takes(logits=shape("... V"), ref_logits=shape("... V"))
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    half = logits.dtype in (torch.float16, torch.bfloat16)  # too coarse to sum a vocabulary in
-    return logits.log_softmax(-1, dtype=torch.float32 if half else None)
+    is_half_precision = logits.dtype in (torch.float16, torch.bfloat16)  # too coarse to sum over a vocabulary
+    return logits.log_softmax(-1, dtype=torch.float32 if is_half_precision else None)
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Σ p (log p − log q) with 0 log 0 = 0, also in the gradient: the −inf is replaced before it is multiplied."""
+    """Σ p (log p − log q) with 0 log 0 = 0, also in the gradient: −inf is replaced before the multiplication."""
     impossible = log_p == -math.inf
     log_ratio = log_p.masked_fill(impossible, 0.0) - log_q.masked_fill(impossible, 0.0)
     return (log_p.exp() * log_ratio).sum(-1)
@@ -41,8 +41,8 @@ def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 def reverse_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     """Reverse KL divergence KL(π‖π_ref) = Σ π (log π − log π_ref); +inf where π allows what π_ref forbids.
 
-    The expectation is under the policy, so it is large where π puts mass that π_ref does not: mode seeking.
-    On logits ``(B, T, V)`` this is the full-distribution KL of every position.
+    The expectation is under the policy, so the KL is large where π puts mass and π_ref does not: mode seeking.
+    On logits ``(B, T, V)`` the result is the full-distribution KL of every position.
 
     Label: eq:reverse-kl
     Source: Kullback and Leibler (1951), "On information and sufficiency".
@@ -54,8 +54,8 @@ def reverse_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
 def forward_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     """Forward KL divergence KL(π_ref‖π) = Σ π_ref (log π_ref − log π); +inf where π forbids what π_ref allows.
 
-    The expectation is under the reference (or the data, or a teacher): large where π misses mass: mode
-    covering. Its gradient is that of the supervised loss −Σ π_ref log π.
+    The expectation is under the reference (or the data, or a teacher), so the KL is large where π misses mass: mode
+    covering. Its gradient is the gradient of the supervised loss −Σ π_ref log π.
 
     Label: eq:forward-kl
     Source: Kullback and Leibler (1951), "On information and sufficiency".
@@ -67,21 +67,21 @@ def forward_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
 def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) -> Tensor:
     """Generalised Jensen–Shannon divergence β KL(π_ref‖m) + (1−β) KL(π‖m) with m = β π_ref + (1−β) π.
 
-    Bounded by the entropy of (β, 1−β), whatever the supports. Divided by β it tends to the forward KL as
-    β → 0; divided by 1−β to the reverse KL as β → 1.
+    The entropy of (β, 1−β) bounds it for any supports. Divided by β it tends to the forward KL as β → 0. Divided by 1−β
+    it tends to the reverse KL as β → 1.
 
     Label: eq:generalised-jsd
     Source: Agarwal et al. (2024), "On-policy distillation of language models", with π_ref as the teacher.
     """
     log_p, log_q = _log_softmax(logits), _log_softmax(ref_logits)
-    impossible = (log_p == -math.inf) & (log_q == -math.inf)  # under both; logaddexp has no gradient there
+    impossible = (log_p == -math.inf) & (log_q == -math.inf)  # under both; logaddexp has no gradient at these tokens
     weighted = (log_q + math.log(beta), log_p + math.log1p(-beta))
     log_m = torch.logaddexp(*(x.masked_fill(impossible, 0.0) for x in weighted))
     return beta * _divergence(log_q, log_m) + (1 - beta) * _divergence(log_p, log_m)
 
 
 def js_divergence(logits: Tensor, ref_logits: Tensor) -> Tensor:
-    """Jensen–Shannon divergence ½ KL(π‖m) + ½ KL(π_ref‖m), m the even mixture. Symmetric, at most log 2.
+    """Jensen–Shannon divergence ½ KL(π‖m) + ½ KL(π_ref‖m), with m = ½ (π + π_ref). Symmetric, at most log 2.
 
     Label: eq:js-divergence
     Source: Lin (1991), "Divergence measures based on the Shannon entropy".
@@ -127,7 +127,7 @@ def f_forward_kl(log_ratio: Tensor) -> Tensor:
 def f_jensen_shannon(log_ratio: Tensor) -> Tensor:
     """The f of the Jensen–Shannon divergence: f(t) = ½ [t log t − (t + 1) log((t + 1)/2)].
 
-    Some papers leave the ½ away; theirs is twice this one.
+    Some papers omit the ½; their divergence is twice this one.
 
     Label: eq:f-jensen-shannon
     Source: Lin (1991), "Divergence measures based on the Shannon entropy".
@@ -140,8 +140,7 @@ def f_jensen_shannon(log_ratio: Tensor) -> Tensor:
 def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
     """The f of the α-divergence: f(t) = (t^(1−α) − (1−α) t − α) / (α (α − 1)), α neither 0 nor 1.
 
-    α → 0 gives the reverse KL and α → 1 the forward KL (both up to a multiple of t − 1, which sums to
-    nothing).
+    α → 0 gives the reverse KL and α → 1 the forward KL (both up to a multiple of t − 1, which sums to 0).
 
     Label: eq:f-alpha
     Source: Amari (1985), "Differential-geometrical methods in statistics"; in this parametrisation Wang et
@@ -159,7 +158,7 @@ def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
 
 
 def f_chi_squared(log_ratio: Tensor) -> Tensor:
-    """The f of Pearson's χ² divergence: f(t) = (t − 1)². The divergence is Var of the ratio under π_ref.
+    """The f of Pearson's χ² divergence: f(t) = (t − 1)². The divergence is the variance of the ratio under π_ref.
 
     Label: eq:f-chi-squared
     Source: Pearson (1900); as an f-divergence Csiszár (1967).
@@ -183,7 +182,7 @@ def f_total_variation(log_ratio: Tensor) -> Tensor:
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k1 = log π − log π_ref of KL(π‖π_ref), for tokens sampled from π.
 
-    Unbiased, but often negative and noisy. As a loss it does nothing: the expectation of its gradient is 0.
+    Unbiased, but often negative and of high variance. As a loss it has no effect: its expected gradient is 0.
 
     Label: eq:k1
     Source: Schulman (2020), "Approximating KL divergence".
@@ -194,7 +193,7 @@ def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k2 = ½ (log π − log π_ref)² of KL(π‖π_ref), for tokens sampled from π.
 
-    Biased (third order in the difference), never negative. As a loss its expected gradient is that of
+    Biased (third order in the difference), never negative. As a loss its expected gradient is the gradient of
     KL(π‖π_ref).
 
     Label: eq:k2
@@ -213,7 +212,7 @@ def ratio_minus_one(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 
 def k1_with_control_variate(logps: Tensor, ref_logps: Tensor, *, weight: float) -> Tensor:
-    """k1 + weight · (r − 1): unbiased for KL(π‖π_ref) at every weight, with a variance that depends on it.
+    """k1 + weight · (r − 1): unbiased for KL(π‖π_ref) at every weight; the weight sets the variance.
 
     Label: eq:k3-control-variate
     Source: Schulman (2020), "Approximating KL divergence".
@@ -224,9 +223,9 @@ def k1_with_control_variate(logps: Tensor, ref_logps: Tensor, *, weight: float) 
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k3 = (r − 1) − log r of KL(π‖π_ref), r = π_ref/π, for tokens sampled from π.
 
-    Unbiased as k1 is, and never negative, because log r lies below its tangent r − 1. As a loss its expected
-    gradient is that of the *other* KL, KL(π_ref‖π): dk3/dlogps = 1 − r. Overflows where π_ref is e^88
-    (float32) times as likely as π.
+    Unbiased, as k1 is, and never negative, because log r lies below its tangent r − 1. As a loss its expected gradient
+    is the gradient of the *forward* KL, KL(π_ref‖π): dk3/dlogps = 1 − r. Overflows where the probability under π_ref is
+    e^88 times the probability under π (float32).
 
     Label: eq:k3, eq:k3-nonnegative, eq:k3-gradient
     Source: Schulman (2020), "Approximating KL divergence".
@@ -237,12 +236,12 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 @takes(logps=shape("..."), values=shape("..."))
 def with_score(values: Tensor, logps: Tensor) -> Tensor:
-    """The same values, with a gradient whose expectation is that of E_π[value]: ∇value + value · ∇log π.
+    """The same values, with a gradient whose expectation is the gradient of E_π[value]: ∇value + value · ∇log π.
 
-    As a formula, ``value + sg[value] · (log π − sg[log π])``.
-    An estimate of a sample depends on π twice, by what it says and by how often it is sampled. As a loss it has the first
-    part of the gradient only, as a reward the second only; here are both. ``logps`` are of what was sampled: tokens with
-    their own estimates, or responses ``(B,)`` with theirs.
+    As a formula, ``value + sg[value] · (log π − sg[log π])``. An estimate depends on π twice: through its value and
+    through the probability of the sample. A loss has only the first part of the gradient, a reward only the second.
+    This function has both parts. ``logps`` are the log-probabilities of the samples: of tokens with one estimate per
+    token, or of completions ``(B,)`` with one estimate per completion.
 
     Label: eq:estimator-gradient
     Source: the product rule; for KL estimates Tang and Munos (2025), "On a few pitfalls in KL divergence gradient
@@ -253,27 +252,28 @@ def with_score(values: Tensor, logps: Tensor) -> Tensor:
 
 @takes(shift=shape("..."))
 def gaussian_estimators(shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Bias and standard deviation of k1, k2 and k3, in units of the KL, ``(..., 3)`` each: π = N(0, 1), π_ref = N(shift, 1).
+    """Bias and standard deviation of k1, k2 and k3 in units of the KL, ``(..., 3)`` each, for normal distributions.
 
-    The KL is shift²/2; the shift is not 0. k1's deviation grows without bound as the two come together, k3's without
-    bound as they part: it is the larger of the two from a KL of .628 on.
+    π = N(0, 1) and π_ref = N(shift, 1). The KL is shift²/2; the shift is not 0. The standard deviation of k1 grows
+    without bound as the two distributions approach each other, the standard deviation of k3 as they move apart. From a
+    KL of .628 on, k3 has the larger one.
 
     Label: eq:gaussian-estimators
     Source: Gaussian moments; the numbers of Schulman (2020), "Approximating KL divergence", at shifts .1 and 1.
     """
     square = shift**2
-    none = torch.zeros_like(shift)
-    deviation = torch.stack([shift.abs(), square * (square + 2).sqrt() / 2, (torch.expm1(square) - square).sqrt()], -1)
-    return torch.stack([none, square / 4, none], -1), 2 * deviation / square[..., None]
+    zeros = torch.zeros_like(shift)
+    std = torch.stack([shift.abs(), square * (square + 2).sqrt() / 2, (torch.expm1(square) - square).sqrt()], -1)
+    return torch.stack([zeros, square / 4, zeros], -1), 2 * std / square[..., None]
 
 
 @takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"))
 def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
-    """KL of whole responses ``(B,)`` from their positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the mask.
+    """KL of completions ``(B,)`` as a sum over positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the mask.
 
-    The chain rule of KL: its expectation over responses of π is the KL between the distributions of
-    responses. It mostly has less variance than the sum of k1, and costs two rows of logits instead of two numbers
-    per token. As a loss it lacks the part of the gradient that comes from the choice of prefixes.
+    By the chain rule of KL, the expectation of this sum over completions of π is the KL between the distributions of
+    completions. It mostly has less variance than the sum of k1, and needs two rows of logits instead of two numbers per
+    token. As a loss it lacks the part of the gradient that comes from the choice of prefixes.
 
     Label: eq:full-kl
     Source: the chain rule, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
@@ -285,9 +285,9 @@ def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
 def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
     """:func:`full_kl`, ``(B,)``, with the part of the gradient that comes from the choice of prefixes.
 
-    Each sampled token answers for the KLs of the positions *after* it: Σ_t [∇KL_t + ∇log π(y_t) Σ_{k>t} KL_k]. Its
-    expectation over responses of π is ∇KL(π‖π_ref) of whole responses; a KL of tokens in the loss has the first sum only.
-    As a formula, ``Σ_t KL_t + sg[Σ_{k>t} KL_k] · (log π(y_t) − sg[log π(y_t)])``.
+    Each sampled token gets the credit for the KLs of the positions *after* it: Σ_t [∇KL_t + ∇log π(y_t) Σ_{k>t} KL_k].
+    The expectation over completions of π is ∇KL(π‖π_ref) of whole completions. A token-level KL in the loss has only
+    the sum of ∇KL_t. As a formula, ``Σ_t KL_t + sg[Σ_{k>t} KL_k] · (log π(y_t) − sg[log π(y_t)])``.
 
     Label: eq:full-kl-gradient
     Source: the product rule along the chain rule of KL; Tang and Munos (2025), "On a few pitfalls in KL divergence
@@ -295,16 +295,17 @@ def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: 
     Args:
         logps: log-probabilities of the tokens that π sampled.
     """
-    here = zero_where_masked(_position_kls(logits, ref_logits, mask), mask)
-    return with_prefix_credit(here, logps, mask).sum(-1)
+    position_kls = zero_where_masked(_position_kls(logits, ref_logits, mask), mask)
+    return with_prefix_credit(position_kls, logps, mask).sum(-1)
 
 
 @takes(mask=MASK, values=sampled(gradient=True), logps=sampled(gradient=True))
 def with_prefix_credit(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
-    """Values of positions, ``(B, T)``, with the gradient of their expected sum over a response that π has sampled.
+    """Values of positions, ``(B, T)``, with the gradient of their expected sum over a completion that π has sampled.
 
-    A value depends on its prefix, and so on the tokens sampled before it. Each of these answers for the values *after* it:
-    ``v_t + sg[Σ_{k>t} v_k] · (log π(y_t) − sg[log π(y_t)])``. Without this a loss has the first half of the gradient.
+    A value depends on its prefix, and so on the tokens sampled before it. Each token gets the credit for the values
+    *after* it: ``v_t + sg[Σ_{k>t} v_k] · (log π(y_t) − sg[log π(y_t)])``. Without this term a loss lacks the part of
+    the gradient that comes from the choice of prefixes.
 
     Label: eq:prefix-credit
     Source: the product rule, as in :func:`full_kl_with_score`, for any divergence of two distributions.
@@ -312,17 +313,17 @@ def with_prefix_credit(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
         values: each a function of the distributions at its position.
         logps: log-probabilities of the tokens that π sampled.
     """
-    later = values.detach().flip(-1).cumsum(-1).flip(-1) - values.detach()
-    return values + later * (logps - logps.detach())
+    future_sums = values.detach().flip(-1).cumsum(-1).flip(-1) - values.detach()
+    return values + future_sums * (logps - logps.detach())
 
 
 def _position_kls(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
     """KL(π‖π_ref) at each position, ``(B, T)``, 0 outside the mask."""
-    padding = ~mask.bool().unsqueeze(-1)  # filled before the softmax, so that no NaN of the padding reaches a gradient
+    padding = ~mask.bool().unsqueeze(-1)  # filled before the softmax, so that no NaN there reaches a gradient
     return reverse_kl(logits.masked_fill(padding, 0.0), ref_logits.masked_fill(padding, 0.0))
 
 
-# -- keeping it in bounds ----------------------------------------------------------------------------------------
+# -- regularisation ----------------------------------------------------------------------------------------------
 
 
 @takes(beta=POSITIVE, observed=FINITE, target=POSITIVE, horizon=POSITIVE, num_samples=POSITIVE, error_clip=POSITIVE)
@@ -331,15 +332,15 @@ def adaptive_kl_beta(
 ) -> float:
     """The next coefficient of a proportional controller: β (1 + clip(observed/target − 1) · num_samples/horizon).
 
-    Too much KL raises β, too little lowers it; the clip keeps one odd batch from throwing it off.
+    A KL above the target raises β, a KL below the target lowers it. The clip limits the effect of one unusual batch.
 
     Label: eq:adaptive-kl
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", section 2.2.
     Args:
-        observed: KL of the batch, an estimate, so it may be negative.
-        target: the KL wanted, > 0.
-        horizon, num_samples: in the same unit, e.g. 10,000 and the responses per batch; an update so long
-            (error_clip · num_samples ≥ horizon) that beta could reach 0 is an error.
+        observed: estimated KL of the batch, which may be negative.
+        target: the desired KL, > 0.
+        horizon, num_samples: in the same unit, e.g. 10,000 and the completions per batch; it is an error if beta could
+            reach 0 in one update (error_clip · num_samples ≥ horizon).
         error_clip: .2 in the paper.
     """
     if error_clip * num_samples >= horizon:
@@ -355,7 +356,7 @@ def adaptive_kl_beta(
 
 @takes(coef=NOT_NEGATIVE)
 def entropy_bonus(logits: Tensor, *, coef: float) -> Tensor:
-    """Entropy bonus coef · H(π), to be added to an objective: it pays for staying undecided.
+    """Entropy bonus coef · H(π), to be added to an objective: it rewards a policy of high entropy.
 
     H(π) = log V − KL(π‖uniform), so it is a KL penalty whose reference is the uniform distribution.
 

@@ -1,9 +1,9 @@
 """A language model as a policy: sequences, likelihood, temperature and truncated sampling.
 
-Logits are ``(..., V)``. Log-probabilities are logits too, and −inf marks an impossible token; NaN, +inf, or a row in which
-no token is possible, is an error. The truncation rules set more of them to −inf and leave the rest alone, so that they
-compose: temperature first, then top-k, top-p or min-p, then softmax. Log-probabilities of single tokens and the entropy
-live in ``minirlhf.core.logprobs``.
+Logits are ``(..., V)``. Log-probabilities are logits too, and −inf marks an impossible token. NaN, +inf, and a row
+without a possible token are errors. The truncation rules set more logits to −inf and leave the others unchanged, so
+that the rules compose: temperature first, then top-k, top-p or min-p, then softmax. Log-probabilities of single tokens
+and the entropy are in ``minirlhf.core.logprobs``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from minirlhf.core.validate import (
 )
 
 
-def _logits(name: str, logits: Tensor, seen: Arguments) -> Tensor:
-    shape("... V").apply(name, logits, seen)
+def _logits(name: str, logits: Tensor, arguments: Arguments) -> Tensor:
+    shape("... V").apply(name, logits, arguments)
     if logits.shape[-1] == 0:
         raise ArgumentError(
             f"{name} has shape {tuple(logits.shape)}; expected (..., V) with V of at least 1",
@@ -40,12 +40,12 @@ def _logits(name: str, logits: Tensor, seen: Arguments) -> Tensor:
             value=tuple(logits.shape),
             problem="empty",
         )
-    bad = int((logits.isnan() | (logits == math.inf)).sum())
-    if bad:
+    num_bad = int((logits.isnan() | (logits == math.inf)).sum())
+    if num_bad:
         raise ArgumentError(
-            f"{name} of shape {tuple(logits.shape)} holds {bad} value(s) that are NaN or +inf",
+            f"{name} of shape {tuple(logits.shape)} holds {num_bad} value(s) that are NaN or +inf",
             argument=name,
-            value=bad,
+            value=num_bad,
             problem="not finite",
         )
     if not bool((logits > -math.inf).any(-1).all()):
@@ -64,10 +64,10 @@ LOGITS = Rule("(..., V) without NaN or +inf, a token possible in every row", _lo
 
 @takes(logits=shape("B S V"), input_ids=shape("B S"), mask=shape("B S"))
 def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Log-probability ``(B,)`` of a response, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
+    """Log-probability ``(B,)`` of a completion, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
 
-    One forward pass over prompt and response gives every factor, because each position is fed the true tokens
-    before it. The mask is set on the tokens that count and never on the first, which nothing predicts.
+    One forward pass over prompt and completion gives every factor, because each position receives the true tokens
+    before it. The mask is set on the tokens that count, and never on the first token, which no position predicts.
 
     Label: eq:chain-rule
     Source: Bengio et al. (2003), "A neural probabilistic language model".
@@ -79,10 +79,10 @@ def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperatu
             argument="mask",
             problem="first token",
         )
-    nobody = torch.nn.functional.pad(
+    not_scored = torch.nn.functional.pad(
         ~mask[:, 1:].bool(), (0, 1), value=True
-    )  # (B, S), where the next token does not count
-    logits = logits.masked_fill(nobody[..., None], 0.0)  # so that no NaN there reaches a gradient
+    )  # (B, S), True where the next token does not count
+    logits = logits.masked_fill(not_scored[..., None], 0.0)  # so that NaN there cannot reach a gradient
     return sequence_logps(token_logps(logits, input_ids, temperature), mask[:, 1:])  # (B, S-1) -> (B,)
 
 
@@ -90,7 +90,7 @@ def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperatu
 def nll(logps: Tensor, mask: Tensor) -> Tensor:
     """Negative log-likelihood −Σ_t log π(y_t|x, y_<t) of each sequence, ``(B,)``, in nats.
 
-    Its expectation under data p is H(p) + KL(p‖π), so minimising it is minimising the forward KL.
+    Its expectation under the data distribution p is H(p) + KL(p‖π), so minimising it minimises the forward KL.
 
     Label: eq:nll, eq:unrolled, eq:sft-policy-gradient
     Source: Shannon (1948), "A mathematical theory of communication", for the code length −log p.
@@ -99,10 +99,10 @@ def nll(logps: Tensor, mask: Tensor) -> Tensor:
 
 
 def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
-    """Perplexity exp(−(1/n) Σ_t log π(y_t|·)) of each sequence, ``(B,)``: this many tokens would be as surprising.
+    """Perplexity exp(−(1/n) Σ_t log π(y_t|·)) of each sequence, ``(B,)``: in units of equally probable tokens.
 
-    The geometric mean of 1/π per token, +inf where it exceeds the range of the dtype. For a corpus, pass all of
-    it as one row: the mean of the perplexities of its parts is another and larger number.
+    The geometric mean of 1/π per token, +inf where it exceeds the range of the dtype. For a corpus, pass the whole
+    corpus as one row: the mean of the perplexities of its parts is a different and larger number.
 
     Label: eq:perplexity
     Source: Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks".
@@ -117,25 +117,24 @@ def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
 def temperature_softmax(logits: Tensor, *, temperature: float) -> Tensor:
     """Sampling distribution π_T ∝ exp(logits / T) ∝ π^(1/T), ``(..., V)``.
 
-    The limits are part of it: T = 0 is greedy (ties share evenly), T = ∞ uniform over the tokens that are
-    possible.
+    The limits are allowed: T = 0 is greedy (ties share evenly), T = ∞ is uniform over the possible tokens.
 
     Label: eq:temperature
     Source: Ackley, Hinton and Sejnowski (1985), "A learning algorithm for Boltzmann machines".
     """
-    gap = logits - logits.amax(-1, keepdim=True)  # ≤ 0, and subtracted first, so that a small T cannot overflow
+    shifted = logits - logits.amax(-1, keepdim=True)  # ≤ 0; subtracted first, so that a small T cannot overflow
     if temperature == 0.0 or math.isinf(temperature):
-        kept = gap == 0.0 if temperature == 0.0 else logits > -math.inf
-        share = kept.to(logits.dtype)
-        return share / share.sum(-1, keepdim=True)
-    return torch.softmax(gap / temperature, -1)
+        support = shifted == 0.0 if temperature == 0.0 else logits > -math.inf
+        weights = support.to(logits.dtype)
+        return weights / weights.sum(-1, keepdim=True)
+    return torch.softmax(shifted / temperature, -1)
 
 
 @takes(logits=finite("... V"), temperature=number("(0, inf)"))
 def entropy_slope(logits: Tensor, *, temperature: float) -> Tensor:
     """How fast the entropy of the sampling distribution grows with the temperature, dH/dT = Var(z)/T³, ``(...)``.
 
-    The variance is that of the logits under π_T, so the entropy never falls with T.
+    The variance is the variance of the logits under π_T, so the entropy never decreases with T.
 
     Label: eq:entropy-temperature
     Source: the heat capacity of statistical physics; derived in chapter 02.
@@ -147,7 +146,7 @@ def entropy_slope(logits: Tensor, *, temperature: float) -> Tensor:
 
 @takes(logits=LOGITS, top_k=at_least(1))
 def top_k_logits(logits: Tensor, *, top_k: int) -> Tensor:
-    """Keep the ``top_k`` most probable tokens. Exactly that many: among equals, those with the lowest id.
+    """Keep the ``top_k`` most probable tokens. Exactly that many: ties go to the lowest token ids.
 
     Label: eq:top-k
     Source: Fan, Lewis and Dauphin (2018), "Hierarchical neural story generation".
@@ -159,25 +158,26 @@ def top_k_logits(logits: Tensor, *, top_k: int) -> Tensor:
 def top_p_logits(logits: Tensor, *, top_p: float) -> Tensor:
     """Nucleus: keep the smallest set of most probable tokens whose mass reaches ``top_p``.
 
-    The token that crosses the line is kept, so at least one always is.
+    The token that reaches ``top_p`` is kept, so at least one token always remains.
 
     Label: eq:top-p
     Source: Holtzman et al. (2020), "The curious case of neural text degeneration".
     """
     if top_p == 1.0:  # the cumulative sum may round up to 1 before the last token
         return logits
-    ordered, order = torch.sort(_wide(logits), dim=-1, descending=True, stable=True)
-    probs = ordered.softmax(-1)
-    before = probs.cumsum(-1) - probs  # mass of the tokens ranked above
-    cut = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= top_p)
-    return logits.masked_fill(cut, -math.inf)
+    sorted_logits, order = torch.sort(_wide(logits), dim=-1, descending=True, stable=True)
+    probs = sorted_logits.softmax(-1)
+    mass_before = probs.cumsum(-1) - probs  # mass of the tokens ranked above
+    removed = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, mass_before >= top_p)
+    return logits.masked_fill(removed, -math.inf)
 
 
 @takes(logits=LOGITS, min_p=UNIT)
 def min_p_logits(logits: Tensor, *, min_p: float) -> Tensor:
-    """Keep the tokens that are at least ``min_p`` times as probable as the most probable one.
+    """Keep the tokens that are at least ``min_p`` times as probable as the most probable token.
 
-    How many that are adapts to how sure the model is: 0 keeps all, 1 only the most probable.
+    The number of kept tokens adapts to the entropy of the model. ``min_p`` 0 keeps all tokens, 1 only the most
+    probable.
 
     Label: eq:min-p
     Source: Nguyen et al. (2024), "Turning up the heat: min-p sampling for creative and coherent LLM outputs".
@@ -190,11 +190,11 @@ def min_p_logits(logits: Tensor, *, min_p: float) -> Tensor:
 
 @takes(logits=LOGITS, truncated_logits=LOGITS)
 def kept_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
-    """Kept mass Z = Σ_{kept} π(a), ``(...)`` in (0, 1]: what truncation leaves of the model's probability.
+    """Kept mass Z = Σ_{kept} π(a), ``(...)`` in (0, 1]: the probability mass that truncation keeps.
 
     A kept token was sampled with π_trunc(a) = π(a)/Z, so log π_trunc(a) = log π(a) − log Z, and the ratio
-    π/π_trunc has the expectation Z, not 1, under the truncated distribution: what was cut can never be weighted
-    back in. The truncated logits are the others with −inf on what was cut.
+    π/π_trunc has the expectation Z, not 1, under the truncated distribution: importance
+    weights cannot recover the removed tokens. ``truncated_logits`` are the logits with −inf at the removed tokens.
 
     Label: eq:kept-mass, eq:truncated-logp, eq:kept-mass-identity
     Source: the definition of conditional probability.
@@ -213,12 +213,12 @@ def kept_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """At least float32: probabilities summed in half precision would decide wrongly what to keep."""
+    """Return logits of at least float32: sums of probabilities in half precision would keep the wrong tokens."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def _rank(logits: Tensor) -> Tensor:
-    """0 for the most probable token, 1 for the next ...; ties by id. Shape of ``logits``."""
+    """Rank of each token, in the shape of ``logits``: 0 for the most probable, 1 for the next, ...; ties by id."""
     order = torch.argsort(logits, dim=-1, descending=True, stable=True)
     ranks = torch.arange(logits.shape[-1], device=logits.device).expand_as(order)
     return torch.empty_like(order).scatter(-1, order, ranks)

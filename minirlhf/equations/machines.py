@@ -1,6 +1,7 @@
-"""What a run costs on more than one machine: memory, messages, waiting, and how much an old sample is still worth.
+"""Costs of a run on several machines: memory, communication, waiting, and the effective sample size of old samples.
 
-A *machine* is one accelerator with memory of its own. Training is in mixed precision with Adam, as in :func:`training_bytes`.
+A *machine* is one accelerator with its own memory. Training is in mixed precision with Adam, as in
+:func:`training_bytes`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SOME = finite("...", "(0, inf)")
 def _stage(value: int) -> int:
     if value not in (0, 1, 2, 3):
         raise ArgumentError(
-            f"stage = {value!r}; expected 0 (nothing is divided), 1, 2 or 3",
+            f"stage = {value!r}; expected 0 (nothing is sharded), 1, 2 or 3",
             argument="stage",
             value=value,
             expected=(0, 1, 2, 3),
@@ -33,29 +34,29 @@ def _stage(value: int) -> int:
 
 @takes(parameters=_SOME, machines=at_least(1))
 def training_bytes(parameters: Tensor, *, machines: int, stage: int) -> Tensor:
-    """Bytes on each of N machines that train one model together: 16ψ, and of its parts a share 1/N where they are divided. ``(...)``
+    """Bytes ``(...)`` on each of N machines that train one model: 16ψ, where each sharded part counts 1/N.
 
-    Stage 0 divides nothing; 1 the optimizer's 12 bytes per parameter; 2 the gradients' 2 as well; 3 the weights' 2 as well. Activations are
-    not counted.
+    Stage 0 shards nothing; stage 1 shards the optimizer's 12 bytes per parameter, stage 2 also the gradients' 2, stage
+    3 also the weights' 2. Activations are not counted.
 
     Label: eq:sharded-memory
     Source: Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 3 and figure 1.
     Args:
-        parameters: ψ.
+        parameters: ψ, number of parameters.
     Raises:
         ValueError: a stage that is not 0, 1, 2 or 3.
     """
     parts = (WEIGHTS, GRADIENTS, OPTIMIZER)
-    divided = parts[len(parts) - _stage(stage) :]
-    return parameters * (sum(parts) - sum(divided) + sum(divided) / machines)
+    sharded = parts[len(parts) - _stage(stage) :]
+    return parameters * (sum(parts) - sum(sharded) + sum(sharded) / machines)
 
 
-# -- messages and waiting ------------------------------------------------------------------------------------------
+# -- communication and waiting -------------------------------------------------------------------------------------
 
 
 @takes(volume=_SOME, machines=at_least(1))
 def all_reduce_bytes(volume: Tensor, *, machines: int) -> Tensor:
-    """What each of N machines sends until all have the sum of their V bytes, around a ring: 2V(N − 1)/N. ``(...)``
+    """Bytes ``(...)`` that each of N machines sends in a ring all-reduce of V bytes: 2V(N − 1)/N.
 
     Label: eq:ring-all-reduce
     Source: Patarasuk and Yuan (2009), "Bandwidth optimal all-reduce algorithms for clusters of workstations".
@@ -67,9 +68,9 @@ def all_reduce_bytes(volume: Tensor, *, machines: int) -> Tensor:
 
 @takes(stages=at_least(1), micro_batches=at_least(1))
 def pipeline_bubble(stages: int, micro_batches: int) -> float:
-    """The share of its time that a machine of a pipeline waits: (p − 1)/(m + p − 1).
+    """The fraction of time that a machine of a pipeline waits: (p − 1)/(m + p − 1).
 
-    All p stages take equally long; m micro-batches go forward through all of them, then backward.
+    All p stages take equally long; m micro-batches go forward through all stages, then backward.
 
     Label: eq:pipeline-bubble
     Source: Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".
@@ -79,7 +80,7 @@ def pipeline_bubble(stages: int, micro_batches: int) -> float:
 
 @takes(replies=at_least(1))
 def expected_max_over_mean(replies: int) -> float:
-    """How many times the mean length the longest of n replies is, if lengths are exponential: 1 + 1/2 + … + 1/n.
+    """Expected maximum length of n completions over the mean length, for exponential lengths: 1 + 1/2 + … + 1/n.
 
     Label: eq:longest-reply
     Source: Rényi (1953), "On the theory of order statistics".
@@ -89,12 +90,12 @@ def expected_max_over_mean(replies: int) -> float:
 
 @takes(sampling=_SOME, training=_SOME)
 def sampling_share(sampling: Tensor, training: Tensor) -> Tensor:
-    """The share of the machines that should sample while the others train, S/(S + U), so that none waits. ``(...)``
+    """Fraction ``(...)`` of machines that should sample while the other machines train, so that none waits: S/(S + U).
 
     Label: eq:split-machines
     Source: both sides finish together; elementary.
     Args:
-        sampling, training: S and U, the work of a step in seconds of one machine.
+        sampling, training: S and U, the work of a step, in seconds on one machine.
     """
     return sampling / (sampling + training)
 
@@ -104,7 +105,7 @@ def sampling_share(sampling: Tensor, training: Tensor) -> Tensor:
 
 @takes(spread=_SOME, tokens=at_least(1))
 def effective_share(spread: Tensor, *, tokens: int) -> Tensor:
-    """The share of samples that is left after weighting by the reply's ratio: (E w)²/E w² = exp(−T σ²). ``(...)``
+    """Effective fraction ``(...)`` of the samples after weighting by completion ratios: (E w)²/E w² = exp(−T σ²).
 
     For log-ratios of T tokens that are independent and normal with standard deviation σ.
 

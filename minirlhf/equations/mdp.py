@@ -1,9 +1,10 @@
 """Markov reward and decision processes with tables: values, Bellman equations, occupancy.
 
-``S`` states, ``A`` actions. ``transitions (S, S)`` or ``(S, A, S)`` hold P(s'|s) or P(s'|s,a), ``rewards (S,)`` or ``(S, A)``
-the expected reward for being in s (and taking a), a ``policy (S, A)`` its action probabilities, ``values (S,)`` and
-``action_values (S, A)`` what is to come. An episode ends in a *terminal* state: one that is never left and earns nothing.
-Its value is 0, also with γ = 1, where every state must be able to reach one.
+``S`` states, ``A`` actions. ``transitions (S, S)`` or ``(S, A, S)`` hold P(s'|s) or P(s'|s,a). ``rewards (S,)`` or
+``(S, A)`` hold the expected reward for being in s (and taking a). A ``policy (S, A)`` holds action probabilities,
+``values (S,)`` and ``action_values (S, A)`` hold expected returns. An episode ends in a *terminal* state: the process
+never leaves it, and its reward is 0. Its value is 0, also with γ = 1; with γ = 1 every state must be able to reach a
+terminal state.
 
 "Sutton and Barto" stands for Sutton and Barto (2018), "Reinforcement Learning".
 """
@@ -47,7 +48,7 @@ def mrp_values(transitions: Tensor, rewards: Tensor, *, gamma: float) -> Tensor:
 
 @_process
 def marginalise(transitions: Tensor, rewards: Tensor, policy: Tensor) -> tuple[Tensor, Tensor]:
-    """The reward process that a policy makes of a decision process: the policy averages the actions away.
+    """The Markov reward process that a policy induces in a decision process, by averaging over its actions.
 
     P_π(s'|s) = Σ_a π(a|s) P(s'|s,a), ``(S, S)``, and r_π(s) = Σ_a π(a|s) r(s,a), ``(S,)``.
 
@@ -90,7 +91,7 @@ def values_from_actions(action_values: Tensor, policy: Tensor) -> Tensor:
 
 
 def advantage_function(action_values: Tensor, policy: Tensor) -> Tensor:
-    """Advantage A(s,a) = Q(s,a) − V(s): what one action gains over following the policy. Its mean under π is 0.
+    """Advantage A(s,a) = Q(s,a) − V(s): the gain of one action over following the policy. Its mean under π is 0.
 
     Label: eq:advantage-function
     Source: Baird (1993), "Advantage updating".
@@ -106,7 +107,7 @@ def bellman_expectation(
 ) -> Tensor:
     """One sweep of policy evaluation, (T^π V)(s) = Σ_a π(a|s) [r(s,a) + γ Σ_s' P(s'|s,a) V(s')].
 
-    V^π is its only fixed point, and each application shrinks the largest error by γ at least.
+    V^π is its only fixed point, and each application reduces the largest error at least by the factor γ.
 
     Label: eq:bellman-expectation, eq:policy-evaluation
     Source: Sutton and Barto, equations 3.14 and 4.5.
@@ -126,7 +127,9 @@ def bellman_optimality(transitions: Tensor, rewards: Tensor, values: Tensor, *, 
 def bellman_q_expectation(
     transitions: Tensor, rewards: Tensor, policy: Tensor, next_action_values: Tensor, *, gamma: float
 ) -> Tensor:
-    """One sweep for the actions of a policy, (T^π Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) Σ_a' π(a'|s') Q(s',a'). Its fixed point is Q^π.
+    """One sweep of policy evaluation for Q, (T^π Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) Σ_a' π(a'|s') Q(s',a').
+
+    Its fixed point is Q^π.
 
     Label: eq:bellman-q
     Source: Sutton and Barto, section 3.5.
@@ -135,7 +138,9 @@ def bellman_q_expectation(
 
 
 def bellman_q_optimality(transitions: Tensor, rewards: Tensor, next_action_values: Tensor, *, gamma: float) -> Tensor:
-    """One sweep for the best actions, (T Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) max_a' Q(s',a'). Its fixed point is Q*.
+    """One sweep of value iteration for Q, (T Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) max_a' Q(s',a').
+
+    Its fixed point is Q*.
 
     Label: eq:bellman-q-optimality
     Source: Sutton and Barto, equation 3.20.
@@ -145,7 +150,7 @@ def bellman_q_optimality(transitions: Tensor, rewards: Tensor, next_action_value
 
 @takes(action_values="S A")
 def greedy_policy(action_values: Tensor) -> Tensor:
-    """Policy improvement, π'(s) = argmax_a Q(s,a), as probabilities ``(S, A)``; the first action among equals.
+    """Policy improvement, π'(s) = argmax_a Q(s,a), as probabilities ``(S, A)``; ties go to the first action.
 
     Greedy with respect to Q^π, the new policy is at least as good as π in every state.
 
@@ -156,23 +161,23 @@ def greedy_policy(action_values: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(best, action_values.shape[-1]).to(action_values.dtype)
 
 
-# -- where a policy spends its time --------------------------------------------------------------------------------
+# -- occupancy -----------------------------------------------------------------------------------------------------
 
 
 @takes(transitions=distribution("S A S"), policy=distribution("S A"), start=distribution("S"), gamma=DISCOUNT)
 def occupancy(transitions: Tensor, policy: Tensor, start: Tensor, *, gamma: float) -> Tensor:
-    """Discounted occupancy ν(s,a) = (1−γ) Σ_t γ^t P(s_t = s, a_t = a): where a policy spends its (discounted) time.
+    """Discounted occupancy ν(s,a) = (1−γ) Σ_t γ^t P(s_t = s, a_t = a): discounted visit frequencies.
 
-    A distribution ``(S, A)``, so that J(π) = E_ν[r]/(1−γ). Episodes that have ended count, in their terminal
-    state; dividing by the number of those that go on measures another thing.
+    A distribution ``(S, A)``, so that J(π) = E_ν[r]/(1−γ). Episodes that have ended count, in their terminal state;
+    dividing by the number of unfinished episodes gives a different quantity.
 
     Label: eq:occupancy
     Source: Puterman (1994), "Markov Decision Processes".
     """
-    moves = torch.einsum("sa,sat->st", policy, transitions)  # (S, S)
-    identity = torch.eye(len(moves), dtype=moves.dtype, device=moves.device)
-    states = torch.linalg.solve(identity - gamma * moves.T, (1 - gamma) * start)  # (S,), from d = (1−γ)μ + γ Pᵀd
-    return states[:, None] * policy
+    state_transitions = torch.einsum("sa,sat->st", policy, transitions)  # (S, S)
+    identity = torch.eye(len(state_transitions), dtype=state_transitions.dtype, device=state_transitions.device)
+    visitation = torch.linalg.solve(identity - gamma * state_transitions.T, (1 - gamma) * start)  # d = (1−γ)μ + γPᵀd
+    return visitation[:, None] * policy
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------
@@ -181,28 +186,29 @@ def occupancy(transitions: Tensor, policy: Tensor, start: Tensor, *, gamma: floa
 def solve_bellman(transitions: Tensor, rewards: Tensor, *, gamma: float) -> Tensor:
     """X ``(S, K)`` = rewards + γ · transitions @ X for several right-hand sides at once; 0 in terminal states.
 
-    Inputs, ``(S, S)`` and ``(S, K)``, are checked already, but that gamma = 1 needs a terminal state in reach.
+    The inputs, ``(S, S)`` and ``(S, K)``, are already validated. This function checks only that with gamma = 1 every
+    state can reach a terminal state.
     """
-    stays = transitions.diagonal() >= 1 - rounding(transitions)
-    alive = ~(stays & (rewards == 0).all(-1))  # (S,)
+    is_absorbing = transitions.diagonal() >= 1 - rounding(transitions)
+    nonterminal = ~(is_absorbing & (rewards == 0).all(-1))  # (S,)
     if gamma == 1.0:
-        _require_termination(transitions, alive)
-    inner = transitions[alive][:, alive]
-    identity = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
-    solution = torch.linalg.solve(identity - gamma * inner, rewards[alive])
-    return torch.zeros_like(rewards).masked_scatter(alive[:, None].expand_as(rewards), solution)
+        _require_termination(transitions, nonterminal)
+    inner_transitions = transitions[nonterminal][:, nonterminal]
+    identity = torch.eye(len(inner_transitions), dtype=inner_transitions.dtype, device=inner_transitions.device)
+    solution = torch.linalg.solve(identity - gamma * inner_transitions, rewards[nonterminal])
+    return torch.zeros_like(rewards).masked_scatter(nonterminal[:, None].expand_as(rewards), solution)
 
 
-def _require_termination(transitions: Tensor, alive: Tensor) -> None:
-    """Every state must be able to reach one that is not alive. Both ``(S, S)`` and ``(S,)``."""
-    reaches = ~alive
-    for _ in range(len(alive)):
-        reaches = reaches | ((transitions > 0) & reaches).any(-1)
-    stuck = (~reaches).nonzero().flatten().tolist()
+def _require_termination(transitions: Tensor, nonterminal: Tensor) -> None:
+    """Raise unless every state can reach a terminal state. ``transitions (S, S)``, ``nonterminal (S,)`` bool."""
+    reaches_terminal = ~nonterminal
+    for _ in range(len(nonterminal)):
+        reaches_terminal = reaches_terminal | ((transitions > 0) & reaches_terminal).any(-1)
+    stuck = (~reaches_terminal).nonzero().flatten().tolist()
     if stuck:
         raise ArgumentError(
             f"transitions of shape {tuple(transitions.shape)}: state(s) {stuck[:5]} cannot reach a terminal state "
-            "(one that is never left and earns nothing), so with gamma = 1 the Bellman system is singular",
+            "(never left, reward 0), so with gamma = 1 the Bellman system is singular",
             argument="transitions",
             value=stuck,
             problem="not terminating",

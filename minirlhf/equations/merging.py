@@ -1,4 +1,4 @@
-"""Merging K models: the mean of their weights, and what it does to their distributions where the model is linear."""
+"""Merging K models: the mean of their weights, and its effect on the distributions of models with linear logits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import Arguments, Rule, finite, takes
 
 
-def _shares(name: str, weights: Tensor, seen: Arguments) -> Tensor:
-    finite("K").apply(name, weights, seen)
+def _shares(name: str, weights: Tensor, arguments: Arguments) -> Tensor:
+    finite("K").apply(name, weights, arguments)
     total = float(weights.sum())
     if abs(total - 1.0) > 1e-6:
         raise ArgumentError(
-            f"{name} of shape {tuple(weights.shape)} sum to {total:.6g}; expected 1",
+            f"{name} of shape {tuple(weights.shape)} sums to {total:.6g}; expected 1",
             argument=name,
             value=total,
             expected=1,
@@ -27,7 +27,7 @@ SHARES = Rule("(K,), one per model, summing to 1", _shares)
 
 @takes(parameters="K ...", weights=SHARES)
 def weight_average(parameters: Tensor, weights: Tensor) -> Tensor:
-    """Merged parameters θ = Σ_k w_k θ_k. A negative weight takes a model's influence away.
+    """Merged parameters θ = Σ_k w_k θ_k. A negative weight subtracts a model's influence.
 
     Label: eq:weight-average
     Source: Wortsman et al. (2022), "Model soups: averaging weights of multiple fine-tuned models improves
@@ -40,8 +40,8 @@ def weight_average(parameters: Tensor, weights: Tensor) -> Tensor:
 def merged_logps(logps: Tensor, weights: Tensor) -> Tensor:
     """Weighted geometric mean of distributions, π(y) ∝ Π_k π_k(y)^{w_k}, as log-probabilities ``(..., V)``.
 
-    This is what averaging weights does to models whose logits are linear in them. It is the distribution with
-    the smallest Σ_k w_k KL(π ‖ π_k), and what one model thinks impossible stays impossible.
+    For models whose logits are linear in the weights, averaging the weights gives this distribution. It is the
+    distribution with the smallest Σ_k w_k KL(π ‖ π_k). A token that is impossible under one model stays impossible.
 
     Label: eq:merged-distribution
     Source: Genest and Zidek (1986), "Combining probability distributions: a critique and an annotated

@@ -1,4 +1,4 @@
-"""Corrections for samples that another policy drew: a truncated or older sampler (``behavior_logps``), a stale batch."""
+"""Corrections for samples of another policy: a truncated or older sampler (``behavior_logps``), a stale batch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def truncated_importance_weight(
 ) -> Tensor:
     """``min(π_old / μ, C)`` per token ``(B, T)``, the weight of truncated importance sampling.
 
-    Multiply the objective by it; no gradient flows. μ is what was really sampled from. The cap C trades the variance of the exact
-    weight for a bias: tokens that μ under-sampled by more than C count too little.
+    Multiply the objective by it; no gradient flows. μ is the distribution that the tokens were really sampled from. The
+    cap C reduces the variance of the exact weight but adds bias: tokens with π_old/μ > C get too small a weight.
 
     Label: eq:truncated-importance-weight
     Source: Ionides (2008), "Truncated Importance Sampling"; per token in Yao et al. (2025), "Your Efficient
@@ -33,9 +33,9 @@ def truncated_importance_weight(
 def sequence_importance_weight(
     old_logps: Tensor, behavior_logps: Tensor, mask: Tensor, *, importance_sampling_cap: float = 2.0
 ) -> Tensor:
-    """``min(Π_t π_old / μ, C)`` of whole responses ``(B, 1)``, no gradient.
+    """``min(Π_t π_old / μ, C)`` of whole completions ``(B, 1)``, no gradient.
 
-    Below the cap it is the exact weight. Its spread grows with the length of a response, so that many are cut.
+    Below the cap it is the exact weight. Its variance grows with the length, so many long completions are capped.
 
     Label: eq:sequence-importance-weight
     Source: Ionides (2008), "Truncated Importance Sampling", on whole responses.
@@ -53,9 +53,9 @@ def masked_importance_weight(
     importance_sampling_cap: float = 5.0,
     importance_sampling_floor: float = 0.5,
 ) -> Tensor:
-    """``π_old / μ`` per token ``(B, T)`` where it lies between floor and cap, 0 elsewhere; no gradient.
+    """``π_old / μ`` per token ``(B, T)`` if it lies between floor and cap, otherwise 0; no gradient.
 
-    A token on which the two policies disagree by more than that teaches nothing, instead of a cut weight's worth.
+    A token with a ratio outside the interval contributes nothing, whereas truncation would give it a capped weight.
 
     Label: eq:masked-importance-weight
     Source: Ling Team (2025), "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model"
@@ -69,8 +69,8 @@ def masked_importance_weight(
             expected=importance_sampling_cap,
         )
     ratio = policy_ratio(old_logps.detach(), behavior_logps, mask)
-    inside = (ratio >= importance_sampling_floor) & (ratio <= importance_sampling_cap)
-    return torch.where(inside, ratio, 0.0)
+    in_range = (ratio >= importance_sampling_floor) & (ratio <= importance_sampling_cap)
+    return torch.where(in_range, ratio, 0.0)
 
 
 @takes(
@@ -83,9 +83,9 @@ def masked_importance_weight(
 def off_policy_keep(
     logps: Tensor, behavior_logps: Tensor, advantages: Tensor, mask: Tensor, *, off_policy_mask_threshold: float
 ) -> Tensor:
-    """Which rows ``(B,)`` to keep: all but the bad responses that the policy has left far behind.
+    """Which rows ``(B,)`` to keep: all except strongly off-policy completions with a negative advantage.
 
-    As DeepSeek-V3.2 masks sequences: a row is dropped if its advantage is negative *and* the mean of
+    This is the sequence masking of DeepSeek-V3.2: a row is dropped if its advantage is negative *and* the mean of
     ``log μ − log π`` over its tokens exceeds the threshold δ, in nats per token. Pass the result as ``keep`` with
     ``renormalise=False``: in the paper a dropped row still counts in 1/G.
 

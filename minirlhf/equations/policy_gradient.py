@@ -1,14 +1,14 @@
-"""The policy gradient: from the probability of a trajectory to the theorem, and the variance of what estimates it.
+"""The policy gradient: from the probability of a trajectory to the theorem, and the variance of its estimators.
 
-Scores are gradients of log-probabilities, ``∇ log π(a_t|s_t)``, with the ``D`` parameters of the policy as last axis. The
-functions take expectations over what is listed (``B`` trajectories, ``N`` outcomes, ``S`` states and ``A`` actions), with
-its probabilities; fed with one sample each they are the estimators. Occupancies are normalised, the action values those
-of the policy. ``policy_jacobian (S, A, D)`` is ∂π(a|s)/∂θ.
+Scores are gradients of log-probabilities, ``∇ log π(a_t|s_t)``, with the ``D`` parameters of the policy as last axis.
+The functions take exact expectations over the listed ``B`` trajectories, ``N`` outcomes, or ``S`` states and ``A``
+actions, weighted by their probabilities. With samples in place of all outcomes they are the estimators. Occupancies are
+normalised. Action values are the action values of the policy. ``policy_jacobian (S, A, D)`` is ∂π(a|s)/∂θ.
 
-"Williams (1992)" is "Simple statistical gradient-following algorithms for connectionist reinforcement learning", "Sutton
-et al. (2000)" Sutton, McAllester, Singh and Mansour, "Policy gradient methods for reinforcement learning with function
-approximation", "Greensmith et al. (2004)" Greensmith, Bartlett and Baxter, "Variance reduction techniques for gradient
-estimates in reinforcement learning".
+"Williams (1992)" is "Simple statistical gradient-following algorithms for connectionist reinforcement learning",
+"Sutton et al. (2000)" Sutton, McAllester, Singh and Mansour, "Policy gradient methods for reinforcement learning with
+function approximation", "Greensmith et al. (2004)" Greensmith, Bartlett and Baxter, "Variance reduction techniques for
+gradient estimates in reinforcement learning".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from minirlhf.equations.mdp import DISCOUNT, solve_bellman
 def trajectory_logp(start_logps: Tensor, action_logps: Tensor, transition_logps: Tensor, mask: Tensor) -> Tensor:
     """Log-probability ``(B,)`` of a trajectory, log p(τ) = log p(s₀) + Σ_t [log π(a_t|s_t) + log P(s_{t+1}|s_t, a_t)].
 
-    The mask holds the steps taken; −inf for what cannot happen.
+    The mask is True at the steps taken. Impossible trajectories get −inf.
 
     Label: eq:trajectory-probability
     Source: Williams (1992).
@@ -38,7 +38,7 @@ def trajectory_logp(start_logps: Tensor, action_logps: Tensor, transition_logps:
 
 @takes(probs=distribution("N"), values="N", scores="N D")
 def log_derivative(probs: Tensor, values: Tensor, scores: Tensor) -> Tensor:
-    """Log-derivative trick, ∇ E_p[f] = E_p[f ∇log p]: a gradient of probabilities becomes an expectation ``(D,)``.
+    """Log-derivative trick, ∇ E_p[f] = E_p[f ∇log p]: it turns the gradient into an expectation ``(D,)``.
 
     Label: eq:log-derivative
     Source: Williams (1992).
@@ -48,7 +48,7 @@ def log_derivative(probs: Tensor, values: Tensor, scores: Tensor) -> Tensor:
 
 @takes(mask=MASK, scores=under_mask("B T D"))
 def trajectory_score(scores: Tensor, mask: Tensor) -> Tensor:
-    """Score ``(B, D)`` of a trajectory, ∇log p(τ) = Σ_t ∇log π(a_t|s_t): start and dynamics have no parameters.
+    """Score ``(B, D)`` of a trajectory, ∇log p(τ) = Σ_t ∇log π(a_t|s_t): initial state and dynamics do not depend on θ.
 
     Label: eq:trajectory-score
     Source: Williams (1992).
@@ -61,15 +61,15 @@ def policy_gradient(probs: Tensor, scores: Tensor, psi: Tensor, mask: Tensor) ->
     """Policy gradient E[Σ_t Ψ_t ∇log π(a_t|s_t)], ``(D,)``.
 
     Six choices of Ψ give the same gradient (undiscounted, with the true values): the total return, the
-    reward-to-go, the reward-to-go less a baseline, Q(s_t, a_t), A(s_t, a_t), and the TD residual. They differ
+    reward-to-go, the reward-to-go minus a baseline, Q(s_t, a_t), A(s_t, a_t), and the TD residual. They differ
     in variance.
 
     Label: eq:policy-gradient-psi
     Source: Schulman et al. (2016), "High-dimensional continuous control using generalized advantage
         estimation".
     """
-    inside = zero_where_masked(psi, mask)  # before the product, so that no NaN outside reaches a gradient
-    return probs @ trajectory_score(inside[..., None] * scores, mask)
+    masked_psi = zero_where_masked(psi, mask)  # before the product, so that no NaN outside reaches a gradient
+    return probs @ trajectory_score(masked_psi[..., None] * scores, mask)
 
 
 # -- the theorem ---------------------------------------------------------------------------------------------------
@@ -87,13 +87,13 @@ def value_gradient(
 ) -> Tensor:
     """Gradient ``(S, D)`` of the values, the solution of ∇V(s) = Σ_a ∇π(a|s) Q(s,a) + γ Σ_s' P_π(s'|s) ∇V(s').
 
-    The product rule on V = Σ π Q, with ∇Q = γ Σ P ∇V: a Bellman equation whose reward is Σ_a ∇π Q.
+    It follows from the product rule on V = Σ π Q, with ∇Q = γ Σ P ∇V: a Bellman equation with reward Σ_a ∇π Q.
 
     Label: eq:value-gradient
     Source: Sutton et al. (2000), appendix.
     """
-    now = torch.einsum("sad,sa->sd", policy_jacobian, action_values)
-    return solve_bellman(torch.einsum("sa,sat->st", policy, transitions), now, gamma=gamma)
+    immediate = torch.einsum("sad,sa->sd", policy_jacobian, action_values)
+    return solve_bellman(torch.einsum("sa,sat->st", policy, transitions), immediate, gamma=gamma)
 
 
 @takes(state_occupancy=distribution("S"), policy_jacobian=shape("S A D"), action_values=shape("S A"), gamma=DISCOUNT)
@@ -112,7 +112,7 @@ def policy_gradient_theorem(
 
 @takes(occupancy=shape("S A"), scores=shape("S A D"), action_values=shape("S A"), gamma=DISCOUNT)
 def policy_gradient_expectation(occupancy: Tensor, scores: Tensor, action_values: Tensor, *, gamma: float) -> Tensor:
-    """The theorem as an expectation over what the policy does, ∇J = 1/(1−γ) E_{(s,a)~ν}[∇log π(a|s) Q(s,a)].
+    """The theorem as an expectation over the policy's state-action pairs, ∇J = 1/(1−γ) E_{(s,a)~ν}[∇log π(a|s) Q(s,a)].
 
     Q may be replaced by the advantage: subtracting V(s) changes nothing, since Σ_a ∇π(a|s) = 0.
 
@@ -133,13 +133,13 @@ def gradient_variance(probs: Tensor, estimates: Tensor) -> Tensor:
     Label: eq:gradient-variance
     Source: Greensmith et al. (2004).
     """
-    centred = estimates - probs @ estimates  # (N, D), centred first: the difference of two squares would cancel
+    centred = estimates - probs @ estimates  # (N, D), centred first: a difference of squares loses precision
     return probs @ centred.square().sum(-1)
 
 
 @takes(probs=distribution("A"), scores="A D", action_values="A")
 def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Tensor:
-    """The baseline of least variance, a scalar: b* = E[‖∇log π‖² Q] / E[‖∇log π‖²]. It is not V = E[Q].
+    """The baseline with minimum variance, a scalar: b* = E[‖∇log π‖² Q] / E[‖∇log π‖²]. It is not V = E[Q].
 
     Label: eq:optimal-baseline
     Source: Greensmith et al. (2004).
@@ -147,7 +147,7 @@ def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Te
     weight = probs * scores.square().sum(-1)  # (A,)
     if not bool(weight.sum() > 0):
         raise ArgumentError(
-            f"scores of shape {tuple(scores.shape)} is zero; every baseline is optimal",
+            f"scores of shape {tuple(scores.shape)} is 0, so every baseline is optimal; expected nonzero scores",
             argument="scores",
             problem="zero",
         )
@@ -156,9 +156,10 @@ def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Te
 
 @takes(num_samples=at_least(1))
 def own_mean_shrinkage(num_samples: int) -> float:
-    """Factor (K−1)/K by which a mean over K samples that includes the own one shrinks the expected gradient.
+    """Factor (K−1)/K by which the mean of all K rewards as baseline scales the expected gradient.
 
-    Leaving the own sample out of the mean leaves the gradient as it is. With one sample nothing is left.
+    The bias arises since the mean includes the sample's own reward. The leave-one-out mean has no bias. With K = 1 the
+    expected gradient is 0.
 
     Label: eq:own-mean-shrinkage
     Source: Kool, van Hoof and Welling (2019), "Buy 4 REINFORCE samples, get a baseline for free!".
@@ -168,21 +169,22 @@ def own_mean_shrinkage(num_samples: int) -> float:
 
 @takes(logits="T V", quality="T V", carried="T T")
 def decision_noise(logits: Tensor, quality: Tensor, carried: Tensor) -> Tensor:
-    """Variance over squared length of the mean of ``Σ_t A_t ∇log π(y_t)``, for replies of T independent decisions.
+    """Variance of ``Σ_t A_t ∇log π(y_t)`` over its squared mean, for completions of T independent tokens.
 
-    Token t adds q_t(y_t) to the reward; ``A_t = δ_t + Σ_{k≠t} ω_tk δ_k`` with δ_k = q_k(y_k) − E[q_k]. With ω = 1 it is the
-    whole reward minus its mean, with ω_tk = λ^(k−t) for later tokens and 0 for earlier ones GAE with exact values.
+    Token t adds q_t(y_t) to the reward; ``A_t = δ_t + Σ_{k≠t} ω_tk δ_k`` with δ_k = q_k(y_k) − E[q_k]. With ω = 1, A is
+    the total reward minus its mean. With ω_tk = λ^(k−t) for later tokens and 0 for earlier ones, A is GAE with exact
+    values.
 
     Label: eq:decision-noise
     Source: elementary; the tokens are independent, and each δ has mean 0.
     Args: ``carried`` holds the weights ω; its diagonal is not used.
-    Returns: a scalar, of one reply; inf or NaN if the gradient is 0.
+    Returns: a scalar, for one completion; inf or NaN if the gradient is 0.
     """
     probs = logits.softmax(-1)
-    added = quality - (probs * quality).sum(-1, keepdim=True)  # (T, V)
-    scores = torch.eye(logits.shape[1]).to(logits) - probs[:, None, :]  # (T, V, V): ∇log π of each choice
-    sizes = scores.square().sum(-1)  # (T, V)
-    means = ((probs * added)[..., None] * scores).sum(1)  # (T, V): the gradient
-    own = (probs * added.square() * sizes).sum(-1) - means.square().sum(-1)  # (T,)
-    others = carried.square().fill_diagonal_(0.0) @ (probs * added.square()).sum(-1)  # (T,)
-    return (own + others * (probs * sizes).sum(-1)).sum() / means.square().sum()
+    deltas = quality - (probs * quality).sum(-1, keepdim=True)  # (T, V)
+    scores = torch.eye(logits.shape[1]).to(logits) - probs[:, None, :]  # (T, V, V): ∇log π of each token
+    squared_norms = scores.square().sum(-1)  # (T, V)
+    means = ((probs * deltas)[..., None] * scores).sum(1)  # (T, V): the gradient
+    own = (probs * deltas.square() * squared_norms).sum(-1) - means.square().sum(-1)  # (T,)
+    others = carried.square().fill_diagonal_(0.0) @ (probs * deltas.square()).sum(-1)  # (T,)
+    return (own + others * (probs * squared_norms).sum(-1)).sum() / means.square().sum()

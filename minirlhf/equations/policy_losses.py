@@ -1,12 +1,12 @@
-"""Policy objectives: what one step of each algorithm maximises, per token or per sequence.
+"""Policy objectives that the algorithms maximise, per token or per sequence.
 
-All take ``logps, old_logps, advantages, mask``, each ``(B, T)``, and return ``(B, T)``, or ``(B, 1)`` where a whole
-sequence has one ratio; :mod:`~minirlhf.equations.aggregation` makes one number of it. They are *maximised*. The
-decorators check the tensors and put zeros outside the mask, so that what stands there never matters; gradients run
+All take ``logps, old_logps, advantages, mask``, each ``(B, T)``, and return ``(B, T)``, or ``(B, 1)`` if a
+sequence has one ratio. :mod:`~minirlhf.equations.aggregation` reduces them to a scalar. They are *maximised*. The
+decorators check the tensors and put zeros outside the mask, so entries outside the mask have no effect; gradients run
 through ``logps`` only.
 
-A clip range ``epsilon`` > 0 is also the upper one unless ``epsilon_high`` > 0 is given. Log-ratios beyond ±30 count as
-±30, so that ratios are finite.
+A clip range ``epsilon`` > 0 is also the upper one unless ``epsilon_high`` > 0 is given. Log-ratios are clamped to ±30,
+so that ratios are finite.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import last_index, masked_mean, masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, sampled, takes, under_mask
 
-# exp(±30) ≈ 10^±13: a ratio beyond is a broken run, and clamping keeps values and gradients finite.
+# exp(±30) ≈ 10^±13: a larger ratio means that the run has diverged. Clamping keeps values and gradients finite.
 LOG_RATIO_LIMIT = 30.0
 
-# -- what the formulas are written in ----------------------------------------------------------------------------
+# -- building blocks of the formulas -----------------------------------------------------------------------------
 
 
-def _one_per_response(name: str, advantages: Tensor, seen: Arguments) -> Tensor:
-    under_mask().apply(name, advantages, seen)
-    advantage = advantages.detach().gather(-1, last_index(seen.mask)[:, None])  # (B, 1)
-    if bool(((advantages != advantage) & seen.mask.bool()).any()):
+def _one_per_response(name: str, advantages: Tensor, arguments: Arguments) -> Tensor:
+    under_mask().apply(name, advantages, arguments)
+    advantage = advantages.detach().gather(-1, last_index(arguments.mask)[:, None])  # (B, 1)
+    if bool(((advantages != advantage) & arguments.mask.bool()).any()):
         raise ArgumentError(
             f"{name} of shape {tuple(advantages.shape)} differ within a row; a sequence-level objective needs one "
-            "per response",
+            "advantage per completion",
             argument=name,
             problem="differ within a row",
         )
@@ -45,7 +45,10 @@ sequence_objective = takes(**_BOTH_LOGPS, advantages=ONE_PER_RESPONSE)
 
 
 def clip_interval(epsilon: float, epsilon_high: float | None, delta: float | None = None) -> tuple[float, float]:
-    """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive, ``delta`` above."""
+    """Return ``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``.
+
+    Both ranges must be > 0, and ``delta`` must be > 1 + epsilon_high.
+    """
     if not epsilon > 0.0:
         raise ArgumentError(f"epsilon = {epsilon!r}; expected a number > 0", argument="epsilon", value=epsilon)
     if epsilon_high is not None and not epsilon_high > 0.0:
@@ -55,7 +58,7 @@ def clip_interval(epsilon: float, epsilon_high: float | None, delta: float | Non
     low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
     if delta is not None and not delta > high:
         raise ArgumentError(
-            f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}",
+            f"delta = {delta!r}; expected a number > 1 + epsilon_high = {high}",
             argument="delta",
             value=delta,
             expected=high,
@@ -76,7 +79,7 @@ def _limited(log_ratio: Tensor) -> Tensor:
 
 @objective
 def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """``A_t · log π(a_t)``: the policy gradient when the batch is fresh. ``old_logps`` plays no part.
+    """``A_t · log π(a_t)``: its gradient is the policy gradient if the batch is on-policy. ``old_logps`` is not used.
 
     Label: eq:reinforce-objective, eq:entropy-gradient
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
@@ -87,7 +90,7 @@ def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
 
 @ratio_inputs
 def policy_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """``ρ_t = π(a_t) / π_old(a_t)``: makes samples of the old policy count for the new one; 0 outside the mask.
+    """``ρ_t = π(a_t) / π_old(a_t)``: reweights samples of the old policy for the new one; 0 outside the mask.
 
     Label: eq:policy-ratio
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 3.
@@ -97,7 +100,7 @@ def policy_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
 
 @objective
 def importance_weighted(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """``ρ_t · A_t``, the surrogate without any clip: right for the new policy, its variance has no bound.
+    """``ρ_t · A_t``, the surrogate without a clip: corrects action probabilities, has unbounded variance.
 
     Label: eq:importance-weighted
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 6 (conservative policy
@@ -117,10 +120,10 @@ def ppo_clip(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Tensor:
-    """``min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A)``: no reward for leaving the interval.
+    """``min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A)``: no gain from moving the ratio out of the interval.
 
-    The clip removes a gradient, it does not bound the ratio. ``epsilon_high > epsilon`` is DAPO's
-    clip-higher. With ``A < 0`` the term ``ρA`` has no bound; ``delta`` gives it one (two-sided or dual
+    The clip removes a gradient; it does not bound the ratio. ``epsilon_high > epsilon`` is DAPO's
+    clip-higher. With ``A < 0`` the term ``ρA`` is unbounded below. ``delta`` bounds it (two-sided or dual
     clip): the first ρ becomes ``min(ρ, δ)``.
 
     Label: eq:ppo-clip, eq:ppo-clip-gradient, eq:ppo-first-step, eq:ppo-no-clip, eq:clip-higher, eq:clipped-surrogate
@@ -130,7 +133,7 @@ def ppo_clip(
     Args:
         epsilon: lower clip range, > 0; the upper one too unless ``epsilon_high`` is given.
         epsilon_high: upper clip range, > 0.
-        delta: upper bound of the ratio where the advantage is negative, > 1 + ``epsilon_high``.
+        delta: upper bound of the ratio for negative advantages, > 1 + ``epsilon_high``.
     """
     low, high = clip_interval(epsilon, epsilon_high, delta)
     ratio = _exp(logps - old_logps)
@@ -142,7 +145,7 @@ def ppo_clip(
 def ppo_penalty(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, *, beta: float) -> Tensor:
     """``ρA − β·(ρ − 1 − log ρ)``: a penalty on KL(π_old‖π) in place of the clip.
 
-    Under π_old the bracket has the KL divergence as its expectation and is never negative.
+    The expectation of the bracket under π_old is the KL divergence. The bracket is never negative.
 
     Label: eq:ppo-penalty
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 8, with the KL estimated
@@ -165,15 +168,15 @@ def cispo(
     epsilon_high: float = 4.0,
     per_sequence: bool = False,
 ) -> Tensor:
-    """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight; all keep a gradient.
+    """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight; every token keeps a gradient.
 
     Label: eq:cispo
     Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention"
         (CISPO).
     Args:
         epsilon: lower clip range; None, as in the paper's experiments, means no lower bound.
-        epsilon_high: the weight is at most ``1 + epsilon_high`` (TRL's option of this name is that bound itself).
-        per_sequence: the ratio of :func:`sequence_ratio` in place of each token's own.
+        epsilon_high: the weight is at most ``1 + epsilon_high``; TRL's option of this name is the bound itself.
+        per_sequence: use :func:`sequence_ratio` in place of the token ratios.
     """
     low, high = clip_interval(1.0 if epsilon is None else epsilon, epsilon_high)
     ratio = _ratio(logps.detach(), old_logps, mask, per_sequence)
@@ -193,14 +196,14 @@ def sapo(
 ) -> Tensor:
     """``4/τ · sigmoid(τ(ρ − 1)) · A``: a soft gate in place of the clip, steeper for negative advantages.
 
-    At ρ = 1 the slope is that of ``ρA``; it fades on both sides instead of dropping to 0.
+    At ρ = 1 its slope equals the slope of ``ρA``. On both sides the slope decreases smoothly to 0.
 
     Label: eq:sapo
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization".
     Args:
-        sapo_temperature_pos: τ where the advantage is positive, > 0.
+        sapo_temperature_pos: τ for positive advantages, > 0.
         sapo_temperature_neg: τ elsewhere, > 0.
-        per_sequence: the ratio of :func:`sequence_ratio` in place of each token's own.
+        per_sequence: use :func:`sequence_ratio` in place of the token ratios.
     """
     ratio = _ratio(logps, old_logps, mask, per_sequence)
     positive = 4.0 / sapo_temperature_pos * torch.sigmoid(sapo_temperature_pos * (ratio - 1))
@@ -210,10 +213,10 @@ def sapo(
 
 @takes(mask=MASK, logps=sampled(gradient=True), ptx_coef=NOT_NEGATIVE)
 def pretraining(logps: Tensor, mask: Tensor, *, ptx_coef: float) -> Tensor:
-    """``γ log π(x_t)`` on texts that the policy must not forget: the "ptx" term of PPO for language models.
+    """``γ log π(x_t)`` on pretraining texts, against forgetting: the "ptx" term of PPO for language models.
 
-    Its expectation over texts is ``−γ·KL(texts‖π)`` plus a constant: the other direction than the penalty
-    on KL(π‖π_ref).
+    Its expectation over texts is ``−γ·KL(texts‖π)`` plus a constant: a forward KL, whereas the penalty on
+    KL(π‖π_ref) is a reverse KL.
 
     Label: eq:ptx
     Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 2.
@@ -237,7 +240,7 @@ def sequence_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
 
 
 def _ratio(logps: Tensor, old_logps: Tensor, mask: Tensor, per_sequence: bool) -> Tensor:
-    """``(B, T)``: each token's ratio, or on every token that of its response."""
+    """``(B, T)``: each token's ratio, or the ratio of its completion at every token."""
     if per_sequence:
         return sequence_ratio(logps, old_logps, mask).expand_as(mask)
     return _exp(logps - old_logps)
@@ -262,24 +265,24 @@ def vespo(
     vespo_k_neg: float = 3.0,
     vespo_lambda_neg: float = 2.0,
 ) -> Tensor:
-    """``sg[φ(w)] · A · log π(y_t)`` with ``w = π(y)/π_old(y)`` of the whole response and ``φ(w) = w^k e^(λ(1 − w))``.
+    """``sg[φ(w)] · A · log π(y_t)`` with ``w = π(y)/π_old(y)`` of the completion and ``φ(w) = w^k e^(λ(1 − w))``.
 
-    φ(1) = 1; φ is largest at ``w = k/λ`` and falls to 0 on both sides, so that a response that the policy has
-    left, or that it has made much likelier already, hardly counts. There is no root: w is the exact weight.
+    φ(1) = 1. φ has its maximum at ``w = k/λ`` and decreases to 0 on both sides, so a completion whose probability has
+    changed a lot, in either direction, has a small weight. w is the exact importance weight, without GSPO's root 1/|y|.
 
     Label: eq:vespo
     Source: Shen et al. (2026), "VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM
         Training", arXiv:2602.10693, with the names and numbers of TRL's documentation.
     Args:
-        vespo_k_pos: k where the advantage is not negative, > 0.
-        vespo_lambda_pos: λ there, > 0.
-        vespo_k_neg: k elsewhere, > 0.
-        vespo_lambda_neg: λ elsewhere, > 0.
+        vespo_k_pos: k for advantages ≥ 0, > 0.
+        vespo_lambda_pos: λ for advantages ≥ 0, > 0.
+        vespo_k_neg: k for negative advantages, > 0.
+        vespo_lambda_neg: λ for negative advantages, > 0.
     """
     log_w = _limited(masked_sum(logps.detach() - old_logps, mask, -1)).unsqueeze(-1)  # (B, 1)
-    good, number = advantages >= 0, advantages.new_tensor
-    k = torch.where(good, number(vespo_k_pos), number(vespo_k_neg))
-    rate = torch.where(good, number(vespo_lambda_pos), number(vespo_lambda_neg))
+    positive, scalar = advantages >= 0, advantages.new_tensor
+    k = torch.where(positive, scalar(vespo_k_pos), scalar(vespo_k_neg))
+    rate = torch.where(positive, scalar(vespo_lambda_pos), scalar(vespo_lambda_neg))
     return (k * log_w - rate * torch.expm1(log_w)).exp() * advantages * logps
 
 
@@ -294,14 +297,14 @@ def gspo(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Tensor:
-    """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``, ``(B, 1)``: a whole response is clipped or kept.
+    """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``, ``(B, 1)``: the clip applies to whole completions.
 
     Label: eq:gspo-objective, eq:gspo-gradient
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
         epsilon: lower clip range, > 0, far smaller than PPO's; the upper one too unless ``epsilon_high`` is given.
-        epsilon_high: upper clip range, > 0; the paper has 3e-4 and 4e-4.
-        delta: as in :func:`ppo_clip`, of ``s``; not in the paper.
+        epsilon_high: upper clip range, > 0; the paper uses 3e-4 and 4e-4 for the two.
+        delta: as in :func:`ppo_clip`, for ``s``; not in the paper.
     """
     low, high = clip_interval(epsilon, epsilon_high, delta)
     ratio = sequence_ratio(logps, old_logps, mask)
@@ -322,8 +325,8 @@ def gspo_token(
 ) -> Tensor:
     """GSPO with an advantage per token: ``s_t = sg[s]·π(a_t)/sg[π(a_t)]`` in place of ``s``.
 
-    Every ``s_t`` has the value of ``s`` and the gradient of its own token. With one advantage per response
-    and the mean over tokens it is :func:`gspo`, in value and gradient.
+    Every ``s_t`` has the value of ``s`` and the gradient of its own token. With one advantage per completion,
+    its mean over tokens equals :func:`gspo` in value and gradient.
 
     Label: eq:gspo-token
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization" (GSPO-token).
@@ -346,15 +349,15 @@ def luspo(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Tensor:
-    """``|y| · gspo``, ``(B, 1)``: no length bias, each token as heavy as each token of any other response.
+    """``|y| · gspo``, ``(B, 1)``: no length bias: tokens of all completions have the same weight.
 
     Label: eq:luspo
     Source: Liu et al. (2026), "Length-Unbiased Sequence Policy Optimization".
     Args:
         epsilon, epsilon_high, delta: as in :func:`gspo`.
     """
-    per_response = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high, delta=delta)
-    return per_response * mask.bool().sum(-1, keepdim=True)
+    per_sequence = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high, delta=delta)
+    return per_sequence * mask.bool().sum(-1, keepdim=True)
 
 
 @sequence_objective
@@ -369,7 +372,7 @@ def gmpo(
 ) -> Tensor:
     """``A · (Π_t ρ̂_t)^(1/|y|)``, ``(B, 1)``: the geometric mean over tokens, each ρ clipped on the log scale.
 
-    ``ρ̂`` is ρ or its clip to ``[e^−ε, e^ε_high]``, whichever makes the objective smaller.
+    ``ρ̂`` is the one of ρ and its clip to ``[e^−ε, e^ε_high]`` that makes the objective smaller.
 
     Label: eq:gmpo
     Source: Zhao et al. (2025), "Geometric-Mean Policy Optimization".
@@ -377,8 +380,8 @@ def gmpo(
         epsilon: lower range of ``log ρ``, > 0; the upper one too unless ``epsilon_high`` is given.
         epsilon_high: upper range of ``log ρ``, > 0.
     """
-    clip_interval(epsilon, epsilon_high)  # for its errors
+    clip_interval(epsilon, epsilon_high)  # only checks the arguments
     log_ratio = logps - old_logps
     clipped = log_ratio.clamp(-epsilon, epsilon if epsilon_high is None else epsilon_high)
-    worse = torch.where(advantages > 0, torch.minimum(log_ratio, clipped), torch.maximum(log_ratio, clipped))
-    return advantages * _exp(masked_mean(worse, mask, -1)).unsqueeze(-1)
+    pessimistic = torch.where(advantages > 0, torch.minimum(log_ratio, clipped), torch.maximum(log_ratio, clipped))
+    return advantages * _exp(masked_mean(pessimistic, mask, -1)).unsqueeze(-1)

@@ -1,6 +1,6 @@
-"""Reasoning with answers that can be compared: votes, a reward from the vote itself, rewards that say nothing, and how RL scales.
+"""Reasoning with answers that can be compared: voting, majority rewards, uninformative rewards, scaling of RL.
 
-``answers`` are integers, one for each of N replies to a prompt; equal numbers are equal answers.
+``answers`` are integers, one for each of N completions of a prompt; equal integers are equal answers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, distribution,
 
 @takes(answers=shape("... N"), weights=finite("... N", "[0, inf)"))
 def vote_totals(answers: Tensor, weights: Tensor) -> Tensor:
-    """For every reply the votes for its answer: W(a_i) = Σ_j w_j [a_j = a_i], ``(..., N)``. The largest total wins.
+    """Votes for each completion's answer: W(a_i) = Σ_j w_j [a_j = a_i], ``(..., N)``. The largest total wins.
 
-    Weights of 1 are the majority vote; the probabilities of a verifier make a weighted one.
+    Weights of 1 give the majority vote; the probabilities of a verifier give a weighted vote.
 
     Label: eq:weighted-vote
     Source: Li et al. (2023), "Making Language Models Better Reasoners with Step-Aware Verifier"; with weights of 1 Wang et al. (2023),
@@ -27,7 +27,7 @@ def vote_totals(answers: Tensor, weights: Tensor) -> Tensor:
 
 @takes(answers=shape("P G"))
 def majority_reward(answers: Tensor) -> Tensor:
-    """1 for the replies that give the group's most frequent answer, else 0, ``(P, G)``; of several, the one that came first.
+    """1 for completions with the group's most frequent answer (if tied, the first such answer), else 0, ``(P, G)``.
 
     Label: eq:majority-reward
     Source: Zuo et al. (2025), "TTRL: Test-Time Reinforcement Learning".
@@ -39,23 +39,24 @@ def majority_reward(answers: Tensor) -> Tensor:
 
 @takes(probs=distribution("... A"), old_probs=distribution("... A"), epsilon=NOT_NEGATIVE)
 def random_reward_push(probs: Tensor, old_probs: Tensor, *, epsilon: float) -> Tensor:
-    """Expected gradient of the clipped objective in the logits when the advantage is a fair coin, ±1: ``(..., A)``.
+    """Expected logit gradient of the clipped objective for random advantages, ±1 with probability ½: ``(..., A)``.
 
-    Σ_y π(y) c_y (e_y − π), with c_y = ½ where the ratio π/π_old lies below 1 − ε, −½ where it lies above 1 + ε, 0 between. Without
-    clipping it is 0: a reward that knows nothing moves no logit on average. The coins are ones that π has not met: where a reply and its coin
-    are learned from again, π has been moved by them. Kinks, a ratio of exactly 1 ± ε, are left out.
+    It is Σ_y π(y) c_y (e_y − π), with c_y = ½ if the ratio π/π_old is below 1 − ε, −½ if it is above 1 + ε, otherwise
+    0. Without clipping it is 0: an uninformative reward has no effect on the logits on average. The advantages must be
+    independent of π, which does not hold if π has already been updated on the same completions and advantages. The
+    kinks, ratios of exactly 1 ± ε, are ignored.
 
     Label: eq:random-reward-push
     Source: derived in chapter 16; the bias was found by Shao et al. (2025), "Spurious Rewards: Rethinking Training Signals in RLVR".
     Args:
-        probs: π, of the policy that is updated.
-        old_probs: π_old, of the policy that sampled, positive.
+        probs: π, the current policy.
+        old_probs: π_old, the policy that sampled, positive.
         epsilon: ε of the clip.
     """
     ratio = probs / old_probs
-    pull = 0.5 * ((ratio < 1 - epsilon).to(probs.dtype) - (ratio > 1 + epsilon).to(probs.dtype))
-    push = probs * pull
-    return push - probs * push.sum(-1, keepdim=True)
+    coefficients = 0.5 * ((ratio < 1 - epsilon).to(probs.dtype) - (ratio > 1 + epsilon).to(probs.dtype))
+    weighted = probs * coefficients
+    return weighted - probs * weighted.sum(-1, keepdim=True)
 
 
 @takes(compute=finite("...", "(0, inf)"), start=FINITE, ceiling=FINITE, exponent=POSITIVE, midpoint=POSITIVE)
@@ -65,10 +66,10 @@ def compute_curve(compute: Tensor, *, start: float, ceiling: float, exponent: fl
     Label: eq:compute-curve
     Source: Khatri et al. (2025), "The Art of Scaling Reinforcement Learning Compute for LLMs", equation 1.
     Args:
-        compute: C, whatever it is counted in; samples will do.
+        compute: C, in any unit, for example samples.
         start: R₀, the reward before training.
-        ceiling: A, what it tends to.
-        exponent: B, how steep it is.
-        midpoint: C_mid, where half of the gain is made.
+        ceiling: A, the asymptotic reward.
+        exponent: B, the steepness.
+        midpoint: C_mid, the compute at which half of the gain is reached.
     """
     return start + (ceiling - start) / (1 + (midpoint / compute) ** exponent)

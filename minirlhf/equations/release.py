@@ -1,8 +1,9 @@
-"""What stands between a trained model and its users: a character, filters before and after the model, tests that nothing fails, and a canary.
+"""From a trained model to a product: persona traits, input and output filters, tests for rare failures, and a canary.
 
-A *harmful* request is one that should not be answered. A filter gives every request (or answer) a score and blocks what is above a bar; scores
-have variance 1, and the mean of the harmful ones is larger by d′, the filter's separation. The *miss rate* is the share of harmful ones
-that it lets through, the *false refusals* are the share of harmless ones that it blocks.
+A *harmful* request is a request that the model should not answer. A filter scores every request (or completion) and
+blocks scores above a threshold. Scores have variance 1, and the mean score of harmful requests is larger by d′, the
+filter's separation. The *miss rate* is the fraction of harmful requests that pass the filter. The *false refusals* are
+the fraction of harmless requests that it blocks.
 """
 
 from __future__ import annotations
@@ -19,47 +20,49 @@ _CHANCE = finite("...", "[0, 1]")
 _INSIDE = finite("...", "(0, 1)")
 _SPLIT = number("(0, 1)")
 
-# -- a character that a model gives itself -------------------------------------------------------------------------
+# -- persona traits by self-training -------------------------------------------------------------------------------
 
 
 @takes(prompted_logps="...", logps="...")
 def trait_score(prompted_logps: Tensor, logps: Tensor) -> Tensor:
-    """How much an answer speaks for a trait, in the model's own opinion: log π(y | trait, x) − log π(y | x), ``(...)``.
+    """Evidence of a completion for a trait, by the model itself: log π(y | trait, x) − log π(y | x), ``(...)``.
 
-    By so many nats an answer raises the odds that it was written under the trait's system prompt and not without it.
+    The score is the log Bayes factor, in nats, that the completion was sampled with the trait's system prompt, not
+    without it.
 
     Label: eq:trait-score
     Source: Bayes' rule; as a ranking of a model's own answers by an instruction that it can read, Bai et al. (2022), "Constitutional AI",
         ask the model in words.
     Args:
-        prompted_logps, logps: log-probabilities of whole answers, with the trait in the system prompt and without it.
+        prompted_logps, logps: log-probabilities of completions, with and without the trait in the system prompt.
     """
     return prompted_logps - logps
 
 
 @takes(prompted_logps="... N", logps="... N", beta=POSITIVE)
 def trait_policy(prompted_logps: Tensor, logps: Tensor, *, beta: float) -> Tensor:
-    """What a KL-regularised training towards :func:`trait_score` ends at: π(y) ∝ π(y | x)^(1 − 1/β) π(y | trait, x)^(1/β), ``(..., N)`` log-probabilities.
+    """The optimum for the reward :func:`trait_score`: π(y) ∝ π(y | x)^(1 − 1/β) π(y | trait, x)^(1/β).
 
-    At β = 1 it is the model under its system prompt; a smaller β goes beyond it.
+    The result is ``(..., N)`` log-probabilities. At β = 1 it is the model with its system prompt. A smaller β
+    extrapolates beyond it.
 
     Label: eq:trait-policy
     Source: eq:tilt for this reward; at β = 1 it is context distillation, Askell et al. (2021), "A general language assistant as a
         laboratory for alignment".
     Args:
-        prompted_logps, logps: of all answers.
+        prompted_logps, logps: log-probabilities of all completions.
     """
     return torch.log_softmax(logps + (prompted_logps - logps) / beta, -1)
 
 
-# -- a rule that must hold -----------------------------------------------------------------------------------------
+# -- tests for rare failures ---------------------------------------------------------------------------------------
 
 
 @takes(rate=_SPLIT, alpha=_SPLIT)
 def clean_replies(rate: float, *, alpha: float = 0.05) -> float:
-    """How many replies without a single failure show that fewer than this share fail: log α / log(1 − p). Round up.
+    """Number of completions without a failure that show a failure rate below p, ``rate``: log α / log(1 − p). Round up.
 
-    Were the share p or more, so many clean replies in a row would have a probability of α at most.
+    If the failure rate were p or more, this many completions without a failure would have a probability of at most α.
 
     Label: eq:clean-replies
     Source: Hanley and Lippman-Hand (1983), "If nothing goes wrong, is everything all right?".
@@ -72,12 +75,12 @@ def clean_replies(rate: float, *, alpha: float = 0.05) -> float:
 
 @takes(missed=_INSIDE, separation=finite("..."))
 def false_refusals(missed: Tensor, separation: Tensor) -> Tensor:
-    """The share of harmless requests that a filter blocks whose bar lets this share of the harmful ones through: Φ(−d′ − Φ⁻¹(m)). ``(...)``
+    """Fraction of harmless requests that a filter with miss rate m blocks: Φ(−d′ − Φ⁻¹(m)). ``(...)``
 
     Label: eq:over-refusal
     Source: Green and Swets (1966), "Signal detection theory and psychophysics", for normal scores of equal variance.
     Args:
-        missed: m, of harmful requests.
+        missed: m, the miss rate on harmful requests.
         separation: d′.
     """
     return torch.special.ndtr(-separation - torch.special.ndtri(missed))
@@ -85,43 +88,44 @@ def false_refusals(missed: Tensor, separation: Tensor) -> Tensor:
 
 @takes(separation=finite("...", "(0, inf)"), harmful=_INSIDE, ratio=finite("...", "(0, inf)"))
 def filter_threshold(separation: Tensor, harmful: Tensor, ratio: Tensor) -> Tensor:
-    """The bar at which a filter costs least: t = d′/2 + log((1 − h)/(h c))/d′, on a scale where the harmless scores have mean 0. ``(...)``
+    """The threshold with minimum expected cost: t = d′/2 + log((1 − h)/(h c))/d′. ``(...)``
 
-    There the likelihood ratio of harmful to harmless is (1 − h)/(h c).
+    The scale is the one on which harmless scores have mean 0. At t the likelihood ratio of harmful to harmless is
+    (1 − h)/(h c).
 
     Label: eq:filter-threshold
     Source: Neyman and Pearson (1933), "On the problem of the most efficient tests of statistical hypotheses"; Green and Swets (1966).
     Args:
         separation: d′.
-        harmful: h, the share of requests that are harmful.
-        ratio: c, the cost of a harmful answer over that of a false refusal.
+        harmful: h, the fraction of requests that are harmful.
+        ratio: c, the cost of a harmful completion divided by the cost of a false refusal.
     """
     return separation / 2 + torch.log((1 - harmful) / (harmful * ratio)) / separation
 
 
 @takes(first=_CHANCE, second=_CHANCE, correlation=finite("...", "[-1, 1]"))
 def both_filters_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Tensor:
-    """The chance that two filters miss the same harmful request: m₁m₂ + ρ√(m₁(1 − m₁)m₂(1 − m₂)). ``(...)``
+    """Probability that two filters miss the same harmful request: m₁m₂ + ρ√(m₁(1 − m₁)m₂(1 − m₂)). ``(...)``
 
     Label: eq:both-miss
     Source: the covariance of two events.
     Args:
-        first, second: m₁ and m₂, what each misses.
-        correlation: ρ of the two misses, as numbers 0 and 1. Not every ρ is possible for every m₁ and m₂.
+        first, second: the miss rates m₁ and m₂.
+        correlation: ρ of the two misses as 0/1 variables. Not every ρ is possible for every m₁ and m₂.
     Raises:
-        ValueError: a correlation that no two such events have.
+        ValueError: a correlation that is impossible for these miss rates.
     """
-    together = first * second + correlation * (first * (1 - first) * second * (1 - second)).sqrt()
-    slack = 1e-9  # of rounding
-    least, most = (first + second - 1).clamp(min=0), torch.minimum(first, second)
-    if not bool(((together >= least - slack) & (together <= most + slack)).all()):
+    joint = first * second + correlation * (first * (1 - first) * second * (1 - second)).sqrt()
+    tolerance = 1e-9  # for rounding
+    low, high = (first + second - 1).clamp(min=0), torch.minimum(first, second)
+    if not bool(((joint >= low - tolerance) & (joint <= high + tolerance)).all()):
         raise ArgumentError(
-            f"correlation of shape {tuple(correlation.shape)}: two events with these chances cannot correlate so; expected a joint chance "
+            f"correlation of shape {tuple(correlation.shape)}: impossible at these miss rates; expected a joint chance "
             "between max(0, first + second − 1) and min(first, second)",
             argument="correlation",
             problem="out of range",
         )
-    return together
+    return joint
 
 
 # -- a canary ------------------------------------------------------------------------------------------------------
@@ -129,36 +133,39 @@ def both_filters_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Ten
 
 @takes(new=_INSIDE, old=_INSIDE, rollback=at_least(1), ship=at_least(1))
 def rollback_chance(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
-    """How likely a canary ends with a rollback: (1 − w^(−b))/(1 − w^(−(a + b))) with the odds ratio w of complaints, b/(a + b) for w = 1. ``(...)``
+    """Probability that a canary ends with a rollback: (1 − w^(−b))/(1 − w^(−(a + b))), b/(a + b) for w = 1. ``(...)``
 
-    Users are compared in pairs, one with the new model, one with the old. Pairs in which one complains count: +1 if it is the new model's,
-    −1 if it is the old one's. At +a the new model is rolled back, at −b it is shipped.
+    w is the odds ratio of complaints. The test compares pairs of users, one with the new and one with the old model. A
+    pair with exactly one complaint counts +1 if the complaint is about the new model, −1 if it is about the old one. At
+    +a the new model is rolled back, at −b it is shipped.
 
     Label: eq:rollback-chance
     Source: Wald (1947), "Sequential analysis", section 6 (double dichotomies); the ruin of a gambler.
     Args:
-        new, old: how likely a user of the new, of the old model complains.
+        new, old: the probability that a user of the new model, of the old model complains.
         rollback, ship: a and b.
     """
     drift = torch.logit(new) - torch.logit(old)  # log w
-    level = drift.abs() < 1e-9
-    safe = torch.where(level, 1.0, drift)
-    near = ship / (rollback + ship) * (1 + rollback * drift / 2)  # to first order, for the gradient
-    return torch.where(level, near, torch.expm1(-ship * safe) / torch.expm1(-(rollback + ship) * safe))
+    is_equal = drift.abs() < 1e-9
+    safe = torch.where(is_equal, 1.0, drift)
+    limit = ship / (rollback + ship) * (1 + rollback * drift / 2)  # to first order, for the gradient
+    return torch.where(is_equal, limit, torch.expm1(-ship * safe) / torch.expm1(-(rollback + ship) * safe))
 
 
 @takes(new=_INSIDE, old=_INSIDE, rollback=at_least(1), ship=at_least(1))
 def canary_pairs(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
-    """Expected pairs of users until :func:`rollback_chance`'s canary ends: (P(a + b) − b)/(p₁ − p₀), ab/(2p(1 − p)) if they are equal. ``(...)``
+    """Expected number of pairs of users in a canary: (P(a + b) − b)/(p₁ − p₀). ``(...)``
+
+    P is :func:`rollback_chance`. For p₁ = p₀ = p the number is ab/(2p(1 − p)).
 
     Label: eq:canary-pairs
     Source: Wald (1944), "On cumulative sums of random variables".
     Args:
-        new, old, rollback, ship: as there; p₁ and p₀, a and b.
+        new, old, rollback, ship: p₁, p₀, a and b, as in :func:`rollback_chance`.
     """
-    level = (torch.logit(new) - torch.logit(old)).abs() < 1e-6
-    apart = torch.where(level, 1.0, new - old)
-    ends = rollback_chance(new, old, rollback=rollback, ship=ship) * (rollback + ship) - ship
+    is_equal = (torch.logit(new) - torch.logit(old)).abs() < 1e-6
+    difference = torch.where(is_equal, 1.0, new - old)
+    expected_end = rollback_chance(new, old, rollback=rollback, ship=ship) * (rollback + ship) - ship
     mean, drift = (new + old) / 2, torch.logit(new) - torch.logit(old)
-    near = rollback * ship / (2 * mean * (1 - mean)) * (1 + (rollback - ship) * drift / 6)  # to first order
-    return torch.where(level, near, ends / apart)
+    limit = rollback * ship / (2 * mean * (1 - mean)) * (1 + (rollback - ship) * drift / 6)  # to first order
+    return torch.where(is_equal, limit, expected_end / difference)

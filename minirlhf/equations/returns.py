@@ -1,9 +1,9 @@
 """Returns and advantages over the tokens that a policy sampled.
 
-Everything is ``(B, T)``, and results are 0 outside the mask. "Next" is the next *sampled* token: where the mask has a
-hole, because a tool or the environment wrote there, the step jumps across it, and no discount is lost on the way. Rewards
-and values count at sampled tokens only; ``values`` are those before each token. ``bootstrap (B,)`` is the value after the
-last sampled token: that of the state in which a response was cut off, and 0 (None) if it ended by itself.
+Tensors are ``(B, T)``, and results are 0 outside the mask. "Next" is the next *sampled* token: if a tool or the
+environment wrote tokens in between, the step skips them, and they do not discount. Rewards and values are read at
+sampled tokens only; ``values`` are the values before each token. ``bootstrap (B,)`` is the value after the last sampled
+token: the value of the last state of a truncated completion, and 0 (None) for a terminated one.
 
 "GAE paper" stands for Schulman et al. (2016), "High-dimensional continuous control using generalized advantage
 estimation".
@@ -31,14 +31,14 @@ def total_return(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
         reinforcement learning".
     """
-    discount = gamma ** (mask.long().cumsum(-1) - 1).to(rewards.dtype)  # (B, T), γ to the number of tokens before
+    discount = gamma ** (mask.long().cumsum(-1) - 1).to(rewards.dtype)  # (B, T), γ^(number of earlier tokens)
     total = masked_sum(discount * rewards, mask, -1)  # (B,)
     return zero_where_masked(total[:, None].expand_as(rewards), mask)
 
 
 @takes(**_REWARDS)
 def returns_to_go(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0, bootstrap: Tensor | None = None) -> Tensor:
-    """Reward-to-go G_t = Σ_{k≥t} γ^(k−t) r_k: what comes after an action, which is all that it can have caused.
+    """Reward-to-go G_t = Σ_{k≥t} γ^(k−t) r_k: the rewards from token t on, the only ones that it can affect.
 
     Label: eq:returns-to-go
     Source: Williams (1992), as for :func:`total_return`.
@@ -48,9 +48,9 @@ def returns_to_go(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0, bootstra
 
 @takes(mask=MASK, returns=under_mask(), baseline=under_mask())
 def subtract_baseline(returns: Tensor, baseline: Tensor, mask: Tensor) -> Tensor:
-    """Returns less a baseline, G_t − b(s_t): as E[∇log π · b] = 0, the gradient's mean stays, its variance falls.
+    """Returns minus a baseline, G_t − b(s_t): E[∇log π · b] = 0, so it changes the gradient's variance, not its mean.
 
-    The baseline may know all that came before the token (of this sample, and anything of others), not the
+    The baseline may depend on everything before the token, and on other samples. It must not depend on the
     token itself.
 
     Label: eq:baseline-identity
@@ -81,7 +81,7 @@ def n_step_advantages(
 ) -> Tensor:
     """n-step advantage A^(n)_t = r_t + γ r_{t+1} + … + γ^(n−1) r_{t+n−1} + γ^n V(s_{t+n}) − V(s_t).
 
-    Where fewer than n tokens are left, it ends at the last one with the bootstrap.
+    If fewer than n tokens are left, it ends at the last token with the bootstrap.
 
     Label: eq:n-step-advantage
     Source: GAE paper.
@@ -94,7 +94,7 @@ def n_step_advantages(
 
 @takes(**_RESIDUALS, n=at_least(1))
 def n_step_from_residuals(residuals: Tensor, mask: Tensor, *, n: int, gamma: float = 1.0) -> Tensor:
-    """The same from the residuals of :func:`td_residuals`, Σ_{l<n} γ^l δ_{t+l}: the values between cancel in pairs.
+    """n-step advantage from :func:`td_residuals`, Σ_{l<n} γ^l δ_{t+l}: the intermediate values cancel.
 
     Label: eq:n-step-telescoped
     Source: GAE paper.
@@ -128,7 +128,7 @@ def gae_mixture(
     width = mask.shape[-1]
     total = torch.zeros_like(rewards)
     for n in range(1, width + 1):
-        # From n = T on, all are equal: the last one carries the rest of the weight, Σ_{k≥T} (1−λ) λ^(k−1) = λ^(T−1).
+        # All terms from n = T on are equal. The last one gets their total weight, Σ_{k≥T} (1−λ) λ^(k−1) = λ^(T−1).
         weight = (1 - lam) * lam ** (n - 1) if n < width else lam ** (width - 1)
         total = total + weight * n_step_advantages(rewards, values, mask, n=n, gamma=gamma, bootstrap=bootstrap)
     return total
@@ -141,17 +141,17 @@ def gae_sum(residuals: Tensor, mask: Tensor, *, gamma: float = 1.0, lam: float =
     Label: eq:gae-sum
     Source: GAE paper.
     """
-    rank = mask.long().cumsum(-1)  # (B, T), the how-many-th sampled token
-    ahead = rank[:, None, :] - rank[:, :, None]  # (B, T, T), tokens from t to t'
-    powers = (gamma * lam) ** ahead.clamp(min=0).to(residuals.dtype)
-    weights = torch.where(ahead >= 0, powers, ahead.new_zeros((), dtype=residuals.dtype))
+    rank = mask.long().cumsum(-1)  # (B, T), 1-based index among the sampled tokens
+    distance = rank[:, None, :] - rank[:, :, None]  # (B, T, T), sampled tokens from t to t'
+    powers = (gamma * lam) ** distance.clamp(min=0).to(residuals.dtype)
+    weights = torch.where(distance >= 0, powers, distance.new_zeros((), dtype=residuals.dtype))
     total = torch.einsum("btk,bk->bt", weights, zero_where_masked(residuals, mask))
     return zero_where_masked(total, mask)
 
 
-def _lam(name: str, lam: float | Tensor, seen: Arguments) -> float | Tensor:
+def _lam(name: str, lam: float | Tensor, arguments: Arguments) -> float | Tensor:
     rule = finite("B", "[0, 1]") if isinstance(lam, Tensor) else UNIT
-    rule.apply(name, lam, seen)
+    rule.apply(name, lam, arguments)
     return lam
 
 
@@ -167,17 +167,17 @@ def gae(
 ) -> Tensor:
     """Generalised advantage estimation by the recursion A_t = δ_t + γλ A_{t+1} over the sampled tokens.
 
-    λ = 0 is the TD residual (little variance, biased by wrong values), λ = 1 the return minus the value
-    (unbiased).
+    λ = 0 gives the TD residual, which has low variance and is biased if the values are wrong. λ = 1 gives the
+    return minus the value, which is unbiased.
 
     Label: eq:gae
     Source: Schulman et al. (2016), "High-dimensional continuous control using generalized advantage
         estimation".
     Args:
-        rewards, values: ``(B, T)``, the values before each token.
+        rewards, values: ``(B, T)``; the value is the one before each token.
         gamma: discount, in [0, 1].
         lam: λ in [0, 1], one number or ``(B,)``.
-        bootstrap: ``(B,)``, the value after the last sampled token of a response that was cut off.
+        bootstrap: ``(B,)``, the value after the last sampled token of a truncated completion.
     """
     residuals = td_residuals(rewards, values, mask, gamma=gamma, bootstrap=bootstrap)
     return _accumulate(residuals, mask, gamma * lam, None)
@@ -185,7 +185,7 @@ def gae(
 
 @takes(mask=MASK, advantages=under_mask(), values=under_mask())
 def lambda_returns(advantages: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """λ-return G^λ_t = A^GAE_t + V(s_t), with the values that :func:`gae` was given: the target of its critic.
+    """λ-return G^λ_t = A^GAE_t + V(s_t), with the same values as in :func:`gae`: the target of the critic.
 
     Label: eq:lambda-return
     Source: Watkins (1989), "Learning from delayed rewards".
@@ -197,13 +197,13 @@ def lambda_returns(advantages: Tensor, values: Tensor, mask: Tensor) -> Tensor:
 def length_adaptive_lambda(lengths: Tensor, *, alpha: float = 0.05) -> Tensor:
     """Length-adaptive λ = 1 − 1/(αl), so that GAE's weights Σ_k λ^k = 1/(1−λ) add up to αl.
 
-    That is a constant share of the response. One shorter than 1/α tokens gets λ = 0, for which the formula
-    would be negative.
+    αl is a constant fraction of the completion. Completions shorter than 1/α tokens get λ = 0, because the
+    formula would be negative.
 
     Label: eq:length-adaptive-lambda
     Source: Yue et al. (2025), "VAPO: Efficient and reliable reinforcement learning for advanced reasoning tasks".
     Args:
-        lengths: sampled tokens per response.
+        lengths: sampled tokens per completion.
     Returns: ``(B,)`` in [0, 1), float64 unless lengths is a float tensor.
     """
     length = lengths if lengths.is_floating_point() else lengths.double()
@@ -215,10 +215,10 @@ def length_adaptive_lambda(lengths: Tensor, *, alpha: float = 0.05) -> Tensor:
 
 @takes(mask=MASK, logps=under_mask(), behavior_logps=under_mask())
 def importance_weights(logps: Tensor, behavior_logps: Tensor, mask: Tensor) -> Tensor:
-    """Per-decision weights w_t = Π_{k≤t} π(a_k|s_k)/b(a_k|s_k), for samples of b as if they were of π.
+    """Per-decision weights w_t = Π_{k≤t} π(a_k|s_k)/b(a_k|s_k), which correct for sampling from b instead of π.
 
-    w_t corrects a reward at t; the weight of the last token is that of the whole response. Its variance
-    grows exponentially with the length; +inf where it exceeds the range of the dtype.
+    w_t corrects a reward at t. The weight of the last token is the weight of the whole completion. Its variance
+    grows exponentially with the length. It is +inf if it exceeds the range of the dtype.
 
     Label: eq:importance-weights
     Source: Precup, Sutton and Singh (2000), "Eligibility traces for off-policy policy evaluation".
@@ -231,7 +231,7 @@ def importance_weights(logps: Tensor, behavior_logps: Tensor, mask: Tensor) -> T
 
 
 def _at_next(x: Tensor, mask: Tensor, last: Tensor | None) -> Tensor:
-    """``x`` at the next sampled token, ``last (B,)`` where there is none: ``(B, T)``; reads no entry outside the mask."""
+    """``x`` at the next sampled token, ``last (B,)`` if there is none: ``(B, T)``; reads no entry outside the mask."""
     width = x.shape[-1]
     position = torch.where(mask.bool(), torch.arange(width, device=x.device), width)  # (B, T), T where not sampled
     this_or_next = position.flip(-1).cummin(-1).values.flip(-1)
@@ -241,7 +241,7 @@ def _at_next(x: Tensor, mask: Tensor, last: Tensor | None) -> Tensor:
 
 
 def _accumulate(x: Tensor, mask: Tensor, decay: float | Tensor, last: Tensor | None) -> Tensor:
-    """y_t = x_t + decay · y_{t+1} over the sampled tokens, starting from ``last (B,)`` behind the end; 0 elsewhere."""
+    """y_t = x_t + decay · y_{t+1} over the sampled tokens, starting from ``last (B,)`` after the end; 0 elsewhere."""
     columns = []
     carry = x.new_zeros(len(x)) if last is None else last
     for t in reversed(range(x.shape[-1])):

@@ -1,8 +1,8 @@
 """Models of preference and the losses that fit a reward model to it.
 
-Rewards are in nats: a difference of 1 between two answers means odds of e to 1. Models of preference take any shape, the
-same for all; every loss is per example ``(B,)`` (per token for the outcome model) and is minimised; reducing over the
-batch is the caller's.
+Rewards are in nats: a difference of 1 between two completions means odds of e to 1. Models of preference take tensors
+of any one shape. Every loss is per example ``(B,)``, or per token for the outcome and process models, and is minimised.
+The caller reduces over the batch.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def bradley_terry(rewards_a: Tensor, rewards_b: Tensor) -> Tensor:
 def thurstone(rewards_a: Tensor, rewards_b: Tensor, *, std: float = 1.0) -> Tensor:
     """Thurstone's probability that a is preferred to b: Φ((a − b) / (std √2)).
 
-    Each answer is felt as its reward plus Gaussian noise of this std, independent of the other's. Gumbel
-    noise instead would give Bradley–Terry.
+    Each completion is perceived as its reward plus independent Gaussian noise of this std. Gumbel noise instead
+    gives Bradley–Terry.
 
     Label: eq:thurstone
     Source: Thurstone (1927), "A law of comparative judgment", case V.
@@ -58,11 +58,11 @@ def thurstone(rewards_a: Tensor, rewards_b: Tensor, *, std: float = 1.0) -> Tens
 
 @takes(rewards="... K")
 def plackett_luce_logp(rewards: Tensor) -> Tensor:
-    """Plackett–Luce log-probability ``(...)`` of a ranking: Σ_k (r_k − log Σ_{j≥k} e^{r_j}), best answer first.
+    """Plackett–Luce log-probability ``(...)`` of a ranking: Σ_k (r_k − log Σ_{j≥k} e^{r_j}), best completion first.
 
-    The best is chosen from all by softmax, then the next from the rest, and so on. With two answers this is
-    Bradley–Terry, and so is the chance that one of K answers is ranked above another. Its negative is the
-    listwise loss.
+    A softmax over all completions selects the best one, then a softmax over the rest selects the next one, and so on.
+    For K = 2 this is Bradley–Terry, and so is the probability that one of K completions is ranked above another one.
+    Its negative is the listwise loss.
 
     Label: eq:plackett-luce, eq:plackett-luce-two
     Source: Luce (1959), "Individual choice behavior"; Plackett (1975), "The analysis of permutations".
@@ -74,7 +74,7 @@ def plackett_luce_logp(rewards: Tensor) -> Tensor:
             value=tuple(rewards.shape),
             problem="empty",
         )
-    remaining = rewards.flip(-1).logcumsumexp(-1).flip(-1)  # (..., K): log Σ over this answer and all ranked below it
+    remaining = rewards.flip(-1).logcumsumexp(-1).flip(-1)  # (..., K): log Σ over this rank and all ranks below
     return (rewards - remaining).sum(-1)
 
 
@@ -82,9 +82,9 @@ def plackett_luce_logp(rewards: Tensor) -> Tensor:
 def mallows_logp(order: Tensor, *, dispersion: float) -> Tensor:
     """Mallows log-probability ``(...)``: −θ d − log Z, d the Kendall distance to the consensus 0, 1, …, K−1.
 
-    d counts the pairs in the wrong order, and Z = Π_{k=1..K} (1 − e^{−kθ}) / (1 − e^{−θ}). θ = 0 is uniform,
-    a large dispersion θ means that everybody agrees. ``order`` holds integers: the answers from best to
-    worst, numbered by the consensus. The result is float64.
+    d counts the pairs in the wrong order, and Z = Π_{k=1..K} (1 − e^{−kθ}) / (1 − e^{−θ}). θ = 0 is uniform; a
+    large dispersion parameter θ means strong agreement. ``order`` holds integers: the completions from best to
+    worst, numbered by the consensus ranking. The result is float64.
 
     Label: eq:mallows
     Source: Mallows (1957), "Non-null ranking models. I".
@@ -139,8 +139,8 @@ def bradley_terry_loss(
 ) -> Tensor:
     """Bradley–Terry loss −log σ(chosen − rejected − margin) = log(1 + exp(rejected − chosen + margin)).
 
-    Only the difference counts: a shift of both rewards, e.g. a constant per prompt, changes nothing. The
-    margin, ≥ 0 by custom, asks for a larger difference where the annotators were more certain. With
+    The loss depends on the difference only: a constant per prompt, added to both rewards, has no effect. The
+    margin, usually ≥ 0, requires a larger difference for pairs with more certain annotators. With
     ``label_smoothing`` ε it is the mean of the loss over labels that are wrong with probability ε.
 
     Label: eq:bradley-terry-loss, eq:margin-loss, eq:reward-shift
@@ -148,17 +148,17 @@ def bradley_terry_loss(
         model Christiano et al. (2017) and Stiennon et al. (2020); the margin from Touvron et al. (2023),
         "Llama 2".
     """
-    asked = 0.0 if margin is None else margin
-    kept, flipped = -logsigmoid(chosen - rejected - asked), -logsigmoid(rejected - chosen - asked)
-    return torch.lerp(kept, flipped, label_smoothing)
+    offset = 0.0 if margin is None else margin
+    original, flipped = -logsigmoid(chosen - rejected - offset), -logsigmoid(rejected - chosen - offset)
+    return torch.lerp(original, flipped, label_smoothing)
 
 
 @takes(num_ranked=shape("B"))
 def pair_weights(num_ranked: Tensor) -> Tensor:
-    """Weight 1/C(K, 2) of every pair that comes from a ranking of K answers, so that each prompt counts once.
+    """Weight 1/C(K, 2) of every pair from a ranking of K completions, so that prompts have equal weight.
 
-    Without it a prompt with 9 ranked answers has 36 votes and one with 4 has 6. ``num_ranked`` holds the
-    integer K ≥ 2 of the prompt that each pair comes from; the weight multiplies its loss.
+    Without it, a prompt with 9 ranked completions contributes 36 pairs and one with 4 contributes 6. ``num_ranked``
+    holds the integer K ≥ 2 of the prompt that each pair comes from; the weight multiplies its loss.
 
     Label: eq:pair-weights
     Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback",
@@ -185,8 +185,8 @@ def regression_loss(rewards: Tensor, labels: Tensor) -> Tensor:
 def centring_penalty(chosen: Tensor, rejected: Tensor) -> Tensor:
     """Penalty (chosen + rejected)², to be added to the Bradley–Terry loss with a small coefficient.
 
-    The loss leaves a constant per prompt open; the penalty closes it, at no cost in likelihood, so that the
-    two rewards of a pair lie around 0.
+    The loss does not determine a constant per prompt. The penalty sets it, at no cost in likelihood, so that the
+    two rewards of a pair are centred at 0.
 
     Label: eq:reward-centring
     Source: Eisenstein et al. (2023), "Helping or herding? Reward model ensembles mitigate but do not
@@ -197,10 +197,10 @@ def centring_penalty(chosen: Tensor, rejected: Tensor) -> Tensor:
 
 @takes(mask=MASK, logits=sampled(gradient=True), labels=finite("B", "[0, 1]"))
 def outcome_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Outcome reward model: binary cross-entropy ``(B, T)`` of each logit against the whole response's label.
+    """Outcome reward model: binary cross-entropy ``(B, T)`` of each logit with the completion's label.
 
-    The minimiser at a prefix is the probability that the response ends well from there: its action value.
-    A label is 1 for a correct response; the loss is 0 outside the mask.
+    The minimiser at a prefix is the probability that the completion will be correct: its action value.
+    A label is 1 for a correct completion; the loss is 0 outside the mask.
 
     Label: eq:outcome-loss
     Source: Cobbe et al. (2021), "Training verifiers to solve math word problems".
@@ -210,38 +210,40 @@ def outcome_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 @takes(mask=MASK, logits=sampled(gradient=True), labels=under_mask(interval="[0, 1]"))
 def process_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Process reward model: binary cross-entropy ``(B, T)`` where a step ends, ``−y log σ(z) − (1 − y) log(1 − σ(z))``.
+    """Process reward model: cross-entropy ``(B, T)`` at each step's end, ``−y log σ(z) − (1 − y) log(1 − σ(z))``.
 
-    The minimiser at a prefix is the mean of the labels given there. A label is 1 for a good step, 0 for a bad one;
-    a share in between, such as that of correct ways to go on, counts as so many of each.
+    The minimiser at a prefix is the mean label. A label is 1 for a good step and 0 for a bad one. Soft labels in
+    between are allowed, such as the fraction of sampled continuations that are correct.
 
     Label: eq:process-loss
     Source: Lightman et al. (2023), "Let's verify step by step"; with labels estimated from completions Wang et al.
         (2024), "Math-Shepherd".
     Args:
-        labels: ``(B, T)``, read only where a step ends.
+        labels: ``(B, T)``, read only at the end of a step.
         mask: 1 on the last token of each labelled step, 0 elsewhere; every row has a step.
-    Returns: ``(B, T)``, 0 where no step ends; its mean over the steps is ``aggregate`` with the weights of this mask.
+    Returns: ``(B, T)``, 0 except at the end of a step; its mean over the steps is ``aggregate`` with the weights of
+    this mask.
     """
     loss = binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
     return zero_where_masked(loss, mask)
 
 
-# -- what a reward model says, and how far it may be believed ----------------------------------------------------
+# -- inverse RL, calibration and combination of reward models ----------------------------------------------------
 
 
 @takes(rewards="... N", ref_logps=shape("... N"), demonstrations=distribution("... N"))
 def max_entropy_irl_loss(rewards: Tensor, ref_logps: Tensor, demonstrations: Tensor) -> Tensor:
-    """Maximum-entropy inverse RL: log Σ_y π_ref e^r − E_demo[r], the surprise (but for a constant) of the optimal policy at what was done.
+    """Maximum-entropy inverse RL: log Σ_y π_ref e^r − E_demo[r].
 
-    The optimal policy at β = 1 is π_ref e^r / Z; demonstrations that come from it have the log-likelihood
-    log π_ref + r − log Z. The minimiser is r = log(demo/π_ref) + any constant.
+    Up to a constant it is the negative log-likelihood of the demonstrations under the optimal policy. At β = 1 this
+    policy is π_ref e^r / Z, with the log-likelihood log π_ref + r − log Z. The minimiser is r = log(demo/π_ref) + any
+    constant.
 
     Label: eq:max-entropy-irl
     Source: Ziebart et al. (2008), "Maximum entropy inverse reinforcement learning".
     Args:
-        ref_logps: log-probabilities of all replies under the reference.
-        demonstrations: how often each reply was demonstrated.
+        ref_logps: log-probabilities of all completions under the reference.
+        demonstrations: the fraction of demonstrations with each completion.
     Returns: ``(...)``, nats.
     """
     return (ref_logps + rewards).logsumexp(-1) - (demonstrations * rewards).sum(-1)
@@ -252,8 +254,8 @@ def max_entropy_irl_loss(rewards: Tensor, ref_logps: Tensor, demonstrations: Ten
 def expected_calibration_error(probabilities: Tensor, outcomes: Tensor, *, num_bins: int = 10) -> Tensor:
     """Expected calibration error: Σ_b (n_b/N) |mean outcome − mean probability| over bins of equal width.
 
-    Of a reward model the probability is σ(reward difference) of one order of the pair, and the outcome whether
-    the annotator chose so. It is 0 where what is said with 70 % comes true in 70 %.
+    For a reward model the probability is σ(reward difference) for one order of the pair, and the outcome is whether
+    the annotator chose the same order. It is 0 if outcomes predicted with 70 % occur in 70 % of cases.
 
     Label: eq:calibration-error
     Source: Guo et al. (2017), "On calibration of modern neural networks", equation 3.
@@ -266,9 +268,9 @@ def expected_calibration_error(probabilities: Tensor, outcomes: Tensor, *, num_b
 
 @takes(helpful="...", safe="...", threshold=FINITE)
 def gated_reward(helpful: Tensor, safe: Tensor, *, threshold: float) -> Tensor:
-    """Two reward models in one: the safety model's reward where it is below the threshold, else the helpfulness model's.
+    """Two reward models in one: the safety model's reward if it is below the threshold, else the helpfulness model's.
 
-    A sum would let much helpfulness buy a little harm; the gate does not.
+    With a sum, a high helpfulness reward could compensate for a low safety reward. With the gate it cannot.
 
     Label: eq:gated-reward
     Source: Touvron et al. (2023), "Llama 2", section 3.2.3, which also gates all prompts known to be risky.

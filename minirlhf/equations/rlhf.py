@@ -1,8 +1,8 @@
 """The problem that RLHF solves: reward minus β times the KL to a reference, and its exact optimum.
 
-Functions of whole distributions take log-probabilities over every possible response, ``(..., N)``, normalised along the
-last axis, and the rewards of these responses in the same shape; what they sum over N is ``(...)``. β > 0 is in units of
-reward per nat. Functions of samples take what a rollout holds.
+Functions of whole distributions take log-probabilities over all possible completions, ``(..., N)``, normalised along
+the last axis, and the rewards of these completions in the same shape. Sums over N are ``(...)``. β > 0 is in units of
+reward per nat. Functions of samples take tensors of a rollout.
 
 "DPO paper" stands for Rafailov et al. (2023), "Direct preference optimization".
 """
@@ -20,8 +20,8 @@ from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule
 from minirlhf.equations import kl, returns, shaping
 
 
-def _log_distribution(name: str, logps: Tensor, seen: Arguments) -> Tensor:
-    shape("... N").apply(name, logps, seen)
+def _log_distribution(name: str, logps: Tensor, arguments: Arguments) -> Tensor:
+    shape("... N").apply(name, logps, arguments)
     if not bool((torch.logsumexp(logps.detach().float(), -1).abs() < 0.05).all()):
         raise ArgumentError(
             f"{name} of shape {tuple(logps.shape)} is not normalised along its last axis; use log_softmax",
@@ -61,10 +61,10 @@ def log_partition(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
 
 @_scores_policy
 def regrouped_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
-    """The objective as one expectation, with log Z added and taken away again; all log-probabilities finite.
+    """The objective as one expectation, with log Z added and subtracted; all log-probabilities are finite.
 
-    J(π) = −β E_π[log π − (log π_ref + r/β − log Z) − log Z]: what stands in the round brackets is now the
-    logarithm of a normalised distribution.
+    J(π) = −β E_π[log π − (log π_ref + r/β − log Z) − log Z]: the term in round brackets is the logarithm of a
+    normalised distribution.
 
     Label: eq:rlhf-regrouped
     Source: DPO paper, appendix A.1.
@@ -78,8 +78,8 @@ def regrouped_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, be
 def optimal_logps(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The optimum π* ∝ π_ref exp(r/β), as log-probabilities ``(..., N)``.
 
-    β → 0 gives all mass to the best response that π_ref allows, β → ∞ gives π_ref back. A constant added to
-    the rewards of a prompt changes nothing.
+    β → 0 puts all mass on the best completion in the support of π_ref; β → ∞ gives π_ref. A constant added to
+    the rewards of a prompt has no effect.
 
     Label: eq:rlhf-optimum
     Source: Korbak et al. (2022), "RL with KL penalties is better viewed as Bayesian inference"; DPO paper,
@@ -102,7 +102,7 @@ def objective_from_optimum(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *,
 def gibbs_terms(logps: Tensor, other_logps: Tensor) -> Tensor:
     """The terms π log(π/q) − π + q of KL(π‖q), ``(..., N)``: each is ≥ 0, and 0 only where π = q. Inputs finite.
 
-    Their sum is the KL because both distributions sum to 1. That is Gibbs' inequality, term by term; each
+    Their sum is the KL, because both distributions sum to 1. This proves Gibbs' inequality term by term. Each
     term is π times the estimator k3.
 
     Label: eq:gibbs
@@ -115,8 +115,8 @@ def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The largest value of the objective, J(π*) = β log Z: a soft maximum of the rewards.
 
     It lies between E_ref[r] (β → ∞) and max r (β → 0). Applied to the action values of a prefix it is the
-    soft Bellman backup, so that going token by token gives the same optimum as choosing among whole
-    responses.
+    soft Bellman backup, so optimising token by token gives the same optimum as choosing among whole
+    completions.
 
     Label: eq:rlhf-optimal-value, eq:soft-bellman
     Source: DPO paper, appendix A.1; token by token Rafailov et al. (2024), "From r to Q*".
@@ -124,14 +124,15 @@ def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     return beta * log_partition(ref_logps, rewards, beta=beta)
 
 
-# -- reading it backwards ----------------------------------------------------------------------------------------
+# -- the implicit reward -----------------------------------------------------------------------------------------
 
 
 @takes(beta=POSITIVE)
 def implicit_reward(logps: Tensor, ref_logps: Tensor, *, beta: float) -> Tensor:
     """The reward that a policy is optimal for, β (log π − log π_ref), up to the constant β log Z of its prompt.
 
-    The constant cancels in any comparison of two answers to one prompt. Any shape, the same for both.
+    The constant cancels in any comparison of two completions of one prompt. Both tensors have the same shape, any
+    shape.
 
     Label: eq:implicit-reward
     Source: DPO paper, equation 5.
@@ -139,43 +140,43 @@ def implicit_reward(logps: Tensor, ref_logps: Tensor, *, beta: float) -> Tensor:
     return beta * kl.k1(logps, ref_logps)
 
 
-# -- the budget that β stands for --------------------------------------------------------------------------------
+# -- the KL budget of a β ----------------------------------------------------------------------------------------
 
 
 @takes(rewards="N", ref_logps=LOG_DISTRIBUTION, budget=POSITIVE)
 def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
-    """The β at which the optimum π* for one prompt spends a given KL, the budget in nats.
+    """The β at which the optimum π* for one prompt has a given KL, the budget in nats.
 
-    The penalty is the Lagrangian of "largest E[r] with KL ≤ budget". KL(π*‖π_ref) falls strictly from
-    −log π_ref(best) at β → 0 to 0 at β → ∞, so bisection finds it.
+    The penalised objective is the Lagrangian of "maximise E[r] subject to KL ≤ budget". KL(π*‖π_ref) decreases strictly
+    from −log π_ref(best) at β → 0 to 0 at β → ∞, so bisection finds β.
 
     Label: eq:kl-budget
     Source: the duality is standard (Boyd and Vandenberghe 2004, "Convex optimization", chapter 5); as a
         trust region Peters, Mülling and Altün (2010), "Relative entropy policy search".
     """
-    # -inf marks a response that the reference cannot give; its reward does not count.
-    possible = ref_logps > -math.inf
-    ref_logps, rewards = ref_logps[possible].double(), rewards[possible].double()
-    spread = float(rewards.max() - rewards.min())
-    if spread == 0:
+    # -inf marks a completion outside the support of the reference; its reward is ignored.
+    support = ref_logps > -math.inf
+    ref_logps, rewards = ref_logps[support].double(), rewards[support].double()
+    reward_range = float(rewards.max() - rewards.min())
+    if reward_range == 0:
         raise ArgumentError(
-            f"rewards of shape {tuple(rewards.shape)} are all equal; no β spends any KL",
+            f"rewards of shape {tuple(rewards.shape)} are all equal, so the KL is 0 for every β",
             argument="rewards",
             problem="all equal",
         )
-    most = -float(torch.logsumexp(ref_logps[rewards == rewards.max()], 0))
-    if budget >= most:
+    max_kl = -float(torch.logsumexp(ref_logps[rewards == rewards.max()], 0))
+    if budget >= max_kl:
         raise ArgumentError(
-            f"budget = {budget!r}; expected less than −log π_ref(best responses) = {most:.6g}",
+            f"budget = {budget!r}; expected less than −log π_ref(best completions) = {max_kl:.6g}",
             argument="budget",
             value=budget,
-            expected=most,
+            expected=max_kl,
         )
-    low, high = math.log(spread) - 30.0, math.log(spread) + 30.0
-    for _ in range(60):  # 60 halvings of an interval of 60: down to rounding
+    low, high = math.log(reward_range) - 30.0, math.log(reward_range) + 30.0
+    for _ in range(60):  # 60 halvings of an interval of length 60 reach rounding error
         middle = (low + high) / 2
-        spent = kl.reverse_kl(optimal_logps(ref_logps, rewards, beta=math.exp(middle)), ref_logps)
-        low, high = (middle, high) if float(spent) > budget else (low, middle)
+        spent_kl = kl.reverse_kl(optimal_logps(ref_logps, rewards, beta=math.exp(middle)), ref_logps)
+        low, high = (middle, high) if float(spent_kl) > budget else (low, middle)
     return math.exp((low + high) / 2)
 
 
@@ -183,7 +184,7 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
 def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
     """How reward and KL of the optimum change with β: dE[r]/dβ = −Var[r]/β² and dKL/dβ = −Var[r]/β³, under π*.
 
-    Both fall as β grows, and one divided by the other is β: the slope of the frontier is the price of a nat.
+    Both decrease as β grows, and their ratio is β: the slope of the frontier dE[r]/dKL is the coefficient of the KL.
 
     Label: eq:frontier-slope
     Source: the fluctuation identity of exponential families, e.g. Wainwright and Jordan (2008), "Graphical
@@ -195,14 +196,14 @@ def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[
     return -variance / beta**2, -variance / beta**3
 
 
-# -- what the data say of a policy -------------------------------------------------------------------------------
+# -- coverage of a policy by data --------------------------------------------------------------------------------
 
 
 @takes(logps=LOG_DISTRIBUTION, data_logps=LOG_DISTRIBUTION)
 def coverage(logps: Tensor, data_logps: Tensor) -> Tensor:
-    """C = E_π[π/μ] = Σ π²/μ: how badly answers drawn from μ cover a policy; 1 for π = μ, 1 + χ²(π‖μ) otherwise.
+    """C = E_π[π/μ] = Σ π²/μ: how badly samples from μ cover a policy; 1 for π = μ, 1 + χ²(π‖μ) otherwise.
 
-    A reward that is wrong by ε, root mean square over μ, is wrong by at most √C ε on average over π.
+    If a reward has a root mean square error ε under μ, its mean error under π is at most √C ε.
 
     Label: eq:coverage
     Source: the single-policy concentrability of offline reinforcement learning, in this form Huang et al. (2025),
@@ -216,56 +217,57 @@ def coverage(logps: Tensor, data_logps: Tensor) -> Tensor:
 
 @takes(mask=MASK, tokens=shape("B T"))
 def prefix_states(tokens: Tensor, mask: Tensor) -> Tensor:
-    """The number ``(B, T)`` of the prefix that each token was chosen after, 0 at padding.
+    """The index ``(B, T)`` of the prefix before each token, 0 at padding.
 
-    Equal prefixes are one state; the empty one is 0. The responses to one prompt are right-padded.
+    Equal prefixes are one state; the empty prefix is 0. ``tokens`` are right-padded completions of one prompt.
     """
-    numbers: dict[tuple[int, ...], int] = {}
+    indices: dict[tuple[int, ...], int] = {}
     states = torch.zeros_like(tokens)
     for i, (row, n) in enumerate(zip(tokens.tolist(), lengths(mask).tolist(), strict=True)):
         for t in range(n):
-            states[i, t] = numbers.setdefault(tuple(row[:t]), len(numbers))
+            states[i, t] = indices.setdefault(tuple(row[:t]), len(indices))
     return states
 
 
 @takes(mask=MASK, tokens=shape("B T"), rewards="B")
 def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Answering one prompt as a decision process: a state is a prefix, an action a token, and nothing is random.
+    """Generation for one prompt as a deterministic MDP: states are prefixes, actions are tokens.
 
-    P(s'|s, a) is 1 for the prefix with the token appended and 0 for all else; the token that completes a
-    response earns its reward and leads to the last state, which is terminal. Undiscounted, the value of the
-    empty prefix is the bandit's E[r]. Tokens that no listed response has at a prefix end it and earn nothing.
+    P(s'|s, a) is 1 for the prefix with the token appended and 0 for all other states. The last token of a
+    completion receives its reward and leads to the last state, which is terminal. Undiscounted, the value of the
+    empty prefix is the bandit's E[r]. Other tokens, which no listed completion has after the prefix, lead to the
+    terminal state with reward 0.
 
     Label: eq:token-mdp
     Source: text generation as a decision process in Ranzato et al. (2016), "Sequence level training with
         recurrent neural networks".
-    Args: tokens: the B responses that are possible, no two alike; vocab_size V.
+    Args: tokens: the B possible completions, all different; vocab_size V.
     Returns: transitions ``(S, V, S)`` and step rewards ``(S, V)``, with the states of :func:`prefix_states`
-        and the terminal one: what :mod:`minirlhf.equations.mdp` takes.
+        and the terminal one, in the format of :mod:`minirlhf.equations.mdp`.
     """
     states = prefix_states(tokens, mask)
     if bool((tokens[mask.bool()] >= vocab_size).any() | (tokens[mask.bool()] < 0).any()):
         raise ArgumentError(
-            f"tokens of shape {tuple(tokens.shape)} holds ids outside 0 .. vocab_size − 1 = {vocab_size - 1}",
+            f"tokens of shape {tuple(tokens.shape)} contains ids outside 0 .. vocab_size − 1 = {vocab_size - 1}",
             argument="tokens",
             expected=(0, vocab_size - 1),
         )
     size = int(states.max()) + 2  # the prefixes and the terminal state
     successor = torch.full((size, vocab_size), size - 1)
-    earned = torch.zeros(size, vocab_size, dtype=rewards.dtype)
+    step_rewards = torch.zeros(size, vocab_size, dtype=rewards.dtype)
     for n, last in enumerate((lengths(mask) - 1).tolist()):
         successor[states[n, :last], tokens[n, :last]] = states[n, 1 : last + 1]
-        earned[states[n, last], tokens[n, last]] = rewards[n]
-    return torch.nn.functional.one_hot(successor, size).to(rewards.dtype), earned
+        step_rewards[states[n, last], tokens[n, last]] = rewards[n]
+    return torch.nn.functional.one_hot(successor, size).to(rewards.dtype), step_rewards
 
 
 @takes(mask=MASK, logps=shape("B T"), ref_logps=shape("B T"), rewards="B", beta=NOT_NEGATIVE)
 def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
-    """The return ``(B,)`` of a sampled response when the KL stands in the reward: r − β Σ_t (log π − log π_ref).
+    """The return ``(B,)`` of a sampled completion with the KL in the reward: r − β Σ_t (log π − log π_ref).
 
-    In the token-level MDP every step pays −β k1 and the last one r on top; undiscounted, that is the reward
-    of a bandit whose one action is the whole response. The mean over responses of π is the objective. The
-    log-ratio is a reward here: detach it, its own gradient has mean 0.
+    In the token-level MDP every step has reward −β k1, and the last step has r in addition. Undiscounted, the sum is
+    the reward of a bandit whose action is the whole completion. Its mean over completions of π is the objective. The
+    log-ratio is a reward here: detach it. Its own gradient has mean 0.
 
     Label: eq:token-bandit, eq:kl-in-reward
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
@@ -274,15 +276,15 @@ def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: 
 
 
 def regularised_return_to_go(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
-    """What each token can still have caused: G_t = r − β Σ_{k≥t} (log π − log π_ref), its own charge and later ones.
+    """Reward-to-go with the KL in the reward: G_t = r − β Σ_{k≥t} (log π − log π_ref), from token t on.
 
-    ``(B, T)``, 0 outside the mask. E[Σ_t G_t ∇log π(y_t)] is the gradient of the objective, as is
-    E[R(y) ∇log π(y)] with the whole return R = G_1: the charges before a token have the same expectation
-    whatever the token is. No gradient flows through G.
+    ``(B, T)``, 0 outside the mask. E[Σ_t G_t ∇log π(y_t)] is the gradient of the objective, and so is
+    E[R(y) ∇log π(y)] with the whole return R = G_1, because the penalties before a token do not depend on it.
+    No gradient flows through G.
 
     Label: eq:token-gradient
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
         reinforcement learning"; with these rewards Ziegler et al. (2019), as above.
     """
-    paid = shaping.kl_shaped_token_rewards(rewards, logps, ref_logps, mask, beta=beta, estimator=kl.k1)
-    return returns.returns_to_go(paid, mask)
+    shaped = shaping.kl_shaped_token_rewards(rewards, logps, ref_logps, mask, beta=beta, estimator=kl.k1)
+    return returns.returns_to_go(shaped, mask)

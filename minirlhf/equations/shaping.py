@@ -1,7 +1,7 @@
-"""Reward shaping: what is added to a reward before any advantage is computed.
+"""Reward shaping: terms that are added to a reward before advantages are computed.
 
-Everything is ``(B,)``, one number per response, unless said otherwise. ``lengths`` count sampled tokens, EOS included;
-``correct`` is 1 or True for a right answer, and the result float.
+Tensors are ``(B,)``, one number per completion, unless stated otherwise. ``lengths`` count sampled tokens, EOS
+included; ``correct`` is 1 or True for a correct answer. Results are float.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def kl_shaped_token_rewards(
     beta: float,
     estimator: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """A KL charge on every token and the reward on the last, ``(B, T)``: ``r_t = −β·kl_t + [t last]·r``.
+    """A KL penalty on every token and the reward on the last one, ``(B, T)``: ``r_t = −β·kl_t + [t last]·r``.
 
-    With the estimator ``log π − log π_ref`` the rewards of a response sum to ``r − β log(π(y)/π_ref(y))``, whose
+    With the estimator ``log π − log π_ref`` the rewards of a completion sum to ``r − β log(π(y)/π_ref(y))``, whose
     expectation is the objective of RLHF. The last token is the last *sampled* one, EOS included. No gradient flows.
 
     Label: eq:kl-shaped-rewards
     Source: Ziegler et al. (2019), "Fine-Tuning Language Models from Human Preferences"; per token in Ouyang
         et al. (2022).
     Args:
-        logps: of the policy that sampled.
+        logps: log-probabilities of the policy that sampled.
         beta: KL coefficient, ≥ 0.
         estimator: ``(logps, ref_logps) -> (B, T)``, e.g. :func:`~minirlhf.equations.kl.k1`.
     """
@@ -46,9 +46,9 @@ def kl_shaped_token_rewards(
 
 @takes(rewards=shape("B"), terminated=shape("B"), penalty=NOT_NEGATIVE)
 def missing_eos_penalty(rewards: Tensor, terminated: Tensor, *, penalty: float) -> Tensor:
-    """``r − penalty`` where a response was not ``terminated`` by EOS but cut off.
+    """``r − penalty`` for truncated completions, which are not ``terminated`` by EOS.
 
-    A reward model has not learned to judge half an answer.
+    Reward models are not trained to score truncated completions.
 
     Label: eq:missing-eos
     Source: Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO" (the EOS trick).
@@ -60,7 +60,7 @@ def missing_eos_penalty(rewards: Tensor, terminated: Tensor, *, penalty: float) 
 
 @takes(rewards=shape("B"), lengths=shape("B"), coefficient=NOT_NEGATIVE)
 def length_penalty(rewards: Tensor, lengths: Tensor, *, coefficient: float) -> Tensor:
-    """``r − α·|y|``: each token costs the same, whatever the answer is worth.
+    """``r − α·|y|``: each token costs the same, whatever the reward.
 
     Label: eq:length-penalty
     Source: elementary; the linear counterpart of the rules below.
@@ -81,7 +81,7 @@ def soft_overlong(lengths: Tensor, *, max_completion_length: int, soft_punish_ca
         overlong punishment.
     Args:
         max_completion_length: ``L``, in tokens.
-        soft_punish_cache: ``c``, from 1 to ``L``: the tokens before ``L`` that are charged.
+        soft_punish_cache: ``c``, from 1 to ``L``: the number of tokens before ``L`` that are penalised.
     """
     if not 1 <= soft_punish_cache <= max_completion_length:
         raise ArgumentError(
@@ -90,8 +90,8 @@ def soft_overlong(lengths: Tensor, *, max_completion_length: int, soft_punish_ca
             value=soft_punish_cache,
             expected=(1, max_completion_length),
         )
-    free = max_completion_length - soft_punish_cache
-    return -((lengths.to(_float(lengths)) - free) / soft_punish_cache).clamp(0.0, 1.0)
+    unpenalised = max_completion_length - soft_punish_cache
+    return -((lengths.to(_float(lengths)) - unpenalised) / soft_punish_cache).clamp(0.0, 1.0)
 
 
 _asked = takes(correct=shape("B"), lengths=shape("B"), target_lengths=shape("B"), alpha=NOT_NEGATIVE)
@@ -99,7 +99,7 @@ _asked = takes(correct=shape("B"), lengths=shape("B"), target_lengths=shape("B")
 
 @_asked
 def lcpo_exact(correct: Tensor, lengths: Tensor, target_lengths: Tensor, *, alpha: float = 3e-4) -> Tensor:
-    """``correct − α·|n_target − n|``: be right, and as long as the prompt asked for.
+    """``correct − α·|n_target − n|``: rewards a correct answer and the length that the prompt requests.
 
     Label: eq:lcpo-exact
     Source: Aggarwal & Welleck (2025), "L1: Controlling How Long A Reasoning Model Thinks With
@@ -107,33 +107,33 @@ def lcpo_exact(correct: Tensor, lengths: Tensor, target_lengths: Tensor, *, alph
     Args:
         alpha: reward per token of deviation, ≥ 0.
     """
-    right = correct.to(_float(correct))
-    return right - alpha * (target_lengths.to(right.dtype) - lengths.to(right.dtype)).abs()
+    score = correct.to(_float(correct))
+    return score - alpha * (target_lengths.to(score.dtype) - lengths.to(score.dtype)).abs()
 
 
 @_asked
 def lcpo_max(
     correct: Tensor, lengths: Tensor, target_lengths: Tensor, *, alpha: float = 3e-4, offset: float = 0.5
 ) -> Tensor:
-    """``correct · clip(α·(n_max − n) + offset, 0, 1)``: be right in the budget; slightly late still counts.
+    """``correct · clip(α·(n_max − n) + offset, 0, 1)``: rewards a correct answer within a soft token budget.
 
     Label: eq:lcpo-max
     Source: Aggarwal & Welleck (2025), as above, eq. 2 (``offset`` is their δ).
     Args:
         alpha: reward per token, ≥ 0.
-        offset: the factor of an answer that is exactly as long as its budget.
+        offset: the factor for a completion that uses exactly its budget.
     """
-    right = correct.to(_float(correct))
-    spare = target_lengths.to(right.dtype) - lengths.to(right.dtype)
-    return right * (alpha * spare + offset).clamp(0.0, 1.0)
+    score = correct.to(_float(correct))
+    remaining = target_lengths.to(score.dtype) - lengths.to(score.dtype)
+    return score * (alpha * remaining + offset).clamp(0.0, 1.0)
 
 
 @takes(correct=shape("P G"), lengths=shape("P G"))
 def kimi_length_reward(correct: Tensor, lengths: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Within a group: ½ for the shortest down to −½ for the longest; wrong answers are never paid, ``min(0, ·)``.
+    """Within a group: from ½ for the shortest to −½ for the longest; at most 0 for wrong answers, ``min(0, ·)``.
 
-    ``λ_i = ½ − (n_i − n_min) / (n_max − n_min)``, ``(P, G)``; 0 for all if every response is equally long.
-    Those that are not ``valid (P, G)`` get 0 and set no minimum or maximum. Add it to the reward.
+    ``λ_i = ½ − (n_i − n_min) / (n_max − n_min)``, ``(P, G)``; 0 for all if all completions have the same length.
+    Completions that are not ``valid (P, G)`` get 0 and do not count for the minimum and maximum. Add it to the reward.
 
     Label: eq:kimi-length
     Source: Kimi Team (2025), "Kimi k1.5: Scaling Reinforcement Learning with LLMs", length penalty.
@@ -161,54 +161,56 @@ def cosine_length_reward(
     wrong_last: float = 0.0,
     exceeded: float = -10.0,
 ) -> Tensor:
-    """``b + (a − b)(1 + cos(πn/L))/2``: half a cosine from a at no tokens to b at the limit, for right and for wrong answers another.
+    """``b + (a − b)(1 + cos(πn/L))/2``: half a cosine from a at 0 tokens to b at the limit L.
 
-    With the defaults a right answer is worth less the longer it is, a wrong one costs less the longer it tried. The reward is
-    ``exceeded`` from ``L`` tokens on: the answer was cut off.
+    Correct and wrong answers have their own a and b. With the defaults the reward of a correct answer decreases with
+    the length, and the reward of a wrong answer increases. From ``L`` tokens on the completion is truncated, and the
+    reward is ``exceeded``.
 
     Label: eq:cosine-length
     Source: Yeo et al. (2025), "Demystifying Long Chain-of-Thought Reasoning in LLMs", section 4.
     Args:
         max_completion_length: L, in tokens.
-        right_first, right_last: a and b of a right answer.
-        wrong_first, wrong_last: a and b of a wrong one.
+        right_first, right_last: a and b of a correct answer.
+        wrong_first, wrong_last: a and b of a wrong answer.
+        exceeded: the reward from L tokens on.
     """
     n = lengths.to(_float(correct))
-    falls = (1 + torch.cos(torch.pi * n / max_completion_length)) / 2
-    right = right_last + (right_first - right_last) * falls
-    wrong = wrong_last + (wrong_first - wrong_last) * falls
+    weight = (1 + torch.cos(torch.pi * n / max_completion_length)) / 2
+    right = right_last + (right_first - right_last) * weight
+    wrong = wrong_last + (wrong_first - wrong_last) * weight
     return torch.where(n >= max_completion_length, exceeded, torch.where(correct > 0, right, wrong))
 
 
 @takes(tokens=shape("B T"), mask=MASK, n=at_least(1))
 def repeated_tokens(tokens: Tensor, mask: Tensor, *, n: int) -> Tensor:
-    """Which tokens are part of a run of n that the response has held before; the first occurrence is not. ``(B, T)`` bool
+    """Which tokens are part of an n-gram that occurred earlier in the completion. ``(B, T)`` bool
 
-    Times a price, it is a charge token by token beside the reward on the last one.
+    The first occurrence of an n-gram is not marked. Multiply by a coefficient to get a penalty per token.
 
     Label: eq:repetition-penalty
     Source: Yeo et al. (2025), as above, section 4 and their code (``RepetitionDensePenalty``).
     """
-    found = torch.zeros_like(mask, dtype=torch.bool)
-    for row, kept in enumerate(mask.bool()):
-        places = kept.nonzero().squeeze(-1)  # (n_row,)
-        said, seen = tokens[row, places].tolist(), set()
-        for start in range(len(said) - n + 1):
-            run = tuple(said[start : start + n])
-            if run in seen:
-                found[row, places[start : start + n]] = True
-            seen.add(run)
-    return found
+    repeated = torch.zeros_like(mask, dtype=torch.bool)
+    for row, row_mask in enumerate(mask.bool()):
+        positions = row_mask.nonzero().squeeze(-1)  # (n_row,)
+        sampled_tokens, earlier = tokens[row, positions].tolist(), set()
+        for start in range(len(sampled_tokens) - n + 1):
+            ngram = tuple(sampled_tokens[start : start + n])
+            if ngram in earlier:
+                repeated[row, positions[start : start + n]] = True
+            earlier.add(ngram)
+    return repeated
 
 
 @takes(correct=shape("B"), well_formed=shape("B"), penalty=NOT_NEGATIVE)
 def format_reward(correct: Tensor, well_formed: Tensor, *, penalty: float = 1.0) -> Tensor:
-    """``correct`` if the answer is ``well_formed``, else ``−penalty``: what cannot be parsed cannot be right.
+    """``correct`` if the completion is ``well_formed``, else ``−penalty``: an answer that cannot be parsed is wrong.
 
     Label: eq:format-reward
     Source: elementary; DeepSeek-AI (2025), "DeepSeek-R1", adds a reward for the form to that of the answer, and does not gate.
     Args:
-        correct: a grade such as 0 or 1; read, and finite, only where well formed.
+        correct: a score such as 0 or 1; read, and required to be finite, only if well formed.
     """
     require_finite_where(well_formed, correct=correct)
     return torch.where(well_formed.bool(), correct.to(_float(correct)), -penalty)
@@ -216,7 +218,7 @@ def format_reward(correct: Tensor, well_formed: Tensor, *, penalty: float = 1.0)
 
 @takes(components="B K", weights="K")
 def composite_reward(components: Tensor, weights: Tensor) -> Tensor:
-    """``Σ_k w_k·r_k``: several graders, a column each, one number.
+    """``Σ_k w_k·r_k``: the weighted sum of several rewards, one per column.
 
     Label: eq:composite-reward
     Source: elementary.

@@ -1,7 +1,7 @@
-"""What one example, one reward, one comparison or one judgement teaches a policy: the signals of post-training side by side.
+"""The training signals of post-training side by side: one demonstration, reward, comparison or judgement.
 
-A *push* is the direction ``(..., V)`` in which a gradient step moves the logits z of a choice among V things, which may be
-the next tokens or whole replies. It sums to 0.
+A logit gradient is the direction ``(..., V)`` in which a gradient step moves the logits z of a choice among V outcomes,
+which are next tokens or whole completions. It sums to 0.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, shape, takes
 from minirlhf.equations.reward_losses import bradley_terry
 
-# -- pushes ------------------------------------------------------------------------------------------------------
+# -- logit gradients ---------------------------------------------------------------------------------------------
 
 
 @takes(logits="... V")
 def softmax_derivative(logits: Tensor) -> Tensor:
     """Derivatives of all probabilities in all logits: ∂π(v)/∂z_u = π(v) (1[u = v] − π(u)), at ``[..., v, u]``.
 
-    What one logit wins, the others lose: every row and every column of the ``(..., V, V)`` sums to 0.
+    Every row and every column of the ``(..., V, V)`` result sums to 0.
 
     Label: eq:softmax-derivative
     Source: Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs".
@@ -31,17 +31,17 @@ def softmax_derivative(logits: Tensor) -> Tensor:
 
 @takes(logits="... V", target=shape("..."))
 def imitation_logit_gradient(logits: Tensor, target: Tensor) -> Tensor:
-    """Push of one demonstration, the index y as target: ∂ log π(y)/∂z_v = 1[v = y] − π(v).
+    """Logit gradient of one demonstration, with the index y as target: ∂ log π(y)/∂z_v = 1[v = y] − π(v).
 
-    The demonstrated reply's logit rises; every other logit falls by its probability, good or bad. What that does to the
-    probabilities is :func:`probability_change`.
+    The logit of the demonstrated outcome rises; every other logit falls in proportion to its probability, whether good
+    or bad. :func:`probability_change` gives the effect on the probabilities.
 
     Label: eq:imitation-push
     Source: Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs".
     """
     if not bool(((target >= 0) & (target < logits.shape[-1])).all()):
         raise ArgumentError(
-            f"target of shape {tuple(target.shape)} holds an index outside 0 … {logits.shape[-1] - 1}",
+            f"target of shape {tuple(target.shape)} contains an index outside 0 … {logits.shape[-1] - 1}",
             argument="target",
             expected=(0, logits.shape[-1] - 1),
         )
@@ -51,10 +51,10 @@ def imitation_logit_gradient(logits: Tensor, target: Tensor) -> Tensor:
 
 @takes(logits="... V", rewards="... V")
 def reward_logit_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
-    """Push of rewards, ∂ E_π[r]/∂z_v = π(v) (r(v) − E_π[r]).
+    """Logit gradient of rewards, ∂ E_π[r]/∂z_v = π(v) (r(v) − E_π[r]).
 
-    The logit of what is better than the policy's own average rises, that of what is worse falls: feedback can be negative.
-    And it is felt only where the policy goes: what it never says, it cannot learn about.
+    Logits of outcomes above the policy's average reward rise, and logits of outcomes below it fall: feedback can be
+    negative. The policy learns only from outcomes that it samples: at probability 0 the gradient is 0.
 
     Label: eq:reward-push
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
@@ -66,10 +66,11 @@ def reward_logit_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
 
 @takes(logits="... V", push="... V")
 def probability_change(logits: Tensor, push: Tensor, *, learning_rate: float) -> Tensor:
-    """Change of the probabilities, to first order in η, when the logits move by η g: dπ(v) = η π(v) (g_v − Σ_u π(u) g_u).
+    """Change of the probabilities, to first order in η, if logits move by η g: dπ(v) = η π(v) (g_v − Σ_u π(u) g_u).
 
-    A probability rises where its push is above the policy's average push, and that average is often not zero: a reply whose
-    logit falls can become more probable. The same matrix as in :func:`reward_logit_gradient`, since the derivatives are symmetric.
+    A probability rises if its g_v exceeds the policy's average of g, which is often not 0. So an outcome whose logit
+    falls can become more probable. The matrix is the same as in :func:`reward_logit_gradient`, because the derivatives
+    are symmetric.
 
     Label: eq:probability-change
     Source: Ren and Sutherland (2025), "Learning dynamics of LLM finetuning", which builds on this first-order change.
@@ -82,10 +83,10 @@ def probability_change(logits: Tensor, push: Tensor, *, learning_rate: float) ->
 
 @takes(error=finite("...", "[0, 1]"), steps=at_least(1))
 def compounding_mistakes(error: Tensor, *, steps: int) -> Tensor:
-    """Expected mistakes of a clone that is lost after its first one: Σ_{t=1..T} [1 − (1−ε)^t], about ε T²/2.
+    """Expected errors of a cloned policy that cannot recover from its first: Σ_{t=1..T} [1 − (1−ε)^t], about ε T²/2.
 
-    On the expert's states it errs with probability ε. Where an error led, no expert has ever been, and it errs
-    from then on.
+    On the expert's states it errs with probability ε. After an error it is in a state without expert data, and it errs
+    at every later step.
 
     Label: eq:compounding-mistakes
     Source: Ross and Bagnell (2010), "Efficient reductions for imitation learning", where such a case shows
@@ -112,10 +113,10 @@ def trajectory_preference(rewards_a: Tensor, rewards_b: Tensor) -> Tensor:
 
 @takes(feedback="N", scores="N D")
 def coach_update(feedback: Tensor, scores: Tensor) -> Tensor:
-    """COACH's step ``(N, D)`` for every judged action, f · ∇log π(a|s): what was approved of becomes more likely.
+    """COACH's step ``(N, D)`` for every judged action, f · ∇log π(a|s): approved actions become more probable.
 
-    To be multiplied by a learning rate. If people judge an action by how much better it is than what the learner
-    does anyway, f is an advantage and the expected step is the policy gradient.
+    Multiply it by a learning rate. If annotators judge an action relative to the current policy's behaviour, f is an
+    advantage, and the expected step is the policy gradient.
 
     Label: eq:coach-update
     Source: MacGlashan et al. (2017), "Interactive learning from policy-dependent human feedback".

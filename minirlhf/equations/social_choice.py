@@ -1,7 +1,7 @@
-"""From many choices to one ranking: what comparisons of many people, or of one person many times, add up to.
+"""From many comparisons to one ranking: aggregation of the comparisons of many annotators, or of one annotator.
 
-``probs[..., a, b]`` is the probability that a is preferred to b in one comparison, ``wins[..., a, b]`` how often it was; the
-diagonals are never read. Rewards are in nats (:mod:`minirlhf.equations.reward_losses`).
+``probs[..., a, b]`` is the probability that a is preferred to b in one comparison, ``wins[..., a, b]`` the number of
+times that it was preferred. Diagonals are ignored. Rewards are in nats (:mod:`minirlhf.equations.reward_losses`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minirlhf.equations.reward_losses import bradley_terry
 
 
 def _off_diagonal(square: Tensor) -> Tensor:
-    """``(..., K, K)`` with zeros on the diagonal, whatever stands there."""
+    """``(..., K, K)`` with the diagonal replaced by zeros."""
     diagonal = torch.eye(square.shape[-1], dtype=torch.bool, device=square.device)
     return torch.where(diagonal, torch.zeros((), dtype=square.dtype, device=square.device), square)
 
@@ -32,9 +32,9 @@ def _table(rewards: Tensor) -> Tensor:
 
 @takes(wins="... K K", rewards="... K")
 def bradley_terry_balance(wins: Tensor, rewards: Tensor) -> Tensor:
-    """Wins of each answer ``(..., K)`` beyond those that Bradley–Terry expects, Σ_b W_ab − (W_ab + W_ba) σ(r_a − r_b).
+    """Wins of each completion ``(..., K)`` minus Bradley–Terry's expectation, Σ_b W_ab − (W_ab + W_ba) σ(r_a − r_b).
 
-    The gradient of the log-likelihood of all comparisons; it is 0 at the maximum.
+    It is the gradient of the log-likelihood of all comparisons, and 0 at the maximum.
 
     Label: eq:bradley-terry-balance
     Source: Zermelo (1929); Ford (1957), "Solution of a ranking problem from binary comparisons".
@@ -47,38 +47,39 @@ def bradley_terry_balance(wins: Tensor, rewards: Tensor) -> Tensor:
 def zermelo_step(wins: Tensor, rewards: Tensor) -> Tensor:
     """One step of Zermelo's iteration ``(..., K)``: r_a ← log Σ_b W_ab − log Σ_b (W_ab + W_ba) / (e^{r_a} + e^{r_b}).
 
-    Never lowers the likelihood, and rests where the balance is 0. Shifting all rewards shifts the result.
+    A step never lowers the likelihood. The fixed point has balance 0. Shifting all rewards shifts the result.
 
     Label: eq:zermelo
     Source: Zermelo (1929), "Die Berechnung der Turnier-Ergebnisse als ein Maximumproblem der
         Wahrscheinlichkeitsrechnung"; as an algorithm that climbs a bound, Hunter (2004).
     """
     wins = _off_diagonal(wins)
-    either = torch.logaddexp(rewards[..., :, None], rewards[..., None, :])  # (..., K, K): log(e^{r_a} + e^{r_b})
-    return wins.sum(-1).log() - ((wins + wins.mT) * (-either).exp()).sum(-1).log()
+    log_sums = torch.logaddexp(rewards[..., :, None], rewards[..., None, :])  # (..., K, K): log(e^{r_a} + e^{r_b})
+    return wins.sum(-1).log() - ((wins + wins.mT) * (-log_sums).exp()).sum(-1).log()
 
 
 @takes(wins=finite("... K K", "[0, inf]"), tolerance=POSITIVE)
 def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int = 20_000) -> Tensor:
-    """Rewards ``(..., K)`` of greatest likelihood, mean 0, by :func:`zermelo_step`: Σ_b W_ab = Σ_b n_ab σ(r̂_a − r̂_b).
+    """Maximum-likelihood rewards ``(..., K)`` with mean 0, by :func:`zermelo_step`: Σ_b W_ab = Σ_b n_ab σ(r̂_a − r̂_b).
 
-    They exist, and are the only ones, if for every way to split the answers in two each part has won at least once against the
-    other. No gradient flows.
+    They exist and are unique if, for every split of the completions into two groups, each group has won at least once
+    against the other. No gradient flows.
 
     Label: eq:bradley-terry-fit
     Source: Zermelo (1929); Hunter (2004), "MM algorithms for generalized Bradley-Terry models".
 
     Raises:
-        ValueError: there are none; or the balance is not within ``tolerance`` of 0, in shares of all comparisons, after ``max_steps``.
+        ValueError: no maximum exists; or the balance, as a fraction of all comparisons, is not within ``tolerance`` of
+            0 after ``max_steps``.
     """
     wins = wins.detach()
     size = wins.shape[-1]
-    reached = (_off_diagonal(wins) > 0).to(wins) + torch.eye(size).to(wins)
-    for _ in range(size.bit_length()):  # who has beaten whom, directly or by way of others
-        reached = (reached @ reached > 0).to(wins)
-    if not bool(reached.all()):
+    reachable = (_off_diagonal(wins) > 0).to(wins) + torch.eye(size).to(wins)
+    for _ in range(size.bit_length()):  # transitive closure of "has won against"
+        reachable = (reachable @ reachable > 0).to(wins)
+    if not bool(reachable.all()):
         raise ArgumentError(
-            f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood exist; some group of answers has never won "
+            f"wins of shape {tuple(wins.shape)}: the likelihood has no maximum, since a group of completions never won "
             "against the others, or was never compared with them",
             argument="wins",
             problem="no maximum",
@@ -90,8 +91,8 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
         rewards = zermelo_step(wins, rewards)
         rewards = rewards - rewards.mean(-1, keepdim=True)
     raise ArgumentError(
-        f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood found in {max_steps} steps; "
-        "has some group of answers won every comparison with the others?",
+        f"wins of shape {tuple(wins.shape)}: the likelihood did not converge in {max_steps} steps; "
+        "check whether a group of completions won every comparison with the others",
         argument="wins",
         value=max_steps,
         problem="not converged",
@@ -100,9 +101,9 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
 
 @takes(probs=finite("... K K", "[0, 1]"))
 def cycle_log_odds(probs: Tensor) -> Tensor:
-    """Sum ``(...)`` of the log-odds around the ring, Σ_a log P(a ≻ a+1) / P(a+1 ≻ a), the last against the first.
+    """Sum ``(...)`` of the log-odds around the cycle 0, 1, …, K−1, 0: Σ_a log P(a ≻ a+1) / P(a+1 ≻ a).
 
-    0 wherever every answer has one reward: what Bradley–Terry, Plackett–Luce and Elo can say.
+    It is 0 for models with one reward per completion: Bradley–Terry, Plackett–Luce and Elo cannot represent cycles.
 
     Label: eq:cycle-log-odds
     Source: Kolmogorov's criterion for reversible chains, on odds; see Jiang et al. (2011), "Statistical ranking and
@@ -116,19 +117,19 @@ def cycle_log_odds(probs: Tensor) -> Tensor:
             expected=3,
             problem="too few",
         )
-    here = torch.arange(probs.shape[-1], device=probs.device)
-    after = here.roll(-1)
-    return (probs[..., here, after].log() - probs[..., after, here].log()).sum(-1)
+    index = torch.arange(probs.shape[-1], device=probs.device)
+    successor = index.roll(-1)
+    return (probs[..., index, successor].log() - probs[..., successor, index].log()).sum(-1)
 
 
-# -- many people -------------------------------------------------------------------------------------------------
+# -- many annotators ---------------------------------------------------------------------------------------------
 
 
 @takes(rewards="G K", weights=distribution("G"))
 def mixture_preference(rewards: Tensor, weights: Tensor) -> Tensor:
-    """Probability ``(K, K)`` that somebody drawn from G groups prefers a to b, Σ_g w_g σ(r_ga − r_gb).
+    """Probability ``(K, K)`` that a random annotator from G groups prefers a to b, Σ_g w_g σ(r_ga − r_gb).
 
-    Each group follows Bradley–Terry with its own rewards; together they do not.
+    Each group follows Bradley–Terry with its own rewards. The mixture in general does not.
 
     Label: eq:mixture-preference
     Source: Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning", hidden context.
@@ -138,9 +139,9 @@ def mixture_preference(rewards: Tensor, weights: Tensor) -> Tensor:
 
 @takes(probs=finite("... K K", "[0, 1]"))
 def borda_scores(probs: Tensor) -> Tensor:
-    """Borda score ``(..., K)``: the mean, over the other answers, of the probability to be preferred to them.
+    """Borda score ``(..., K)``: the mean probability of being preferred, over the other completions.
 
-    If every pair is compared equally often, the rewards that Bradley–Terry fits to all comparisons together have the order of
+    If all pairs are compared equally often, the Bradley–Terry rewards fitted to all comparisons have the same order as
     these scores.
 
     Label: eq:borda
@@ -159,10 +160,10 @@ def borda_scores(probs: Tensor) -> Tensor:
 
 @takes(rewards="G K", weights=distribution("G"))
 def reward_spread(rewards: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean m_a and standard deviation s_a ``(K,)``, over people, of the reward of each answer.
+    """Mean m_a and standard deviation s_a ``(K,)``, over annotators, of the reward of each completion.
 
-    What a distributional reward model keeps and a single number forgets. The rewards of different people must have a common
-    scale, which comparisons alone do not give.
+    A distributional reward model represents both; a scalar reward represents the mean only. The rewards of different
+    annotators must have a common scale, which comparisons alone do not determine.
 
     Label: eq:reward-spread
     Source: Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning".
@@ -175,7 +176,7 @@ def reward_spread(rewards: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
     """Probability ``(...)`` that the majority of an odd number of voters is right, Σ_{k>n/2} C(n,k) p^k (1−p)^{n−k}.
 
-    Voters are right with probability p, each independently of the others.
+    Each voter is right with probability p, independently of the others.
 
     Label: eq:jury
     Source: Condorcet (1785), "Essai sur l'application de l'analyse à la probabilité des décisions rendues à la
@@ -183,10 +184,10 @@ def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
     """
     if voters % 2 == 0 or voters > 1001:
         raise ArgumentError(
-            f"voters = {voters}; expected an odd number, so that there are no ties, of at most 1001",
+            f"voters = {voters}; expected an odd number of at most 1001, which excludes ties",
             argument="voters",
             value=voters,
         )
-    right = range(voters // 2 + 1, voters + 1)
-    ways = [float(math.comb(voters, k)) * accuracy**k * (1 - accuracy) ** (voters - k) for k in right]
-    return torch.stack(ways).sum(0)
+    majorities = range(voters // 2 + 1, voters + 1)
+    terms = [float(math.comb(voters, k)) * accuracy**k * (1 - accuracy) ** (voters - k) for k in majorities]
+    return torch.stack(terms).sum(0)

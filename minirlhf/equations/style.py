@@ -1,9 +1,10 @@
-"""Style against substance: what a liking for length or markup does to a reward, how it is taken out, and what information is left.
+"""Style against substance: effects of a length or markup bias on a reward, its removal, and the remaining information.
 
-*Style* s is a number that every reply has, such as its length in words. ``probs (N,)`` are weights of N replies, ≥ 0 with sum 1; slopes,
-residuals and correlations are those under them. KL and information are in nats.
+*Style* s is a number for every completion, such as its length in words. ``probs (N,)`` are weights of N completions, ≥
+0 with sum 1; slopes, residuals and correlations are weighted by them. KL and information are in nats.
 
-"Dubois et al. (2024)" is Dubois, Galambosi, Liang and Hashimoto, "Length-controlled AlpacaEval: a simple way to debias automatic evaluators".
+"Dubois et al. (2024)" is Dubois, Galambosi, Liang and Hashimoto, "Length-controlled AlpacaEval: a simple way to debias
+automatic evaluators".
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _CHANCE = finite("...", "[0, 1]")
 
 
 def _mean(probs: Tensor, values: Tensor) -> Tensor:
-    """``()`` of ``(N,)``, ``(F,)`` of ``(N, F)``."""
+    """The weighted mean: ``()`` for ``(N,)``, ``(F,)`` for ``(N, F)``."""
     return probs @ values / probs.sum()
 
 
 def _covariance(probs: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Of ``a (N,)`` with ``b (N,)``, or with each column of ``b (N, F)``."""
+    """The weighted covariance of ``a (N,)`` with ``b (N,)``, or with each column of ``b (N, F)``."""
     return (probs * (a - _mean(probs, a))) @ (b - _mean(probs, b)) / probs.sum()
 
 
@@ -34,32 +35,33 @@ def _varies(name: str, probs: Tensor, style: Tensor) -> Tensor:
     variance = _covariance(probs, style, style)
     if not float(variance) > 0:
         raise ArgumentError(
-            f"{name} of shape {tuple(style.shape)} is the same for all replies; expected a style that differs",
+            f"{name} of shape {tuple(style.shape)} is the same for all completions; expected a style that varies",
             argument=name,
             problem="all equal",
         )
     return variance
 
 
-# -- what a liking costs, and three ways to take it out ----------------------------------------------------------
+# -- the cost of a style bias, and three ways to remove it -------------------------------------------------------
 
 
 @takes(gold_std=POSITIVE, style_std=POSITIVE, covariance=FINITE, bias=FINITE)
 def biased_correlation(*, gold_std: float, style_std: float, covariance: float, bias: float) -> float:
-    """How gold correlates with gold plus a liking, g + b s: (σ_g² + b c)/(σ_g √(σ_g² + 2bc + b²σ_s²)).
+    """Correlation of the gold reward with the biased reward g + b s: (σ_g² + b c)/(σ_g √(σ_g² + 2bc + b²σ_s²)).
 
-    By eq:linear-gold it is the share that is left of the gold gained at a distance, where both are Gaussian.
+    If both are Gaussian, eq:linear-gold makes it the fraction of the gold gain at a distance that remains with the
+    bias.
 
     Label: eq:biased-correlation
     Source: the covariance of a sum.
     Args:
-        covariance: c, of gold and style.
-        bias: b, what is added per unit of style.
+        covariance: c, of gold reward and style.
+        bias: b, the bias per unit of style.
     """
     variance = gold_std**2 + 2 * bias * covariance + bias**2 * style_std**2
     if variance <= 0:
         raise ArgumentError(
-            f"{covariance=} with {gold_std=}, {style_std=}; expected a variance > 0 of the sum",
+            f"{covariance=} with {gold_std=}, {style_std=}; expected a sum with variance > 0",
             argument="covariance",
             value=covariance,
         )
@@ -68,10 +70,10 @@ def biased_correlation(*, gold_std: float, style_std: float, covariance: float, 
 
 @takes(probs=_WEIGHTS, rewards=shape("N"), style=shape("N"))
 def residual_reward(probs: Tensor, rewards: Tensor, style: Tensor) -> Tensor:
-    """What style does not explain of a reward: r − E r − β_r (s − E s) with β_r = Cov(r, s)/Var(s), ``(N,)``.
+    """The part of a reward that style does not explain: r − E r − β_r (s − E s) with β_r = Cov(r, s)/Var(s), ``(N,)``.
 
-    It is uncorrelated with style under ``probs``. Whatever bias b s the labels had is gone, and so is the slope that gold itself has on
-    style.
+    It is uncorrelated with style under ``probs``. It removes any bias b s of the labels, and also the slope of the gold
+    reward itself on style.
 
     Label: eq:residual-reward, eq:residual-error
     Source: least squares; for rewards Huang et al. (2024), "Post-hoc reward calibration: a case study on length bias", with a local slope.
@@ -81,7 +83,7 @@ def residual_reward(probs: Tensor, rewards: Tensor, style: Tensor) -> Tensor:
 
 
 def _residuals(probs: Tensor, values: Tensor, style: Tensor) -> Tensor:
-    """Of ``(N, F)``, column by column."""
+    """The residuals of ``values (N, F)``, column by column."""
     slopes = _covariance(probs, style, values) / _varies("style", probs, style)
     return values - torch.outer(style - _mean(probs, style), slopes)
 
@@ -95,9 +97,9 @@ def _least_squares(probs: Tensor, target: Tensor, features: Tensor) -> Tensor:
 
 @takes(probs=_WEIGHTS, rewards=shape("N"), features=finite("N F"), style=shape("N"))
 def partialled_weights(probs: Tensor, rewards: Tensor, features: Tensor, style: Tensor) -> Tensor:
-    """The weights of the features beside style, ``(F,)``: slopes of the rewards on what is left of each feature without its slope on style.
+    """Weights ``(F,)`` of the features, controlled for style: slopes of rewards on the features' residuals on style.
 
-    They are those of the regression on features and style together.
+    They equal the weights of the features in a regression on features and style together.
 
     Label: eq:frisch-waugh
     Source: Frisch and Waugh (1933), "Partial time regressions as compared with individual trends"; Lovell (1963).
@@ -107,9 +109,9 @@ def partialled_weights(probs: Tensor, rewards: Tensor, features: Tensor, style: 
 
 @takes(probs=_WEIGHTS, features=finite("N F"), style=shape("N"))
 def omitted_style_slopes(probs: Tensor, features: Tensor, style: Tensor) -> Tensor:
-    """How much of style each feature carries when style is left out: the slopes δ of style on all features together, ``(F,)``.
+    """The slopes δ of style on all features together, ``(F,)``, which give the omitted-variable bias.
 
-    A reward w · x + γ s that is fitted without s has the weights w + γ δ.
+    If a reward w · x + γ s is fitted without s, the fitted weights are w + γ δ.
 
     Label: eq:omitted-variable
     Source: Theil (1957), "Specification errors and the estimation of economic relationships".
@@ -119,7 +121,7 @@ def omitted_style_slopes(probs: Tensor, features: Tensor, style: Tensor) -> Tens
 
 @takes(first=_CHANCE, second=_CHANCE)
 def product_of_experts(first: Tensor, second: Tensor) -> Tensor:
-    """Two experts' chances as one, p q/(p q + (1 − p)(1 − q)), ``(...)``: log-odds add up.
+    """Combined probability of two experts, p q/(p q + (1 − p)(1 − q)), ``(...)``: log-odds add up.
 
     Label: eq:product-of-experts
     Source: Hinton (2002), "Training products of experts by minimizing contrastive divergence"; for length Shen et al. (2023), "Loose lips
@@ -130,26 +132,27 @@ def product_of_experts(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Pearson's, of all numbers in two tensors of one shape."""
+    """Pearson correlation of all numbers in two tensors of one shape."""
     a, b = a - a.mean(), b - b.mean()
     return (a * b).sum() / ((a * a).sum() * (b * b).sum()).sqrt()
 
 
 @takes(quality="B 2", style_head=shape("B 2"), style=shape("B 2"), coef=FINITE)
 def two_heads_loss(quality: Tensor, style_head: Tensor, style: Tensor, *, coef: float) -> Tensor:
-    """A reward model with a head for quality and one for style: the loss of their sum, and coef (|ρ(r_Q, s)| − ρ(r_S, s)). Scalar.
+    """Loss of a reward model with heads for quality and style: ranking loss + coef (|ρ(r_Q, s)| − ρ(r_S, s)). Scalar.
 
-    ρ is the correlation over all replies of the batch. The second head is thrown away after training.
+    The ranking loss uses the sum of the heads. ρ is the correlation over all completions of the batch. The style head
+    is discarded after training.
 
     Label: eq:two-heads
     Source: Chen et al. (2024), "ODIN: disentangled reward mitigates hacking in RLHF", with its orthogonality loss left out.
     Args:
-        quality, style_head: what each head gives to the chosen and to the rejected reply.
-        style: of the same replies.
+        quality, style_head: the outputs of each head for the chosen and the rejected completion.
+        style: the style of the same completions.
     """
     total = quality + style_head
-    ranked = bradley_terry_loss(total[:, 0], total[:, 1]).mean()
-    return ranked + coef * (_correlation(quality, style).abs() - _correlation(style_head, style))
+    ranking_loss = bradley_terry_loss(total[:, 0], total[:, 1]).mean()
+    return ranking_loss + coef * (_correlation(quality, style).abs() - _correlation(style_head, style))
 
 
 # -- win rates at equal length -----------------------------------------------------------------------------------
@@ -157,9 +160,9 @@ def two_heads_loss(quality: Tensor, style_head: Tensor, style: Tensor, *, coef: 
 
 @takes(ours="N", theirs=shape("N"))
 def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Differences of length as the regression sees them: tanh((n − n')/std(n − n')), ``(N,)``; divisor N − 1.
+    """Differences of length as a feature of the regression: tanh((n − n')/std(n − n')), ``(N,)``; divisor N − 1.
 
-    The differences are divided and not centred: 0 is two answers of one length.
+    The differences are scaled, not centred: 0 means two completions of equal length.
 
     Label: eq:length-term
     Source: Dubois et al. (2024), section 3; the divisor is that of the code released with it.
@@ -167,7 +170,7 @@ def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
     difference = ours - theirs
     if len(difference) < 2 or not float(difference.std()) > 0:
         raise ArgumentError(
-            f"ours has shape {tuple(ours.shape)}: all pairs differ by the same length; expected some spread",
+            f"ours has shape {tuple(ours.shape)}: all length differences are equal; expected differences that vary",
             argument="ours",
             problem="all equal",
         )
@@ -176,25 +179,25 @@ def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
 
 @takes(term=finite("...", "[-1, 1]"), difficulty=shape("..."), skill=FINITE, liking=FINITE, sensitivity=FINITE)
 def controlled_chance(term: Tensor, difficulty: Tensor, *, skill: float, liking: float, sensitivity: float) -> Tensor:
-    """The chance that a judge prefers our answer, as the length-controlled regression has it: σ(θ + φ t + ψ γ), ``(...)``.
+    """Probability that a judge prefers the candidate in the length-controlled regression: σ(θ + φ t + ψ γ), ``(...)``.
 
     Label: eq:length-controlled-logit
     Source: Dubois et al. (2024), section 3.
     Args:
         term: t, see :func:`length_term`.
-        difficulty: γ, of the instruction; estimated beforehand from many models, 0 where it is not known.
-        skill: θ, of our model less the baseline's.
-        liking: φ, for length.
-        sensitivity: ψ, of our model to difficulty less the baseline's.
+        difficulty: γ, of the instruction; estimated beforehand from many models, 0 if unknown.
+        skill: θ, of the candidate minus the baseline.
+        liking: φ, the length bias.
+        sensitivity: ψ, to difficulty, of the candidate minus the baseline.
     """
     return torch.sigmoid(skill + liking * term + sensitivity * difficulty)
 
 
 @takes(difficulty="N", skill=FINITE, sensitivity=FINITE)
 def length_controlled_win_rate(difficulty: Tensor, *, skill: float, sensitivity: float) -> Tensor:
-    """What the regression predicts if all pairs had equal lengths: the mean over instructions of σ(θ + ψ γ). Scalar.
+    """Prediction of the regression for pairs of equal length: the mean over instructions of σ(θ + ψ γ). Scalar.
 
-    ½ for a model against itself, and W against ours is 1 − W.
+    It is ½ for a model against itself. Swapping candidate and baseline turns W into 1 − W.
 
     Label: eq:length-controlled-win-rate
     Source: Dubois et al. (2024), section 3.
@@ -208,13 +211,14 @@ def length_controlled_win_rate(difficulty: Tensor, *, skill: float, sensitivity:
 def controlled_gap(margins: Tensor, differences: Tensor) -> Tensor:
     """The intercept of a judge's margins on differences of style: E Δr − Cov(Δr, Δs)/Var(Δs) · E Δs. Scalar.
 
-    What a linear control reports. A bias b Δs in the margins drops out, whatever b is; so does what quality owes to style.
+    It is the result of a linear control for style. It removes any bias b Δs in the margins, and also the part of
+    quality that is linear in style.
 
     Label: eq:controlled-gap
     Source: least squares; derived in the text.
     """
-    even = torch.full_like(margins, 1 / len(margins))
-    slope = _covariance(even, margins, differences) / _varies("differences", even, differences)
+    uniform = torch.full_like(margins, 1 / len(margins))
+    slope = _covariance(uniform, margins, differences) / _varies("differences", uniform, differences)
     return margins.mean() - slope * differences.mean()
 
 
@@ -223,33 +227,35 @@ def controlled_gap(margins: Tensor, differences: Tensor) -> Tensor:
 
 @takes(logps="N", ref_logps=shape("N"), style=shape("N"))
 def style_and_content(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(π‖π_ref) in two parts: of the style alone, and of the replies given their style, its mean under the policy. Scalars.
+    """KL(π‖π_ref) in two parts: the KL of the style, and the mean KL of completions given their style. Scalars.
+
+    The mean is taken under the policy.
 
     Label: eq:style-content-kl
     Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
     Args:
-        style: of each reply; equal numbers are one style.
+        style: the style of each completion; equal numbers are one style.
     """
-    _, place = style.unique(return_inverse=True)
-    groups = torch.nn.functional.one_hot(place).bool()  # (N, S)
-    of_style, of_ref = (
+    _, index = style.unique(return_inverse=True)
+    groups = torch.nn.functional.one_hot(index).bool()  # (N, S)
+    style_logps, ref_style_logps = (
         torch.logsumexp(x[:, None].expand_as(groups).masked_fill(~groups, -torch.inf), 0) for x in (logps, ref_logps)
     )
-    of_all = (logps.exp() * (logps - ref_logps)).sum()
-    of_styles = (of_style.exp() * (of_style - of_ref)).sum()
-    return of_styles, of_all - of_styles
+    total_kl = (logps.exp() * (logps - ref_logps)).sum()
+    style_kl = (style_logps.exp() * (style_logps - ref_style_logps)).sum()
+    return style_kl, total_kl - style_kl
 
 
 @takes(prior=finite("W", "[0, 1]"), logps="W N")
 def reply_information(prior: Tensor, logps: Tensor) -> Tensor:
-    """What a reply tells about what was asked for: I(W; Y) = Σ_w p(w) KL(π(·|w)‖π̄) with π̄ = Σ_w p(w) π(·|w). Scalar, nats.
+    """Mutual information of request and completion: Σ_w p(w) KL(π(·|w)‖π̄) with π̄ = Σ_w p(w) π(·|w). Scalar, nats.
 
-    With one reference for all w, the KL that is spent is this and KL(π̄‖π_ref).
+    With one reference for all requests w, the mean KL to the reference is I(W; Y) + KL(π̄‖π_ref).
 
     Label: eq:reply-information, eq:information-budget
     Source: Cover and Thomas (2006), "Elements of information theory", section 2.3; the sum is Topsøe's (1967) identity.
     Args:
-        prior: p(w), how often each thing is asked for; all > 0.
+        prior: p(w), the frequency of each request; all > 0.
         logps: log π(y | w).
     """
     mean = torch.logsumexp(prior.log()[:, None] + logps, 0)
@@ -263,16 +269,16 @@ def markup_odds(ref_logps: Tensor, rewards: Tensor, marked: Tensor, *, liking: f
     Label: eq:markup-odds
     Source: the tilt of eq:tilt, summed over the two groups.
     Args:
-        marked: 1 where a reply has the markup, else 0.
-        liking: m, what the reward adds for it.
+        marked: 1 if a completion has the markup, else 0.
+        liking: m, the bonus in the reward for markup.
         strength: λ.
     """
-    has = marked > 0
-    if bool(has.all()) or not bool(has.any()):
+    has_markup = marked > 0
+    if bool(has_markup.all()) or not bool(has_markup.any()):
         raise ArgumentError(
-            f"marked of shape {tuple(marked.shape)}; expected replies with the markup and without it",
+            f"marked of shape {tuple(marked.shape)}; expected completions with and without markup",
             argument="marked",
             problem="all equal",
         )
     logps = tilt(ref_logps, rewards + liking * marked, strength=strength)
-    return (torch.logsumexp(logps[has], 0) - torch.logsumexp(logps[~has], 0)).exp()
+    return (torch.logsumexp(logps[has_markup], 0) - torch.logsumexp(logps[~has_markup], 0)).exp()

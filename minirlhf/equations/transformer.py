@@ -1,6 +1,6 @@
-"""The three formulas inside a decoder-only transformer: attention of one head, positions as rotations, normalisation by the root mean square.
+"""Three formulas of a decoder-only transformer: attention of one head, rotary positions, root mean square norm.
 
-They are written for reading and checking; models compute the same in :mod:`transformers`. Positions count from 0.
+The code is for reading and checking; models use the equivalent code of :mod:`transformers`. Positions count from 0.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from minirlhf.core.validate import POSITIVE, shape, takes
 
 @takes(queries=shape("... S W"), keys=shape("... S W"), values=shape("... S D"))
 def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """What one head gathers at each position: o_t = Σ_{u≤t} a_{tu} v_u with a_{tu} ∝ exp(q_t · k_u / √W).
+    """The output of one attention head at each position: o_t = Σ_{u≤t} a_{tu} v_u with a_{tu} ∝ exp(q_t · k_u / √W).
 
-    The weights of a position sum to 1 over itself and all earlier ones; nothing comes from later positions.
+    The weights of a position sum to 1 over itself and all earlier positions. Later positions have weight 0.
 
     Label: eq:attention
     Source: Vaswani et al. (2017), "Attention is all you need", equation 1, with the causal mask of its decoder.
@@ -30,15 +30,16 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
     length, width = queries.shape[-2:]
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(width)  # (..., S, S)
-    past = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril()
-    return scores.masked_fill(~past, -math.inf).softmax(-1) @ values
+    causal = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril()
+    return scores.masked_fill(~causal, -math.inf).softmax(-1) @ values
 
 
 @takes(x=shape("... S W"), base=POSITIVE)
 def rotary(x: Tensor, *, base: float = 10_000.0) -> Tensor:
-    """Queries or keys, turned by their position: at position t the pair (x_i, x_{i+W/2}) turns by the angle t / base^{2i/W}.
+    """Rotary position embedding: at position t the pair (x_i, x_{i+W/2}) rotates by the angle t / base^{2i/W}.
 
-    A product of a turned query and a turned key then depends on their positions through the distance only.
+    The inputs are queries or keys. The product of a rotated query and a rotated key depends on their relative position
+    only.
 
     Label: eq:rotary-position
     Source: Su et al. (2021), "RoFormer", section 3.2, with the two halves of a vector as pairs, as Llama has them.
@@ -48,20 +49,20 @@ def rotary(x: Tensor, *, base: float = 10_000.0) -> Tensor:
     length, width = x.shape[-2:]
     if width % 2:
         raise ArgumentError(
-            f"x has shape {tuple(x.shape)}; expected (..., S, W) with W even: coordinates are turned in pairs",
+            f"x has shape {tuple(x.shape)}; expected (..., S, W) with W even, because coordinates rotate in pairs",
             argument="x",
             value=tuple(x.shape),
             problem="odd",
         )
-    speeds = base ** -(torch.arange(0, width, 2, dtype=x.dtype, device=x.device) / width)  # (W/2,)
-    angles = torch.arange(length, dtype=x.dtype, device=x.device)[:, None] * speeds  # (S, W/2)
+    frequencies = base ** -(torch.arange(0, width, 2, dtype=x.dtype, device=x.device) / width)  # (W/2,)
+    angles = torch.arange(length, dtype=x.dtype, device=x.device)[:, None] * frequencies  # (S, W/2)
     first, second = x.chunk(2, -1)
     return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], -1)
 
 
 @takes(x=shape("... D"), scale=shape("D"), eps=POSITIVE)
 def rms_norm(x: Tensor, scale: Tensor, *, eps: float = 1e-6) -> Tensor:
-    """Each vector at one length: x_i · scale_i / √(mean_j x_j² + eps).
+    """Root mean square norm of each vector: x_i · scale_i / √(mean_j x_j² + eps).
 
     Label: eq:rms-norm
     Source: Zhang and Sennrich (2019), "Root mean square layer normalization", equation 4.

@@ -1,7 +1,7 @@
-"""The pieces of trust-region policy optimisation: how far a step may go, and which step is best within that distance.
+"""Components of trust-region policy optimisation: the size of a trust region, and the best step within it.
 
-Parameters and steps are flat vectors ``(D,)``; what is gained is a scalar. Advantages are those of the old policy,
-occupancies normalised.
+Parameters and steps are flat vectors ``(D,)``; gains are scalars. Advantages are the advantages of the old policy.
+Occupancies are normalised.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, distribution, require_distributions, require_shapes, takes
 from minirlhf.equations.mdp import DISCOUNT
 
-# -- what a new policy gains ---------------------------------------------------------------------------------------
+# -- the gain of a new policy --------------------------------------------------------------------------------------
 
 
 @takes(new_occupancy="S A", advantages="S A", gamma=DISCOUNT)
 def performance_difference(new_occupancy: Tensor, advantages: Tensor, *, gamma: float) -> Tensor:
-    """Performance difference, J(π') − J(π) = 1/(1−γ) E_{ν_π'}[A^π]: old advantages where the *new* policy goes.
+    """Performance difference, J(π') − J(π) = 1/(1−γ) E_{ν_π'}[A^π]: old advantages under the *new* occupancy.
 
-    Exact.
+    The identity is exact.
 
     Label: eq:performance-difference
     Source: Kakade and Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
@@ -33,10 +33,10 @@ def performance_difference(new_occupancy: Tensor, advantages: Tensor, *, gamma: 
 
 @takes(state_occupancy=distribution("S"), new_policy=distribution("S A"), advantages="S A", gamma=DISCOUNT)
 def surrogate_gain(state_occupancy: Tensor, new_policy: Tensor, advantages: Tensor, *, gamma: float) -> Tensor:
-    """Surrogate gain 1/(1−γ) Σ_s d_π(s) Σ_a π'(a|s) A^π(s,a): as if the new policy went where the old one does.
+    """Surrogate gain 1/(1−γ) Σ_s d_π(s) Σ_a π'(a|s) A^π(s,a): with the state distribution of the old policy.
 
-    At π' = π it agrees with the true gain in value and in gradient; further away only a trust region vouches
-    for it.
+    At π' = π its value and gradient equal those of the true gain. Away from π it is accurate only within a
+    trust region.
 
     Label: eq:surrogate-gain
     Source: Schulman et al. (2015), "Trust region policy optimization".
@@ -49,10 +49,10 @@ def surrogate_gain(state_occupancy: Tensor, new_policy: Tensor, advantages: Tens
 
 @takes(damping=NOT_NEGATIVE)
 def fisher_vector_product(kl: Tensor, parameters: Sequence[Tensor], vector: Tensor, *, damping: float = 0.0) -> Tensor:
-    """Fisher-vector product (F + damping·I) v, with F = E[∇log π ∇log πᵀ], without ever building F.
+    """Fisher-vector product (F + damping·I) v, with F = E[∇log π ∇log πᵀ], without building F.
 
     At π' = π, F is the Hessian of KL(π‖π'), so the product is the gradient of ⟨∇KL, v⟩: two backward passes.
-    The graph of ``kl`` is kept for the next product.
+    The graph of ``kl`` is retained for the next product.
 
     Label: eq:fisher-vector-product
     Source: Schulman et al. (2015), "Trust region policy optimization", appendix C.
@@ -89,9 +89,9 @@ def quadratic_kl(step: Tensor, fisher_times_step: Tensor) -> Tensor:
 def conjugate_gradient(
     matvec: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int, tolerance: float = 1e-20
 ) -> Tensor:
-    """Conjugate gradients: x with Mx = b for a symmetric positive definite M that is known by its products only.
+    """Conjugate gradients: x with Mx = b for a symmetric positive definite M that is given by products with it.
 
-    ``matvec`` maps x to Mx. Exact after ``D`` iterations; a few are enough for a direction. Stops early when
+    ``matvec`` maps x to Mx. The result is exact after ``D`` iterations; a few give a good direction. It stops early if
     ‖Mx − b‖² ≤ tolerance·‖b‖².
 
     Label: eq:conjugate-gradient
@@ -100,12 +100,12 @@ def conjugate_gradient(
     x = torch.zeros_like(b)
     residual, direction = b, b
     squared = residual @ residual
-    goal = tolerance * squared
+    threshold = tolerance * squared
     for _ in range(iterations):
-        if squared <= goal:
+        if squared <= threshold:
             break
-        image = matvec(direction)
-        curvature = direction @ image
+        product = matvec(direction)
+        curvature = direction @ product
         if not curvature > 0:
             raise ArgumentError(
                 f"matvec is not positive definite: vᵀMv = {float(curvature):.3g} for a v of shape {tuple(b.shape)}",
@@ -113,11 +113,11 @@ def conjugate_gradient(
                 value=float(curvature),
                 problem="not positive definite",
             )
-        size = squared / curvature
-        x = x + size * direction
-        residual = residual - size * image
-        before, squared = squared, residual @ residual
-        direction = residual + squared / before * direction
+        step_size = squared / curvature
+        x = x + step_size * direction
+        residual = residual - step_size * product
+        previous, squared = squared, residual @ residual
+        direction = residual + squared / previous * direction
     return x
 
 
@@ -125,7 +125,7 @@ def conjugate_gradient(
 def trust_region_step(direction: Tensor, fisher_times_direction: Tensor, *, max_kl: float) -> Tensor:
     """The longest step along a direction x within the trust region, √(2·max_kl / xᵀFx)·x; max_kl in nats.
 
-    With x = F⁻¹g it is the step that gains most to first order among all with ½ xᵀFx ≤ max_kl: the natural
+    With x = F⁻¹g it is the step with the largest first-order gain among all with ½ xᵀFx ≤ max_kl: the natural
     gradient.
 
     Label: eq:trust-region-step
@@ -146,10 +146,10 @@ def trust_region_step(direction: Tensor, fisher_times_direction: Tensor, *, max_
 
 @takes(beta=POSITIVE, observed=NOT_NEGATIVE, target=POSITIVE)
 def adaptive_penalty(beta: float, observed: float, *, target: float, band: float = 1.5, factor: float = 2.0) -> float:
-    """The next penalty of PPO-penalty: β·2 where the KL came out above 1.5 times its target, β/2 below target/1.5.
+    """The next penalty of PPO-penalty: β·2 if the KL is above 1.5 times its target, β/2 if below target/1.5.
 
-    Only the order of magnitude of the first β matters. It can settle where multiplying β by ``factor`` changes
-    the KL by less than ``band²``; where the KL goes as 1/β² it may jump across the band for ever.
+    Only the order of magnitude of the initial β matters. β can converge if multiplying it by ``factor`` changes the KL
+    by a factor of less than ``band²``. If the KL is proportional to 1/β², the KL may jump across the band forever.
 
     Label: eq:adaptive-penalty
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 4.

@@ -1,9 +1,9 @@
 """Learning values from samples: one-step and n-step targets, exploration, bandits.
 
-Transitions come as rows: ``rewards (N,)``, ``terminated (N,)`` True where the next state is terminal, action values
-``(N, A)`` of the next states; a target is ``(N,)``. It bootstraps from the value of the next state unless there is none,
-and what stands at a terminal state does not matter. An episode cut off by a time limit has *not* terminated: its last
-state has a future, and the target must say so. Bandits have ``K`` arms.
+Transitions are rows: ``rewards (N,)``, ``terminated (N,)`` True if the next state is terminal, action values ``(N, A)``
+of the next states. A target is ``(N,)``. It bootstraps from the value of the next state unless that state is terminal;
+values of terminal states are ignored. An episode truncated by a time limit has *not* terminated, so the target must
+bootstrap from its last state. Bandits have ``K`` arms.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _STEP: dict[str, Rule | str] = {"rewards": "N", "terminated": boolean("N"), "gam
 
 @takes(**_STEP, next_values=shape("N"))
 def td_target(rewards: Tensor, next_values: Tensor, terminated: Tensor, *, gamma: float) -> Tensor:
-    """TD(0) target r + γ V(s'), without the second term where s' is terminal.
+    """TD(0) target r + γ V(s'), without the second term if s' is terminal.
 
     Label: eq:td-target
     Source: Sutton (1988), "Learning to predict by the methods of temporal differences".
     """
-    future = next_values.masked_fill(terminated, 0.0)
-    require_finite(next_values=future)
-    return rewards + gamma * future
+    bootstrap = next_values.masked_fill(terminated, 0.0)
+    require_finite(next_values=bootstrap)
+    return rewards + gamma * bootstrap
 
 
 @takes(rewards="N n", bootstrap="N", gamma=UNIT)
 def n_step_target(rewards: Tensor, bootstrap: Tensor, *, gamma: float) -> Tensor:
-    """n-step TD target Σ_{k<n} γ^k r_k + γ^n V(s_n). One step is TD(0), all steps Monte Carlo.
+    """n-step TD target Σ_{k<n} γ^k r_k + γ^n V(s_n). n = 1 is TD(0); n = the episode length is Monte Carlo.
 
-    The rewards are zeros after the end of an episode; the bootstrap is V(s_n), and 0 if it has ended by then.
+    Rewards after the end of an episode are 0. The bootstrap is V(s_n), or 0 if the episode has ended by then.
 
     Label: eq:n-step-target
     Source: Watkins (1989), "Learning from delayed rewards".
@@ -62,7 +62,7 @@ def n_step_target(rewards: Tensor, bootstrap: Tensor, *, gamma: float) -> Tensor
 def sarsa_target(
     rewards: Tensor, next_action_values: Tensor, next_actions: Tensor, terminated: Tensor, *, gamma: float
 ) -> Tensor:
-    """Sarsa target r + γ Q(s', a') with the action a', an integer, that the policy took next: on-policy.
+    """Sarsa target r + γ Q(s', a') with the next action a' that the policy took, an integer: on-policy.
 
     Label: eq:sarsa
     Source: Rummery and Niranjan (1994), "On-line Q-learning using connectionist systems".
@@ -73,9 +73,9 @@ def sarsa_target(
 
 @takes(**_STEP, next_action_values=shape("N A"))
 def q_learning_target(rewards: Tensor, next_action_values: Tensor, terminated: Tensor, *, gamma: float) -> Tensor:
-    """Q-learning target r + γ max_a' Q(s', a'), whatever action was taken next: off-policy.
+    """Q-learning target r + γ max_a' Q(s', a'), which does not depend on the next action taken: off-policy.
 
-    DQN's target too, with the action values of the target network.
+    With the action values of the target network it is the target of DQN.
 
     Label: eq:q-learning
     Source: Watkins and Dayan (1992), "Q-learning".
@@ -87,10 +87,10 @@ def q_learning_target(rewards: Tensor, next_action_values: Tensor, terminated: T
 def double_dqn_target(
     rewards: Tensor, next_action_values: Tensor, target_action_values: Tensor, terminated: Tensor, *, gamma: float
 ) -> Tensor:
-    """Double DQN target r + γ Q_target(s', argmax_a' Q(s', a')): the online network chooses, the other evaluates.
+    """Double DQN target r + γ Q_target(s', argmax_a' Q(s', a')): one network selects, the other evaluates.
 
-    The maximum of noisy values is too high on average. With independent noise in the two, the value of the
-    choice is not.
+    The maximum of noisy values overestimates on average. If the two networks have independent noise, the value of the
+    selected action does not.
 
     Label: eq:double-dqn
     Source: van Hasselt, Guez and Silver (2016), "Deep reinforcement learning with double Q-learning".
@@ -110,17 +110,17 @@ def expected_linear_td_step(
     gamma: float,
     step_size: float,
 ) -> Tensor:
-    """Mean of a TD(0) step on values V(s) = w·φ(s): w + η Σ_s d(s) [r(s) + γ Σ_s' P(s'|s) V(s') − V(s)] φ(s).
+    """Expected TD(0) step on values V(s) = w·φ(s): w + η Σ_s d(s) [r(s) + γ Σ_s' P(s'|s) V(s') − V(s)] φ(s).
 
-    No gradient runs through the target. If the states are visited as often as the chain itself visits them, repeated steps
-    converge; with other ``visits`` they may diverge, for every step size.
+    No gradient runs through the target. Repeated steps converge if ``visits`` is the stationary distribution of the
+    chain and the step size is small. With other ``visits`` they may diverge for every step size.
 
     Label: eq:linear-td
     Source: Sutton and Barto (2018), "Reinforcement Learning", equation 9.7; Tsitsiklis and Van Roy (1997), "An analysis of
         temporal-difference learning with function approximation", for when it converges.
     Args:
-        transitions: (S, S), a terminal state's row zero, as its value is 0.
-        visits: (S,), how often each state is updated.
+        transitions: (S, S); the row of a terminal state is 0, because its value is 0.
+        visits: (S,), the fraction of updates at each state.
     Returns:
         The new weights (D,).
     """
@@ -134,9 +134,9 @@ def expected_linear_td_step(
 
 @takes(action_values="... A", epsilon=UNIT)
 def epsilon_greedy(action_values: Tensor, *, epsilon: float) -> Tensor:
-    """ε-greedy probabilities ``(..., A)``: with ε a random action (the best one included), otherwise the best one.
+    """ε-greedy probabilities ``(..., A)``: with probability ε uniform over all actions, otherwise greedy.
 
-    The first action wins among equals.
+    Ties are broken in favour of the first action.
 
     Label: eq:epsilon-greedy
     Source: Sutton and Barto (2018), "Reinforcement Learning", section 2.2.
@@ -146,8 +146,8 @@ def epsilon_greedy(action_values: Tensor, *, epsilon: float) -> Tensor:
     return epsilon / num_actions + (1 - epsilon) * best
 
 
-def _counts(name: str, counts: Tensor, seen: Arguments) -> Tensor:
-    shape("... K").apply(name, counts, seen)
+def _counts(name: str, counts: Tensor, arguments: Arguments) -> Tensor:
+    shape("... K").apply(name, counts, arguments)
     if not bool((counts >= 0).all()):
         raise ArgumentError(
             f"{name} of shape {tuple(counts.shape)} holds a negative number or NaN", argument=name, problem="negative"
@@ -162,8 +162,9 @@ COUNTS = Rule("(..., K), ≥ 0", _counts)
 def ucb_scores(means: Tensor, counts: Tensor, *, step: int, c: float = math.sqrt(2)) -> Tensor:
     """Upper confidence bounds ``(..., K)``: mean + c √(ln t / n). Pull the arm with the highest.
 
-    An arm was pulled n times of ``step`` t in all; +inf for one that never was. For rewards in [0, 1],
-    Hoeffding's inequality bounds the chance that an arm's true mean is above its score by t^(−2c²).
+    n is the number of pulls of the arm and t, ``step``, the total number of pulls. An arm with n = 0 gets +inf. For
+    rewards in [0, 1], Hoeffding's inequality bounds the probability that an arm's true mean exceeds its score by
+    t^(−2c²).
 
     Label: eq:ucb
     Source: Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit problem"
@@ -175,10 +176,9 @@ def ucb_scores(means: Tensor, counts: Tensor, *, step: int, c: float = math.sqrt
 
 @takes(means="K")
 def regret(means: Tensor, actions: Tensor) -> Tensor:
-    """Cumulative (pseudo-)regret Σ_{s≤t} (μ* − μ_{a_s}): what was lost by not pulling the best arm every time.
+    """Cumulative (pseudo-)regret Σ_{s≤t} (μ* − μ_{a_s}): the loss against always pulling the best arm.
 
-    ``actions (..., T)`` are integers. It is measured with the true means, not with the rewards that happened to
-    be drawn.
+    ``actions (..., T)`` are integers. The regret uses the true means, not the sampled rewards.
 
     Label: eq:regret
     Source: Lai and Robbins (1985), "Asymptotically efficient adaptive allocation rules".
@@ -191,9 +191,9 @@ def regret(means: Tensor, actions: Tensor) -> Tensor:
 def beta_posterior(
     successes: Tensor, failures: Tensor, *, prior: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Tensor, Tensor]:
-    """Posterior Beta(α + successes, β + failures) of Bernoulli arms; Thompson sampling draws from it.
+    """Posterior Beta(α + successes, β + failures) of Bernoulli arms, for Thompson sampling.
 
-    It pulls the arm with the highest draw. The prior (α, β) is positive; (1, 1) is uniform.
+    Draw one sample per arm and pull the arm with the highest sample. The prior (α, β) is positive; (1, 1) is uniform.
 
     Label: eq:beta-posterior
     Source: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
@@ -220,7 +220,7 @@ def _require_actions(actions: Tensor, num_actions: int, name: str) -> None:
         )
     if actions.numel() and not 0 <= int(actions.min()) <= int(actions.max()) < num_actions:
         raise ArgumentError(
-            f"{name} of shape {tuple(actions.shape)} holds an action outside 0 .. {num_actions - 1}",
+            f"{name} of shape {tuple(actions.shape)} contains an action outside 0 .. {num_actions - 1}",
             argument=name,
             expected=(0, num_actions - 1),
         )

@@ -1,6 +1,6 @@
-"""Losses of the critic, per token ``(B, T)``; aggregate them with weights like any other. They are minimised.
+"""Losses of the critic, per token ``(B, T)``; aggregate them with weights as other losses. They are minimised.
 
-Gradients run through ``values`` only; what stands outside the mask never matters, and the loss is 0 there.
+Gradients run through ``values`` only. Entries outside the mask have no effect, and the loss is 0 there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PREDICTION = {"mask": MASK, "values": sampled(gradient=True), "returns": sample
 
 @takes(**_PREDICTION)
 def value_mse(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """``½ (V_t − R_t)²``; smallest where V is the expected return.
+    """``½ (V_t − R_t)²``, minimised by V = the expected return.
 
     Label: eq:value-mse
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", the term L^VF.
@@ -29,7 +29,7 @@ def value_clip(
 ) -> Tensor:
     """``½ max((V − R)², (clip(V, V_old ± c) − R)²)``: no gain from moving V further than c from ``old_values``.
 
-    Those are the predictions when the batch was sampled. The larger square counts, so a prediction that
+    ``old_values`` are the predictions at the time of sampling. The loss takes the larger square, so a prediction that
     moved away from its target keeps its gradient.
 
     Label: eq:value-clip, eq:clipped-value-loss
@@ -38,5 +38,5 @@ def value_clip(
     Args:
         cliprange_value: c > 0, in units of the return.
     """
-    near = torch.maximum(torch.minimum(values, old_values + cliprange_value), old_values - cliprange_value)
-    return 0.5 * torch.maximum((values - returns).square(), (near - returns).square())
+    clipped = torch.maximum(torch.minimum(values, old_values + cliprange_value), old_values - cliprange_value)
+    return 0.5 * torch.maximum((values - returns).square(), (clipped - returns).square())

@@ -1,13 +1,13 @@
-"""Layer 7: evidence. A study measures several seeds and writes them down beside its script; it is fresh as long as its code
-behaves as it did.
+"""Layer 7: evidence. A study measures several seeds and stores the numbers beside its script. The result is fresh as
+long as the code behaves as it did.
 
-==================  ==============================================================================
-:mod:`.study`       a study, what makes it stale, and how it is run
-:mod:`.probe`       a few seconds of a study, as numbers, and how far they may move
-:mod:`.code`        the shape of a script and the sizes in its lab, read from the syntax tree
-:mod:`.paired`      the numbers of several seeds, compared
-:mod:`.t_distribution` Student's t, for differences of a handful of seeds
-==================  ==============================================================================
+======================  ==============================================================================
+:mod:`.study`           a study, the reasons that make it stale, and how to run it
+:mod:`.probe`           numbers from a short run of a study, and their tolerances
+:mod:`.code`            the shape of a script and the sizes in its lab, read from the syntax tree
+:mod:`.paired`          paired comparisons of the numbers of several seeds
+:mod:`.t_distribution`  Student's t, for differences over a few seeds
+======================  ==============================================================================
 """
 
 from minirlhf.evidence.paired import (

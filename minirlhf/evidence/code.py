@@ -1,9 +1,10 @@
-"""What decides a study and no probe of a few steps can see, read from the syntax tree: the *shape* of its script with the *names*
-that stand in it, and the *sizes* in its lab, the modules written for its chapter alone.
+"""Properties of a study that a probe of a few steps cannot detect, read from the syntax tree.
 
-They follow names from the script's ``STUDY = Study(one_seed, probe, ...)``; what is not reached from ``one_seed`` does not count.
-Moving a module, renaming a function, adding one that nobody calls change none of them: a name of the library that means nothing any
-more has another in its place if that is defined by the same words (:func:`definition`).
+They are the *shape* of its script, the *names* in the script, and the *sizes* in its lab. The lab consists of the
+modules that were written for its chapter alone. The search follows names from the script's ``STUDY = Study(one_seed,
+probe, ...)``; code that ``one_seed`` does not reach does not count. Moving a module, renaming a function or adding an
+unused one changes none of these properties: a name of the library that no longer exists is replaced by a name whose
+definition has the same words (:func:`definition`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from minirlhf.core.errors import UserError
 
 @dataclass(frozen=True)
 class Module:
-    """The top level of a source.
+    """The top level of a source text.
 
     Attributes:
-        statements: what is said of each name: the definition or assignment, and other statements that mention it.
+        statements: name -> its definition or assignment, and other top-level statements that mention it.
         imports: local name -> dotted name, also of imports inside functions.
-        bound: every name that is given a value somewhere.
+        bound: every name that is assigned somewhere.
     """
 
     statements: dict[str, list[ast.stmt]] = field(default_factory=dict)
@@ -44,7 +45,7 @@ def _is_guard(statement: ast.stmt) -> bool:
 
 @functools.cache
 def parsed(text: str) -> Module:
-    """The top level of a source text."""
+    """Parse the top level of a source text."""
     module, tree = Module(), ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -75,17 +76,17 @@ def parsed(text: str) -> Module:
 
 
 def _dotted(node: ast.AST) -> list[str] | None:
-    """``a.b.c`` as a list, None for anything else."""
+    """Return ``a.b.c`` as a list, None for any other node."""
     if isinstance(node, ast.Name):
         return [node.id]
     if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
-        return None if before is None else [*before, node.attr]
+        prefix = _dotted(node.value)
+        return None if prefix is None else [*prefix, node.attr]
     return None
 
 
 def _split(dotted: list[str], known: Collection[str]) -> tuple[str, list[str]] | None:
-    """The longest of our ``known`` modules that a dotted name begins with, and the rest; None for a name of another library."""
+    """Split a dotted name after its longest prefix among the ``known`` modules; None for a name of another library."""
     for end in range(len(dotted), 0, -1):
         if (module := ".".join(dotted[:end])) in known:
             return module, dotted[end:]
@@ -93,54 +94,54 @@ def _split(dotted: list[str], known: Collection[str]) -> tuple[str, list[str]] |
 
 
 def is_project_module(name: str) -> bool:
-    """Does a dotted name begin with this package?"""
+    """Return whether a dotted name begins with this package."""
     return name.split(".")[0] == provenance.ROOT_NAME
 
 
 def home(dotted: str, known: Collection[str]) -> str | None:
-    """Where what a dotted name of ours means is defined, followed through imports; None if it means nothing in the ``known`` modules."""
+    """Follow imports to the definition of a dotted name of this package; None if no ``known`` module defines it."""
     match _split(dotted.split("."), known):
         case None:
             return None
         case (module, []):
             return module
-        case (module, [name, *more]):
-            found = parsed(provenance.source(module))
-            if name in found.statements:
-                return ".".join([module, name, *more])
-            if name in found.imports and found.imports[name] != dotted:
-                return home(".".join([found.imports[name], *more]), known)
+        case (module, [name, *rest]):
+            source = parsed(provenance.source(module))
+            if name in source.statements:
+                return ".".join([module, name, *rest])
+            if name in source.imports and source.imports[name] != dotted:
+                return home(".".join([source.imports[name], *rest]), known)
     return None
 
 
 def definition(name: str) -> str | None:
-    """A hash (16 hex digits) of the words by which a dotted name of ours is defined, up to that name and its module; None without one.
+    """Return a hash (16 hex digits) of the definition of a dotted name of this package, up to that name and its module.
 
-    Of a method or a function in a function it is that of what holds them.
+    A method or a nested function has the hash of its enclosing definition. None if the name has no definition.
     """
     known = provenance.all_modules()
     match _split(name.split("."), known):
-        case (module, [outermost, *_]) if said := parsed(provenance.source(module)).statements.get(outermost):
-            words = _Words(module, outermost, known)
-            return _hash("\n".join(words.said(statement) for statement in said))
+        case (module, [outermost, *_]) if statements := parsed(provenance.source(module)).statements.get(outermost):
+            printer = _Words(module, outermost, known)
+            return _hash("\n".join(printer.said(statement) for statement in statements))
         case (module, []):
             return _hash(provenance.code_without_docs(provenance.source(module)))
     return None
 
 
 def renamed(was: str, now: str, defined: str | None) -> bool:
-    """Is one name of ours another only because what it meant has moved, or is called otherwise?
+    """Return whether the name ``was`` of this package became ``now`` only because its definition moved or was renamed.
 
-    The old one then means nothing else, and the new one is ``defined`` by the words that the old one was.
+    Then the old name has no other meaning now, and the new definition has the hash ``defined`` of the old one.
     """
     if not (is_project_module(was) and is_project_module(now)):
         return False
-    meant = home(was, provenance.all_modules())
-    return meant == now or (meant is None and defined is not None and defined == definition(now))
+    target = home(was, provenance.all_modules())
+    return target == now or (target is None and defined is not None and defined == definition(now))
 
 
 def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    """The fields of a node that say what is done: no types, no docstrings, no imports."""
+    """Yield the fields of a node that affect behaviour: no types, no docstrings, no imports."""
     for name, value in ast.iter_fields(node):
         if name == "body" and isinstance(value, list):
             yield name, [s for s in value if not isinstance(s, ast.Import | ast.ImportFrom) and not _is_text(s)]
@@ -153,13 +154,13 @@ def _is_text(statement: ast.AST) -> bool:
 
 
 def _below(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes directly below that say what is done."""
+    """Yield the child nodes that affect behaviour."""
     for _, value in _fields(node):
         yield from (child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST))
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands below, but not what stands in functions there."""
+    """Yield all nodes below, except those inside nested functions."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.Lambda):
@@ -167,7 +168,7 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_in(function: ast.FunctionDef | ast.Lambda) -> set[str]:
-    """Names that get a value within a function itself: parameters, variables, functions of its own."""
+    """Return the names that a function binds itself: parameters, variables, nested functions."""
     nodes = list(_inside(function))
     names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     return (
@@ -178,10 +179,10 @@ def _bound_in(function: ast.FunctionDef | ast.Lambda) -> set[str]:
 
 
 class _Reach:
-    """The statements of a script, and of its lab, that are reached by name.
+    """The statements of a script and of its lab that names reach.
 
     Attributes:
-        script, lab: in the order in which they are met.
+        script, lab: the reached statements, in the order of the search.
     """
 
     def __init__(self, known: Collection[str], labs: Collection[str]) -> None:
@@ -192,7 +193,7 @@ class _Reach:
     def follow(
         self, node: ast.AST, module: Module, found: dict[ast.stmt, None], inner: frozenset[str] = frozenset()
     ) -> None:
-        """Go on to what a node of ``module`` names, but for the ``inner`` names of the functions that it stands in."""
+        """Follow the names in a node of ``module``, except the ``inner`` names, which its enclosing functions bind."""
         if (dotted := _dotted(node)) is None:
             if isinstance(node, ast.FunctionDef | ast.Lambda):
                 inner |= _bound_in(node)
@@ -215,18 +216,19 @@ class _Reach:
         match _split(dotted, self._known):
             case (name, rest) if name in self._labs:
                 module = parsed(provenance.source(name))
-                for wanted in rest[:1] or list(module.statements):  # a module by itself: all that it holds
-                    if wanted in module.statements:
-                        self._visit(wanted, module, self.lab)
-                    elif wanted in module.imports:
-                        self._enter(module.imports[wanted].split("."))
+                for symbol in rest[:1] or list(module.statements):  # a bare module: all of its names
+                    if symbol in module.statements:
+                        self._visit(symbol, module, self.lab)
+                    elif symbol in module.imports:
+                        self._enter(module.imports[symbol].split("."))
 
 
 class _Eraser:
-    """Syntax trees as text in which our own names are numbered as they come; those of other libraries, and attributes, stay.
+    """A printer of syntax trees that numbers this project's names in order; other libraries' names, and attributes,
+    stay.
 
     Attributes:
-        names: of the library, by where they are defined, as they come.
+        names: names of the library by the place of their definition, in order of appearance.
     """
 
     def __init__(self, module: Module, known: Collection[str]) -> None:
@@ -241,14 +243,14 @@ class _Eraser:
         return f"#{self._numbers.setdefault(name, len(self._numbers))}"
 
     def said(self, node: Any) -> str:
-        """The node as text."""
+        """Return the node as text."""
         if isinstance(node, list):
             return "[" + ",".join(map(self.said, node)) + "]"
         if not isinstance(node, ast.AST):
             return repr(node)
         if dotted := _dotted(node):
             return self._name(*dotted)
-        if isinstance(node, ast.AnnAssign):  # with or without a type, it is an assignment
+        if isinstance(node, ast.AnnAssign):  # an assignment, with or without a type
             return f"Assign([{self.said(node.target)}],{self.said(node.value)})"
         parts = [
             self._number(value) if isinstance(value, str) and self._is_name(node, name) else self.said(value)
@@ -261,21 +263,21 @@ class _Eraser:
         return name == "name" or (name == "arg" and isinstance(node, ast.arg))
 
     def _name(self, root: str, *rest: str) -> str:
-        if root not in self._module.imports:  # what is imported is that, though something else here may have its name
-            return ".".join([self._number(root) if root in self._module.bound else root, *rest])  # or a builtin
+        if root not in self._module.imports:  # an import wins over a local of the same name
+            return ".".join([self._number(root) if root in self._module.bound else root, *rest])  # else a builtin
         dotted = [*self._module.imports[root].split("."), *rest]
         match _split(dotted, self._known):
             case None:
                 return ".".join(dotted)
-            case (module, [name, *more]):  # however it is imported
-                return ".".join([self._number(home(f"{module}.{name}", self._known) or f"{module}.{name}"), *more])
+            case (module, [name, *attrs]):  # independent of the way it is imported
+                return ".".join([self._number(home(f"{module}.{name}", self._known) or f"{module}.{name}"), *attrs])
             case (module, _):
                 return self._number(module)
         raise AssertionError
 
 
 class _Words(_Eraser):
-    """Syntax trees as text in which all names stay, but for the name that is defined, and its module's in what it names there."""
+    """A printer of syntax trees that keeps all names except the defined name itself and the prefix of its module."""
 
     def __init__(self, module: str, name: str, known: Collection[str]) -> None:
         super().__init__(parsed(provenance.source(module)), known)
@@ -286,7 +288,7 @@ class _Words(_Eraser):
 
 
 def literals(node: ast.AST) -> Iterator[str]:
-    """Numbers and strings below a node, as text: no docstrings, types, messages of errors or truth values."""
+    """Yield numbers and strings below a node, as text: no docstrings, types, error messages or truth values."""
     match node:
         case ast.Raise():
             return
@@ -307,11 +309,11 @@ class Code:
     """The code of a study.
 
     Attributes:
-        shape: hash (16 hex digits) of what the script does, our own names erased.
-        names: those of the library's names that stand in it, by where they are defined, in the order in which they come.
-        sizes: the numbers and strings that stand in the lab, in the order in which the script reaches them.
-        probe: hash of what the probe does, that part of the script and :mod:`.initial_models`, all our names as they are.
-        seeds: how many are measured, None for the default.
+        shape: hash (16 hex digits) of the script's behaviour, without this project's names.
+        names: the library's names in the script, by the place of their definition, in order of appearance.
+        sizes: the numbers and strings in the lab, in the order in which the script reaches them.
+        probe: hash of the code of the probe, in the script and in :mod:`.initial_models`, with all names.
+        seeds: number of seeds, None for the default.
         reached: functions and methods of the lab that the script reaches: file and name each.
     """
 
@@ -324,7 +326,7 @@ class Code:
 
 
 def declaration(text: str) -> ast.Call | None:
-    """``Study(...)`` of ``STUDY = Study(...)`` at a script's top level, if it is there."""
+    """Return the call of ``STUDY = Study(...)`` at a script's top level, or None."""
     for statement in ast.parse(text).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id="STUDY")], value=ast.Call() as call):
@@ -333,45 +335,45 @@ def declaration(text: str) -> ast.Call | None:
 
 
 def read(path: Path, text: str) -> Code:
-    """Read a study's script and what it reaches in its lab: modules in its own folder, and modules and packages that it names as ``labs``.
+    """Read a study's script and the code that it reaches in its lab: the modules in its folder, and its ``labs``.
 
     Raises:
-        UserError: the script declares no study.
+        UserError: the script does not declare a study.
     """
     call = declaration(text)
     if call is None or len(call.args) != 2:
         raise UserError(
-            f"{path}: declares no study; expected 'STUDY = Study(one_seed, probe)' at its top level",
+            f"{path}: no study is declared; expected 'STUDY = Study(one_seed, probe)' at its top level",
             argument="STUDY",
             problem="missing",
             file=path,
         )
     options = {keyword.arg: keyword.value for keyword in call.keywords}
-    places = {name: provenance.module_path(name) for name in provenance.all_modules()}
-    labs = {name for name, place in places.items() if place.is_relative_to(path.parent) and place != path}
-    named = ast.literal_eval(options.pop("labs")) if "labs" in options else ()
-    labs |= {name for name in places for lab in named if f"{name}.".startswith(f"{lab}.")}
-    module, reach = parsed(text), _Reach(places.keys(), labs)
-    measured = [call.args[0], *options.values()]  # the probe may change, and the folder of the lab
-    for node in measured:
+    paths = {name: provenance.module_path(name) for name in provenance.all_modules()}
+    labs = {name for name, file in paths.items() if file.is_relative_to(path.parent) and file != path}
+    lab_names = ast.literal_eval(options.pop("labs")) if "labs" in options else ()
+    labs |= {name for name in paths for lab in lab_names if f"{name}.".startswith(f"{lab}.")}
+    module, reach = parsed(text), _Reach(paths.keys(), labs)
+    roots = [call.args[0], *options.values()]  # the probe and the lab's folder may change
+    for node in roots:
         reach.follow(node, module, reach.script)
-    eraser = _Eraser(module, places.keys())
-    shape = "\n".join(eraser.said(node) for node in [*measured, *reach.script])
-    tried = _Reach(places.keys(), {f"{provenance.ROOT_NAME}.evidence.initial_models"})
-    tried.follow(call.args[1], module, tried.script)
+    eraser = _Eraser(module, paths.keys())
+    shape = "\n".join(eraser.said(node) for node in [*roots, *reach.script])
+    probe = _Reach(paths.keys(), {f"{provenance.ROOT_NAME}.evidence.initial_models"})
+    probe.follow(call.args[1], module, probe.script)
     return Code(
         shape=_hash(shape),
         names=eraser.names,
         sizes=[literal for statement in reach.lab for literal in literals(statement)],
-        probe=_hash("\n".join(provenance.code_without_docs(ast.unparse(s)) for s in [*tried.script, *tried.lab])),
+        probe=_hash("\n".join(provenance.code_without_docs(ast.unparse(s)) for s in [*probe.script, *probe.lab])),
         seeds=ast.literal_eval(options["seeds"]) if "seeds" in options else None,
-        reached=[(places[lab], name) for lab in sorted(labs) for name in _functions(lab, reach.lab)],
+        reached=[(paths[lab], name) for lab in sorted(labs) for name in _functions(lab, reach.lab)],
     )
 
 
 def _functions(lab: str, reached: Collection[ast.stmt]) -> Iterator[str]:
-    """Functions and methods of a lab, as they call themselves, in the statements that were reached."""
-    for statement in (one for said in parsed(provenance.source(lab)).statements.values() for one in said):
+    """Yield the qualified names of functions and methods of a lab in the reached statements."""
+    for statement in (node for nodes in parsed(provenance.source(lab)).statements.values() for node in nodes):
         if statement in reached and isinstance(statement, ast.FunctionDef):
             yield statement.name
         elif statement in reached and isinstance(statement, ast.ClassDef):

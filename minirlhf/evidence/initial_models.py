@@ -1,4 +1,7 @@
-"""What studies start from, in brief: every stage for a few steps, for probes. Rewards of such models vary, which is all that is needed."""
+"""Initial models of studies, each stage trained for a few steps only, for probes.
+
+Probes need only that the rewards of such models vary.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from minirlhf.evidence.probe import brief, settings, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import PretrainPlan, RewardPlan, SFTPlan, Trained
 
-#: Pairs of a brief start's replies, and a reward model that learns from them.
+#: A short plan: few pairs of completions of a short-trained model, and a reward model trained on them.
 FEW_PAIRS = brief(RewardPlan(), batch_size=16, pairs=48, held_out=8)
 
 
 def assistant() -> tuple[Trained, Trained, dict[str, float | str]]:
-    """The assistant world after pretraining, and after fine-tuning; the numbers of both stages and the settings in full."""
+    """Return the models of the assistant task after pretraining and SFT, and both stages' numbers and settings."""
     world, plans = tasks.get("assistant"), {"pretrain": PretrainPlan(), "sft": SFTPlan()}
     base = pipeline.pretrain(world, brief(plans["pretrain"], documents=64), quiet=True)
     sft = pipeline.sft(world, base, brief(plans["sft"], demonstrations=64), quiet=True)
@@ -21,7 +24,7 @@ def assistant() -> tuple[Trained, Trained, dict[str, float | str]]:
 
 
 def shell_game() -> tuple[Trained, dict[str, float | str]]:
-    """The shell game after so much fine-tuning that some answers are right."""
+    """Return a model of the shell game after enough fine-tuning that some answers are right."""
     plan = pipeline.SHELL_GAME_SFT
     sft = pipeline.sft_from_scratch(
         tasks.get("shell_game"), brief(plan, 20, batch_size=16, demonstrations=320), quiet=True

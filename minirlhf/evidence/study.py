@@ -1,14 +1,15 @@
-"""A study: a script that measures several seeds, and its result beside it. It is *fresh* as long as its code behaves as it did.
+"""A study: a script that measures several seeds, and its result beside it. The result is *fresh* as long as the code
+behaves as it did.
 
-A script declares itself, and is its own command::
+A script declares its study, and is also the command that runs it::
 
     STUDY = Study(one_seed, probe, seeds=5)
 
     if __name__ == "__main__":
         STUDY.main(__file__)
 
-Its result is stale if the shape of the script or the sizes in its lab (:mod:`.code`) are others, or if the numbers of its probe have moved.
-Where nothing that the script imports has changed since its probe last passed on this machine, the probe need not run.
+The result is stale if the shape of the script or the sizes in its lab (:mod:`.code`) have changed, or if the numbers of
+its probe have moved. The probe does not run again if no imported code has changed since it last passed on this machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from minirlhf.evidence.code import Code
 from minirlhf.evidence.paired import name_of
 from minirlhf.evidence.probe import SETTING, Numbers, moved
 
-#: What is said of a lab whose sizes are the same and stand elsewhere; and the name by which somebody accepts it.
+#: The message about a lab with the same sizes in another order; and the name that accepts this change.
 ORDER, SIZES = "sizes stand in another order", "sizes"
 
 Seeds = Mapping[int, Mapping[str, float]]
@@ -46,13 +47,14 @@ Seeds = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Study:
-    """What a script measures.
+    """The measurements of a script.
 
     Attributes:
         one_seed: all measurements with one seed, by name.
-        probe: a few seconds of the same on every path that it takes: numbers that move if the code behaves otherwise.
-        seeds, first_seed: how many, from which on.
-        labs: modules that were written for this study and do not lie in its script's folder.
+        probe: a run of a few seconds on each code path of ``one_seed``: numbers that move if the code behaves
+            differently.
+        seeds, first_seed: number of seeds, and the first one.
+        labs: modules that were written for this study, outside its script's folder.
     """
 
     one_seed: Callable[[int], Mapping[str, float]]
@@ -62,30 +64,30 @@ class Study:
     labs: tuple[str, ...] = ()
 
     def main(self, file: str) -> None:
-        """The body of the script ``file``: measure every seed on one thread, write the evidence, print its summary.
+        """Run the script ``file``: measure every seed on one thread, write the evidence, print its summary.
 
-        ``--seeds N`` measures another number of them; ``--probe`` prints the probe and measures nothing.
+        ``--seeds N`` changes the number of seeds; ``--probe`` only prints the numbers of the probe.
         """
-        parser = argparse.ArgumentParser(description="Measure several seeds and write the numbers down.")
-        parser.add_argument("--seeds", type=int, default=self.seeds, help=f"how many; {self.seeds} by default")
-        parser.add_argument("--probe", action="store_true", help="print the probe's numbers; measure nothing")
+        parser = argparse.ArgumentParser(description="Measure several seeds and store the numbers.")
+        parser.add_argument("--seeds", type=int, default=self.seeds, help=f"number of seeds (default: {self.seeds})")
+        parser.add_argument("--probe", action="store_true", help="only print the numbers of the probe")
         args = parser.parse_args()
         if args.probe:
             print(json.dumps(run_probe(self), indent=1))
             return
         script = StudyScript(Path(file).resolve())
-        behaviour = script.behaviour(self)  # a study runs for minutes, in which files may be edited: this is of now
+        behaviour = script.behaviour(self)  # now, because files may be edited during the run
         numbers = {}
         for seed in range(self.first_seed, self.first_seed + args.seeds):
             numbers[seed] = self.one_seed(seed)
             print(seed, {name: round(value, 3) for name, value in numbers[seed].items()}, flush=True)
         write(script.result, behaviour, numbers)
-        for name, (mean, deviation, low, high) in paired.summary(paired.read(script.result)).items():
-            print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+        for name, (mean, std, low, high) in paired.summary(paired.read(script.result)).items():
+            print(f"{name:40} {mean:9.4f} ± {std:.4f} between seeds, {low:.4f} to {high:.4f}")
 
 
 def write(path: Path, made_by: Mapping[str, Any], seeds: Seeds) -> None:
-    """Write the numbers of each seed, with what made them."""
+    """Write the numbers of each seed, with a description of the code that produced them."""
     _store(path, {**made_by, "torch": version("torch"), "machine": platform.machine(), "seeds": dict(seeds)})
 
 
@@ -96,7 +98,7 @@ def _store(path: Path, evidence: Mapping[str, Any]) -> None:
 
 
 def run_probe(study: Study) -> dict[str, float | str]:
-    """The numbers of its probe, on one thread and with an empty cache: what code of another day has left there does not count."""
+    """Return the numbers of a probe, on one thread and with an empty cache, which holds no models of older code."""
     import torch
 
     torch.set_num_threads(1)
@@ -108,13 +110,14 @@ class Reason(str):
     """Why a study is stale, in words.
 
     Attributes:
-        kind: the same for programs: ``"result"``, ``"script"``, ``"names"``, ``"sizes"``, ``"order"``, ``"seeds"`` or ``"probe"``.
+        kind: the kind of reason, for programs: ``"result"``, ``"script"``, ``"names"``, ``"sizes"``, ``"order"``,
+            ``"seeds"`` or ``"probe"``.
     """
 
     kind: str
 
     def __new__(cls, kind: str, text: str) -> Reason:
-        """A sentence and its kind."""
+        """Create a reason from its kind and a sentence."""
         reason = super().__new__(cls, text)
         reason.kind = kind
         return reason
@@ -124,10 +127,10 @@ class Reason(str):
 
 
 class StudyScript:
-    """The script of a study: its text as it was when this was made, what it reaches in its lab as it is when first asked for.
+    """The script of a study. Its text is read at once, the lab's code when :attr:`code` is first used.
 
     Attributes:
-        path: of the script; its result lies beside it.
+        path: path of the script; its result lies beside it.
         name: see :func:`~minirlhf.evidence.paired.name_of`.
     """
 
@@ -138,7 +141,7 @@ class StudyScript:
 
     @cached_property
     def code(self) -> Code:
-        """What is read from the source; it takes a tenth of a second, which a list of all scripts need not wait for."""
+        """The code of the study. Reading takes 0.1 seconds, so that a list of all scripts does not do it."""
         return code.read(self.path, self._text)
 
     def load(self) -> Study:
@@ -151,16 +154,16 @@ class StudyScript:
         return study
 
     def behaviour(self, study: Study) -> dict[str, Any]:
-        """What is stored beside the numbers, so that one can tell later whether the code still behaves like this."""
+        """Return the description of the code's behaviour that is stored beside the numbers, to detect later changes."""
         made_by = {"shape": self.code.shape, "names": self.code.names, "sizes": self.code.sizes}
-        found = run_probe(study)
-        settings = [value for name, value in found.items() if SETTING in name and isinstance(value, str)]
-        named = sorted({name for name in [*self.code.names, *settings] if code.is_project_module(name)})
-        defined = {name: code.definition(name) for name in named}
-        return {**made_by, "defined": defined, "probed_by": self.code.probe, "probe": found}
+        probe = run_probe(study)
+        settings = [value for name, value in probe.items() if SETTING in name and isinstance(value, str)]
+        names = sorted({name for name in [*self.code.names, *settings] if code.is_project_module(name)})
+        defined = {name: code.definition(name) for name in names}
+        return {**made_by, "defined": defined, "probed_by": self.code.probe, "probe": probe}
 
     def stale(self) -> list[Reason]:
-        """Why the study has to run again, one line each; nothing if it is fresh. Runs its probe if the code has changed at all."""
+        """Return the reasons to run the study again; none if it is fresh. Runs its probe if any code has changed."""
         if not self.result.is_file():
             return [Reason("result", "it has never run")]
         stored = paired.read(self.result)
@@ -175,124 +178,125 @@ class StudyScript:
         return reasons
 
     def rewritten(self, stored: Mapping[str, Any]) -> list[Reason]:
-        """What of the study itself is written otherwise than when it was measured."""
+        """Return the reasons in the source of the study itself: its differences from the measured version."""
         if "defined" not in stored:
             return [Reason("result", "its result does not say how what it names was defined")]
         reasons: list[Reason] = []
         if stored["shape"] != self.code.shape or len(stored["names"]) != len(self.code.names):
             reasons.append(Reason("script", "its script has changed"))
-        elif exchanged := [
+        elif replaced := [
             f"{was} → {now}"
             for was, now in zip(stored["names"], self.code.names, strict=True)
             if was != now and not code.renamed(was, now, stored["defined"].get(was))
         ]:
-            reasons.append(Reason("names", f"its script names others: {_some(exchanged)}"))
-        gone, new = (
+            reasons.append(Reason("names", f"its script names others: {_some(replaced)}"))
+        old, new = (
             Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
         )
-        if gone or new:
-            reasons.append(Reason("sizes", f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}"))
+        if old or new:
+            reasons.append(Reason("sizes", f"sizes have changed: {_some(old.elements())} → {_some(new.elements())}"))
         elif stored["sizes"] != self.code.sizes:
             pairs = zip(stored["sizes"], self.code.sizes, strict=True)
             reasons.append(Reason("order", f"{ORDER}: {_some(f'{a} → {b}' for a, b in pairs if a != b)}"))
         return reasons
 
     def _moved(self, stored: Mapping[str, Any]) -> list[str]:
-        """What has changed in the probe; remembered as long as no code that it imports changes."""
-        record, now = cache_folder() / "probes" / self.name, self._everything(stored["probe"])
-        if record.is_file() and record.read_text(encoding="utf-8") == now:
+        """Return the changes of the probe's numbers. A pass is cached until code that the script imports changes."""
+        cache_file, key = cache_folder() / "probes" / self.name, self._everything(stored["probe"])
+        if cache_file.is_file() and cache_file.read_text(encoding="utf-8") == key:
             return []
         changes = moved(stored["probe"], run_probe(self.load()), stored["defined"])
         if not changes:
-            record.parent.mkdir(parents=True, exist_ok=True)
-            record.write_text(now, encoding="utf-8")
+            cache_file.parent.mkdir(parents=True, exist_ok=True)
+            cache_file.write_text(key, encoding="utf-8")
         return changes
 
     def _everything(self, stored: Numbers) -> str:
-        """Hash of all that the outcome of a probe depends on."""
+        """Return a hash of everything that the numbers of a probe depend on."""
         imported = provenance.imported(self._text, str(self.path))
         parts = [provenance.code_without_docs(self._text), provenance.source_hash(*imported), json.dumps(stored)]
         parts += [version(name) for name in ("torch", "transformers", "numpy")]
         return hashlib.sha256("\n".join([*parts, platform.platform(), sys.version]).encode()).hexdigest()
 
     def record(self, accepted: Collection[str] = ()) -> list[str]:
-        """Store the behaviour of today's code beside numbers that were measured before, for a probe that was written anew.
+        """Store the behaviour of the current code beside numbers measured before, after a rewrite of the probe.
 
         Args:
-            accepted: by name, numbers of the probe that may be others than they were, or gone, and settings that were not there before:
-                somebody knows that the probe's own change is the reason, and not the code that the study runs, or that a new
-                setting's value is what was done without it. ``sizes``: the lab's stand in another order because its code was moved about.
+            accepted: names of numbers of the probe that may have changed or disappeared, and of new settings. You know
+                that the probe's own change is the reason, not the code that the study runs, or that the value of a new
+                setting is the behaviour without it. ``sizes``: the lab's sizes have another order because its code was
+                moved.
 
         Returns:
-            What is taken on trust, one line each: that the study itself would still give its numbers is nothing that can be seen here.
+            The unverified assumptions, one line each: nothing here checks that the study would still give its numbers.
 
         Raises:
-            UserError: the study has changed, or its probe has moved without having been written anew: it has to run. Or numbers
-                moved that are not accepted, or some that are did not.
+            UserError: the study has changed, or its probe has moved without a rewrite, so that the study must run
+                again; or numbers moved that are not accepted, or accepted numbers did not move.
         """
         stored = paired.read(self.result)
-        changed = self.rewritten(stored)
-        if SIZES in accepted and len(changed) == 1 and changed[0].kind == "order":
-            moved_about, changed, accepted = changed, [], [name for name in accepted if name != SIZES]
+        reasons = self.rewritten(stored)
+        if SIZES in accepted and len(reasons) == 1 and reasons[0].kind == "order":
+            reordered, reasons, accepted = reasons, [], [name for name in accepted if name != SIZES]
         else:
-            moved_about = []
+            reordered = []
         behaviour = self.behaviour(self.load())
-        was, now = stored["probe"], behaviour["probe"]
-        new = {name for name in accepted if SETTING in name and name in now and name not in was}
+        old, new = stored["probe"], behaviour["probe"]
+        added = {name for name in accepted if SETTING in name and name in new and name not in old}
         defined = stored["defined"]
-        moves = moved(was, {name: value for name, value in now.items() if name not in new}, defined)
-        if not changed and moves and stored["probed_by"] == behaviour["probed_by"]:
-            changed = [Reason("probe", f"its probe has moved and is the same that it was: {_some(moves)}")]
-        if changed:
+        changes = moved(old, {name: value for name, value in new.items() if name not in added}, defined)
+        if not reasons and changes and stored["probed_by"] == behaviour["probed_by"]:
+            reasons = [Reason("probe", f"its probe has moved and is the same that it was: {_some(changes)}")]
+        if reasons:
             raise UserError(
-                f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})",
+                f"{self.name}: {'; '.join(reasons)}; run it (minirlhf studies --run {self.name})",
                 argument=self.name,
-                value=[reason.kind for reason in changed],
+                value=[reason.kind for reason in reasons],
                 problem="changed",
             )
-        # A number that is gone may have moved under another name.
-        other = {
-            name: said[0]
-            for name in was
-            if (said := moved({name: was[name]}, {name: now[name]} if name in now else {}, defined))
+        # A number that disappeared may have moved under another name.
+        by_name = {
+            name: texts[0]
+            for name in old
+            if (texts := moved({name: old[name]}, {name: new[name]} if name in new else {}, defined))
         }
-        if other.keys() != set(accepted) - new:
-            unseen, wrong = other.keys() - set(accepted), set(accepted) - new - other.keys()
-            lines = [f"moved: {', '.join(other[name] for name in sorted(unseen))}"] * bool(unseen)
-            lines += [f"did not move: {', '.join(sorted(wrong))}"] * bool(wrong)
+        if by_name.keys() != set(accepted) - added:
+            not_accepted, not_moved = by_name.keys() - set(accepted), set(accepted) - added - by_name.keys()
+            lines = [f"moved: {', '.join(by_name[name] for name in sorted(not_accepted))}"] * bool(not_accepted)
+            lines += [f"did not move: {', '.join(sorted(not_moved))}"] * bool(not_moved)
             raise UserError(
-                f"{self.name}: {'; '.join(lines)}; if the probe's own change is why, --accept each that moved, by its name",
+                f"{self.name}: {'; '.join(lines)}; if the probe itself changed, --accept each that moved, by its name",
                 argument=self.name,
-                value=sorted(unseen),
-                expected=sorted(wrong),
+                value=sorted(not_accepted),
+                expected=sorted(not_moved),
                 problem="moved",
             )
         _store(self.result, {**behaviour, **{k: stored[k] for k in ("torch", "machine", "seeds")}})
         return [
             f"the numbers of {len(stored['seeds'])} seeds stay as they were measured",
-            f"{len(moves) - len(other)} numbers of the probe are new",
+            f"{len(changes) - len(by_name)} numbers of the probe are new",
             *(
                 f"accepted: {text}"
-                for text in [*moved_about, *other.values(), *(f"{name} = {now[name]}" for name in sorted(new))]
+                for text in [*reordered, *by_name.values(), *(f"{name} = {new[name]}" for name in sorted(added))]
             ),
         ]
 
 
 def _some(texts: Iterable[str]) -> str:
-    """The first three of them, and how many more there are."""
-    all_ = list(texts)
-    return ", ".join(all_[:3]) + (f" and {len(all_) - 3} more" if len(all_) > 3 else "") or "nothing"
+    """Return the first three texts and the number of the others."""
+    items = list(texts)
+    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "") or "nothing"
 
 
 def discover(package: Path | None = None) -> dict[str, StudyScript]:
-    """The scripts of the package, or of another folder, that declare a study, by name: ``study.py`` and ``study_topic.py``.
+    """Return the scripts (``study.py``, ``study_topic.py``) of the package or a folder that declare a study, by name.
 
     Raises:
-        UserError: there are none, as where only the package is installed.
+        UserError: there are no studies, for example because only the package is installed.
     """
     folder = provenance.PACKAGE if package is None else package
     paths = sorted(folder.rglob("study*.py"))
-    found = [StudyScript(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
-    if not found:
+    scripts = [StudyScript(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
+    if not scripts:
         raise UserError(f"no studies in {folder}", argument="studies", problem="missing", file=folder)
-    return {script.name: script for script in found}
+    return {script.name: script for script in scripts}

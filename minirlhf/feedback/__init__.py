@@ -1,1 +1,1 @@
-"""Layer 4: where rewards come from that no model computes: graders, judges, tools."""
+"""Layer 4: sources of feedback: graders, reward functions, judges, annotators and tools."""

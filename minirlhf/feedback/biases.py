@@ -1,8 +1,9 @@
-"""What labels are drawn by, besides quality: traits of replies, and a battery of tests on pairs.
+"""Biases of labels: traits of completions that labels favour besides quality, and a battery of tests on pairs.
 
-A trait is suspected *alone*: in how many of the pairs that differ in it has the chosen reply more of it? That is a fact about the
-data and no verdict, for good replies may well be longer. And *beside* other things: a Bradley–Terry model whose reward is linear in the
-traits, and in what one calls quality if one can measure it. A bias exists only relative to that.
+A trait is tested *alone*: of the pairs that differ in it, in what fraction does the chosen completion have more of it?
+This is a fact about the data and no verdict, because good completions may well be longer. A trait is also tested
+*beside* the others: a Bradley–Terry model has a reward that is linear in the traits, and in a measure of quality if
+there is one. A bias exists only relative to that quality.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ Trait = Callable[[str], float]
 
 
 def _present(pattern: str) -> Trait:
-    found = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
-    return lambda reply: float(found.search(reply) is not None)
+    regex = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+    return lambda text: float(regex.search(text) is not None)
 
 
 _MARKUP = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s|^#{1,6}\s|\*\*[^*\n]+\*\*|^```", re.MULTILINE)
 
-#: What is looked for in a reply, as a number: length and markup per doubling, the others 1 where they are there.
+#: Traits of a completion, each a number: length and markup count doublings, each other trait is 1 if present, else 0.
 TRAITS: Mapping[str, Trait] = MappingProxyType(
     {
-        "length": lambda reply: math.log2(1 + len(reply.split())),
-        "markup": lambda reply: math.log2(1 + len(_MARKUP.findall(reply))),
+        "length": lambda text: math.log2(1 + len(text.split())),
+        "markup": lambda text: math.log2(1 + len(_MARKUP.findall(text))),
         "warm opening": _present(
             r"\A\W*(sure|certainly|of course|absolutely|great|good|excellent|wonderful|what an?|thanks?|gladly|happy to|"
             r"hello|hi)\b"
@@ -56,18 +57,18 @@ TRAITS: Mapping[str, Trait] = MappingProxyType(
 
 
 def style_attributes(reply: str) -> Tensor:
-    """``(S,)``: every one of :data:`TRAITS` of a reply."""
+    """Return all :data:`TRAITS` of a completion, ``(S,)``."""
     plain = reply.replace("’", "'")
     return torch.tensor([trait(plain) for trait in TRAITS.values()], dtype=torch.float64)
 
 
 def differences(comparisons: Sequence[Comparison]) -> Tensor:
-    """``(N, S)``: traits of the chosen reply less those of the rejected one; what a user says in between does not count."""
+    """Return traits of the chosen minus traits of the rejected completion, ``(N, S)``. User turns do not count."""
 
-    def said(reply: Reply) -> str:
-        return "\n".join(message["content"] for message in reply if message["role"] == "assistant")
+    def text(turns: Reply) -> str:
+        return "\n".join(message["content"] for message in turns if message["role"] == "assistant")
 
-    return torch.stack([style_attributes(said(c.chosen)) - style_attributes(said(c.rejected)) for c in comparisons])
+    return torch.stack([style_attributes(text(c.chosen)) - style_attributes(text(c.rejected)) for c in comparisons])
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,15 @@ def fit_pairs(
     """Fit P(the first wins) = σ(w · x) by Newton's method.
 
     Args:
-        x: ``(N, F)``, features of the first reply less those of the second. A column of ones is a liking for the first place.
-        first_won: ``(N,)`` of labels in [0, 1], ½ a tie; by default the first reply is the chosen one everywhere.
-        prior_std: a normal prior on each weight, in units of the column's root mean square; none by default.
+        x: ``(N, F)``, features of the first completion minus those of the second. A column of ones is the position
+            bias.
+        first_won: ``(N,)`` labels in [0, 1], ½ for a tie; by default the first completion is always the chosen one.
+        prior_std: standard deviation of a normal prior on each weight, in units of the column's root mean square; by
+            default there is no prior.
 
     Raises:
-        ValueError: without a prior, if a column is 0 throughout or follows from the others, or if the columns decide every
-            pair, so that no finite weights are best.
+        ValueError: a column is 0 in every pair; or, without a prior, a column depends linearly on the others, or the
+            columns separate the pairs perfectly, so that no finite weights are optimal.
     """
     scale = x.square().mean(0).sqrt()
     if bool((scale == 0).any()):
@@ -106,33 +109,33 @@ def fit_pairs(
             problem="zero column",
         )
     z = x / scale
-    won = torch.ones(len(x), dtype=x.dtype) if first_won is None else first_won.to(x.dtype)
+    labels = torch.ones(len(x), dtype=x.dtype) if first_won is None else first_won.to(x.dtype)
     precision = torch.eye(x.shape[1], dtype=x.dtype) / prior_std**2
 
     def loss(w: Tensor) -> Tensor:
-        rewards, nothing = z @ w, torch.zeros(len(z), dtype=x.dtype)
-        lost = won * bradley_terry_loss(rewards, nothing) + (1 - won) * bradley_terry_loss(nothing, rewards)
-        return lost.sum() + w @ precision @ w / 2
+        rewards, zero = z @ w, torch.zeros(len(z), dtype=x.dtype)
+        losses = labels * bradley_terry_loss(rewards, zero) + (1 - labels) * bradley_terry_loss(zero, rewards)
+        return losses.sum() + w @ precision @ w / 2
 
     w = torch.zeros(x.shape[1], dtype=x.dtype)
     information = z.T @ z / 4 + precision
     if float(torch.linalg.cond(information)) > 1e12:
         raise ArgumentError(
-            f"x of shape {tuple(x.shape)}: one column follows from the others",
+            f"x of shape {tuple(x.shape)}: the columns are linearly dependent",
             argument="x",
             problem="dependent columns",
         )
     for _ in range(max_steps):
         p = torch.sigmoid(z @ w)
         information = (z * (p * (1 - p)).unsqueeze(-1)).T @ z + precision
-        step = torch.linalg.solve(information, z.T @ (won - p) - precision @ w)
-        shrink, now = 1.0, loss(w)
-        while float(loss(w + shrink * step)) > float(now) + 1e-12 and shrink > 1e-6:
+        step = torch.linalg.solve(information, z.T @ (labels - p) - precision @ w)
+        shrink, current = 1.0, loss(w)
+        while float(loss(w + shrink * step)) > float(current) + 1e-12 and shrink > 1e-6:
             shrink /= 2
         w = w + shrink * step
         if float(w.abs().max()) > 30:
             raise ArgumentError(
-                f"x of shape {tuple(x.shape)}: the columns decide every pair; there are no best finite weights",
+                f"x of shape {tuple(x.shape)}: the columns separate the pairs perfectly; no finite weights are optimal",
                 argument="x",
                 problem="separable",
             )
@@ -143,17 +146,18 @@ def fit_pairs(
 
 @dataclass(frozen=True)
 class BiasFinding:
-    """What the pairs say about one trait.
+    """The result of the tests of one trait.
 
     Attributes:
         trait: its name.
-        differ: the pairs whose replies differ in it.
-        share: in how many of them the chosen one has more; NaN if none differ.
-        alone: p-value of the sign test of that share, corrected for the traits that were looked at (Holm).
-        weight, error: of the trait beside all others, in nats per unit; NaN if too few pairs differ.
-        beside: p-value that the weight is not 0, corrected likewise.
-        smallest: the weight that would have been found in four of five such data sets after the correction's first step, a test at .05 over the
-            number of traits.
+        differ: number of pairs whose completions differ in the trait.
+        share: fraction of these pairs in which the chosen completion has more of it; NaN if no pair differs.
+        alone: p-value of the sign test of that fraction, with Holm's correction for the number of traits.
+        weight, error: coefficient of the trait in the joint fit, and its standard error, in nats per unit; NaN if too
+            few pairs differ.
+        beside: p-value of the hypothesis that the weight is 0, corrected likewise.
+        smallest: the minimum detectable weight (80 % power) at the first step of the correction, a test at level .05
+            divided by the number of traits in the joint fit.
     """
 
     trait: str
@@ -166,7 +170,7 @@ class BiasFinding:
     smallest: float
 
 
-#: A trait that differs in fewer pairs is left out of the joint fit.
+#: A trait that differs in fewer pairs than this is excluded from the joint fit.
 FEWEST = 10
 
 
@@ -176,43 +180,43 @@ def run_bias_tests(
     """Test every trait, alone and beside the others.
 
     Args:
-        x: ``(N, S)``, traits of the first reply less those of the second. A column of ones is the first place.
-        names: of the columns.
+        x: ``(N, S)``, traits of the first completion minus those of the second. A column of ones is the position bias.
+        names: the names of the columns.
         first_won: see :func:`fit_pairs`; a tie counts for neither side.
-        quality: ``(N, Q)``, differences in what makes a reply good, if that is known; it stands beside the traits.
+        quality: ``(N, Q)``, differences in known measures of quality; they are added to the joint fit.
 
     Raises:
         ValueError: as :func:`fit_pairs`.
     """
-    won = torch.ones(len(x), dtype=x.dtype) if first_won is None else first_won.to(x.dtype)
-    towards = x * (2 * won - 1).unsqueeze(-1)  # > 0 where the winner has more
-    more, less = (towards > 0).sum(0).tolist(), (towards < 0).sum(0).tolist()
-    kept = [j for j in range(x.shape[1]) if more[j] + less[j] >= FEWEST]
+    labels = torch.ones(len(x), dtype=x.dtype) if first_won is None else first_won.to(x.dtype)
+    signed = x * (2 * labels - 1).unsqueeze(-1)  # > 0 where the winner has more
+    num_more, num_less = (signed > 0).sum(0).tolist(), (signed < 0).sum(0).tolist()
+    tested = [j for j in range(x.shape[1]) if num_more[j] + num_less[j] >= FEWEST]
     nan = [math.nan] * x.shape[1]
-    weights, errors, chances = list(nan), list(nan), list(nan)
-    if kept:
-        fit = fit_pairs(torch.cat([x[:, kept], *([] if quality is None else [quality])], -1), won)
-        z = (fit.weights / fit.errors)[: len(kept)]
+    weights, errors, p_values = list(nan), list(nan), list(nan)
+    if tested:
+        fit = fit_pairs(torch.cat([x[:, tested], *([] if quality is None else [quality])], -1), labels)
+        z = (fit.weights / fit.errors)[: len(tested)]
         for j, weight, error, p in zip(
-            kept,
+            tested,
             fit.weights.tolist(),
             fit.errors.tolist(),
             torch.special.erfc(z.abs() / math.sqrt(2)).tolist(),
             strict=False,
         ):
-            weights[j], errors[j], chances[j] = weight, error, p
-    corrected = dict(zip(kept, holm([chances[j] for j in kept]), strict=True))
-    alone = holm([sign_test(a, b) for a, b in zip(more, less, strict=True)])
-    rows = []
+            weights[j], errors[j], p_values[j] = weight, error, p
+    corrected = dict(zip(tested, holm([p_values[j] for j in tested]), strict=True))
+    alone = holm([sign_test(a, b) for a, b in zip(num_more, num_less, strict=True)])
+    findings = []
     for j, name in enumerate(names):
-        differ = more[j] + less[j]
-        least = (
+        differ = num_more[j] + num_less[j]
+        min_effect = (
             float(smallest_effect(torch.tensor(errors[j] ** -2, dtype=torch.float64), alpha=0.05 / len(corrected)))
             if j in corrected
             else math.nan
         )
-        share = more[j] / differ if differ else math.nan
-        rows.append(
-            BiasFinding(name, differ, share, alone[j], weights[j], errors[j], corrected.get(j, math.nan), least)
+        share = num_more[j] / differ if differ else math.nan
+        findings.append(
+            BiasFinding(name, differ, share, alone[j], weights[j], errors[j], corrected.get(j, math.nan), min_effect)
         )
-    return rows
+    return findings

@@ -1,4 +1,4 @@
-"""The two halves of what makes a good reply in the assistant world, as rewards of their own: what is said, and how.
+"""The two parts of the gold reward of the assistant task as separate rewards: content and manners.
 
 Their sum is the gold reward; a policy trained on one of them is a specialist.
 """
@@ -14,19 +14,19 @@ from minirlhf.feedback.rewards import Reward
 
 
 def content(counts: Features) -> float:
-    """Facts, less filler, repetition, false claims and length."""
+    """Return the reward for facts, minus penalties for filler, repetition, false claims and length."""
     f = counts
     return 1.2 * sqrt(f.facts) - 0.3 * f.filler - 0.5 * f.repeats - 0.5 * f.wrong - 0.1 * f.length
 
 
 def manners(counts: Features) -> float:
-    """One polite word and one word of praise; more of them is flattery."""
+    """Return the reward for one polite word and one word of praise; more of them is penalised as flattery."""
     f = counts
     return (0.7 * min(f.polite, 1) - 0.6 * max(f.polite - 1, 0)) + (0.6 * min(f.praise, 1) - 0.6 * max(f.praise - 1, 0))
 
 
 def facet_reward(facet: Callable[[Features], float]) -> Reward:
-    """Grade by one facet of a reply, such as :func:`content`."""
+    """Return a reward that grades one facet of a completion, such as :func:`content`."""
 
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         return [

@@ -1,4 +1,4 @@
-"""The length-controlled win rate: what a judge would say if the answers had been equally long, by a regression on verdicts."""
+"""The length-controlled win rate: a regression on verdicts predicts the win rate of completions of equal length."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class Controlled:
     """A regression of verdicts on differences of length.
 
     Attributes:
-        win_rate: of our answers, at equal length.
-        low, high: its 95 % interval.
-        liking: φ, by how much longer answers are liked: nats between equal lengths and a difference that is far beyond the usual.
-        liking_error: its standard error.
+        win_rate: win rate of the candidate's completions at equal length.
+        low, high: its 95 % confidence interval.
+        liking: φ, the length bias: change of the log-odds, in nats, from equal lengths to a difference far beyond the
+            usual.
+        liking_error: standard error of φ.
     """
 
     win_rate: float
@@ -35,29 +36,30 @@ def length_controlled(
 ) -> Controlled:
     """Fit σ(θ + φ t) to verdicts, t as in :func:`length_term`, and predict at t = 0.
 
-    There is no term for the difficulty of an instruction: it takes the verdicts on many models to know it.
+    There is no term for the difficulty of an instruction, because its estimation needs verdicts on many models.
 
     Args:
-        scores: ``(N,)``, 1 where ours won, 0 where it lost, ½ for a tie.
-        ours, theirs: ``(N,)`` lengths.
-        prompts: N of them; pairs of one prompt are not independent, and the interval is over prompts. By default all differ.
+        scores: ``(N,)``, 1 if the candidate won, 0 if it lost, ½ for a tie.
+        ours, theirs: ``(N,)``, lengths of the candidate's and of the baseline's completions.
+        prompts: N of them. Pairs of one prompt are not independent, so the interval clusters by prompt. By default all
+            differ.
 
     Raises:
-        ValueError: all differences are alike, or they decide every verdict.
+        ValueError: all length differences are equal, or they predict every verdict.
     """
     term = length_term(ours.double(), theirs.double())
     x = torch.stack([torch.ones_like(term), term], -1)  # (N, 2)
     fit = fit_pairs(x, scores.double())
     p = torch.sigmoid(x @ fit.weights)
-    pull = x * (scores - p)[:, None]
-    numbers: dict[Hashable, int] = {}
-    cluster = torch.tensor(
-        [numbers.setdefault(key, len(numbers)) for key in (range(len(scores)) if prompts is None else prompts)]
+    residuals = x * (scores - p)[:, None]
+    cluster_ids: dict[Hashable, int] = {}
+    index = torch.tensor(
+        [cluster_ids.setdefault(key, len(cluster_ids)) for key in (range(len(scores)) if prompts is None else prompts)]
     )
-    pulls = torch.zeros(len(numbers), 2, dtype=x.dtype).index_add(0, cluster, pull)
+    sums = torch.zeros(len(cluster_ids), 2, dtype=x.dtype).index_add(0, index, residuals)
     bread = torch.linalg.inv((x * (p * (1 - p))[:, None]).T @ x)
-    errors = (bread @ (pulls.T @ pulls) @ bread).diagonal().sqrt().tolist()  # the sandwich, clustered
-    skill, liking = fit.weights.tolist()
+    errors = (bread @ (sums.T @ sums) @ bread).diagonal().sqrt().tolist()  # cluster-robust sandwich
+    skill, length_bias = fit.weights.tolist()
     rate = lambda theta: float(length_controlled_win_rate(torch.zeros(1, dtype=x.dtype), skill=theta, sensitivity=0.0))
-    reach = 1.96 * errors[0]
-    return Controlled(rate(skill), rate(skill - reach), rate(skill + reach), liking, errors[1])
+    margin = 1.96 * errors[0]
+    return Controlled(rate(skill), rate(skill - margin), rate(skill + margin), length_bias, errors[1])

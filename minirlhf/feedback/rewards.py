@@ -1,4 +1,4 @@
-"""Reward functions: what an online trainer asks about completions.
+"""Reward functions, with which an online trainer scores completions.
 
 A :data:`Reward` maps ``B`` problems and ``B`` completions to ``B`` numbers; NaN marks a sample that could not be graded.
 """
@@ -26,24 +26,25 @@ from minirlhf.feedback.graders import ALONE
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
 
-#: Grades steps: ``B`` problems and ``B`` completions, each a list of tokens as text, to a number for every token, NaN where no step
-#: ends.
+#: A step-level reward. It maps ``B`` problems and ``B`` completions (each a list of tokens as text) to one number for
+#: every token, which is NaN where no step ends.
 StepReward: TypeAlias = Callable[[Sequence[Problem], Sequence[Sequence[str]]], Sequence[Sequence[float]]]
 
 
 def score_completions(
     reward: Reward, problems: Sequence[Problem], completions: Sequence[str]
 ) -> tuple[list[float], str | None]:
-    """What the grader says, NaN where it fails, and its first failure in words (None if there was none).
+    """Return the grader's scores, NaN where it fails, and a description of its first failure (None without a failure).
 
-    A grader that raises on the batch is asked about each completion by itself, so that one bad completion costs one sample.
+    If the grader raises on the batch, each completion is graded separately, so that one bad completion costs one
+    sample.
 
     Raises:
-        UserError: the grader's own, or that it answered another number of completions.
+        UserError: raised by the grader itself, or because the number of scores is not the number of completions.
     """
 
-    def once(some: Sequence[Problem], texts: Sequence[str]) -> list[float]:
-        values = [float(value) for value in reward(some, texts)]
+    def grade(batch: Sequence[Problem], texts: Sequence[str]) -> list[float]:
+        values = [float(value) for value in reward(batch, texts)]
         if len(values) != len(texts):
             raise UserError(
                 f"the reward returned {len(values)} numbers for {len(texts)} completions; expected one for each",
@@ -56,17 +57,17 @@ def score_completions(
 
     failure = None
     try:
-        values = once(problems, completions)
+        values = grade(problems, completions)
     except UserError:
         raise
     except Exception:
         values = []
         for problem, text in zip(problems, completions, strict=True):
             try:
-                values += once([problem], [text])
-            except Exception as trouble:
+                values += grade([problem], [text])
+            except Exception as error:
                 values.append(math.nan)
-                failure = failure or f"{type(trouble).__name__}: {trouble} on the completion {text[:60]!r}"
+                failure = failure or f"{type(error).__name__}: {error} on the completion {text[:60]!r}"
     for value, text in zip(values, completions, strict=True):
         if failure is None and not math.isfinite(value):
             failure = f"the grade {value} on the completion {text[:60]!r}"
@@ -74,40 +75,40 @@ def score_completions(
 
 
 def task_problems(task: Task, split: Split) -> list[Problem]:
-    """The prompts of a tiny world as problems."""
+    """Return the prompts of a built-in task as problems."""
     return [Problem([{"role": "user", "content": prompt}]) for prompt in task.prompts(split)]
 
 
 @dataclass(frozen=True)
 class TaskReward:
-    """Grading by a tiny world itself, in which white space around a reply means nothing."""
+    """The grader of a built-in task. White space around a completion is ignored."""
 
     task: Task
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        """One grade for each completion."""
+        """Return one score for each completion."""
         pairs = zip(problems, completions, strict=True)
         return [self.task.grade(problem.prompt[-1]["content"], text.strip()) for problem, text in pairs]
 
     def steps(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]]) -> list[Sequence[float]]:
-        """A number for every token, see :data:`StepReward`; ``UserError`` for a world that grades none."""
+        """Return a number per token, see :data:`StepReward`; ``UserError`` if the task has no step-level grader."""
         if not isinstance(self.task, GradesSteps):
-            able = ", ".join(name for name, world in TASKS.items() if isinstance(world, GradesSteps))
-            raise UserError(f"the world {self.task.name} grades no steps; worlds that do: {able}")
+            supported = ", ".join(name for name, task in TASKS.items() if isinstance(task, GradesSteps))
+            raise UserError(f"the task {self.task.name} has no step-level grader; tasks that have one: {supported}")
         pairs = zip(problems, completions, strict=True)
-        return [self.task.grade_steps(problem.prompt[-1]["content"], words) for problem, words in pairs]
+        return [self.task.grade_steps(problem.prompt[-1]["content"], tokens) for problem, tokens in pairs]
 
 
 def task_reward(task: Task) -> Reward:
-    """Grade by the world itself."""
+    """Return the task's own grader as a reward."""
     return TaskReward(task)
 
 
 def reference_reward(grader: Callable[[str, str], float]) -> Reward:
-    """Grade by comparing with each problem's reference.
+    """Return a reward that compares each completion with the reference of its problem.
 
     Raises:
-        UserError: when called with a problem that has none, unless the grader reads none.
+        UserError: when called with a problem without a reference, unless the grader ignores the reference.
     """
 
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
@@ -125,7 +126,7 @@ def reference_reward(grader: Callable[[str, str], float]) -> Reward:
     return reward
 
 
-#: What several rewards say together, ``(M, B) -> (B,)``.
+#: Ways to combine several rewards into one, ``(M, B) -> (B,)``.
 COMBINATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda rewards: rewards.mean(0),
     "worst_case": worst_case,
@@ -134,28 +135,28 @@ COMBINATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def combined_reward(rewards: Sequence[Reward], combine: Callable[[Tensor], Tensor]) -> Reward:
-    """One reward of several: an ensemble, or a helpful and a safe reward model.
+    """Combine several rewards into one, for example an ensemble, or a helpfulness and a safety reward model.
 
     Args:
         combine: ``(M, B) -> (B,)``, such as :func:`~minirlhf.equations.overoptimization.worst_case`. A completion that one of
-            them cannot grade is not graded.
+            the rewards cannot grade gets NaN.
     """
     if not rewards:
         raise ValueError("no rewards to combine; expected at least one")
 
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        grades = torch.tensor([list(one(problems, completions)) for one in rewards], dtype=torch.float64)  # (M, B)
-        graded = grades.isfinite().all(0)
-        found = torch.full((len(completions),), math.nan, dtype=torch.float64)
-        if bool(graded.any()):
-            found[graded] = combine(grades[:, graded])
-        return found.tolist()
+        scores = torch.tensor([list(fn(problems, completions)) for fn in rewards], dtype=torch.float64)  # (M, B)
+        is_graded = scores.isfinite().all(0)
+        combined = torch.full((len(completions),), math.nan, dtype=torch.float64)
+        if bool(is_graded.any()):
+            combined[is_graded] = combine(scores[:, is_graded])
+        return combined.tolist()
 
     return reward
 
 
 def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> Reward:
-    """Grade by a reward model, which reads each completion, without white space around it, as a finished reply."""
+    """Grade by a reward model, which reads each completion, stripped of white space, as a finished message."""
 
     @torch.no_grad()
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
@@ -167,7 +168,7 @@ def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> 
         for start in range(0, len(rows), batch_size):
             batch = collate(rows[start : start + batch_size], tokenizer.pad_token_id)
             batch = batch.to(next(model.parameters()).device)
-            prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # before the reply all is the same in a whole group
+            prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # tokens before the completion, the same within a group
             with evaluating(model):
                 scores += model(batch.input_ids, batch.attention_mask, prefix).tolist()
         return scores

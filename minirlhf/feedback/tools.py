@@ -1,9 +1,10 @@
-"""Tools: functions that a model may call, an environment that owns some of them, and what comes back when it calls.
+"""Tools: functions that a model may call, an environment that has some of them, and the results of calls.
 
-An environment is what TRL's trainers take as ``environment_factory``: a class whose ``reset`` begins an episode (a text that it returns is shown
-to the model behind the user's message), whose public methods are the tools, with type hints and a docstring in Google's style, and whose
-``get_reward``, where it has one, says what the episode was worth. A class written for one runs with the other, if the text
-of its ``reset`` follows from the example (here a group shares its prompt, and there each row has a text of its own) and nothing of it is ``async``.
+An environment is a class as TRL's trainers take it for ``environment_factory``. Its ``reset`` begins an episode; a text
+that ``reset`` returns is appended to the user's message. Its public methods are the tools, with type hints and a
+docstring in Google's style. Its ``get_reward``, if there is one, returns the reward of the episode. A class written for
+one library runs with the other on two conditions: the text of its ``reset`` depends only on the example (here a group
+shares its prompt, in TRL each row has a text of its own), and nothing in it is ``async``.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.data.calls import BadCall, Schema, ToolCall
 from minirlhf.sandbox import programs
 
-#: Characters of a tool's answer at most: what is longer is cut, and says so.
+#: Maximum number of characters of a tool's result. A longer result is cut, and a note says so.
 LONGEST = 2_000
 
 
 class Environment(Protocol):
-    """One episode of a world. ``get_reward() -> float``, what the episode has earned so far, is needed where no other grader is."""
+    """One episode of an environment. ``get_reward() -> float``, the reward so far, is needed without another grader."""
 
     def reset(self, **example: Any) -> str | None:
-        """Begin an episode from the fields of an example; what it returns is added to the last message of the user."""
+        """Begin an episode from the fields of an example. A returned text is added to the last user message."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What comes back from a call.
+    """The result of a call.
 
     Attributes:
-        id: of the call.
-        name: of the tool.
-        content: what it said; of a call that failed ``error: `` and why, in one line.
-        failed: whether the tool raised, or the call could not be made.
+        id: id of the call.
+        name: name of the tool.
+        content: the tool's result; after a failed call ``error: `` and the reason, in one line.
+        failed: whether the tool raised an exception, or the call could not be made.
     """
 
     id: str
@@ -49,7 +50,7 @@ class ToolResult:
     failed: bool
 
     def message(self) -> dict[str, str]:
-        """As a message of a conversation."""
+        """Return the result as a message of a conversation."""
         return {"role": "tool", "name": self.name, "tool_call_id": self.id, "content": self.content}
 
 
@@ -57,12 +58,12 @@ class Toolbox:
     """Functions by name, with their schemas."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
-        """``ValueError``: two functions of one name, one that is ``async``, or one without the type hints or the docstring of which its schema is made."""
+        """Build the schemas. ``ValueError``: a duplicate name, an ``async`` function, or no type hints or docstring."""
         _at_once(functions)
         self._functions: dict[str, Callable[..., Any]] = {function.__name__: function for function in functions}
         if len(self._functions) != len(functions):
             raise ArgumentError(
-                f"functions holds {len(functions)} tools of {len(self._functions)} names; expected one name each",
+                f"functions holds {len(functions)} tools with {len(self._functions)} names; expected one name each",
                 argument="functions",
                 value=len(self._functions),
                 expected=len(functions),
@@ -70,28 +71,28 @@ class Toolbox:
             )
         try:
             self.schemas: list[Schema] = [get_json_schema(function) for function in functions]
-        except Exception as problem:  # of several kinds, none of them public
+        except Exception as error:  # several exception types, none of them public
             raise ArgumentError(
-                f"functions: {' '.join(str(problem).split())}", argument="functions", problem="no schema"
-            ) from problem
+                f"functions: {' '.join(str(error).split())}", argument="functions", problem="no schema"
+            ) from error
 
     @classmethod
     def of(cls, environment: Environment) -> Toolbox:
-        """The tools of an environment: its public methods but ``reset`` and ``get_reward``."""
+        """Return the tools of an environment: its public methods except ``reset`` and ``get_reward``."""
         names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
         _at_once([getattr(environment, name) for name in ("reset", "get_reward") if name in names])
-        kept = [name for name in names if not name.startswith("_") and name not in ("reset", "get_reward")]
-        return cls([getattr(environment, name) for name in kept])
+        tools = [name for name in names if not name.startswith("_") and name not in ("reset", "get_reward")]
+        return cls([getattr(environment, name) for name in tools])
 
     @classmethod
     def elsewhere(cls, schemas: Sequence[Schema], call: Callable[..., str]) -> Toolbox:
-        """Tools that somebody else carries out: ``call(name, **arguments)``. ``ValueError``: two of one name."""
+        """Return tools that ``call(name, **arguments)`` runs elsewhere. ``ValueError``: two schemas have one name."""
         box = cls(())
         box.schemas = list(schemas)
         box._functions = {name: partial(call, name) for name in (schema["function"]["name"] for schema in schemas)}
         if len(box._functions) != len(box.schemas):
             raise ArgumentError(
-                f"schemas holds {len(box.schemas)} tools of {len(box._functions)} names; expected one name each",
+                f"schemas holds {len(box.schemas)} tools with {len(box._functions)} names; expected one name each",
                 argument="schemas",
                 value=len(box._functions),
                 expected=len(box.schemas),
@@ -100,14 +101,14 @@ class Toolbox:
         return box
 
     def answer(self, call: ToolCall | BadCall) -> ToolResult:
-        """Make the call. An error of the tool is its answer: the model reads it, and training goes on."""
+        """Make the call. An error of the tool becomes its result: the model reads it, and training continues."""
         if isinstance(call, BadCall):
             return ToolResult(call.id, call.name, _cut(f"error: {call.problem}"), True)
         try:
             content = str(self._functions[call.name](**call.arguments))
-        except (Exception, SystemExit) as problem:
+        except (Exception, SystemExit) as error:
             return ToolResult(
-                call.id, call.name, _cut(f"error: {' '.join(str(problem).split()) or type(problem).__name__}"), True
+                call.id, call.name, _cut(f"error: {' '.join(str(error).split()) or type(error).__name__}"), True
             )
         return ToolResult(call.id, call.name, _cut(content), False)
 
@@ -116,7 +117,7 @@ def _at_once(functions: Sequence[Callable[..., Any]]) -> None:
     for function in functions:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ArgumentError(
-                f"{function.__name__} is async; expected functions that return their answer at once",
+                f"{function.__name__} is async; expected a synchronous function",
                 argument=function.__name__,
                 problem="async",
             )
@@ -142,7 +143,7 @@ def calculator(expression: str) -> str:
 
 
 def lookup(table: Mapping[str, str]) -> Callable[[str], str]:
-    """A tool that knows this table."""
+    """Return a tool that looks words up in this table."""
 
     def lookup(key: str) -> str:
         """Look a word up.
@@ -172,14 +173,16 @@ def run_python(program: str) -> str:
     return repr(programs.result(program, "solve"))
 
 
-#: Digits of a number in a calculation at most, characters of an expression, and brackets in brackets: without limits a model could stop the machine.
+#: Maximum number of digits of a number, of characters of an expression and of nested brackets. Without them a model
+#: could block the machine.
 DIGITS, CHARACTERS, DEEPEST = 30, 200, 20
 
 
 class _Sum:
-    """An arithmetic expression, read by descent: ``sum = product {(+|-) product}``, ``product = factor {(*|/) factor}``, ``factor = [-] (number | ( sum ))``.
+    """An arithmetic expression, parsed by recursive descent.
 
-    No part of it is ever given to Python's own reader. ``ValueError`` says what is wrong.
+    ``sum = product {(+|-) product}``, ``product = factor {(*|/) factor}``, ``factor = [-] (number | ( sum ))``. No part
+    of it is given to Python's own parser. ``ValueError`` says what is wrong.
     """
 
     def __init__(self, text: str) -> None:
@@ -193,28 +196,28 @@ class _Sum:
             )
 
     def value(self) -> Fraction:
-        """The whole expression's."""
-        found = self._chain(self._product, "+-")
+        """Return the value of the expression."""
+        total = self._chain(self._product, "+-")
         if self._at < len(self._text):
             raise ArgumentError(
                 f"{self._text[self._at]!r} is not understood after {self._text[: self._at]!r}",
                 value=self._text[self._at],
                 problem="not understood",
             )
-        return found
+        return total
 
     def _product(self) -> Fraction:
         return self._chain(self._factor, "*/")
 
-    def _chain(self, part: Callable[[], Fraction], signs: str) -> Fraction:
-        found = part()
-        while (sign := self._text[self._at : self._at + 1]) and sign in signs:
+    def _chain(self, operand: Callable[[], Fraction], ops: str) -> Fraction:
+        total = operand()
+        while (op := self._text[self._at : self._at + 1]) and op in ops:
             self._at += 1
-            other = part()
-            if sign == "/" and other == 0:
+            other = operand()
+            if op == "/" and other == 0:
                 raise ArgumentError("division by zero", problem="division by zero")
-            found = {"+": found.__add__, "-": found.__sub__, "*": found.__mul__, "/": found.__truediv__}[sign](other)
-        return found
+            total = {"+": total.__add__, "-": total.__sub__, "*": total.__mul__, "/": total.__truediv__}[op](other)
+        return total
 
     def _factor(self) -> Fraction:
         negative = False
@@ -226,13 +229,13 @@ class _Sum:
                 raise ArgumentError(
                     f"more than {DEEPEST} brackets stand in one another", expected=DEEPEST, problem="too deep"
                 )
-            found = self._chain(self._product, "+-")
+            value = self._chain(self._product, "+-")
             if not self._text.startswith(")", self._at):
                 raise ArgumentError("a bracket is not closed", problem="not closed")
             self._at, self._open = self._at + 1, self._open - 1
         else:
-            found = self._number()
-        return -found if negative else found
+            value = self._number()
+        return -value if negative else value
 
     def _number(self) -> Fraction:
         end = self._at

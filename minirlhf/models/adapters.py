@@ -1,7 +1,8 @@
-"""LoRA adapters through ``peft``, an extra: few weights to train, and the model without them is the reference.
+"""LoRA adapters through ``peft``, an optional dependency: few weights are trained, and the model without them is the
+reference.
 
-A causal LM becomes ``peft``'s wrapper of it; a model with a head (reward, value) gets its backbone wrapped, and its head is
-trained whole. Checkpoints of such a model hold the adapter (and the head), not the base.
+``peft`` wraps a causal LM itself. Of a model with a head (reward, value) it wraps the backbone, and all weights of the
+head are trained. Checkpoints of such a model hold the adapter (and the head), not the base.
 """
 
 from __future__ import annotations
@@ -21,34 +22,35 @@ from minirlhf.core.randomness import derive_seed
 
 
 def require_peft() -> Any:
-    """The package, or a :class:`UserError` that says how it is installed."""
+    """Return the package ``peft``, or raise a :class:`UserError` that says how to install it."""
     try:
         import peft
     except ImportError:
-        said = "LoRA needs the package peft: pip install 'minirlhf[lora]'"
-        raise UserError(said, argument="peft", expected="minirlhf[lora]", problem="missing") from None
+        message = "LoRA needs the package peft: pip install 'minirlhf[lora]'"
+        raise UserError(message, argument="peft", expected="minirlhf[lora]", problem="missing") from None
     return peft
 
 
 def is_adapted(model: nn.Module) -> bool:
-    """Does this model, or the backbone below its head, have adapters?"""
+    """Return whether this model, or the backbone below its head, has adapters."""
     return hasattr(getattr(model, "backbone", model), "peft_config")
 
 
 def add_lora(
     model: nn.Module, *, lora_r: int, lora_alpha: float | None = None, lora_dropout: float = 0.0, seed: int = 0
 ) -> Any:
-    """The model with a fresh adapter on every linear layer but the output's; the base is frozen. At first it changes nothing.
+    """Add a new adapter to every linear layer except the output layer; freeze the base. Initially the outputs do not
+    change.
 
     Args:
         model: a causal LM, or a model with a ``backbone``; its layers are changed in place.
         lora_r: rank.
         lora_alpha: the adapter's output is multiplied by ``lora_alpha / lora_r``; None: twice the rank.
-        lora_dropout: of the adapter's input while training.
-        seed: of the adapter's initial weights.
+        lora_dropout: dropout rate of the adapter's input during training.
+        seed: seed of the adapter's initial weights.
 
     Raises:
-        UserError: no ``peft``, or a number out of range.
+        UserError: ``peft`` is not installed, or a number is out of range.
     """
     if lora_r < 1 or not 0.0 <= lora_dropout < 1.0 or (lora_alpha is not None and not lora_alpha > 0):
         raise UserError(
@@ -58,82 +60,84 @@ def add_lora(
             expected=1,
         )
     peft = require_peft()
-    plan = peft.LoraConfig(
+    config = peft.LoraConfig(
         r=lora_r,
         lora_alpha=2 * lora_r if lora_alpha is None else lora_alpha,
         lora_dropout=lora_dropout,
         target_modules="all-linear",
     )
-    return _wrapped(model, plan, seed)
+    return _wrapped(model, config, seed)
 
 
 def like(policy: nn.Module, model: nn.Module) -> Any:
-    """``model`` with a fresh adapter of the policy's rank on every linear layer."""
+    """Add a new adapter of the policy's rank to every linear layer of ``model``."""
     peft_config: Any = policy.peft_config
-    plan = copy.deepcopy(peft_config["default"])
-    plan.target_modules = "all-linear"  # by now it lists the policy's own layers
-    return _wrapped(model, plan, seed=1)
+    config = copy.deepcopy(peft_config["default"])
+    config.target_modules = "all-linear"  # peft has replaced it by the list of the policy's layers
+    return _wrapped(model, config, seed=1)
 
 
-def _wrapped(model: nn.Module, plan: Any, seed: int) -> Any:
+def _wrapped(model: nn.Module, config: Any, seed: int) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed("adapter", seed))
         backbone: Any = getattr(model, "backbone", None)
         if backbone is None:
-            plan.task_type = "CAUSAL_LM"
-            return require_peft().get_peft_model(model, plan)
-        plan.task_type = "FEATURE_EXTRACTION"
-        model.backbone = require_peft().get_peft_model(backbone, plan)
+            config.task_type = "CAUSAL_LM"
+            return require_peft().get_peft_model(model, config)
+        config.task_type = "FEATURE_EXTRACTION"
+        model.backbone = require_peft().get_peft_model(backbone, config)
     return model
 
 
 def without(policy: Any) -> Any:
-    """A copy of the base of a causal LM with adapters."""
+    """Return a copy of the base of a causal LM with adapters."""
     return copy.deepcopy(policy).unload()
 
 
 def merged(model: Any) -> Any:
-    """A plain model in which the adapter has been added to the weights; the model itself if it has none."""
+    """Return a copy of the model with the adapter merged into the weights; the model itself if it has no adapter."""
     if not is_adapted(model):
         return model
-    plain = copy.deepcopy(model)
-    if hasattr(plain, "backbone"):
-        plain.backbone = plain.backbone.merge_and_unload()
-        return plain
-    return plain.merge_and_unload()
+    merged_model = copy.deepcopy(model)
+    if hasattr(merged_model, "backbone"):
+        merged_model.backbone = merged_model.backbone.merge_and_unload()
+        return merged_model
+    return merged_model.merge_and_unload()
 
 
 def restore(model: Any, folder: str | Path) -> None:
-    """Put the adapter (and the head) of a checkpoint into a model that has adapters of the same shape, in place.
+    """Load the adapter (and the head) of a checkpoint into a model that has adapters of the same shape, in place.
 
     Raises:
-        ValueError: the folder holds another adapter.
+        ValueError: the adapter in the folder has other weights.
     """
     backbone = getattr(model, "backbone", model)
     stored = load_file(Path(folder, WEIGHTS))
     report = require_peft().set_peft_model_state_dict(backbone, stored)
     if report.unexpected_keys or any("lora_" in name for name in report.missing_keys):
-        raise ValueError(f"another adapter, with {len(stored)} weights")
+        raise ValueError(f"the adapter in the folder, with {len(stored)} weights, does not fit the model's adapter")
     if backbone is not model:
         model.head.load_state_dict(load_file(Path(folder, "head.safetensors")))
 
 
 # -- folders of peft ---------------------------------------------------------------------------------------------
 
-#: The files of such a folder.
+#: The files of an adapter folder.
 PLAN, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def is_adapter(folder: str | Path) -> bool:
-    """Does this folder hold an adapter and no model?"""
+    """Return whether this folder holds an adapter and no model."""
     return Path(folder, PLAN).is_file() and not Path(folder, "config.json").is_file()
 
 
 def base_of(folder: str | Path) -> str:
-    """The base of an adapter: a folder, looked for from here and from the folders above the adapter, or a hub name.
+    """Return the base of an adapter: a folder or a hub name.
+
+    The folder is searched relative to the working directory and to the parent folders of the adapter.
 
     Raises:
-        UserError: it names none.
+        UserError: the adapter names no base.
     """
     try:
         name = str(json.loads(Path(folder, PLAN).read_text(encoding="utf-8"))["base_model_name_or_path"] or "")
@@ -141,45 +145,45 @@ def base_of(folder: str | Path) -> str:
         name = ""
     if not name:
         raise UserError(
-            f"{folder}: an adapter whose {PLAN} names no base (base_model_name_or_path)",
+            f"{folder}: {PLAN} of this adapter names no base model (base_model_name_or_path)",
             argument="base_model_name_or_path",
             file=folder,
             problem="missing",
         )
-    places = [Path(name), *(above / name for above in Path(folder).resolve().parents)]
-    return next((str(place) for place in places if (place / "config.json").is_file()), name)
+    candidates = [Path(name), *(parent / name for parent in Path(folder).resolve().parents)]
+    return next((str(path) for path in candidates if (path / "config.json").is_file()), name)
 
 
 def merge(base: Any, folder: str | Path) -> Any:
-    """The base with the adapter of a folder added to its weights.
+    """Return the base with the adapter of a folder merged into its weights.
 
     Raises:
-        UserError: no ``peft``, or an adapter of another model.
+        UserError: ``peft`` is not installed, or the adapter belongs to another model.
     """
     try:
         merged: Any = require_peft().PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
         return merged.requires_grad_(True)  # peft froze the base
-    except (RuntimeError, ValueError, KeyError, OSError) as problem:
-        reason = str(problem).strip().splitlines()[0]
+    except (RuntimeError, ValueError, KeyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
         message = f"{folder}: this adapter does not fit its base ({reason[:160]})"
-        raise UserError(message, argument="adapter", file=folder, problem="shape") from problem
+        raise UserError(message, argument="adapter", file=folder, problem="shape") from error
 
 
 def copy_files(source: Path, folder: Path) -> None:
-    """The adapter of a checkpoint by itself."""
+    """Copy the adapter's files of a checkpoint into a new folder."""
     folder.mkdir()
     for name in (PLAN, WEIGHTS):
         shutil.copy(source / name, folder / name)
 
 
 def rename_base(folder: Path, name: str) -> None:
-    """Say what the base is."""
-    plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-    (folder / PLAN).write_text(json.dumps({**plan, "base_model_name_or_path": name}, indent=2) + "\n", encoding="utf-8")
+    """Change the name of the base in an adapter folder."""
+    data = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    (folder / PLAN).write_text(json.dumps({**data, "base_model_name_or_path": name}, indent=2) + "\n", encoding="utf-8")
 
 
 class AdapterOff(nn.Module):
-    """A model with adapters as it would be without them: the reference of a policy that trains nothing else."""
+    """A model with its adapters disabled: the reference of a policy that trains adapters only."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -187,21 +191,21 @@ class AdapterOff(nn.Module):
         self.config = model.config
 
     def get_base_model(self) -> nn.Module:
-        """The causal LM itself."""
+        """Return the causal LM itself."""
         base: nn.Module = self.adapted.get_base_model()
         return base
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """As the causal LM's."""
+        """Run the causal LM with the adapters disabled."""
         with self.adapted.disable_adapter():
             return self.adapted(*args, **options)
 
 
 def reference_of(model: nn.Module) -> nn.Module:
-    """The model that a policy is compared with, as it is now: its base if it has adapters, else the model itself."""
+    """Return the reference of a policy in its present state: its base if it has adapters, else the model itself."""
     return AdapterOff(model) if is_adapted(model) else model
 
 
 def copy_of_reference(model: nn.Module) -> nn.Module:
-    """The same, and it stays as it is while the policy learns."""
+    """Return the same reference, frozen: it does not change while the policy is trained."""
     return AdapterOff(model) if is_adapted(model) else copy.deepcopy(model).requires_grad_(False).eval()

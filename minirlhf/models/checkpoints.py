@@ -1,8 +1,8 @@
-"""Checkpoints: folders that appear whole or not at all, and are refused if a byte of them has changed.
+"""Checkpoints: folders that are written atomically and rejected if any byte of them has changed.
 
-A checkpoint is a ``save_pretrained`` folder (so any ``transformers`` tool can open it) with three files more:
-``state.safetensors`` and ``state.json`` for whatever else a run has to remember, and ``manifest.json`` with the size and
-SHA-256 of every file. Nothing is pickled. It is written under another name, flushed to the disk, and then renamed.
+A checkpoint is a ``save_pretrained`` folder (so any ``transformers`` tool can open it) with three more files:
+``state.safetensors`` and ``state.json`` for the rest of a run's state, and ``manifest.json`` with the size and SHA-256
+of every file. Nothing is pickled. A checkpoint is written under another name, flushed to the disk, and then renamed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STEP = re.compile(r"step-(\d+)")
 
 
 class Saveable(Protocol):
-    """A model or tokenizer: whatever writes itself into a folder."""
+    """An object that writes itself into a folder: a model or a tokenizer."""
 
     def save_pretrained(self, folder: str | Path, /) -> Any:
         """Write all files needed to load it again."""
@@ -41,12 +41,12 @@ class Saveable(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a checkpoint remembers besides its models, which their own loaders read from ``folder`` and its sub-folders.
+    """The contents of a checkpoint except its models, which their own loaders read from ``folder`` and its sub-folders.
 
     Attributes:
-        folder: where it is.
-        tensors: as they were saved, on the CPU.
-        info: as it was saved, after a trip through JSON.
+        folder: the path of the checkpoint.
+        tensors: the saved ``extra_tensors``, on the CPU.
+        info: the saved ``extra_json``, as JSON returns it.
     """
 
     folder: Path
@@ -56,20 +56,20 @@ class Loaded:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Run the block without ``transformers``' progress bars and warnings: for local files, which take no time."""
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    """Run the block without ``transformers``' progress bars and warnings; for local files, which load quickly."""
+    show_bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
-        if bars:
+        logging.set_verbosity(verbosity)
+        if show_bars:
             logging.enable_progress_bar()
 
 
 def step_folder(run_dir: str | Path, step: int) -> Path:
-    """Where a run keeps its checkpoint after ``step`` steps."""
+    """Return the path of a run's checkpoint after ``step`` steps."""
     return Path(run_dir, "checkpoints", f"step-{step:06d}")
 
 
@@ -82,20 +82,21 @@ def save(
     extra_json: Mapping[str, Any] | None = None,
     parts: Mapping[str, Saveable | nn.Module] | None = None,
 ) -> Path:
-    """Write a checkpoint; after a return it is on the disk, and before it there is nothing by that name.
+    """Write a checkpoint atomically: when the function returns, it is on the disk; until then no folder of this name
+    appears.
 
-    An older checkpoint of the same name is replaced. A process that is killed in between leaves a hidden folder that ends in
-    ``.partial``; :func:`prune` removes it.
+    An older checkpoint of the same name is replaced. A process that is killed while saving leaves a hidden folder that
+    ends in ``.partial``; :func:`prune` removes it.
 
     Args:
-        folder: its name; the folder above is made if needed.
+        folder: path of the checkpoint; its parent folder is created if needed.
         model, tokenizer: written into the folder itself.
-        extra_tensors: further tensors by name, an optimizer's moments for instance.
+        extra_tensors: further tensors by name, for example an optimizer's moments.
         extra_json: further JSON values.
-        parts: further models, each into the sub-folder of its name (a critic, say).
+        parts: further models (for example a critic), each written into the sub-folder of its name.
 
     Raises:
-        UserError: it cannot be written (no space, no permission); nothing is left behind.
+        UserError: the checkpoint cannot be written (no space, no permission); nothing is left behind.
     """
     target = Path(folder)
     partial = target.with_name(f".{target.name}.{os.getpid()}{PARTIAL}")
@@ -106,17 +107,17 @@ def save(
         contents: list[tuple[Any, Path]] = [(model, partial), (tokenizer, partial)]
         contents += [(part, partial / name) for name, part in (parts or {}).items()]
         with quietly():
-            for content, place in contents:
+            for content, path in contents:
                 if content is not None:
-                    content.save_pretrained(place)
+                    content.save_pretrained(path)
         _write_state(partial, extra_tensors or {}, extra_json or {})
         _write_manifest(partial)
         _flush(partial)
         _put_in_place(partial, target)
-    except (OSError, SafetensorError) as problem:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        said = f"{target}: the checkpoint cannot be written ({problem})"
-        raise UserError(said, file=target, problem="not writable") from problem
+        message = f"{target}: the checkpoint cannot be written ({error})"
+        raise UserError(message, file=target, problem="not writable") from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -124,32 +125,34 @@ def save(
 
 
 def find_corruption(folder: str | Path) -> UserError | None:
-    """Why this checkpoint must not be used; None if every file is as it was written.
+    """Return the reason why this checkpoint is damaged, as an error; None if every file is as it was written.
 
-    Its facts: ``argument`` is the name of the file, ``problem`` is "missing", "added", "size", "altered" or "unreadable".
+    The facts of the error: ``argument`` is the name of the file, ``problem`` is "missing", "added", "size", "altered"
+    or "unreadable".
     """
     root = Path(folder)
     try:
-        listed: dict[str, dict[str, Any]] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"]
-        found = {str(path.relative_to(root)) for path in _files(root)} - {MANIFEST}
-        for name in sorted(listed.keys() | found):
-            if name not in found:
+        expected: dict[str, dict[str, Any]] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"]
+        actual = {str(path.relative_to(root)) for path in _files(root)} - {MANIFEST}
+        for name in sorted(expected.keys() | actual):
+            if name not in actual:
                 return UserError(f"{name} is missing", argument=name, problem="missing")
-            if name not in listed:
+            if name not in expected:
                 return UserError(f"{name} was added", argument=name, problem="added")
-            if (root / name).stat().st_size != listed[name]["bytes"]:
+            if (root / name).stat().st_size != expected[name]["bytes"]:
                 return UserError(f"{name} has another size", argument=name, problem="size")
-            if _sha256(root / name) != listed[name]["sha256"]:
+            if _sha256(root / name) != expected[name]["sha256"]:
                 return UserError(f"{name} was altered", argument=name, problem="altered")
     except FileNotFoundError:
         return UserError(f"no {MANIFEST}", argument=MANIFEST, problem="missing")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        return UserError(f"{MANIFEST} is unreadable ({problem})", argument=MANIFEST, problem="unreadable")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return UserError(f"{MANIFEST} is unreadable ({error})", argument=MANIFEST, problem="unreadable")
     return None
 
 
 def raise_if_corrupt(folder: str | Path) -> None:
-    """Raise :class:`UserError` if this folder has a manifest and differs from it; a folder without one passes."""
+    """Raise :class:`UserError` if this folder has a manifest and differs from it; a folder without a manifest
+    passes."""
     if Path(folder, MANIFEST).is_file() and (reason := find_corruption(folder)):
         raise UserError.about(f"{folder}: damaged checkpoint ({reason})", reason, file=folder)
 
@@ -158,7 +161,7 @@ def load(folder: str | Path) -> Loaded:
     """Open a checkpoint after comparing every file with its manifest.
 
     Raises:
-        UserError: it does not exist or is damaged.
+        UserError: the checkpoint does not exist or is damaged.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -169,44 +172,47 @@ def load(folder: str | Path) -> Loaded:
 
 
 def steps(run_dir: str | Path) -> list[int]:
-    """The steps at which a run has checkpoints, in order, whether they are sound or not."""
+    """Return the steps at which a run has checkpoints, in order; damaged checkpoints are included."""
     root = step_folder(run_dir, 0).parent
     names = [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
-    return sorted(int(found.group(1)) for name in names if (found := _STEP.fullmatch(name)))
+    return sorted(int(match.group(1)) for name in names if (match := _STEP.fullmatch(name)))
 
 
 def load_latest(run_dir: str | Path) -> Loaded | None:
-    """The newest sound checkpoint of a run, or None if it has none yet. A damaged one is passed over with a warning.
+    """Load the newest undamaged checkpoint of a run; None if the run has none yet. A damaged one is skipped with a
+    warning.
 
     Raises:
-        UserError: it has checkpoints, and all of them are damaged.
+        UserError: the run has checkpoints, and all of them are damaged.
     """
-    refused = []
+    damaged = []
     for step in reversed(steps(run_dir)):
         folder = step_folder(run_dir, step)
         try:
             return load(folder)
-        except UserError as problem:
-            warnings.warn(f"{problem}; using the one before", stacklevel=2)
-            refused.append(folder.name)
-    if refused:
+        except UserError as error:
+            warnings.warn(f"{error}; falling back to the previous checkpoint", stacklevel=2)
+            damaged.append(folder.name)
+    if damaged:
         raise UserError(
-            f"{run_dir}: every checkpoint is damaged ({', '.join(refused)}); start the run anew in another folder",
-            value=refused,
+            f"{run_dir}: every checkpoint is damaged ({', '.join(damaged)}); start the run again in another folder",
+            value=damaged,
             file=run_dir,
         )
     return None
 
 
 def delete_checkpoints_after(run_dir: str | Path, step: int) -> None:
-    """Remove the checkpoints of a run that are newer than ``step``: it goes on from there and writes them again."""
+    """Remove the checkpoints of a run that are newer than ``step``; the run resumes from ``step`` and writes them
+    again."""
     for newer in steps(run_dir):
         if newer > step:
             shutil.rmtree(step_folder(run_dir, newer))
 
 
 def prune(run_dir: str | Path, keep: int = 2) -> None:
-    """Remove all but the newest ``keep`` checkpoints of a run, and what killed processes left half-written."""
+    """Remove all checkpoints of a run except the newest ``keep``, and all folders that killed processes left
+    half-written."""
     if keep < 1:
         raise ArgumentError(f"{keep=}; expected at least 1", argument="keep", value=keep, expected=1)
     for step in steps(run_dir)[:-keep]:
@@ -216,14 +222,14 @@ def prune(run_dir: str | Path, keep: int = 2) -> None:
 
 
 def restore_weights(model: nn.Module, folder: str | Path) -> None:
-    """Put the weights of a checkpoint into a model of the same class and shapes, in place.
+    """Load the weights of a checkpoint into a model of the same class and shapes, in place.
 
-    A model that is saved in a way of its own (a head on another model) has a method ``restore(folder)``.
+    A model with its own file format (a head on another model) has a method ``restore(folder)``.
 
     Raises:
-        UserError: the folder holds another model.
+        UserError: the weights in the folder do not fit the model.
     """
-    kind: Any = type(model)
+    model_class: Any = type(model)
     restore: Any = getattr(model, "restore", None)
     try:
         if adapters.is_adapted(model):
@@ -233,19 +239,19 @@ def restore_weights(model: nn.Module, folder: str | Path) -> None:
             restore(folder)
             return
         with quietly():
-            stored = kind.from_pretrained(folder)
+            stored = model_class.from_pretrained(folder)
         model.load_state_dict(stored.state_dict())
-    except (OSError, RuntimeError, ValueError, SafetensorError) as problem:
-        reason = str(problem).strip().splitlines()[0]
-        said = f"{folder}: its weights do not fit this {kind.__name__} ({reason})"
-        raise UserError(said, expected=kind.__name__, file=folder, problem="mismatch") from problem
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0]
+        message = f"{folder}: its weights do not fit this {model_class.__name__} ({reason})"
+        raise UserError(message, expected=model_class.__name__, file=folder, problem="mismatch") from error
 
 
 # -- inside ------------------------------------------------------------------------------------------------------
 
 
 def _files(root: Path) -> list[Path]:
-    """All files below, without the hidden ones that desktops scatter."""
+    """Return all files below the folder, except the hidden files that desktops create."""
     return sorted(
         path
         for path in root.rglob("*")
@@ -272,25 +278,26 @@ def _write_manifest(folder: Path) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Have the system write the files, then the folders that name them, to the disk."""
+    """Flush the files, then the folders that list them, to the disk."""
     for path in [*_files(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
         sync(path)
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
-    """Rename, moving an older checkpoint of that name out of the way first; a folder of another kind is left alone."""
+    """Rename ``partial`` to ``target``, after moving an older checkpoint of that name aside; any other folder is not
+    touched."""
     older = target.with_name(f".{target.name}.{os.getpid()}.older{PARTIAL}")
-    replaces = target.is_dir() and any(target.iterdir())
-    if replaces:
+    replacing = target.is_dir() and any(target.iterdir())
+    if replacing:
         if not (target / MANIFEST).is_file():
             raise OSError("the folder exists and is not a checkpoint; choose another name")
         os.rename(target, older)
     try:
         os.rename(partial, target)
     except OSError:
-        if replaces:
+        if replacing:
             os.rename(older, target)
         raise
-    if replaces:
+    if replacing:
         shutil.rmtree(older)
     sync(target.parent)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class ValueHead(nn.Module):
-    """One number per token from the last hidden states of a policy, whose parameters it reads but does not own.
+    """A head that computes one number per token from the last hidden states of a policy, whose parameters it does not
+    own.
 
-    It starts at exactly 0. ``forward`` is that of :class:`~minirlhf.models.heads.ValueModel`.
+    Its initial outputs are exactly 0. ``forward`` has the signature of :class:`~minirlhf.models.heads.ValueModel`.
     """
 
     def __init__(self, policy: nn.Module) -> None:
@@ -32,11 +33,11 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
-        """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding."""
+        """Return the values ``(B, S)`` of the prefixes that end in each token; 0 at padding."""
         return head_scores(_causal_lm(self._policy[0]).base_model, self.head, input_ids, attention_mask, prefix)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the head's weights; the policy is saved by itself."""
+        """Write the head's weights; the policy is saved separately."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_file({name: w.detach().cpu() for name, w in self.head.state_dict().items()}, Path(folder, HEAD_WEIGHTS))
 
@@ -46,8 +47,11 @@ class ValueHead(nn.Module):
 
 
 def new_critic(policy: nn.Module, *, shared: bool) -> nn.Module:
-    """A critic that expects 0 everywhere: a head on the policy's backbone, or a model that starts as a copy of it. Where the
-    policy learns adapters only, the critic gets its own."""
+    """Return a critic whose values are initially 0: a head on the policy's backbone (``shared``), or a model that
+    starts as a copy.
+
+    If only adapters of the policy are trained, the critic gets adapters of its own.
+    """
     if shared:
         return ValueHead(policy)
     if not adapters.is_adapted(policy):
@@ -57,19 +61,20 @@ def new_critic(policy: nn.Module, *, shared: bool) -> nn.Module:
 
 
 def critic_from_reward_model(judge: RewardModel) -> ValueModel:
-    """A critic that starts as a reward model: what it says of a prefix is what it would say of it as a whole reply."""
+    """Return a critic that starts as a reward model: the value of a prefix is its reward as a complete completion."""
     critic = ValueModel(copy.deepcopy(judge.backbone))
     critic.head.load_state_dict(judge.head.state_dict())
     return critic
 
 
 def completion_values(critic: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
-    """What the critic expects before each of the last ``width`` tokens, ``(B, T)``: it stands one place to their left."""
+    """Return the critic's values before each of the last ``width`` tokens, ``(B, T)``: each is read one position to the
+    left."""
     return critic(input_ids, attention_mask, attention_mask[:, :-width].sum(1))[:, -width - 1 : -1]
 
 
 def _causal_lm(policy: nn.Module) -> PreTrainedModel:
-    """The causal LM itself, also inside a ``peft`` wrapper."""
+    """Return the causal LM itself, also from inside a ``peft`` wrapper."""
     from transformers import PreTrainedModel
 
     unwrap = getattr(policy, "get_base_model", None)

@@ -14,10 +14,10 @@ from minirlhf.engine import reading
 
 
 def completion_logits(model: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
-    """The logits at the last ``width + 1`` positions, of which the first ``width`` predict the last ``width`` tokens.
+    """Return the logits at the last ``width + 1`` positions; the first ``width`` predict the last ``width`` tokens.
 
-    The model itself leaves out the other positions where it can (``logits_to_keep``), so that whatever it does to its
-    logits (soft-caps, scales) survives.
+    Where the model supports ``logits_to_keep``, the model itself omits the other positions. Its own transformations of
+    the logits (soft-caps, scales) therefore still apply.
 
     Args:
         model: a causal LM.
@@ -63,35 +63,35 @@ def completion_logps(
     return_entropy: bool = False,
     wanted: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Log-probabilities of the last ``width`` tokens of every row, differentiable; ``width = S − 1`` gives all of them.
+    """Return the log-probabilities of the last ``width`` tokens of each row, differentiable; ``S − 1`` gives all.
 
-    Where the model allows it, the batch is read without padding and a prompt that several rows share once
-    (:mod:`minirlhf.engine.reading`); the result is that of one plain forward pass.
+    Where the model allows it, padding is skipped and a prompt that several rows share is processed only once
+    (:mod:`minirlhf.engine.reading`). The result equals that of one plain forward pass.
 
     Args:
         model: a causal LM; put it in ``eval`` mode if dropout would make it random.
         input_ids, attention_mask: ``(B, S)``, padded on either side; a :class:`~minirlhf.data.types.Rollout` has both.
-        width: ``T``, columns of completion.
+        width: ``T``, the number of completion columns.
         temperature: the sampling temperature, > 0.
-        return_entropy: also the entropies of the distributions that the tokens came from, in nats.
-        wanted: ``(B, T)`` bool, the tokens whose log-probabilities matter; None: all that are no padding.
+        return_entropy: also return the entropies of the distributions that the tokens were sampled from, in nats.
+        wanted: ``(B, T)`` bool, the tokens whose log-probabilities are needed; None: all tokens except padding.
 
     Returns:
-        ``(B, T)``, float32 or wider; with ``return_entropy`` a pair of such tensors. What stands at padding and at tokens
-        that are not wanted is finite and means nothing: apply the mask.
+        ``(B, T)``, float32 or wider; with ``return_entropy`` a pair of such tensors. The entries at padding and at
+        tokens that ``wanted`` excludes are finite but meaningless: apply the mask.
     """
     _require_width(input_ids, attention_mask, width)
-    real = attention_mask.bool()
-    wanted = real[:, -width:] if wanted is None else wanted & real[:, -width:]
-    # What predicts a token is the one before it: a column to the left, or further where padding stands between.
-    column = torch.arange(real.shape[1], device=real.device)
-    before = (
-        torch.where(real, column, -1).cummax(1).values[:, -width - 1 : -1]
+    not_padding = attention_mask.bool()
+    wanted = not_padding[:, -width:] if wanted is None else wanted & not_padding[:, -width:]
+    # A token is predicted at the previous token: one column to the left, or further where padding lies between them.
+    columns = torch.arange(not_padding.shape[1], device=not_padding.device)
+    predictor = (
+        torch.where(not_padding, columns, -1).cummax(1).values[:, -width - 1 : -1]
     )  # (B, T), columns; −1 before a row's first token
-    wanted = wanted & (before >= 0)
-    rows, places = wanted.nonzero(as_tuple=True)
-    read = reading.logits_at if reading.packs(model, input_ids) and len(rows) else _plain
-    logits = read(model, input_ids, attention_mask, width, rows, before[rows, places])  # (M, V)
+    wanted = wanted & (predictor >= 0)
+    rows, positions = wanted.nonzero(as_tuple=True)
+    compute_logits = reading.logits_at if reading.packs(model, input_ids) and len(rows) else _plain
+    logits = compute_logits(model, input_ids, attention_mask, width, rows, predictor[rows, positions])  # (M, V)
     logps = next_token_logps(logits, input_ids[:, -width:][wanted], temperature)
     if not return_entropy:
         return _spread(logps, wanted)
@@ -99,14 +99,14 @@ def completion_logps(
 
 
 def _plain(model: nn.Module, ids: Tensor, mask: Tensor, width: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """The same from one pass over the whole batch."""
+    """Return the same logits as ``reading.logits_at``, from one forward pass over the whole batch."""
     first = int(columns.min()) if len(columns) else ids.shape[1] - 2
     return completion_logits(model, ids, mask, ids.shape[1] - 1 - first)[rows, columns - first]
 
 
-def _spread(values: Tensor, where: Tensor) -> Tensor:
-    """``(M,)`` to the ``M`` places ``(B, T)``, zeros elsewhere."""
-    return values.new_zeros(where.shape).masked_scatter(where, values)
+def _spread(values: Tensor, mask: Tensor) -> Tensor:
+    """Scatter the values ``(M,)`` to the ``M`` True positions of the mask ``(B, T)``, with zeros elsewhere."""
+    return values.new_zeros(mask.shape).masked_scatter(mask, values)
 
 
 def _require_width(input_ids: Tensor, attention_mask: Tensor, width: int) -> None:

@@ -1,7 +1,7 @@
-"""A scalar on top of a language model: one per sequence (reward, outcome) or one per token (value, process).
+"""Scalar heads on a language model: one number per sequence (reward, outcome) or one per token (value, process).
 
-The backbone is the transformer below any causal LM's output layer. A head is saved as the backbone's own
-``save_pretrained`` folder with two files more, so that other tools can open the backbone.
+The backbone is a causal LM without its output layer. A model with a head is saved as the backbone's own
+``save_pretrained`` folder with two more files, so that other tools can open the backbone.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"
 
 
 def last_token(scores: Tensor, attention_mask: Tensor) -> Tensor:
-    """The score at each row's last real token, whichever side is padded: ``(B, S), (B, S) -> (B,)``."""
+    """Return the score at each row's last token that is not padding, padding on either side:
+    ``(B, S), (B, S) -> (B,)``."""
     return scores.gather(1, last_index(attention_mask)[:, None]).squeeze(1)
 
 
 def mean(scores: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean score over each row's real tokens; it sees the prompt as much as the reply. ``(B, S) -> (B,)``."""
+    """Return the mean score over each row's tokens without padding, the prompt's tokens included.
+    ``(B, S) -> (B,)``."""
     return masked_mean(scores, attention_mask, -1)
 
 
@@ -48,21 +50,22 @@ POOLINGS = {"last": last_token, "mean": mean}
 def head_scores(
     backbone: nn.Module, head: nn.Module, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None
 ) -> Tensor:
-    """One number for every token, from it and what is before it; differentiable.
+    """Return one number for every token, computed from it and the tokens before it; differentiable.
 
     Args:
         backbone: a transformer without output layer.
-        head: from its hidden states to one number, ``(…, D) -> (…, 1)``.
+        head: maps its hidden states to one number, ``(…, D) -> (…, 1)``.
         input_ids, attention_mask: ``(B, S)``, padded on either side.
-        prefix: ``(B,)``, so many tokens at a row's start may be read once for all rows that start with the same ones; None: none.
+        prefix: ``(B,)``, the number of tokens at each row's start that may be processed once for all rows that share
+            them; None: 0.
 
     Returns:
         ``(B, S)``, float32 or wider, 0 at padding.
     """
     require_mask(attention_mask, "attention_mask")
     if reading.packs(backbone, input_ids):
-        hidden, place = reading.states(backbone, input_ids, attention_mask, prefix)  # (N, D), (B, S)
-        scores = head(hidden).squeeze(-1)[place]
+        hidden, index = reading.states(backbone, input_ids, attention_mask, prefix)  # (N, D), (B, S)
+        scores = head(hidden).squeeze(-1)[index]
     else:
         options = supported(backbone, position_ids=position_ids(attention_mask), use_cache=False)
         hidden = backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state
@@ -73,7 +76,8 @@ def head_scores(
 
 
 class ScalarModel(nn.Module):
-    """A backbone and a linear layer from its last hidden states to one number per token; the base of both models below.
+    """A backbone and a linear layer from its last hidden states to one number per token; the base class of both models
+    below.
 
     Args:
         backbone: the transformer without output layer, e.g. ``LlamaModel``.
@@ -81,7 +85,7 @@ class ScalarModel(nn.Module):
     """
 
     kind: ClassVar[str]
-    scale: ClassVar[float]  # initial standard deviation of a score, roughly, as hidden states come normalised
+    scale: ClassVar[float]  # approximate initial standard deviation of a score, because hidden states are normalised
 
     def __init__(self, backbone: PreTrainedModel, *, seed: int = 0) -> None:
         super().__init__()
@@ -95,9 +99,9 @@ class ScalarModel(nn.Module):
 
     @classmethod
     def from_causal_lm(cls, model: PreTrainedModel, *, share: bool = False, **options: Any) -> Self:
-        """On the backbone of a causal LM: a copy of it, or with ``share`` the very same parameters.
+        """Build the model on the backbone of a causal LM: on a copy, or with ``share`` on the same parameters.
 
-        ``options`` go to the constructor. A ``peft`` model has to be merged first.
+        ``options`` are passed to the constructor. A ``peft`` model has to be merged first.
         """
         from transformers import PreTrainedModel
 
@@ -115,15 +119,16 @@ class ScalarModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the head lives."""
+        """The device of the head's weights."""
         return self.head.weight.device
 
     def token_scores(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
-        """One number for every token, from it and what is before it; 0 at padding. See :func:`head_scores`."""
+        """Return one number for every token, computed from it and the tokens before it; 0 at padding. See
+        :func:`head_scores`."""
         return head_scores(self.backbone, self.head, input_ids, attention_mask, prefix)
 
     def description(self) -> dict[str, Any]:
-        """The constructor's options, as JSON values."""
+        """Return the constructor's options, as JSON values."""
         return {}
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -131,13 +136,15 @@ class ScalarModel(nn.Module):
         self.backbone.save_pretrained(folder)
         weights = {name: w.detach().cpu().contiguous() for name, w in self.head.state_dict().items()}
         save_file(weights, Path(folder, HEAD_WEIGHTS))
-        described = {"kind": self.kind, "options": self.description()}
-        Path(folder, HEAD_JSON).write_text(json.dumps(described), encoding="utf-8")
+        metadata = {"kind": self.kind, "options": self.description()}
+        Path(folder, HEAD_JSON).write_text(json.dumps(metadata), encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
-        """Read what :meth:`save_pretrained` wrote (or, for a reward model, a sequence classifier of ``transformers``); inside a
-        checkpoint, after comparing it with its manifest.
+        """Load a folder that :meth:`save_pretrained` wrote or, for a reward model, a sequence classifier of
+        ``transformers``.
+
+        A checkpoint is first compared with its manifest.
 
         Raises:
             UserError: no such model there, one of the other kind, a damaged one, or files that do not belong together.
@@ -148,17 +155,17 @@ class ScalarModel(nn.Module):
             with checkpoints.quietly():
                 return cls._from_classifier(path)
         try:
-            described = json.loads(Path(path, HEAD_JSON).read_text(encoding="utf-8"))
-            kind, options = described["kind"], described["options"]
+            metadata = json.loads(Path(path, HEAD_JSON).read_text(encoding="utf-8"))
+            kind, options = metadata["kind"], metadata["options"]
         except FileNotFoundError:
-            said = f"{path}: not a {cls.kind} model (no {HEAD_JSON} in it)"
-            raise UserError(said, argument=HEAD_JSON, expected=cls.kind, file=path, problem="missing") from None
-        except (ValueError, KeyError, TypeError) as problem:
-            said = f"{path / HEAD_JSON}: unreadable ({problem})"
-            raise UserError(said, file=path / HEAD_JSON, problem="unreadable") from problem
+            message = f"{path}: not a {cls.kind} model (no {HEAD_JSON} in it)"
+            raise UserError(message, argument=HEAD_JSON, expected=cls.kind, file=path, problem="missing") from None
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"{path / HEAD_JSON}: unreadable ({error})"
+            raise UserError(message, file=path / HEAD_JSON, problem="unreadable") from error
         if kind != cls.kind:
-            said = f"{path}: a {kind} model; a {cls.kind} model is needed"
-            raise UserError(said, argument="kind", value=kind, expected=cls.kind, file=path)
+            message = f"{path}: a {kind} model; a {cls.kind} model is needed"
+            raise UserError(message, argument="kind", value=kind, expected=cls.kind, file=path)
         from transformers import AutoModel
 
         try:
@@ -168,26 +175,27 @@ class ScalarModel(nn.Module):
                 )
             model = cls(backbone, **options)
             model.head.load_state_dict(load_file(path / HEAD_WEIGHTS))
-        except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:
-            raise UserError(f"{path}: cannot be loaded ({problem})", file=path, problem="unreadable") from problem
+        except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"{path}: cannot be loaded ({error})", file=path, problem="unreadable") from error
         return model
 
     @classmethod
     def _from_classifier(cls, path: Path) -> Self:
-        """From a folder of the other kind, see :mod:`minirlhf.models.classifiers`."""
-        said = f"{path}: a sequence classifier; a {cls.kind} model is needed"
-        raise UserError(said, argument="kind", value="classifier", expected=cls.kind, file=path)
+        """Load a sequence classifier, see :mod:`minirlhf.models.classifiers`; only a reward model can."""
+        message = f"{path}: a sequence classifier; a {cls.kind} model is needed"
+        raise UserError(message, argument="kind", value="classifier", expected=cls.kind, file=path)
 
     @classmethod
     def load_with_tokenizer(cls, folder: str | Path) -> tuple[Self, PreTrainedTokenizerBase]:
-        """The model and the tokenizer saved beside it.
+        """Load the model and the tokenizer saved beside it.
 
-        Where that pads with its end of sequence, as TRL's classifiers do, it gets a padding token, and the model a row for it.
+        If the tokenizer pads with its end-of-sequence token, as TRL's classifiers do, it gets a padding token of its
+        own, and the model an embedding row for this token.
         """
         model = cls.from_pretrained(folder)
         tokenizer = load_tokenizer(folder, own_padding=True)
-        words: Any = model.backbone.get_input_embeddings()
-        if len(tokenizer) > words.num_embeddings:
+        embeddings: Any = model.backbone.get_input_embeddings()
+        if len(tokenizer) > embeddings.num_embeddings:
             model.backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         return model, tokenizer
 
@@ -197,7 +205,7 @@ class RewardModel(ScalarModel):
 
     Args:
         backbone, seed: as for :class:`ScalarModel`.
-        pooling: ``"last"``, the score at the last real token, or ``"mean"``, the mean over all real tokens.
+        pooling: ``"last"``, the score at the last token, or ``"mean"``, the mean over all tokens; padding is excluded.
     """
 
     kind = "reward"
@@ -223,8 +231,8 @@ class RewardModel(ScalarModel):
         return {"pooling": self.pooling}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
-        """Rewards ``(B,)`` of sequences ``(B, S)`` padded on either side; ``prefix`` as for :func:`head_scores`. Their zero point
-        means nothing."""
+        """Return rewards ``(B,)`` of sequences ``(B, S)`` padded on either side; ``prefix`` as for :func:`head_scores`.
+        The zero point of the rewards is arbitrary."""
         return POOLINGS[self.pooling](self.token_scores(input_ids, attention_mask, prefix), attention_mask)
 
 
@@ -235,8 +243,10 @@ class ValueModel(ScalarModel):
     scale = 0.0
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
-        """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding; ``prefix`` as for :func:`head_scores`.
+        """Return the values ``(B, S)`` of the prefixes that end in each token; 0 at padding; ``prefix`` as for
+        :func:`head_scores`.
 
-        The value *before* token ``t`` is chosen stands at ``t − 1``: for the last ``T`` tokens take ``[:, −T−1:−1]``.
+        The value *before* token ``t`` is sampled is at position ``t − 1``: for the last ``T`` tokens take
+        ``[:, −T−1:−1]``.
         """
         return self.token_scores(input_ids, attention_mask, prefix)

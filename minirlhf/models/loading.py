@@ -24,49 +24,52 @@ def load_model(
     complete_tokenizer: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal LM and its tokenizer by name.
+    """Load a causal LM and its tokenizer by name.
 
     Args:
-        name: a preset of :mod:`minirlhf.models.tiny`, a folder, or a hub name; looked for in this order.
-        tokenizer: for a preset, whose vocabulary it determines. Other models bring their own.
-        seed: of a preset's initial weights.
-        complete_tokenizer: give a foreign tokenizer that lacks them a padding token and a chat template.
-        dtype: of a loaded model's weights, whatever they were saved in. bfloat16 has 8 bits of precision: small steps of an
-            optimizer are rounded away.
+        name: a preset of :mod:`minirlhf.models.tiny`, a folder, or a hub name; searched in this order.
+        tokenizer: for a preset, whose vocabulary it determines. Other models have their own.
+        seed: seed of a preset's initial weights.
+        complete_tokenizer: add a padding token and a chat template to a loaded tokenizer that lacks them.
+        dtype: the type of a loaded model's weights, whatever type they were saved in. bfloat16 has 8 bits of precision:
+            small steps of an optimizer are lost to rounding.
 
     Raises:
-        UserError: nothing of this name (with what was tried), or what :func:`load_folder` raises.
+        UserError: there is no model of this name (the message lists what was tried), or :func:`load_folder` raises it.
     """
     if name in tiny.PRESETS:
         if tokenizer is None:
-            said = f"the preset {name!r} needs a tokenizer: train one on the data or take the task's"
-            raise UserError(said, argument="tokenizer", value=name, problem="missing")
+            message = f"the preset {name!r} needs a tokenizer: train one on the data or take the task's"
+            raise UserError(message, argument="tokenizer", value=name, problem="missing")
         tokenizers.require_usable(tokenizer)
         return tiny.tiny_model(name, tokenizer, seed=seed), tokenizer
     if tokenizer is not None:
-        said = f"model {name!r} brings its own tokenizer; one can be chosen for the presets only"
-        raise UserError(said, argument="tokenizer", value=name, problem="exclusive")
+        message = f"model {name!r} brings its own tokenizer; one can be chosen for the presets only"
+        raise UserError(message, argument="tokenizer", value=name, problem="exclusive")
     if Path(name).is_dir():
         return load_folder(name, complete_tokenizer=complete_tokenizer, dtype=dtype)
-    nearest = unknown("model", name, tiny.PRESETS)
+    unknown_name = unknown("model", name, tiny.PRESETS)
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such model folder", argument="model", value=name, problem="missing")
     if "/" not in name and difflib.get_close_matches(name, tiny.PRESETS, cutoff=0.7):
-        # Without a network the hub's client tries for most of a minute; a misspelt preset should not cost that.
-        raise UserError(f"{nearest}; there is no folder of this name either", **nearest.facts)
+        # Without a network the hub's client retries for most of a minute; a misspelt preset should fail at once.
+        raise UserError(f"{unknown_name}; there is no folder of this name either", **unknown_name.facts)
     try:
         return _load(name, complete_tokenizer, dtype)
-    except _NotThere as problem:
+    except _NotThere as error:
         raise UserError(
-            f"{nearest}; there is no folder of this name, and the hub did not give it ({problem})", **nearest.facts
-        ) from problem
+            f"{unknown_name}; there is no folder of this name, and it could not be loaded from the hub ({error})",
+            **unknown_name.facts,
+        ) from error
 
 
 def load_folder(
     folder: str | Path, *, complete_tokenizer: bool = False, dtype: torch.dtype = torch.float32
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The causal LM and the tokenizer in a local folder: a checkpoint of ours, any ``save_pretrained`` folder, or an adapter of
-    ``peft``, which is then added to the weights of its base.
+    """Load the causal LM and the tokenizer in a local folder.
+
+    The folder is one of our checkpoints, any ``save_pretrained`` folder, or an adapter of ``peft``, which is merged
+    into the weights of its base.
 
     Raises:
         UserError: no model there, one of another kind, a damaged checkpoint, weights that are missing or pickled, or a
@@ -77,11 +80,11 @@ def load_folder(
     if adapters.is_adapter(path):
         return _load_adapted(path, complete_tokenizer, dtype)
     if not (path / "config.json").is_file():
-        said = f"{path}: not a model folder (no config.json in it)"
-        raise UserError(said, argument="config.json", file=path, problem="missing")
+        message = f"{path}: not a model folder (no config.json in it)"
+        raise UserError(message, argument="config.json", file=path, problem="missing")
     if (path / heads.HEAD_JSON).is_file() or classifiers.is_classifier(path):
         raise UserError(
-            f"{path}: a reward or value model or another classifier; a causal language model is needed",
+            f"{path}: expected a causal language model, not a reward or value model or another classifier",
             argument="model",
             expected="language model",
             file=path,
@@ -89,9 +92,9 @@ def load_folder(
     try:
         with checkpoints.quietly():
             return _load(str(path), complete_tokenizer, dtype)
-    except _NotThere as problem:
-        said = f"{path}: the model in this folder cannot be loaded ({problem})"
-        raise UserError(said, argument="model", file=path, problem="unreadable") from problem
+    except _NotThere as error:
+        message = f"{path}: the model in this folder cannot be loaded ({error})"
+        raise UserError(message, argument="model", file=path, problem="unreadable") from error
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -110,26 +113,27 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 @torch.no_grad()
 def require_causal(name: str, model: PreTrainedModel) -> None:
-    """Raise :class:`UserError` unless what the model says of a token depends on those before it alone.
+    """Raise :class:`UserError` unless the model's logits at a position depend only on the tokens up to this position.
 
-    Two texts that differ in their last token only are read; an encoder such as BERT sees the difference everywhere.
+    The test compares two texts that differ only in their last token; an encoder such as BERT gives other logits
+    everywhere.
     """
     with evaluating(model):
         ids = torch.arange(2, 6, device=model.device).expand(2, 4).clone()
         ids[1, -1] += 1
         try:
             first, second = model(input_ids=ids).logits[:, :-1].float()
-        except Exception as problem:  # a model that needs images, a second sequence, ...
+        except Exception as error:  # a model that needs images, a second sequence, ...
             raise UserError(
-                f"{name}: {type(model).__name__} cannot read a text ({str(problem).strip()[:120]})",
+                f"{name}: {type(model).__name__} does not accept text alone ({str(error).strip()[:120]})",
                 argument="model",
                 value=type(model).__name__,
                 expected="text",
-            ) from problem
-    apart = float((first - second).abs().max())
-    if apart > 1e-3 * float(first.std()):
+            ) from error
+    difference = float((first - second).abs().max())
+    if difference > 1e-3 * float(first.std()):
         raise UserError(
-            f"{name}: {type(model).__name__} looks ahead (an encoder), so it cannot generate; a causal language model is needed",
+            f"{name}: {type(model).__name__} attends to later tokens (an encoder), so it cannot generate; expected a causal language model",
             argument="model",
             value=type(model).__name__,
             expected="causal",
@@ -146,7 +150,8 @@ class _NotThere(Exception):
 def _load_adapted(
     path: Path, complete_tokenizer: bool, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The base of an adapter with the adapter in it; the tokenizer beside the adapter, if there is one, else the base's."""
+    """Load the base of an adapter with the adapter merged into it, and the tokenizer beside the adapter or else the
+    base's."""
     model, tokenizer = load_model(adapters.base_of(path), complete_tokenizer=complete_tokenizer, dtype=dtype)
     if (path / "tokenizer_config.json").is_file():
         tokenizer = tokenizers.load_tokenizer(str(path), complete=complete_tokenizer)
@@ -156,7 +161,7 @@ def _load_adapted(
 
 
 def _embeddings(model: PreTrainedModel) -> list[torch.Tensor]:
-    """The input and output embeddings ``(V, D)``; one and the same tensor where they are tied."""
+    """Return the input and output embeddings ``(V, D)``; they are the same tensor where they are tied."""
     layers: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
     return [layer.weight for layer in layers]
 
@@ -169,12 +174,12 @@ def _load(name: str, complete_tokenizer: bool, dtype: torch.dtype) -> tuple[PreT
     report: dict[str, Any]
     try:
         model, report = loader.from_pretrained(name, use_safetensors=True, output_loading_info=True, dtype=dtype)
-    except Exception as problem:  # transformers raises almost anything for files it does not understand
-        raise _NotThere(next(iter(str(problem).strip().splitlines()), type(problem).__name__)) from problem
-    gaps = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
-    if gaps:
-        said = f"{name}: not a whole causal language model; no fitting weights for {', '.join(gaps[:3])}"
-        raise UserError(said, argument="weights", value=gaps, file=name, problem="missing")
+    except Exception as error:  # transformers raises almost anything for files it does not understand
+        raise _NotThere(next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
+    missing = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if missing:
+        message = f"{name}: not a whole causal language model; no fitting weights for {', '.join(missing[:3])}"
+        raise UserError(message, argument="weights", value=missing, file=name, problem="missing")
     tokenizer = tokenizers.load_tokenizer(name, complete=complete_tokenizer)
     fit_vocabulary(model, tokenizer)
     require_causal(name, model)

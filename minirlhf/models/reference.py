@@ -1,4 +1,7 @@
-"""What a frozen reference model says of given answers: computed once, and kept on disk under the hash of all that decides it."""
+"""Log-probabilities of given completions under a frozen reference model, computed once and cached on disk.
+
+The cache key is a hash of the model's weights and of the completions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from minirlhf.models.forward import completion_logps
 
 
 def preference_logps(model: nn.Module, batch: CompletionBatch) -> Tensor:
-    """Log-probability of each answer, the sum over its tokens: ``(B,)``, differentiable."""
+    """Return the log-probability of each completion, the sum over its tokens: ``(B,)``, differentiable."""
     inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
     return sequence_logps(completion_logps(model, *inputs, wanted=batch.mask), batch.mask)
 
@@ -27,51 +30,48 @@ def preference_logps(model: nn.Module, batch: CompletionBatch) -> Tensor:
 def require_same_vocabulary(
     model: nn.Module, ref_model: nn.Module, ours_is: str = "policy", theirs_is: str = "reference"
 ) -> None:
-    """Raise :class:`UserError` if two models, which are called so, give probabilities to different sets of tokens."""
-    ours, theirs = (getattr(getattr(m, "config", None), "vocab_size", None) for m in (model, ref_model))
-    if ours != theirs:
+    """Raise :class:`UserError` if the vocabularies of two models differ in size; ``ours_is``, ``theirs_is`` name
+    them."""
+    vocab_size, ref_vocab_size = (getattr(getattr(m, "config", None), "vocab_size", None) for m in (model, ref_model))
+    if vocab_size != ref_vocab_size:
         raise UserError(
-            f"the {ours_is} knows {ours} tokens, the {theirs_is} {theirs}: they need one tokenizer; start both from the same model",
+            f"the {ours_is} has {vocab_size} tokens and the {theirs_is} {ref_vocab_size}; start both from the same model",
             argument=theirs_is,
-            value=theirs,
-            expected=ours,
+            value=ref_vocab_size,
+            expected=vocab_size,
         )
 
 
 @torch.no_grad()
 def reference_logps(model: nn.Module, answers: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64) -> Tensor:
-    """Log-probabilities ``(N,)`` of answers, sums over their tokens, on the CPU.
+    """Return the log-probabilities ``(N,)`` of the completions ``answers``, sums over their tokens, on the CPU.
 
-    They are read from the cache if the same weights have been asked about the same tokens before. A file there that was
-    truncated or altered is computed again.
+    They are read from the cache if they were computed before with the same weights and tokens. If a cached file was
+    truncated or altered, they are computed again.
     """
-    text = hashlib.sha256()
-    for answer in answers:
-        text.update(repr((answer.input_ids, answer.loss_mask)).encode())
-    folder = cache.folder_of("reference", {"weights": weights_hash(model), "answers": text.hexdigest()})
+    digest = hashlib.sha256()
+    for completion in answers:
+        digest.update(repr((completion.input_ids, completion.loss_mask)).encode())
+    folder = cache.folder_of("reference", {"weights": weights_hash(model), "answers": digest.hexdigest()})
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f"{folder.name}.lock"):
             if folder.is_dir() and checkpoints.find_corruption(folder) is None:
                 return checkpoints.load(folder).tensors["logps"]
             with evaluating(model):
-                parts = [
-                    preference_logps(
-                        model, collate_completions(answers[i : i + batch_size], pad_token_id).to(_device(model))
-                    )
-                    for i in range(0, len(answers), batch_size)
-                ]
-            logps = torch.cat(parts).cpu()
+                chunks = (answers[i : i + batch_size] for i in range(0, len(answers), batch_size))
+                batches = (collate_completions(chunk, pad_token_id).to(_device(model)) for chunk in chunks)
+                logps = torch.cat([preference_logps(model, batch) for batch in batches]).cpu()
             checkpoints.save(folder, extra_tensors={"logps": logps})
             return logps
-    except OSError as problem:
+    except OSError as error:
         raise UserError(
-            f"{folder.parent}: the cache cannot be written ({problem.strerror}); set MINIRLHF_CACHE"
+            f"{folder.parent}: the cache cannot be written ({error.strerror}); set MINIRLHF_CACHE"
         ) from None
 
 
 def weights_hash(model: nn.Module) -> str:
-    """A hash of a model's configuration and of every weight of it."""
+    """Return a hash of a model's configuration and of all its weights."""
     digest = hashlib.sha256(repr(getattr(model, "config", "")).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -1,11 +1,12 @@
 """Batched sampling with a KV cache: prompts in, a :class:`~minirlhf.data.types.Rollout` out.
 
-Each prompt is read once and its cache then serves all of its completions. Log-probabilities are taken while sampling, which
-saves a forward pass later. Rows that have ended leave the batch in chunks.
+The model processes each prompt once, and all completions of the prompt share its cache. Log-probabilities are recorded
+while sampling, which saves a forward pass later. Rows that have ended are removed from the batch in chunks.
 
-A token is drawn by inverting the cumulative distribution, in the order of the token ids, at a uniform number that depends
-on (seed, step, prompt, sample, position) alone. So a row comes out the same in any batch, up to rounding in the model's own
-arithmetic: where a uniform number lies within that rounding of a boundary, a neighbouring token can come instead.
+A token is sampled by inverting the cumulative distribution, in the order of the token ids, at a uniform number that
+depends only on (seed, step, prompt, sample, position). A row is therefore the same in any batch, up to rounding in the
+model's own arithmetic: where a uniform number lies within this rounding error of a boundary, a neighbouring token can
+be sampled instead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from minirlhf.equations import language
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw tokens. First the temperature divides the logits, then top-k, top-p and min-p cut the distribution.
+    """Options for sampling tokens. The temperature divides the logits first; then top-k, top-p and min-p truncate the
+    distribution.
 
     Attributes:
         max_completion_length: tokens at most, EOS included.
@@ -37,8 +39,9 @@ class Sampling:
         top_k: keep the ``k`` likeliest tokens; 0 keeps all.
         top_p: keep the smallest set of likeliest tokens with at least this mass, in (0, 1]; 1 keeps all.
         min_p: keep tokens at least this fraction as likely as the likeliest, in [0, 1]; 0 keeps all.
-        greedy: take the likeliest token (the lowest id on a tie). Neither temperature nor truncation changes the choice;
-            ``behavior_logps`` are 0, as the choice is certain, and ``old_logps`` stay those of the policy at ``temperature``.
+        greedy: take the likeliest token (the lowest id on a tie). Neither temperature nor truncation changes the
+            choice; ``behavior_logps`` are 0, as the choice is certain, and ``old_logps`` stay those of the policy at
+            ``temperature``.
 
     Raises:
         UserError: a setting outside its range.
@@ -81,12 +84,12 @@ class Sampling:
                 expected=0,
             )
         if self.max_completion_length < 1:
-            said = f"max_completion_length = {self.max_completion_length!r}; expected at least 1"
-            raise UserError(said, argument="max_completion_length", value=self.max_completion_length, expected=1)
+            message = f"max_completion_length = {self.max_completion_length!r}; expected at least 1"
+            raise UserError(message, argument="max_completion_length", value=self.max_completion_length, expected=1)
 
     @property
     def truncates(self) -> bool:
-        """Does it cut the distribution at all?"""
+        """Whether top-k, top-p or min-p truncates the distribution."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
 
@@ -111,44 +114,49 @@ def sample(
     """Sample ``num_generations`` completions of every prompt.
 
     Args:
-        model: a causal LM; it is in ``eval`` mode while it samples.
+        model: a causal LM; it is put in ``eval`` mode during sampling.
         prompts: ``P`` lists of token ids, none empty.
         num_generations: ``G``.
-        eos_token_id: a row ends after this token, or after any of these.
-        pad_token_id: fills up short rows.
-        stop_sequences: a row also ends once its last tokens are one of these; they are part of it.
-        limits: tokens at most of each prompt's completions, at least 1, where it is fewer than ``max_completion_length``.
-        seed, step: with the prompt's key and the sample's number they determine the uniform numbers of a row.
-        prompt_keys: ``P`` distinct names; those of :func:`own_names` by default.
-        policy_version: updates that the model has seen; stored with every token.
+        eos_token_id: a row ends after this token, or after any of these tokens.
+        pad_token_id: pads the shorter rows.
+        stop_sequences: a row also ends when its last tokens equal one of these sequences, which stays part of the
+            completion.
+        limits: for each prompt, the maximum length of its completions, 1 to ``max_completion_length``; None: the latter
+            for all.
+        seed, step: with the prompt's key and the index of the sample, they determine the uniform numbers of a row.
+        prompt_keys: ``P`` distinct names; None: the names that :func:`own_names` gives.
+        policy_version: the number of updates that the model has received; stored with every token.
         use_cache: False for a model that has no KV cache; each token then costs a full forward pass.
-        uniforms: ``(P·G, max_completion_length)`` in [0, 1), to be used in place of the keyed ones.
-        open_reader: how the prompts are read; None: by :func:`~minirlhf.engine.decoding.reader`.
+        uniforms: ``(P·G, L)`` in [0, 1), used in place of the keyed ones; ``L`` is the largest of ``limits``, without
+            them ``max_completion_length``.
+        open_reader: makes the reader of the prompts; None: :func:`~minirlhf.engine.decoding.reader`.
 
     Returns:
-        ``P·G`` rows, prompt-major. ``T`` is the longest completion sampled, at most ``max_completion_length``.
+        ``P·G`` rows, prompt-major. ``T`` is the length of the longest sampled completion, at most
+        ``max_completion_length``.
 
     Raises:
-        UserError: a prompt leaves no room in the model's context for ``max_completion_length`` more tokens.
-        ValueError: empty prompts or stop sequences, wrong shapes, keys given twice, or a model whose logits are not finite.
+        UserError: a prompt together with the maximum length of its completions exceeds the model's context.
+        ValueError: empty prompts or stop sequences, wrong shapes, duplicate keys, or a model whose logits are not
+            finite.
     """
     if num_generations < 1:
-        said = f"{num_generations=}; expected at least 1"
-        raise ArgumentError(said, argument="num_generations", value=num_generations, expected=1)
+        message = f"{num_generations=}; expected at least 1"
+        raise ArgumentError(message, argument="num_generations", value=num_generations, expected=1)
     if not all(len(stop) for stop in stop_sequences):
-        said = f"{stop_sequences=}; expected at least one token in each"
-        raise ArgumentError(said, argument="stop_sequences", value=stop_sequences, problem="empty")
+        message = f"{stop_sequences=}; expected at least one token in each"
+        raise ArgumentError(message, argument="stop_sequences", value=stop_sequences, problem="empty")
     prompt_ids, prompt_mask = left_pad(prompts, pad_token_id, next(model.parameters()).device)  # (P, W)
-    most = [sampling.max_completion_length] * len(prompts) if limits is None else list(limits)
-    if len(most) != len(prompts) or not all(1 <= n <= sampling.max_completion_length for n in most):
+    max_lengths = [sampling.max_completion_length] * len(prompts) if limits is None else list(limits)
+    if len(max_lengths) != len(prompts) or not all(1 <= n <= sampling.max_completion_length for n in max_lengths):
         raise ArgumentError(
             f"{limits=}; expected 1 to {sampling.max_completion_length} tokens for each of {len(prompts)} prompts",
             argument="limits",
             value=limits,
             expected=(1, sampling.max_completion_length),
         )
-    width = max(most)
-    _require_room(model, prompts, most)
+    width = max(max_lengths)
+    _require_room(model, prompts, max_lengths)
     if uniforms is None:
         keys = own_names(prompts) if prompt_keys is None else prompt_keys
         if len(keys) != len(prompts) or len(set(keys)) != len(keys):
@@ -162,15 +170,15 @@ def sample(
         uniforms = keyed_uniforms(seeds, width)  # (B, T)
     rows = len(prompts) * num_generations
     if uniforms.shape != (rows, width):
-        said = f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}"
-        raise ArgumentError(said, argument="uniforms", value=tuple(uniforms.shape), expected=(rows, width))
+        message = f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}"
+        raise ArgumentError(message, argument="uniforms", value=tuple(uniforms.shape), expected=(rows, width))
     eos = torch.as_tensor(eos_token_id, device=prompt_ids.device).reshape(-1)
     stops = [eos.new_tensor(stop) for stop in stop_sequences]
-    room = eos.new_tensor(most).repeat_interleave(num_generations)  # (B,)
+    caps = eos.new_tensor(max_lengths).repeat_interleave(num_generations)  # (B,)
     with torch.no_grad(), evaluating(model):
-        opened = open_reader or reader
-        reads = opened(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
-        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos, stops, room)
+        make = open_reader or reader
+        decoder = make(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
+        tokens, old_logps, behavior_logps, lengths, terminated = _decode(decoder, sampling, uniforms, eos, stops, caps)
     longest = int(lengths.max())
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
     old_logps = zero_where_masked(old_logps[:, :longest], mask)
@@ -192,7 +200,7 @@ def sample(
 def left_pad(
     prompts: Sequence[Sequence[int]], pad_token_id: int, device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
-    """Prompts as one batch that ends flush on the right: ids and attention mask, both ``(P, W)``."""
+    """Pad the prompts on the left to one batch: ids and attention mask, both ``(P, W)``."""
     if not prompts or not all(map(len, prompts)):
         empty = [i for i, prompt in enumerate(prompts) if len(prompt) == 0]
         raise ArgumentError(
@@ -208,24 +216,25 @@ def left_pad(
 
 
 def own_names(prompts: Sequence[Sequence[int]]) -> list[str]:
-    """``P`` distinct names: each prompt's tokens, and how often it has come before.
+    """Return ``P`` distinct names: each prompt's tokens and the number of its earlier occurrences.
 
-    Who samples many prompts in several batches names them all at once; by the names of each batch a prompt that comes again in
-    another would see the same random numbers.
+    If you sample many prompts in several batches, name all of them in one call. With separate names for each batch, a
+    prompt that occurs again in another batch would receive the same random numbers.
     """
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = []
     for prompt in prompts:
         text = " ".join(str(token) for token in prompt)
-        names.append(f"{text} #{seen[text]}")
-        seen[text] += 1
+        names.append(f"{text} #{counts[text]}")
+        counts[text] += 1
     return names
 
 
 def invert_cdf(log_probs: Tensor, uniforms: Tensor) -> Tensor:
-    """The token at which the cumulative distribution, summed in the order of the ids, first exceeds ``uniforms``.
+    """Return the token at which the cumulative distribution, summed in the order of the ids, first exceeds
+    ``uniforms``.
 
-    Never a token of probability 0. The sum is in float64: in float32 a large vocabulary would distort its tail.
+    It is never a token of probability 0. The sum is in float64: in float32 a large vocabulary would distort its tail.
 
     Args:
         log_probs: ``(R, V)``, may hold −inf; a common factor of the probabilities does not matter.
@@ -243,13 +252,13 @@ def invert_cdf(log_probs: Tensor, uniforms: Tensor) -> Tensor:
 # -- inside ------------------------------------------------------------------------------------------------------
 
 
-def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], most: Sequence[int]) -> None:
+def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> None:
     context = context_length(model)
-    longest, width = max(((len(prompt), n) for prompt, n in zip(prompts, most, strict=True)), key=sum)
+    longest, width = max(((len(prompt), n) for prompt, n in zip(prompts, max_lengths, strict=True)), key=sum)
     if context is not None and longest + width > context:
         raise UserError(
             f"the longest prompt has {longest} tokens; with max_completion_length={width} that exceeds the model's context of "
-            f"{context}: drop or shorten prompts of more than {max(context - width, 0)} tokens, or ask for shorter completions",
+            f"{context}: drop or shorten prompts of more than {max(context - width, 0)} tokens, or lower max_completion_length",
             argument="max_completion_length",
             value=longest + width,
             expected=context,
@@ -258,67 +267,69 @@ def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], most: Sequ
 
 
 def _decode(
-    reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor, stops: Sequence[Tensor], room: Tensor
+    decoder: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor, stops: Sequence[Tensor], caps: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, old and behaviour log-probs ``(B, T)``, lengths and terminated ``(B,)``. Beyond a row's length: anything."""
-    count, width = uniforms.shape
-    device = reads.logits.device
+    """Return tokens, old and behaviour log-probs ``(B, T)``, lengths and terminated ``(B,)``. Entries after a row's end
+    are arbitrary."""
+    num_rows, width = uniforms.shape
+    device = decoder.logits.device
     uniforms = uniforms.to(device)
-    tokens = torch.zeros(count, width, dtype=torch.long, device=device)
-    dtype = torch.promote_types(reads.logits.dtype, torch.float32)
-    old_logps = torch.zeros(count, width, dtype=dtype, device=device)
+    tokens = torch.zeros(num_rows, width, dtype=torch.long, device=device)
+    dtype = torch.promote_types(decoder.logits.dtype, torch.float32)
+    old_logps = torch.zeros(num_rows, width, dtype=dtype, device=device)
     behavior_logps = torch.zeros_like(old_logps)
-    lengths = torch.zeros(count, dtype=torch.long, device=device)
-    terminated = torch.zeros(count, dtype=torch.bool, device=device)
-    rows = torch.arange(count, device=device)  # which row of the result each row of the batch is
+    lengths = torch.zeros(num_rows, dtype=torch.long, device=device)
+    terminated = torch.zeros(num_rows, dtype=torch.bool, device=device)
+    rows = torch.arange(num_rows, device=device)  # the index in the result of each row of the batch
     ended = torch.zeros_like(terminated)
     for t in range(width):
-        token, old, behavior = _draw(reads.logits.to(dtype), sampling, uniforms[rows, t])
+        token, old, behavior = _draw(decoder.logits.to(dtype), sampling, uniforms[rows, t])
         tokens[rows, t], old_logps[rows, t], behavior_logps[rows, t] = token, old, behavior
         lengths[rows] += ~ended
-        spoken = torch.isin(token, eos)
+        at_end = torch.isin(token, eos)
         for stop in stops:
             if len(stop) <= t + 1:
-                spoken |= (tokens[rows, t + 1 - len(stop) : t + 1] == stop).all(-1)
-        terminated[rows] |= spoken & ~ended
-        ended |= spoken | (t + 1 >= room[rows])
-        share = float(ended.float().mean())
-        if share == 1.0 or t + 1 == width:
+                at_end |= (tokens[rows, t + 1 - len(stop) : t + 1] == stop).all(-1)
+        terminated[rows] |= at_end & ~ended
+        ended |= at_end | (t + 1 >= caps[rows])
+        ended_fraction = float(ended.float().mean())
+        if ended_fraction == 1.0 or t + 1 == width:
             break
-        if share > reads.drop_at:
-            left = _without_holes(ended)
-            reads.keep(left)
-            rows, token, ended = rows[left], token[left], ended[left]
-        reads.read(token)
+        if ended_fraction > decoder.drop_at:
+            active = _without_holes(ended)
+            decoder.keep(active)
+            rows, token, ended = rows[active], token[active], ended[active]
+        decoder.read(token)
     return tokens, old_logps, behavior_logps, lengths, terminated
 
 
 def _without_holes(ended: Tensor) -> Tensor:
-    """The rows that have not ended, ``(R,) -> (N,)``: each in its place, but the last ones in the places of those that have."""
-    left = torch.arange(int((~ended).sum()), device=ended.device)
-    left[ended[: len(left)]] = len(left) + (~ended[len(left) :]).nonzero().squeeze(-1)
-    return left
+    """Return the indices of the rows that have not ended, ``(R,) -> (N,)``. The last of these rows take the positions
+    of ended rows among the first ``N``; all other rows keep their position."""
+    active = torch.arange(int((~ended).sum()), device=ended.device)
+    active[ended[: len(active)]] = len(active) + (~ended[len(active) :]).nonzero().squeeze(-1)
+    return active
 
 
 def _draw(logits: Tensor, sampling: Sampling, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One token of every row with its log-prob before and after truncation: ``(R, V), (R,) -> (R,)`` each."""
+    """Sample one token per row, with its log-prob before and after truncation: ``(R, V), (R,) -> (R,)`` each."""
     log_probs = torch.log_softmax(logits / sampling.temperature, -1)  # (R, V)
     if sampling.greedy:
         token = logits.argmax(-1)
         return token, log_probs.gather(-1, token[:, None]).squeeze(-1), torch.zeros_like(log_probs[:, 0])
-    cut = _truncated(log_probs, sampling) if sampling.truncates else log_probs
-    token = invert_cdf(cut, uniforms)
-    old, behavior = (x.gather(-1, token[:, None]).squeeze(-1) for x in (log_probs, cut))
+    truncated = _truncated(log_probs, sampling) if sampling.truncates else log_probs
+    token = invert_cdf(truncated, uniforms)
+    old, behavior = (x.gather(-1, token[:, None]).squeeze(-1) for x in (log_probs, truncated))
     return token, old, behavior
 
 
 def _truncated(log_probs: Tensor, sampling: Sampling) -> Tensor:
-    """The log-probabilities after top-k, top-p and min-p, normalised again: ``(R, V) -> (R, V)``."""
-    kept = log_probs
+    """Return the log-probabilities after top-k, top-p and min-p, renormalised: ``(R, V) -> (R, V)``."""
+    filtered = log_probs
     if sampling.top_k > 0:
-        kept = language.top_k_logits(kept, top_k=sampling.top_k)
+        filtered = language.top_k_logits(filtered, top_k=sampling.top_k)
     if sampling.top_p < 1.0:
-        kept = language.top_p_logits(kept, top_p=sampling.top_p)
+        filtered = language.top_p_logits(filtered, top_p=sampling.top_p)
     if sampling.min_p > 0.0:
-        kept = language.min_p_logits(kept, min_p=sampling.min_p)
-    return torch.log_softmax(kept, -1)
+        filtered = language.min_p_logits(filtered, min_p=sampling.min_p)
+    return torch.log_softmax(filtered, -1)

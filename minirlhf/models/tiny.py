@@ -13,13 +13,14 @@ from minirlhf.core.randomness import derive_seed
 if TYPE_CHECKING:
     from transformers import LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-#: Standard deviation of the initial weights. Three times the usual 0.02: at this width the usual one learns far slower.
+#: Standard deviation of the initial weights. It is three times the usual 0.02, with which models of this width learn
+#: far more slowly.
 INIT_STD = 0.06
 
 
 @dataclass(frozen=True)
 class Preset:
-    """The sizes of a tiny model; the feed-forward width is 2.75 times the model's."""
+    """The sizes of a tiny model; the feed-forward width is 2.75 times ``hidden_size``."""
 
     hidden_size: int
     layers: int
@@ -27,7 +28,7 @@ class Preset:
 
     @property
     def intermediate_size(self) -> int:
-        """Width of the gated feed-forward layer."""
+        """The width of the gated feed-forward layer."""
         return self.hidden_size * 11 // 4
 
 
@@ -36,14 +37,14 @@ PRESETS = {"nano": Preset(64, 2, 2), "micro": Preset(128, 4, 4), "small": Preset
 
 
 def preset(name: str) -> Preset:
-    """The sizes that go by this name; :class:`UserError` with the nearest name if there are none."""
+    """Return the sizes of the preset ``name``; raise a :class:`UserError` with the nearest name if there is none."""
     if name not in PRESETS:
         raise unknown("model preset", name, PRESETS)
     return PRESETS[name]
 
 
 def tiny_config(name: str, tokenizer: PreTrainedTokenizerBase, *, context: int = 1024) -> LlamaConfig:
-    """The configuration of a preset for this tokenizer's vocabulary: tied embeddings, ``context`` positions."""
+    """Return the configuration of a preset for this tokenizer's vocabulary: tied embeddings, ``context`` positions."""
     from transformers import LlamaConfig
 
     sizes = preset(name)
@@ -63,9 +64,10 @@ def tiny_config(name: str, tokenizer: PreTrainedTokenizerBase, *, context: int =
 
 
 def tiny_model(name: str, tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, context: int = 1024) -> PreTrainedModel:
-    """A freshly initialised model of a preset.
+    """Return a newly initialised model of a preset.
 
-    The weights depend on ``(name, vocabulary size, seed)`` only: PyTorch's global generator is neither read nor moved.
+    The weights depend on ``(name, vocabulary size, seed)`` only: PyTorch's global generator is neither used nor
+    changed.
     """
     from transformers import LlamaForCausalLM
 
@@ -76,5 +78,5 @@ def tiny_model(name: str, tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, 
 
 
 def num_parameters(model: torch.nn.Module) -> int:
-    """Parameters of a model, tied ones counted once."""
+    """Return the number of parameters of a model; tied parameters count once."""
     return sum(p.numel() for p in model.parameters())

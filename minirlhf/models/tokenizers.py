@@ -1,7 +1,9 @@
-"""Tokenizers: one word per id for the tiny worlds, byte-level BPE for real text, and a check of everybody else's.
+"""Tokenizers: one word per id for the tiny tasks, byte-level BPE for real text, and a check of tokenizers from
+elsewhere.
 
-All are ordinary fast ``transformers`` tokenizers that carry their chat template. Padding is a token of its own: where it is
-also the end of a sequence, a model never learns to stop, because masks that leave out padding leave out the end too.
+All are ordinary fast ``transformers`` tokenizers that include their chat template. Padding has a token of its own. If
+padding were also the end of a sequence, a model would never learn to stop, because masks that exclude padding would
+exclude the end too.
 """
 
 from __future__ import annotations
@@ -19,27 +21,27 @@ from minirlhf.data import chat
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-#: What a folder with a tokenizer has at least one of.
+#: Patterns of file names; a folder with a tokenizer has at least one such file.
 FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 #: The smallest vocabulary of :func:`train_tokenizer`: the special tokens and the 256 bytes.
 SMALLEST = len(chat.SPECIAL_TOKENS) + 256
 
 
 def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> PreTrainedTokenizerBase:
-    """One id per word: the special tokens first, then ``words`` in their order. Text is split at white space.
+    """Make a tokenizer with one id per word: first the special tokens, then ``words`` in their order.
 
-    Decoding joins with single spaces. A word that is not in the list becomes ``<unk>``.
+    Text is split at white space. Decoding joins with single spaces. A word that is not in the list becomes ``<unk>``.
 
     Raises:
-        ValueError: a word twice, empty, with white space in it, or spelt like a special token.
+        ValueError: a word is repeated, empty, contains white space, or equals a special token.
     """
-    odd = [word for word in words if word.split() != [word] or word in chat.SPECIAL_TOKENS]
-    if odd or len(set(words)) != len(words):
+    invalid = [word for word in words if word.split() != [word] or word in chat.SPECIAL_TOKENS]
+    if invalid or len(set(words)) != len(words):
         raise ArgumentError(
-            f"words holds {len(words) - len(set(words))} repetitions and the unusable entries {odd[:5]}; expected distinct "
+            f"words holds {len(words) - len(set(words))} repetitions and the unusable entries {invalid[:5]}; expected distinct "
             f"words without white space, none of {', '.join(chat.SPECIAL_TOKENS)}",
             argument="words",
-            value=odd,
+            value=invalid,
         )
     ids = {word: i for i, word in enumerate([*chat.SPECIAL_TOKENS, *words])}
     core = Tokenizer(algorithms.WordLevel(ids, unk_token=chat.UNK))
@@ -50,18 +52,18 @@ def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> 
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int = 2048, *, chat_template: str = chat.TURNS
 ) -> PreTrainedTokenizerBase:
-    """Byte-level byte-pair encoding learned from ``texts``: any text survives encoding and decoding unchanged.
+    """Train a byte-level byte-pair encoding on ``texts``: encoding and decoding return any text unchanged.
 
-    Numbers are split into their digits, so that arithmetic does not depend on which numbers were frequent. The vocabulary
-    comes out smaller than ``vocab_size`` where the texts have too few repeated pairs. The order of the texts does not
+    Numbers are split into their digits, so that arithmetic does not depend on which numbers were frequent. The
+    vocabulary is smaller than ``vocab_size`` if the texts have too few repeated pairs. The order of the texts does not
     matter.
 
     Raises:
         UserError: no text, or a vocabulary too small for the bytes and the special tokens.
     """
     if vocab_size < SMALLEST:
-        said = f"vocab_size={vocab_size} is too small: the bytes and special tokens alone are {SMALLEST}"
-        raise UserError(said, argument="vocab_size", value=vocab_size, expected=SMALLEST)
+        message = f"vocab_size={vocab_size} is too small: the bytes and special tokens alone are {SMALLEST}"
+        raise UserError(message, argument="vocab_size", value=vocab_size, expected=SMALLEST)
     core = Tokenizer(algorithms.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -74,10 +76,10 @@ def train_tokenizer(
         min_frequency=2,
         show_progress=False,
     )
-    kept = [text for text in texts if text]
-    if not kept:
+    non_empty = [text for text in texts if text]
+    if not non_empty:
         raise UserError("no text to train a tokenizer on", argument="texts", problem="empty")
-    core.train_from_iterator(kept, trainer)
+    core.train_from_iterator(non_empty, trainer)
     return _wrap(core, chat_template)
 
 
@@ -98,29 +100,29 @@ def _wrap(core: Tokenizer, chat_template: str) -> PreTrainedTokenizerBase:
 
 
 def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a local folder or of a hub name.
+    """Load the tokenizer of a local folder or of a hub name.
 
     Args:
         name: a folder with ``tokenizer.json``, or a hub name.
-        complete: add what it lacks, see :func:`complete_tokenizer`.
-        own_padding: add a padding token alone; a template is asked for.
+        complete: add a missing padding token and chat template, see :func:`complete_tokenizer`.
+        own_padding: add a missing padding token only; the tokenizer must have a chat template.
 
     Raises:
-        UserError: it cannot be read, or lacks something (see :func:`require_usable`).
+        UserError: the tokenizer cannot be read, or is unusable (see :func:`require_usable`).
     """
     if Path(name).is_dir() and not any(any(Path(name).glob(pattern)) for pattern in FILES):
-        # For some models transformers would make up one with hardly any words.
-        said = f"{name}: no tokenizer can be loaded from there (no tokenizer.json; save it beside the model)"
-        raise UserError(said, argument="tokenizer", file=name, problem="missing")
+        # For some models transformers would invent a tokenizer with hardly any words.
+        message = f"{name}: no tokenizer can be loaded from there (no tokenizer.json; save it beside the model)"
+        raise UserError(message, argument="tokenizer", file=name, problem="missing")
     from transformers import AutoTokenizer
 
     loader: Any = AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(name)
-    except Exception as problem:  # transformers raises almost anything for files it does not understand
-        reason = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
-        said = f"{name}: no tokenizer can be loaded from there ({reason})"
-        raise UserError(said, argument="tokenizer", file=name, problem="unreadable") from problem
+    except Exception as error:  # transformers raises almost anything for files it does not understand
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        message = f"{name}: no tokenizer can be loaded from there ({reason})"
+        raise UserError(message, argument="tokenizer", file=name, problem="unreadable") from error
     if complete:
         complete_tokenizer(tokenizer)
     elif own_padding:
@@ -130,10 +132,11 @@ def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: boo
 
 
 def complete_tokenizer(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Give a foreign tokenizer what it lacks, in place; returns what was added, in words.
+    """Add what a tokenizer from elsewhere lacks, in place; return descriptions of what was added.
 
-    A padding token ``<pad>`` where there is none or it is the end-of-sequence token (then the model needs a row more:
-    :func:`minirlhf.models.loading.fit_vocabulary`), and the plain-words template ``TRANSCRIPT`` where there is none.
+    A padding token ``<pad>`` is added if there is none or if it is the end-of-sequence token. The model then needs one
+    more embedding row: :func:`minirlhf.models.loading.fit_vocabulary`. If there is no chat template, the plain-text
+    template ``TRANSCRIPT`` is added.
     """
     added = _own_padding(tokenizer)
     if not tokenizer.chat_template:
@@ -150,26 +153,27 @@ def _own_padding(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 
 def require_usable(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise :class:`UserError` unless the tokenizer is fast and has an end, a padding of its own and a chat template."""
+    """Raise :class:`UserError` unless the tokenizer is fast and has an end token, another padding token and a chat
+    template."""
     name = repr(tokenizer.name_or_path)
     if not tokenizer.is_fast:
-        said = f"tokenizer {name} is a slow one; a fast one (tokenizer.json) is needed for loss masks"
-        raise UserError(said, argument="tokenizer", value="slow", expected="fast")
+        message = f"tokenizer {name} is a slow one; a fast one (tokenizer.json) is needed for loss masks"
+        raise UserError(message, argument="tokenizer", value="slow", expected="fast")
     if tokenizer.eos_token_id is None:
-        said = f"tokenizer {name} has no end-of-sequence token; set its eos_token to one of its tokens"
-        raise UserError(said, argument="tokenizer", value=["eos_token"], problem="missing")
-    lacks = {}
+        message = f"tokenizer {name} has no end-of-sequence token; set its eos_token to one of its tokens"
+        raise UserError(message, argument="tokenizer", value=["eos_token"], problem="missing")
+    missing = {}
     if tokenizer.pad_token_id is None:
-        lacks["pad_token"] = "no padding token"
+        missing["pad_token"] = "no padding token"
     elif tokenizer.pad_token_id == tokenizer.eos_token_id:
-        lacks["pad_token"] = f"a padding token that is also its end-of-sequence token ({tokenizer.eos_token})"
+        missing["pad_token"] = f"a padding token that is also its end-of-sequence token ({tokenizer.eos_token})"
     if not tokenizer.chat_template:
-        lacks["chat_template"] = "no chat template"
-    if lacks:
+        missing["chat_template"] = "no chat template"
+    if missing:
         raise UserError(
-            f"tokenizer {name} has {' and '.join(lacks.values())}; ask for defaults with complete_tokenizer=True (adds {chat.PAD} and "
-            "the template minirlhf.data.chat.TRANSCRIPT), or set them and save it again",
+            f"tokenizer {name} has {' and '.join(missing.values())}; add defaults with complete_tokenizer=True (it adds {chat.PAD} and "
+            "the template minirlhf.data.chat.TRANSCRIPT), or set them and save the tokenizer again",
             argument="tokenizer",
-            value=list(lacks),
-            problem="duplicate" if tokenizer.pad_token_id is not None and "pad_token" in lacks else "missing",
+            value=list(missing),
+            problem="duplicate" if tokenizer.pad_token_id is not None and "pad_token" in missing else "missing",
         )

@@ -1,4 +1,4 @@
-"""Sampling in turns: the policy speaks, an environment answers, the policy goes on. One completion, of several segments."""
+"""Multi-turn sampling: the policy and an environment write in turns. Each completion consists of several segments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from minirlhf.data.types import Rollout
 from minirlhf.engine.decoding import ChatSession
 from minirlhf.models.sampling import Sampling, left_pad, sample
 
-#: ``(rows, completions) -> answers``: of these rows of the rollout, given all tokens behind the prompt so far, the tokens with which
-#: the environment goes on (a tool's output, a user's next message, and what the chat template puts around them), or None where all
-#: has been said.
+#: ``(rows, completions) -> observations``: the environment receives the indices of rows of the rollout and, for each of
+#: them, all tokens after the prompt so far. For each row it returns the tokens that come next (a tool's output, a
+#: user's next message, and the text that the chat template puts around them), or None if the conversation is over.
 Environment = Callable[[Sequence[int], Sequence[Sequence[int]]], Sequence[Sequence[int] | None]]
 
 
 @dataclass
 class _Row:
-    """A completion as it grows; one entry per token in each list."""
+    """A completion that grows turn by turn; each list has one entry per token."""
 
     prompt: list[int]
     ids: list[int] = field(default_factory=list)
@@ -32,14 +32,14 @@ class _Row:
     terminated: bool = False
 
     def append_observation(self, answer: Sequence[int]) -> None:
-        """Append what the policy did not say."""
+        """Append tokens that the policy did not sample."""
         self.ids += answer
         self.sampled += [False] * len(answer)
         self.old_logps += [0.0] * len(answer)
         self.behavior_logps += [0.0] * len(answer)
 
     def append_completion(self, turn: Rollout, row: int) -> None:
-        """Append a row of a turn."""
+        """Append the completion tokens of one row of a turn's rollout."""
         inside = turn.mask[row]
         self.ids += turn.completion_ids[row][inside].tolist()
         self.sampled += [True] * int(inside.sum())
@@ -66,79 +66,80 @@ def sample_turns(
 ) -> Rollout:
     """Sample ``num_generations`` completions of every prompt, in turns.
 
-    A turn ends like a completion of :func:`~minirlhf.models.sampling.sample`. Then the environment is asked, and what it
-    answers stands in the completion with ``mask`` False: the policy reads it and is not trained on it. A conversation is over
-    when the environment has nothing to add, after ``max_turns`` turns, or when it has used up ``max_completion_length``
-    tokens, the environment's included; an answer that does not fit any more is left out.
+    A turn ends like a completion of :func:`~minirlhf.models.sampling.sample`. Then the environment is called, and its
+    observation is appended to the completion with ``mask`` False: the policy conditions on these tokens and is not
+    trained on them. A conversation ends when the environment returns None, after ``max_turns`` turns, or when it has
+    used up ``max_completion_length`` tokens, the environment's included. An observation that does not fit is left out.
 
-    A turn goes on with what the turn before has read, where the model's cache allows that (:func:`~minirlhf.engine.decoding.can_continue`), else it
-    reads the conversation from its start; the first one reads a prompt once per group.
+    Where the model's cache allows it (:func:`~minirlhf.engine.decoding.can_continue`), a turn reuses the cache of the
+    previous turn; otherwise it reads the conversation from its start. The first turn reads each prompt once per group.
 
     Args:
         environment: see :data:`Environment`.
-        max_turns: of the policy, at least 1.
-        read_again: every turn reads the conversation from its start.
+        max_turns: the maximum number of the policy's turns, at least 1.
+        read_again: do not reuse caches; every turn reads the conversation from its start.
 
     Returns:
-        ``P·G`` rows, prompt-major. ``terminated`` where the last turn ended by itself and nothing was left out.
+        ``P·G`` rows, prompt-major. ``terminated`` is True where the last turn ended by itself and no observation was
+        left out.
 
     Raises:
-        ValueError: ``max_turns`` below 1, or an environment that does not answer every row.
+        ValueError: ``max_turns`` below 1, or an environment that does not return one entry per row.
         UserError: as for :func:`~minirlhf.models.sampling.sample`.
     """
     if max_turns < 1:
         raise ArgumentError(f"{max_turns=}; expected at least 1", argument="max_turns", value=max_turns, expected=1)
     rows = [_Row(list(prompt)) for prompt in prompts for _ in range(num_generations)]
-    going, talk = list(range(len(rows))), ChatSession()
+    active, session = list(range(len(rows))), ChatSession()
     for turn in range(max_turns):
-        room = [
+        limits = [
             sampling.max_completion_length - len(rows[i].ids)
-            for i in (going if turn else range(0, len(rows), num_generations))
+            for i in (active if turn else range(0, len(rows), num_generations))
         ]
         rollout = sample(
             model,
-            prompts if turn == 0 else [rows[i].prompt + rows[i].ids for i in going],
+            prompts if turn == 0 else [rows[i].prompt + rows[i].ids for i in active],
             sampling=sampling,
-            limits=room,
+            limits=limits,
             num_generations=num_generations if turn == 0 else 1,
             eos_token_id=eos_token_id,
             pad_token_id=pad_token_id,
             seed=seed if turn == 0 else derive_seed("turn", seed, turn),
             step=step,
             stop_sequences=stop_sequences,
-            open_reader=None if read_again or max_turns == 1 else talk.read,
+            open_reader=None if read_again or max_turns == 1 else session.read,
         )
-        for row, i in enumerate(going):
+        for row, i in enumerate(active):
             rows[i].append_completion(rollout, row)
-        ended = [i for i in going if rows[i].terminated]
-        left = (
+        ended = [i for i in active if rows[i].terminated]
+        continuing = (
             _answered(rows, ended, environment, sampling.max_completion_length)
             if turn + 1 < max_turns and ended
             else []
         )
-        if not left:
+        if not continuing:
             break
-        talk.continue_turn([going.index(i) for i in left], rollout.mask.sum(1))
-        going = left
+        session.continue_turn([active.index(i) for i in continuing], rollout.mask.sum(1))
+        active = continuing
     return _assemble(rows, num_generations, pad_token_id, policy_version, rollout.old_logps)
 
 
-def _answered(rows: Sequence[_Row], going: Sequence[int], environment: Environment, limit: int) -> list[int]:
-    """Let the environment speak; the rows that go on."""
-    answers = environment(going, [list(rows[i].ids) for i in going])
-    if len(answers) != len(going):
-        said = f"the environment gave {len(answers)} answers to {len(going)} rows; expected one each"
-        raise ArgumentError(said, argument="answers", value=len(answers), expected=len(going))
-    left = []
-    for i, answer in zip(going, answers, strict=True):
-        if answer is None:
+def _answered(rows: Sequence[_Row], indices: Sequence[int], environment: Environment, limit: int) -> list[int]:
+    """Append the environment's observations and return the rows whose conversation continues."""
+    observations = environment(indices, [list(rows[i].ids) for i in indices])
+    if len(observations) != len(indices):
+        message = f"the environment gave {len(observations)} answers to {len(indices)} rows; expected one each"
+        raise ArgumentError(message, argument="answers", value=len(observations), expected=len(indices))
+    continuing = []
+    for i, observation in zip(indices, observations, strict=True):
+        if observation is None:
             continue
-        if len(rows[i].ids) + len(answer) >= limit:  # no room to say a word after it
+        if len(rows[i].ids) + len(observation) >= limit:  # no room for a token of the policy after it
             rows[i].terminated = False
             continue
-        rows[i].append_observation([int(token) for token in answer])
-        left.append(i)
-    return left
+        rows[i].append_observation([int(token) for token in observation])
+        continuing.append(i)
+    return continuing
 
 
 def _assemble(
@@ -148,18 +149,18 @@ def _assemble(
     prompt_ids, prompt_mask = left_pad([row.prompt for row in rows], pad_token_id, device)
     width = max(len(row.ids) for row in rows)
 
-    def table(name: str, fill: int | float | bool, dtype: torch.dtype | None = None) -> Tensor:
-        lists = [getattr(row, name) + [fill] * (width - len(row.ids)) for row in rows]
-        return torch.tensor(lists, device=device, dtype=dtype)
+    def padded(name: str, fill: int | float | bool, dtype: torch.dtype | None = None) -> Tensor:
+        values = [getattr(row, name) + [fill] * (width - len(row.ids)) for row in rows]
+        return torch.tensor(values, device=device, dtype=dtype)
 
-    mask = table("sampled", False)
-    real = torch.tensor([[1] * len(row.ids) + [0] * (width - len(row.ids)) for row in rows], device=device)
+    mask = padded("sampled", False)
+    completion_mask = torch.tensor([[1] * len(row.ids) + [0] * (width - len(row.ids)) for row in rows], device=device)
     return Rollout(
-        input_ids=torch.cat([prompt_ids, table("ids", pad_token_id)], 1),
-        attention_mask=torch.cat([prompt_mask, real], 1),
+        input_ids=torch.cat([prompt_ids, padded("ids", pad_token_id)], 1),
+        attention_mask=torch.cat([prompt_mask, completion_mask], 1),
         mask=mask,
-        old_logps=table("old_logps", 0.0, like.dtype),
-        behavior_logps=table("behavior_logps", 0.0, like.dtype),
+        old_logps=padded("old_logps", 0.0, like.dtype),
+        behavior_logps=padded("behavior_logps", 0.0, like.dtype),
         policy_version=torch.where(mask, policy_version, -1),
         terminated=torch.tensor([row.terminated for row in rows], device=device),
         num_generations=num_generations,

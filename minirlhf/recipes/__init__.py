@@ -1,15 +1,15 @@
 """Layer 5: the algorithms as rows of tables. A recipe is a choice of functions; nothing here computes.
 
-``GRPO.with_(weights=token_mean, epsilon_high=0.28)`` reads like the list of changes in a paper: a name is either a field of
-a part of the recipe or a hyperparameter of one of its functions, and anything else is an error. With a ``name`` and a
-``source`` it is a new row; without, a variant that is called "GRPO with …".
+``GRPO.with_(weights=token_mean, epsilon_high=0.28)`` reads like the list of changes in a paper. Each name is a field of
+a part of the recipe or a hyperparameter of one of its functions; any other name is an error. With a ``name`` and a
+``source`` the result is a new row. Otherwise it is a variant, named "GRPO with …".
 
 ==================  ==============================================================================
 here                the table: REINFORCE, PPO, RLOO, GRPO, DAPO, GSPO and their relatives
-:mod:`.recipe`      what a recipe is, what it says of itself, and how it is tried out
-:mod:`.parts`       what it is made of: collect, credit, update
+:mod:`.recipe`      the definition, description and validation of a recipe
+:mod:`.parts`       the parts of a recipe: collect, credit, update
 :mod:`.offline`     DPO and all other preference losses
-:mod:`.binding`     how a name finds its field or function
+:mod:`.binding`     how a name is bound to its field or function
 ==================  ==============================================================================
 """
 
@@ -134,7 +134,7 @@ VAPO = PPO.with_(
     epsilon_high=0.28,
     positive_coef=0.1,
     num_iterations=1,
-    num_minibatches=16,  # 512 prompts × 16 replies in minibatches of 512
+    num_minibatches=16,  # 512 prompts × 16 completions in minibatches of 512
     deviations=(
         Deviation(
             "λ = 1 − 1/(0.05 l) is negative for replies of fewer than 20 tokens; it is 0 for them", "lam", "alpha"
@@ -200,7 +200,7 @@ DAPO = GRPO.with_(
     refill=DynamicSampling(),
     shape=(penalize_overlong,),
     keep=mask_truncated_completions,
-    num_minibatches=16,  # section 4.1: 512 prompts × 16 replies in minibatches of 512
+    num_minibatches=16,  # section 4.1: 512 prompts × 16 completions in minibatches of 512
     deviations=(
         Deviation(
             "overlong filtering and the soft punishment are both on, as in the paper's table 1; the authors' released recipe leaves "
@@ -302,7 +302,7 @@ GMPO = GRPO.with_(
     source="Zhao et al. (2025), Geometric-Mean Policy Optimization, arXiv:2507.20673",
     objective=gmpo,
     kl=None,
-    num_minibatches=8,  # the authors' script: 1,024 replies in minibatches of 128
+    num_minibatches=8,  # the authors' script: 1,024 completions in minibatches of 128
 )
 BNPO = GRPO.with_(
     name="bnpo",
@@ -324,7 +324,7 @@ GFPO = GRPO.with_(
     name="gfpo",
     source="Shrivastava et al. (2025), Sample More to Think Less: Group Filtered Policy Optimization for Concise Reasoning, "
     "arXiv:2508.09726",
-    weights=token_mean,  # eq. 2: over the tokens of all samples, those that are not retained included
+    weights=token_mean,  # eq. 2: over the tokens of all samples, also of those that are not retained
     sample_filter=gfpo_shortest,
     deviations=(
         Deviation(
@@ -347,7 +347,7 @@ LITE_PPO = GRPO.with_(
     advantage=lite_ppo,
     weights=token_mean,
     kl=None,
-    num_minibatches=8,  # as TRL's documentation reads the paper: 128 × 8 replies in batches of 128
+    num_minibatches=8,  # by TRL's documentation of the paper: 128 × 8 completions in batches of 128
 )
 MASKED_GRPO = GRPO.with_(
     name="masked_grpo",
@@ -382,12 +382,12 @@ DECOUPLED_PPO = DR_GRPO.with_(
     ),
 )
 
-#: In the order of the page above.
+#: In the order of the definitions above.
 RECIPES: dict[str, Recipe] = {row.name: row for row in list(vars().values()) if isinstance(row, Recipe)}
 
 
 def get(name: str) -> Recipe:
-    """The recipe of this name; a :class:`UserError` with the nearest one otherwise."""
+    """Return the recipe of this name; a :class:`UserError` names the nearest one if there is none."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]

@@ -1,15 +1,17 @@
-"""Choices bound by name: a name is a field of a recipe's part, or a keyword-only hyperparameter of a function in it.
+"""Bind choices by name: a name is a field of a recipe's part, or a keyword-only hyperparameter of a function in it.
 
-What a recipe was given stands beside the row that it was made from, and all of it is bound anew, from the outside in. So the
-order never matters within a call of ``with_``, and several calls do what one would do, or are an error (a number before the function
-that takes it; the message says so):
+A recipe stores its changes beside the row that it was made from. Each call of ``with_`` binds all changes to the row
+again, from the outside in. So the order within a call never matters. Several calls have the effect of one call with all
+of their changes, or are an error (a number was set before the function that takes it; the message says so). The rules:
 
-* a number given by name goes to every function that takes it, also to one that replaces another; one that nothing takes is an error;
-* a part (:class:`~minirlhf.recipes.parts.KLInLoss`, …) says all of its numbers, its defaults included, so another value for one of them
-  by name is an error;
-* what a *row* had bound to a function that is replaced goes to the new one if that takes it. A number of the row that is gone, or
-  that a replaced part or function has another value for, is named in the header;
-* a value that is the row's own changes nothing.
+* A number set by name goes to every function that takes it, also to a function that replaces another one. A number that
+  no function takes is an error.
+* A part (:class:`~minirlhf.recipes.parts.KLInLoss`, …) determines all of its numbers, its defaults included. Setting
+  one of them by name to another value is an error.
+* A number that a *row* had bound to a replaced function goes to the new function if the new function takes it. The
+  header names the numbers of the row that no longer exist, or to which a replacing part or function gives another
+  value.
+* Setting a name to the row's own value changes nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from typing import Any, NamedTuple, Self
 
 from minirlhf.core.errors import UserError, unknown
 
-#: Keyword-only arguments that are data, not choices.
+#: Keyword-only arguments that are data, not hyperparameters.
 DATA = frozenset({"valid", "keep", "bootstrap", "num_generations"})
 
 
 class Option(NamedTuple):
-    """One choice: its name, its present value, its type as text, and the part or function that takes it."""
+    """One choice: its name, its current value, its type as text, and the part or function that takes it."""
 
     name: str
     value: Any
@@ -39,16 +41,17 @@ class Option(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """A number or truth value, or nothing where there could be one: what the command line can set."""
+        """Whether the command line can set it: a number, a bool, or None where a number or a bool is allowed."""
         number = re.fullmatch(r"(bool|int|float)( \| None)?", self.kind) is not None
         return isinstance(self.value, int | float) or (self.value is None and number)
 
 
 class Deviation(str):
-    """A sentence about what an implementation does otherwise than its paper.
+    """A sentence about a difference between an implementation and its paper.
 
     Attributes:
-        options: of which it speaks. Where a variant has another value for one of them, it speaks of the row only.
+        options: the options that the sentence is about. If a variant changes one of them, the sentence holds for the
+            row only.
     """
 
     options: tuple[str, ...]
@@ -64,10 +67,10 @@ class ConfigurableRecipe:
     """A frozen dataclass of functions and parts.
 
     Attributes:
-        name: as on the command line.
-        deviations: in what this implementation differs from the paper.
-        row: the row of a table that this is a variant of; None if it is one itself.
-        changes: what that row was told to be, its own values included.
+        name: the name on the command line.
+        deviations: differences between this implementation and the paper.
+        row: the row of a table that this is a variant of; None if it is a row itself.
+        changes: all values that were set on that row by name, also those equal to the row's own.
     """
 
     name: str
@@ -77,98 +80,99 @@ class ConfigurableRecipe:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def with_(self, **changes: Any) -> Self:
-        """This recipe with other choices: fields, or hyperparameters of its functions, by name.
+        """Return this recipe with other choices: fields, or hyperparameters of its functions, by name.
 
-        A variant is called after its row and its changes, or by the ``name`` given. With a ``name`` and a ``source`` it is a row by itself, declared by whoever made it.
+        The name of a variant is made from its row and its changes, unless ``name`` is set. With a ``name`` and a
+        ``source`` the result is a new row.
 
         Raises:
-            UserError: nothing takes one of the names, two values are given for it, or a row of its own has no name.
+            UserError: no part or function takes one of the names, a name has two values, or a new row has no name.
         """
         base: Self = self.row or self
-        wanted = {**self.changes, **changes}
-        taken: set[str] = set()
-        made: Self = _bound(base, wanted, taken)
-        for name in sorted(wanted.keys() - taken):
+        merged = {**self.changes, **changes}
+        used: set[str] = set()
+        variant: Self = _bound(base, merged, used)
+        for name in sorted(merged.keys() - used):
             if name in base.options():
-                others = _listed({k: v for k, v in wanted.items() if k != name})
+                other = _listed({k: v for k, v in merged.items() if k != name})
                 raise UserError(
-                    f"{_title(base)} with {others}: nothing takes {_listed({name: wanted[name]})} any more",
+                    f"{_title(base)} with {other}: no function takes {_listed({name: merged[name]})} any more",
                     argument=name,
-                    value=wanted[name],
+                    value=merged[name],
                     problem="not taken",
                 )
-            problem = unknown(f"option of recipe {base.name!r}", name, made.options())
+            problem = unknown(f"option of recipe {base.name!r}", name, variant.options())
             raise UserError.about(
-                f"{problem} (a number comes together with the function that takes it, or after it)", problem
+                f"{problem} (set a number together with the function that takes it, or later)", problem
             )
-        if "source" in wanted:
-            if "name" not in wanted:
-                message = f"{_title(base)} with source={wanted['source']!r}: a row of its own needs a name too"
+        if "source" in merged:
+            if "name" not in merged:
+                message = f"{_title(base)} with source={merged['source']!r}: a row of its own needs a name too"
                 raise UserError(message, argument="name", problem="missing")
-            return replace(made, row=None, changes={}, deviations=wanted.get("deviations", ()))
-        made = replace(made, row=base, changes=wanted)
-        shown = made.differences()
-        return replace(made, name=wanted.get("name", f"{_title(base)} with {_listed(shown)}")) if shown else made
+            return replace(variant, row=None, changes={}, deviations=merged.get("deviations", ()))
+        variant = replace(variant, row=base, changes=merged)
+        diff = variant.differences()
+        return replace(variant, name=merged.get("name", f"{_title(base)} with {_listed(diff)}")) if diff else variant
 
     def differences(self) -> dict[str, Any]:
-        """In what this is another recipe than its row; nothing for a row, and for one that was told its own values."""
-        shown = {k: v for k, v in self.changes.items() if k != "name"}  # a name is no difference
-        for name, value in list(shown.items()):
-            fewer = {k: v for k, v in shown.items() if k != name}
+        """Return the changes to values that differ from those of the row; empty for a row itself."""
+        changed = {k: v for k, v in self.changes.items() if k != "name"}  # the name is not a difference
+        for name, value in list(changed.items()):
+            others = {k: v for k, v in changed.items() if k != name}
             if _alike(self.row.options().get(name, self), value) and _alike(
-                _bound(self.row, fewer, set()), _bound(self.row, self.changes, set())
+                _bound(self.row, others, set()), _bound(self.row, self.changes, set())
             ):
-                shown = fewer
-        return shown
+                changed = others
+        return changed
 
     def moved(self, deviation: Deviation) -> dict[str, Any]:
-        """The options that a deviation of the row speaks of and that are otherwise here, with their present values."""
-        now, before = self.options(), (self.row or self).options()
-        return {o: now.get(o) for o in deviation.options if o not in now or not _alike(before[o], now[o])}
+        """Return the options of a deviation whose values differ from those of the row, with their current values."""
+        current, original = self.options(), (self.row or self).options()
+        return {o: current.get(o) for o in deviation.options if o not in current or not _alike(original[o], current[o])}
 
     def known_deviations(self) -> list[str]:
-        """The deviations, a line each; of a variant those of its row, marked where it has changed what they speak of."""
+        """Return the deviations, one line each. A variant marks deviations of its row whose options it has changed."""
         lines = []
         for sentence in self.deviations:
-            moved = self.moved(sentence)
+            changed = self.moved(sentence)
             lines.append(
-                f"deviates: {sentence}" if not moved else f"its row deviates: {sentence} (here {_listed(moved)})"
+                f"deviates: {sentence}" if not changed else f"its row deviates: {sentence} (here {_listed(changed)})"
             )
         return lines
 
     def resolved(self, **values: Any) -> Self:
-        """This recipe with what the run decides, where a function takes it and nobody has bound another value. It is no variant."""
-        made: Self = _bound(self, values, set(), keep=True)
-        return made
+        """Return this recipe, not a variant, with the run's values for functions that take them and have none bound."""
+        recipe: Self = _bound(self, values, set(), keep=True)
+        return recipe
 
     def choices(self) -> dict[str, Option]:
-        """Every name that :meth:`with_` takes; of several with one name the outermost."""
+        """Return every name that :meth:`with_` takes; if several options share a name, the outermost."""
         return {option.name: option for option in reversed(list(_leaves(self)))}
 
     def options(self) -> dict[str, Any]:
-        """Their present values."""
+        """Return the current values of all choices."""
         return {name: option.value for name, option in self.choices().items()}
 
     def numbers(self) -> dict[str, Option]:
-        """Those that the command line can set."""
+        """Return the choices that the command line can set."""
         return {name: option for name, option in self.choices().items() if option.is_number}
 
     def heading(self, source: str) -> list[str]:
-        """The first lines about this recipe: a row claims its paper, a variant says what it has changed."""
-        shown = self.differences()
-        if not shown:
+        """Return the first lines of the header: the paper of a row; the row and the changes of a variant."""
+        changed = self.differences()
+        if not changed:
             return [f"{self.name}: {source}"]
-        lines = [f"{self.name}: as {_title(self.row)} ({source}), except {_listed(shown)}"]
-        now, before = self.choices(), self.row.choices()
-        gone = {name: value for name, value in _set_by(self.row).items() if name not in now}
+        lines = [f"{self.name}: as {_title(self.row)} ({source}), except {_listed(changed)}"]
+        current, original = self.choices(), self.row.choices()
+        dropped = {name: value for name, value in _set_by(self.row).items() if name not in current}
         moved = [
-            f"{_listed({name: now[name].value})} ({_title(self.row)}: {name_of(option.value)})"
-            for name, option in sorted(before.items())
-            if name in now and name not in self.changes and (option.is_number or now[name].is_number)
-            if not _alike(option.value, now[name].value)
+            f"{_listed({name: current[name].value})} ({_title(self.row)}: {name_of(option.value)})"
+            for name, option in sorted(original.items())
+            if name in current and name not in self.changes and (option.is_number or current[name].is_number)
+            if not _alike(option.value, current[name].value)
         ]
         lines += [f"  with             {', '.join(moved)}"] * bool(moved)
-        return lines + [f"  without          {_listed(gone)}: nothing takes them any more"] * bool(gone)
+        return lines + [f"  without          {_listed(dropped)}: nothing takes them any more"] * bool(dropped)
 
 
 def _title(recipe: ConfigurableRecipe) -> str:
@@ -180,78 +184,78 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _parts(node: Any) -> dict[str, Any]:
-    """The fields of a part, by name."""
+    """Return the fields of a part, by name."""
     if isinstance(node, type) or not dataclasses.is_dataclass(node):
         return {}
     return {f.name: getattr(node, f.name) for f in dataclasses.fields(node) if f.name not in ("row", "changes")}
 
 
 def _hyperparameters(function: Any) -> dict[str, inspect.Parameter]:
-    """Keyword-only arguments of a function, with the values bound so far as their defaults."""
+    """Return the keyword-only arguments of a function, with the values bound so far as their defaults."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in DATA}
 
 
-def _bound(node: Any, values: Mapping[str, Any], taken: set[str], keep: bool = False) -> Any:
-    """``node`` with every field and hyperparameter of these names set, from the outside in; the names go into ``taken``.
+def _bound(node: Any, values: Mapping[str, Any], used: set[str], keep: bool = False) -> Any:
+    """Return ``node`` with these fields and hyperparameters set, from the outside in; add their names to ``used``.
 
-    With ``keep`` only functions take them, and only what is not bound yet.
+    With ``keep``, set only hyperparameters of functions, and only those that are not bound yet.
     """
     if isinstance(node, tuple):
-        return tuple(_bound(item, values, taken, keep) for item in node)
+        return tuple(_bound(item, values, used, keep) for item in node)
     if parts := _parts(node):
         changes = {}
         for name, old in parts.items():
             new = old
             if name in values and not keep:
-                taken.add(name)
+                used.add(name)
                 new = values[name]
-                for twice, inside in _stated(new).items():
-                    if not _alike(values.get(twice, inside), inside):
-                        here, there = name_of(values[twice]), name_of(inside)
-                        message = f"{twice} is given twice: {here} by name, and {there} in {name}"
-                        raise UserError(message, argument=twice, value=(here, there), problem="duplicate")
+                for repeated, stated in _stated(new).items():
+                    if not _alike(values.get(repeated, stated), stated):
+                        by_name, in_part = name_of(values[repeated]), name_of(stated)
+                        message = f"{repeated} is given twice: {by_name} by name, and {in_part} in {name}"
+                        raise UserError(message, argument=repeated, value=(by_name, in_part), problem="duplicate")
                 new = _bound(new, _keywords(old), set(), keep=True)
-            changes[name] = _bound(new, values, taken, keep)
+            changes[name] = _bound(new, values, used, keep)
         return replace(node, **changes)
     if callable(node):
-        fixed = getattr(node, "keywords", {}) if keep else {}
-        # A tuple is a choice of functions, so it belongs to a field.
-        given = {k: v for k, v in values.items() if k not in fixed and not isinstance(v, tuple)}
-        found = {k: given[k] for k in _hyperparameters(node) if k in given}
-        taken.update(found)
-        return functools.partial(node, **found) if found else node
+        bound = getattr(node, "keywords", {}) if keep else {}
+        # A tuple is a choice of functions, so it is the value of a field, not of a hyperparameter.
+        numbers = {k: v for k, v in values.items() if k not in bound and not isinstance(v, tuple)}
+        accepted = {k: numbers[k] for k in _hyperparameters(node) if k in numbers}
+        used.update(accepted)
+        return functools.partial(node, **accepted) if accepted else node
     return node
 
 
 def _keywords(node: Any) -> dict[str, Any]:
-    """What is bound to the functions below."""
-    own = dict(node.keywords) if isinstance(node, functools.partial) else {}
-    below = (_keywords(item) for item in (node if isinstance(node, tuple) else _parts(node).values()))
-    return functools.reduce(operator.or_, below, own)
+    """Return the hyperparameters bound to the functions in ``node``."""
+    keywords = dict(node.keywords) if isinstance(node, functools.partial) else {}
+    nested = (_keywords(item) for item in (node if isinstance(node, tuple) else _parts(node).values()))
+    return functools.reduce(operator.or_, nested, keywords)
 
 
 def _stated(node: Any) -> dict[str, Any]:
-    """What a part says by itself: its fields and what is bound to its functions. The fields of parts in it are its own."""
-    below = (_stated(item) for item in (node if isinstance(node, tuple) else _parts(node).values()))
-    return functools.reduce(operator.or_, below, _keywords(node) | _parts(node))
+    """Return what a part determines: its fields and the numbers bound to its functions, also in nested parts."""
+    nested = (_stated(item) for item in (node if isinstance(node, tuple) else _parts(node).values()))
+    return functools.reduce(operator.or_, nested, _keywords(node) | _parts(node))
 
 
 def _set_by(node: Any) -> dict[str, Any]:
-    """The numbers in it that are no part's default."""
-    found, parts = _keywords(node), _parts(node)
+    """Return the numbers bound to functions in ``node``, and the number fields that differ from their defaults."""
+    numbers, parts = _keywords(node), _parts(node)
     defaults = {f.name: f.default for f in dataclasses.fields(node)} if parts else {}
-    found |= {k: v for k, v in parts.items() if isinstance(v, int | float) and v != defaults[k]}
-    return functools.reduce(operator.or_, map(_set_by, parts.values()), found)
+    numbers |= {k: v for k, v in parts.items() if isinstance(v, int | float) and v != defaults[k]}
+    return functools.reduce(operator.or_, map(_set_by, parts.values()), numbers)
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Whether two choices are the same: functions with the same numbers, whether bound or by default, parts with the same fields."""
+    """Return whether two choices are equal: functions with equal numbers, bound or default; parts with equal fields."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_alike, a, b))
     if callable(a) and callable(b) and not _parts(a):
-        plain = [x.func if isinstance(x, functools.partial) else x for x in (a, b)]
-        return plain[0] is plain[1] and _defaults(a) == _defaults(b)
+        functions = [x.func if isinstance(x, functools.partial) else x for x in (a, b)]
+        return functions[0] is functions[1] and _defaults(a) == _defaults(b)
     if _parts(a) and type(a) is type(b):
         return all(_alike(x, y) for x, y in zip(_parts(a).values(), _parts(b).values(), strict=True))
     return bool(a == b)
@@ -262,14 +266,14 @@ def _defaults(function: Any) -> dict[str, Any]:
 
 
 def _leaves(node: Any) -> Iterator[Option]:
-    """Every choice below."""
+    """Yield every choice in ``node``."""
     if isinstance(node, tuple):
         for item in node:
             yield from _leaves(item)
     elif parts := _parts(node):
-        kinds = {f.name: str(f.type) for f in dataclasses.fields(node)}
+        types = {f.name: str(f.type) for f in dataclasses.fields(node)}
         for name, value in parts.items():
-            yield Option(name, value, kinds[name], node)
+            yield Option(name, value, types[name], node)
             yield from _leaves(value)
     elif callable(node):
         for name, p in _hyperparameters(node).items():
@@ -277,7 +281,7 @@ def _leaves(node: Any) -> Iterator[Option]:
 
 
 def name_of(node: Any) -> str:
-    """A function with the hyperparameters bound to it, a part made of functions, or a value, as text."""
+    """Return a function with the hyperparameters bound to it, a part made of functions, or a value, as text."""
     if node is None or node == ():
         return "none"
     if isinstance(node, tuple):

@@ -1,7 +1,7 @@
-"""Distillation as rows of one table: what is compared with the teacher, and whose answers it is compared on.
+"""Distillation as rows of one table: the loss against the teacher, and the source of the completions.
 
-A row is a choice of three things: a loss per token, the share of the steps whose answers the student itself writes, and who writes
-the others: whoever wrote the data, or the teacher.
+A row chooses three things: a loss per token, the fraction of steps in which the student samples the completions, and
+the source of the other completions, which is the data or the teacher.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from minirlhf.recipes.binding import ConfigurableRecipe, Deviation, name_of
 
 @dataclass(frozen=True)
 class DistillationBatch:
-    """What both models say of some answers.
+    """The logits of both models on a batch of completions.
 
     Attributes:
         student_logits, teacher_logits: ``(B, T, V)``, the teacher's without gradient.
-        ids: ``(B, T)``, the answers' tokens.
-        mask: ``(B, T)``, True on them.
-        sampled_at: the temperature at which the answers were sampled, if they were.
+        ids: ``(B, T)``, the tokens of the completions.
+        mask: ``(B, T)``, True on these tokens.
+        sampled_at: the temperature at which the completions were sampled, if they were sampled.
     """
 
     student_logits: Tensor
@@ -39,16 +39,17 @@ class DistillationBatch:
     sampled_at: float = 1.0
 
     def logps(self, temperature: float = 1.0) -> Tensor:
-        """Log-probabilities ``(B, T)`` of the answers' tokens under the student; what stands outside the mask means nothing."""
+        """Return the log-probabilities ``(B, T)`` of the completions under the student; undefined outside the mask."""
         return next_token_logps(self.student_logits, torch.where(self.mask, self.ids, 0), temperature)
 
 
 class TokenLoss(Protocol):
-    """``(seen) -> (B, T)``, minimised, 0 outside the mask.
+    """``(batch) -> (B, T)``, minimised, 0 outside the mask.
 
     Attributes:
-        needs_own_answers: whether it means something only on answers that the student has sampled.
-        asks_teacher: whether it looks at the teacher's probabilities; otherwise the teacher speaks through its answers alone.
+        needs_own_answers: whether it is valid only on completions that the student sampled.
+        asks_teacher: whether it uses the teacher's probabilities; otherwise the teacher acts only through its
+            completions.
     """
 
     needs_own_answers: bool
@@ -59,7 +60,7 @@ class TokenLoss(Protocol):
 
 @dataclass(frozen=True)
 class FullDistributionLoss:
-    """The distributions of both models are compared, at every token of the answer.
+    """Compare the distributions of both models at every token of the completion.
 
     Attributes:
         divergence: ``(student_logits, teacher_logits, mask, *, temperature, ...) -> (B, T)``; the run's temperature, if none is bound.
@@ -75,7 +76,10 @@ class FullDistributionLoss:
 
 @dataclass(frozen=True)
 class PolicyGradientDistillation(FullDistributionLoss):
-    """The same, and each sampled token answers for the divergences of the tokens after it; on the student's own answers only."""
+    """The same loss plus a policy gradient: each sampled token gets credit for the divergences of later tokens.
+
+    Valid only on completions that the student sampled.
+    """
 
     needs_own_answers = True
 
@@ -85,7 +89,7 @@ class PolicyGradientDistillation(FullDistributionLoss):
 
 @dataclass(frozen=True)
 class Sampled:
-    """Only the tokens of the answer count.
+    """A loss on the tokens of the completion only, without the teacher's probabilities.
 
     Attributes:
         loss: ``(logps, mask) -> (B, T)``.
@@ -101,7 +105,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Distillation(ConfigurableRecipe):
-    """A way to learn from a teacher that has the same vocabulary.
+    """A method that learns from a teacher with the same vocabulary.
 
     Attributes:
         source: the paper.
@@ -119,45 +123,49 @@ class Distillation(ConfigurableRecipe):
     from_teacher: bool = False
 
     def validate(self, vocabulary: int = 1000) -> None:
-        """Compute the loss of a made-up answer over so many tokens, so that a number it refuses is one clear error before anything is trained.
+        """Compute the loss of a synthetic completion, so that an invalid number is reported before anything is trained.
+
+        Args:
+            vocabulary: number of tokens in the synthetic vocabulary.
 
         Raises:
-            UserError: in the loss's own words; also where the teacher would have nothing to say.
+            UserError: the loss rejects a number (the message is that of the loss), or the loss does not fit
+                ``own_answers``.
         """
         if not 0.0 <= self.own_answers <= 1.0:
             raise UserError(
-                f"{self.name}: own_answers = {self.own_answers!r}; expected a share, from 0 to 1",
+                f"{self.name}: own_answers = {self.own_answers!r}; expected a fraction from 0 to 1",
                 argument="own_answers",
                 value=self.own_answers,
                 expected="[0, 1]",
             )
         if self.compared.needs_own_answers and self.own_answers < 1:
             raise UserError(
-                f"{self.name}: own_answers = {self.own_answers:g}; a token answers for later ones only where the student has "
-                "sampled it; expected 1",
+                f"{self.name}: own_answers = {self.own_answers:g}; this loss needs completions "
+                "that the student sampled; expected 1",
                 argument="own_answers",
                 value=self.own_answers,
                 expected=1,
             )
         if self.own_answers > 0 and not self.compared.asks_teacher:
             raise UserError(
-                f"{self.name}: own_answers = {self.own_answers:g}; the words alone of a student say nothing of its teacher; expected 0",
+                f"{self.name}: own_answers = {self.own_answers:g}; this loss does not use the teacher's probabilities; expected 0",
                 argument="own_answers",
                 value=self.own_answers,
                 expected=0,
             )
         logits = torch.arange(float(vocabulary)).view(1, 1, -1) / vocabulary
-        seen = DistillationBatch(
+        batch = DistillationBatch(
             logits, -logits, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
         )
         try:
-            self.compared(seen)
+            self.compared(batch)
         except (ValueError, TypeError) as problem:
             raise UserError.about(f"{self.name}: {problem}", problem) from None
 
     @property
     def samples(self) -> bool:
-        """Whether anything is sampled."""
+        """Whether the student or the teacher samples completions."""
         return self.own_answers > 0 or self.from_teacher
 
 
@@ -231,9 +239,9 @@ DISTILLATIONS: dict[str, Distillation] = {
 
 
 def describe_distillation(row: Distillation) -> str:
-    """A header for a run: source, choices, and every deviation from the paper that is known."""
+    """Return a header for a run: source, choices, and every known deviation from the paper."""
     others = "the teacher's" if row.from_teacher else "the data's"
     answers = f"the student's in {row.own_answers:.0%} of the steps, else {others}" if row.own_answers else others
     lines = {"compared": name_of(row.compared), "weights": name_of(row.weights), "answers": answers}
-    found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
-    return "\n".join(found + [f"  {line}" for line in row.known_deviations()])
+    header = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
+    return "\n".join(header + [f"  {line}" for line in row.known_deviations()])

@@ -1,10 +1,10 @@
-"""The preference losses as rows of one table: the loss, what it takes from the whole batch, and numbers for it.
+"""The preference losses as rows of one table: the loss, its quantities of the whole batch, and its hyperparameters.
 
-A number is the paper's (as TRL's documentation or the authors' scripts repeat it), or its row declares whose it is: most papers search
-for one on every model, and one number for all compares losses rather than searches.
+A number is that of the paper, as given in TRL's documentation or the authors' scripts. Otherwise the row declares where
+it comes from. Most papers tune the number on every model; one number for all rows compares losses rather than searches.
 
-The losses are those of :mod:`minirlhf.equations.preference_losses`; a loss of your own that is declared there with
-``@Needs(...)`` becomes a row in one line.
+The losses are in :mod:`minirlhf.equations.preference_losses`. A loss of your own, declared with ``@Needs(...)`` as
+there, becomes a row in one line.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
 
 @dataclass(frozen=True)
 class OptimizerBatch:
-    """A whole optimizer batch, before it is split: what a loss may take from it beside its own examples.
+    """A whole optimizer batch before it is split, for quantities that a loss takes from all of its examples.
 
     Attributes:
-        record: the batch's log-probabilities, without gradient; computed when asked for.
-        mismatched: ``(B,), (B,)``: log-probabilities under policy and reference of answers to other prompts, likewise.
-        margins: ``(B,)``, by how much the chosen answer is better, where the data say so.
-        scores: ``(B, K)``, how good each listed answer is, where the data say so.
-        memory: scalars that go from step to step (and into checkpoints).
+        record: log-probabilities of the batch, without gradient; computed when called.
+        mismatched: ``(B,), (B,)``: log-probabilities, under policy and reference, of completions of other prompts; also
+            without gradient and computed when called.
+        margins: ``(B,)``, the lead of each chosen completion in the data, if the data have margins.
+        scores: ``(B, K)``, the score of each listed completion in the data, if the data have scores.
+        memory: scalars that are kept between steps (and stored in checkpoints).
     """
 
     record: Callable[[], Record]
@@ -49,7 +50,7 @@ class OptimizerBatch:
 
 @dataclass(frozen=True)
 class PreferenceRecipe(ConfigurableRecipe):
-    """A way to learn from preferences without sampling. A loss that does not declare what it needs is a ``ValueError``.
+    """A method that learns from preferences without sampling. A loss without a declared record is a ``ValueError``.
 
     Attributes:
         loss: ``(record, *context, *, ...) -> (B,)``, minimised; declared by ``@Needs(...)``.
@@ -64,66 +65,66 @@ class PreferenceRecipe(ConfigurableRecipe):
 
     @property
     def needs(self) -> Needs[Any]:
-        """What the loss is computed from."""
+        """The declared inputs of the loss."""
         return Needs.of(self.loss)
 
     @property
     def per_token(self) -> bool:
-        """Whether the implicit reward is a mean over the answer's tokens: so the loss declares it, or was told to."""
+        """Whether the implicit reward is a mean over tokens, by declaration of the loss or by ``length_normalised``."""
         return self.needs.per_token or bool(self.number("length_normalised", False))
 
     def number(self, name: str, otherwise: Any) -> Any:
-        """A hyperparameter of the loss as it is bound, or its default; ``otherwise`` if the loss takes none of this name."""
+        """Return a hyperparameter of the loss, bound or default; ``otherwise`` if the loss does not take it."""
         parameter = inspect.signature(self.loss).parameters.get(name)
         return otherwise if parameter is None else parameter.default
 
     @property
     def source(self) -> str:
-        """The paper, as the loss itself names it."""
-        text = inspect.getdoc(getattr(self.loss, "func", self.loss)) or ""
-        found = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", text, re.DOTALL | re.MULTILINE)
-        return " ".join(found.group(1).split()) if found else ""
+        """The paper, from the docstring of the loss."""
+        docstring = inspect.getdoc(getattr(self.loss, "func", self.loss)) or ""
+        match = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", docstring, re.DOTALL | re.MULTILINE)
+        return " ".join(match.group(1).split()) if match else ""
 
     def validate(self) -> bool:
-        """Compute the loss of two made-up examples, so that a number it refuses is one clear error before anything is loaded.
+        """Compute the loss of two synthetic examples, so that an invalid number is reported before anything is loaded.
 
         Returns:
-            Whether its context asked for answers to other prompts.
+            Whether the context needs completions of other prompts.
 
         Raises:
-            UserError: with the loss's own words.
+            UserError: the loss rejects a number; the message is that of the loss.
         """
-        asked: list[bool] = []
+        calls: list[bool] = []
 
-        def others() -> tuple[Tensor, Tensor]:
-            asked.append(True)
+        def mismatched() -> tuple[Tensor, Tensor]:
+            calls.append(True)
             return -ones, -ones
 
         ones, lists_of_two = torch.ones(2), torch.ones(2, 2)
-        made_up: dict[type[Record], Record] = {
+        examples: dict[type[Record], Record] = {
             PairLogps: PairLogps(-ones, -ones, -ones, -ones, ones, ones),
             UnpairedLogps: UnpairedLogps(-ones, -ones, ones, torch.tensor([True, False])),
             ListLogps: ListLogps(-lists_of_two, -lists_of_two, lists_of_two),
         }
-        record, scores = made_up[self.needs.record], torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-        batch = OptimizerBatch(lambda: record, others, ones, scores, {})
+        record, scores = examples[self.needs.record], torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        batch = OptimizerBatch(lambda: record, mismatched, ones, scores, {})
         try:
             preference_loss(self.loss, record, *(part(batch) for part in self.context))
         except (ValueError, TypeError) as problem:
             raise UserError.about(f"{self.name}: {problem}", problem) from None
-        return bool(asked)
+        return bool(calls)
 
 
-# -- what a loss takes from the whole batch ----------------------------------------------------------------------
+# -- quantities of the whole batch ------------------------------------------------------------------------------
 
 
 def kto_batch_reference_point(batch: OptimizerBatch) -> Tensor:
-    """KTO's z₀, a scalar."""
+    """Return KTO's reference point z₀, a scalar."""
     return unpaired.kto_reference_point(*batch.mismatched())
 
 
 def bco_running_delta(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
-    """BCO's δ, a scalar: a moving mean over the steps.
+    """Return BCO's δ, a scalar: a moving mean over the steps.
 
     Args:
         decay: how much of the mean before stays.
@@ -134,10 +135,10 @@ def bco_running_delta(batch: OptimizerBatch, *, beta: float = 0.1, decay: float 
 
 
 def margins(batch: OptimizerBatch) -> Tensor:
-    """``(B,)``, by how much each chosen answer is better."""
+    """Return ``(B,)``, the lead of each chosen completion in the data."""
     if batch.margins is None:
         raise UserError(
-            "this loss needs a margin with every pair; in the data at least one has none",
+            "this loss needs a margin for every pair; at least one pair of the data has none",
             argument="margin",
             problem="missing",
         )
@@ -145,14 +146,14 @@ def margins(batch: OptimizerBatch) -> Tensor:
 
 
 def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor:
-    """``(B, K)``, the distribution over the listed answers that their scores ask for.
+    """Return ``(B, K)``, the target distribution over the listed completions: the softmax of their scores.
 
     Args:
         target_temperature: of the softmax of the scores.
     """
     if batch.scores is None:
         raise UserError(
-            "this loss needs a score with every listed answer; in the data at least one has none",
+            "this loss needs a score for every listed completion; at least one of the data has none",
             argument="score",
             problem="missing",
         )
@@ -160,7 +161,7 @@ def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor
 
 
 def quantiles(batch: OptimizerBatch) -> Tensor:
-    """``(B,)``, AOT's: the reference's difference of the same rank as each pair's own."""
+    """Return ``(B,)`` for AOT: the difference under the reference that has the same rank as the pair's difference."""
     return pairs.matched_quantiles(cast(PairLogps, batch.record()))
 
 
@@ -169,8 +170,8 @@ def quantiles(batch: OptimizerBatch) -> Tensor:
 OURS = "that of most rows here; the paper's own number was not found"
 
 
-def _beta(theirs: str) -> tuple[Deviation, ...]:
-    return (Deviation(f"beta is {theirs}", "beta"),)
+def _beta(text: str) -> tuple[Deviation, ...]:
+    return (Deviation(f"beta is {text}", "beta"),)
 
 
 # pairs, with a reference
@@ -283,21 +284,21 @@ NCA = PreferenceRecipe(
 )
 EXO = PreferenceRecipe("exo", partial(lists.exo, beta=0.1), (targets,))
 
-#: In the order of the page above.
+#: In the order of the table above.
 PREFERENCES: dict[str, PreferenceRecipe] = {
     row.name: row for row in list(vars().values()) if isinstance(row, PreferenceRecipe)
 }
 
 
 def get_preference(name: str) -> PreferenceRecipe:
-    """The row of this name; a :class:`UserError` with the nearest one otherwise."""
+    """Return the row of this name; a :class:`UserError` names the nearest one if there is none."""
     if name not in PREFERENCES:
         raise unknown("loss", name, PREFERENCES)
     return PREFERENCES[name]
 
 
 def describe_preference(row: PreferenceRecipe) -> str:
-    """A header for a run: source, what the loss is computed from, options."""
+    """Return a header for a run: source, inputs of the loss, options."""
     needs, kinds = row.needs, {PairLogps: "pairs", UnpairedLogps: "single answers with a label", ListLogps: "lists"}
     takes = [kinds[needs.record], "a reference" if needs.reference else "no reference"] + ["lengths"] * needs.lengths
     lines = {
@@ -305,5 +306,5 @@ def describe_preference(row: PreferenceRecipe) -> str:
         "loss": name_of(row.loss),
         "context": name_of(row.context),
     }
-    found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
-    return "\n".join(found + [f"  {line}" for line in row.known_deviations()])
+    header = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
+    return "\n".join(header + [f"  {line}" for line in row.known_deviations()])

@@ -1,4 +1,4 @@
-"""What an online recipe is made of: how rewards are shaped, how credit is assigned, how the policy and its critic learn.
+"""The parts of an online recipe: reward shaping, credit assignment, and the updates of the policy and its critic.
 
 Each part is a frozen dataclass of functions and numbers; the functions are those of :mod:`minirlhf.equations`.
 """
@@ -28,16 +28,18 @@ from minirlhf.recipes.binding import name_of
 
 @dataclass(frozen=True)
 class ScoredRollout:
-    """A graded rollout, all that credit assignment may look at.
+    """A graded rollout: all inputs of credit assignment.
 
     Attributes:
         rollout: ``B = P × G`` completions.
         rewards: ``(P, G)``.
         valid: ``(P, G)``, False where the grader failed.
         ref_logps: ``(B, T)`` under the reference policy, or None if the recipe has no KL term.
-        values: ``(B, T)``, what the critic expected before each token, or None if the recipe has no critic.
-        step_rewards: ``(B, T)``, the grade of the step that ends with a token, NaN where none ends; None without a process grader.
-        greedy: the greedy completion of each prompt, ``G = 1``, graded alike; None if the recipe does not ask for it.
+        values: ``(B, T)``, the critic's prediction before each token, or None if the recipe has no critic.
+        step_rewards: ``(B, T)``, the grade of the step that ends with a token, NaN where no step ends; None without a
+            process grader.
+        greedy: the greedy completion of each prompt, ``G = 1``, graded in the same way; None if the recipe does not
+            need it.
     """
 
     rollout: Rollout
@@ -49,7 +51,7 @@ class ScoredRollout:
     greedy: ScoredRollout | None = None
 
     def select_groups(self, picked: Tensor) -> ScoredRollout:
-        """Some of the groups: ``picked`` is an index tensor over ``P``."""
+        """Return some of the groups; ``picked`` is an index tensor over ``P``."""
         rows = torch.arange(len(self.rollout)).view(self.rewards.shape)[picked].flatten()
         per_row = {name: getattr(self, name) for name in ("ref_logps", "values", "step_rewards")}
         return replace(
@@ -63,7 +65,7 @@ class ScoredRollout:
 
     @staticmethod
     def concatenate(parts: Sequence[ScoredRollout], pad_token_id: int) -> ScoredRollout:
-        """Several rollouts, which nobody but graders has looked at, as one."""
+        """Concatenate several rollouts that have rewards, but no reference log-probabilities or values yet."""
         rollout = Rollout.concatenate([part.rollout for part in parts], pad_token_id)
         width = rollout.mask.shape[1]
         steps = [part.step_rewards for part in parts if part.step_rewards is not None]
@@ -81,11 +83,11 @@ class ScoredRollout:
 
 @dataclass(frozen=True)
 class RolloutExtras:
-    """What can be had for a rollout beside its rewards; nothing is sampled or graded before a credit asks for it.
+    """Optional extras of a rollout beside its rewards; each is sampled or graded only when a credit calls it.
 
     Attributes:
-        greedy: samples the greedy completion of each prompt, ``G = 1``, graded like the others.
-        steps: grades the steps: ``(B, T)``, NaN where none ends; ``UserError`` if nobody grades steps.
+        greedy: samples the greedy completion of each prompt, ``G = 1``, graded in the same way.
+        steps: grades the steps: ``(B, T)``, NaN where no step ends; ``UserError`` if there is no step-level grader.
     """
 
     greedy: Callable[[], ScoredRollout]
@@ -101,7 +103,7 @@ class KLPenalty:
 
     Attributes:
         estimator: ``(logps, ref_logps) -> (B, T)``, nats.
-        charges: whether it is taken off the rewards.
+        in_reward: whether it is taken off the rewards.
         in_loss: whether it is added to the loss.
     """
 
@@ -111,16 +113,16 @@ class KLPenalty:
     in_loss: ClassVar[bool] = False
 
     def penalized_rewards(self, graded: ScoredRollout) -> Tensor:
-        """``(P, G)``: the rewards, less what it charges for the whole completion."""
+        """Return ``(P, G)``: the rewards minus the penalty of the whole completion."""
         return graded.rewards
 
     def token_rewards(self, graded: ScoredRollout) -> Tensor:
-        """``(B, T)``: each completion's reward on its last token, less what it charges for every token."""
-        old, mask = graded.rollout.old_logps, graded.rollout.mask
-        ref_logps, beta = (_present(graded.ref_logps), self.beta) if self.in_reward else (old, 0.0)
-        rewards = graded.rewards.flatten().to(old)
+        """Return ``(B, T)``: each completion's reward on its last token, minus the penalty of every token."""
+        old_logps, mask = graded.rollout.old_logps, graded.rollout.mask
+        ref_logps, beta = (_present(graded.ref_logps), self.beta) if self.in_reward else (old_logps, 0.0)
+        rewards = graded.rewards.flatten().to(old_logps)
         return shaping.kl_shaped_token_rewards(
-            rewards, old, ref_logps, mask, beta=beta, estimator=self.estimator if self.in_reward else k1
+            rewards, old_logps, ref_logps, mask, beta=beta, estimator=self.estimator if self.in_reward else k1
         )
 
 
@@ -143,7 +145,7 @@ class KLInReward(KLPenalty):
     in_reward: ClassVar[bool] = True
 
     def penalized_rewards(self, graded: ScoredRollout) -> Tensor:
-        """The rewards, less ``beta ·`` the sum of the estimates."""
+        """Return ``(P, G)``: the rewards minus ``beta ·`` the sum of the estimates."""
         rollout = graded.rollout
         per_token = self.estimator(rollout.old_logps, zero_where_masked(_present(graded.ref_logps), rollout.mask))
         return graded.rewards - self.beta * rollout.grouped(sequence_logps(per_token, rollout.mask)).to(graded.rewards)
@@ -187,10 +189,10 @@ class RolloutProcessing:
     sample_filter: Callable[..., Tensor] | None = None
 
     def __call__(self, graded: ScoredRollout) -> ScoredRollout:
-        """The rollout with its rewards shaped; what could not be graded stays 0."""
+        """Return the rollout with its rewards shaped; the reward of an ungraded completion stays 0."""
         rewards, valid = graded.rewards.flatten(), graded.valid  # (B,), (P, G)
-        for change in self.shape:
-            rewards = change(rewards, graded.rollout)
+        for reshape in self.shape:
+            rewards = reshape(rewards, graded.rollout)
         shaped = torch.where(valid, rewards.view_as(graded.rewards), 0.0)
         if self.sample_filter is not None:
             valid = valid & self.sample_filter(shaped, graded.rollout, valid)
@@ -251,7 +253,7 @@ class Critic:
 
 
 def unclipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """The plain squared error, for :attr:`Critic.value_loss`. All ``(B, T)``."""
+    """Return the squared error without clipping, for :attr:`Critic.value_loss`. All ``(B, T)``."""
     return value_losses.value_mse(values, returns, mask)
 
 
@@ -259,27 +261,27 @@ class AdvantageEstimator(ABC):
     """``(graded, kl) -> (B, T)``: one advantage for each sampled token, 0 outside the mask.
 
     Attributes:
-        critic: the critic whose values it reads, if any.
+        critic: the critic whose values it uses, if any.
     """
 
     critic: Critic | None = None
 
     @property
     def title(self) -> str:
-        """For the table: the advantage, or the words of the class's name."""
+        """Return the title in the table of recipes: the advantage function, or the words of the class name."""
         advantage = vars(self).get("advantage") or type(self).__name__
         return name_of(advantage) if callable(advantage) else re.sub("(?<=[a-z])(?=[A-Z])", " ", advantage).lower()
 
     def complete(self, graded: ScoredRollout, more: RolloutExtras) -> ScoredRollout:
-        """The rollout with what it reads of it beside the rewards; by default nothing is added."""
+        """Return the rollout with the extras that this estimator needs; by default nothing is added."""
         return graded
 
     @abstractmethod
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """Advantages ``(B, T)``."""
+        """Return the advantages ``(B, T)``."""
 
     def targets(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor | None:
-        """``(B, T)``, what its critic learns, 0 outside the mask and for completions that could not be graded."""
+        """Return the critic's targets ``(B, T)``, 0 outside the mask and for completions that could not be graded."""
         return None
 
 
@@ -290,50 +292,50 @@ class GroupAdvantage(AdvantageEstimator):
     advantage: Callable[..., Tensor]
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """``(B, T)`` advantages, 0 outside the mask."""
+        """Return ``(B, T)`` advantages, 0 outside the mask."""
         advantages = self.advantage((kl or NO_KL).penalized_rewards(graded), valid=graded.valid)
         return broadcast_to_tokens(advantages, graded.rollout.mask)
 
 
 @dataclass(frozen=True)
 class GreedyBaseline(AdvantageEstimator):
-    """Credit that compares a completion with the policy's greedy one to the same prompt (ReMax); a KL term is charged to both."""
+    """Credit relative to the greedy completion of the same prompt (ReMax); a KL term is charged to both."""
 
     def complete(self, graded: ScoredRollout, more: RolloutExtras) -> ScoredRollout:
-        """The rollout with the greedy completions."""
+        """Return the rollout with the greedy completions."""
         return replace(graded, greedy=more.greedy())
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
+        """Return ``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
         if graded.greedy is None:
             raise ArgumentError(
-                "greedy is None, but the recipe compares with greedy completions", argument="greedy", problem="missing"
+                "greedy is None, but the baseline is a greedy completion", argument="greedy", problem="missing"
             )
-        charge = (kl or NO_KL).penalized_rewards
-        baseline, known = charge(graded.greedy).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
-        return broadcast_to_tokens(remax(charge(graded), baseline, graded.valid & known), graded.rollout.mask)
+        penalize = (kl or NO_KL).penalized_rewards
+        baseline, has_baseline = penalize(graded.greedy).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
+        return broadcast_to_tokens(remax(penalize(graded), baseline, graded.valid & has_baseline), graded.rollout.mask)
 
 
 @dataclass(frozen=True)
 class ProcessSupervision(AdvantageEstimator):
-    """Credit from graded steps: every token earns what its own and all later steps do (GRPO with process supervision)."""
+    """Credit from graded steps: each token gets its own and all later grades (GRPO with process supervision)."""
 
     advantage: Callable[..., Tensor] = process_zscore
 
     def complete(self, graded: ScoredRollout, more: RolloutExtras) -> ScoredRollout:
-        """The rollout with the grades of its steps."""
+        """Return the rollout with the grades of its steps."""
         return replace(graded, step_rewards=more.steps())
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """``(B, T)`` advantages, 0 outside the mask."""
+        """Return ``(B, T)`` advantages, 0 outside the mask."""
         if graded.step_rewards is None:
             raise ArgumentError(
-                "step_rewards is None, but the recipe learns from graded steps",
+                "step_rewards is None, but the recipe needs a grade for each step",
                 argument="step_rewards",
                 problem="missing",
             )
         if kl is not None and kl.in_reward:
-            raise ValueError("steps have their own rewards; expected the KL term in the loss")
+            raise ValueError("each step has its own reward; expected the KL term in the loss")
         rollout, steps = graded.rollout, graded.step_rewards
         ends = steps.isfinite() & rollout.mask & graded.valid.flatten()[:, None]
         steps = zero_where_masked(steps, ends).to(graded.rewards)
@@ -346,18 +348,18 @@ def _per_token(
     estimate: Callable[[Tensor, Tensor, Tensor], Tensor],
     whitened: bool = False,
 ) -> Tensor:
-    """``estimate(token rewards, mask, rows)`` on the rows that could be graded, zeros on the others. ``(B, T)``"""
+    """Return ``estimate(token rewards, mask, rows)`` on the rows that could be graded, else zeros. ``(B, T)``"""
     rewards, rows, mask = (kl or NO_KL).token_rewards(graded), graded.valid.flatten(), graded.rollout.mask
     result = torch.zeros_like(rewards)
     if bool(rows.any()):
-        found = estimate(rewards[rows], mask[rows], rows)
-        result[rows] = (whiten(found, mask[rows]) if whitened and int(mask[rows].sum()) > 1 else found).to(result)
+        credit = estimate(rewards[rows], mask[rows], rows)
+        result[rows] = (whiten(credit, mask[rows]) if whitened and int(mask[rows].sum()) > 1 else credit).to(result)
     return result
 
 
 @dataclass(frozen=True)
 class RewardToGo(AdvantageEstimator):
-    """Credit without critic and without groups: what a token and all later ones earn, whitened over the batch (REINFORCE++).
+    """Credit without critic and without groups: the reward from each token on, whitened over the batch (REINFORCE++).
 
     Attributes:
         gamma: discount per token.
@@ -368,7 +370,7 @@ class RewardToGo(AdvantageEstimator):
     whiten_advantages: bool = True
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
+        """Return ``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
         def to_go(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
             return returns.returns_to_go(rewards, mask, gamma=self.gamma)
@@ -399,7 +401,7 @@ class GAE(AdvantageEstimator):
     whiten_advantages: bool = True
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
+        """Return ``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
         def advantages(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
             return self._gae(graded, rewards, mask, rows, self.lam)[0]
@@ -407,7 +409,7 @@ class GAE(AdvantageEstimator):
         return _per_token(graded, kl, advantages, self.whiten_advantages)
 
     def targets(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
-        """The λ-returns."""
+        """Return the λ-returns ``(B, T)``."""
 
         def lambda_returns(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
             lam = self.lam if self.critic_lam is None else self.critic_lam
@@ -418,18 +420,18 @@ class GAE(AdvantageEstimator):
     def _gae(
         self, graded: ScoredRollout, rewards: Tensor, mask: Tensor, rows: Tensor, lam: float | Callable[..., Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Advantages and values of some rows."""
+        """Return the advantages and values of some rows."""
         if graded.values is None:
             raise ArgumentError(
-                "values is None, but the credit is computed from a critic's values",
+                "values is None, but this credit needs the values of a critic",
                 argument="values",
                 problem="missing",
             )
         values = graded.values[rows].to(rewards)
         if self.whiten_rewards and int(mask.sum()) > 1:
             rewards = whiten(rewards, mask, shift_mean=False)
-        chosen = lam(lengths(mask)) if callable(lam) else lam
-        return returns.gae(rewards, values, mask, gamma=self.gamma, lam=chosen), values
+        lam_per_row = lam(lengths(mask)) if callable(lam) else lam
+        return returns.gae(rewards, values, mask, gamma=self.gamma, lam=lam_per_row), values
 
 
 # -- update: from advantages to a loss ---------------------------------------------------------------------------
@@ -471,19 +473,19 @@ class PolicyUpdate:
     top_entropy_quantile: float = 1.0
 
     def completion_weights(self, rollout: Rollout) -> Tensor:
-        """``(B, T)`` weights of all tokens of an optimizer batch."""
+        """Return the ``(B, T)`` weights of all tokens of an optimizer batch."""
         return self.weights(rollout.mask) if self.keep is None else self.weights(rollout.mask, keep=self.keep(rollout))
 
 
 def mask_truncated_completions(rollout: Rollout) -> Tensor:
-    """Completions that end by themselves: the others are filtered out (DAPO's overlong filtering). ``(B,)`` bool"""
+    """Return False for truncated completions, else True (DAPO's overlong filtering). ``(B,)`` bool"""
     return rollout.terminated
 
 
 def truncated_importance(
     logps: Tensor, rollout: Rollout, advantages: Tensor, *, importance_sampling_cap: float = 2.0
 ) -> Tensor:
-    """How much likelier a token was under ``old_logps`` than where it was sampled, cut at a cap. ``(B, T)``"""
+    """Return the token ratio of ``old_logps`` to the behaviour policy, truncated at a cap. ``(B, T)``"""
     return off_policy.truncated_importance_weight(
         rollout.old_logps, rollout.behavior_logps, rollout.mask, importance_sampling_cap=importance_sampling_cap
     )
@@ -492,7 +494,7 @@ def truncated_importance(
 def sequence_importance(
     logps: Tensor, rollout: Rollout, advantages: Tensor, *, importance_sampling_cap: float = 2.0
 ) -> Tensor:
-    """The same of whole completions. ``(B, 1)``"""
+    """Return the ratio of whole completions to the behaviour policy, truncated at a cap. ``(B, 1)``"""
     return off_policy.sequence_importance_weight(
         rollout.old_logps, rollout.behavior_logps, rollout.mask, importance_sampling_cap=importance_sampling_cap
     )
@@ -506,7 +508,7 @@ def masked_importance(
     importance_sampling_cap: float = 5.0,
     importance_sampling_floor: float = 0.5,
 ) -> Tensor:
-    """The weight of each token where it lies between floor and cap, 0 elsewhere. ``(B, T)``"""
+    """Return the importance weight of each token if it lies between floor and cap, else 0. ``(B, T)``"""
     return off_policy.masked_importance_weight(
         rollout.old_logps,
         rollout.behavior_logps,
@@ -519,7 +521,7 @@ def masked_importance(
 def off_policy_sequence_mask(
     logps: Tensor, rollout: Rollout, advantages: Tensor, *, off_policy_mask_threshold: float = 0.1
 ) -> Tensor:
-    """0 for bad completions that the policy has moved far away from since they were sampled (DeepSeek-V3.2). ``(B, 1)``"""
+    """Return 0 for completions of negative advantage that are far off-policy, else 1 (DeepSeek-V3.2). ``(B, 1)``"""
     keep = off_policy.off_policy_keep(
         logps,
         rollout.behavior_logps,

@@ -1,1 +1,2 @@
-"""Layer 7: what a run or a data set looks like to a person: curves, explanations, the glossary of metrics, pages and their templates."""
+"""Layer 7: reports on runs and data sets: curves, explanations, the glossary of metrics, HTML pages and their
+templates."""

@@ -1,4 +1,5 @@
-"""The page of ``minirlhf verify mine.md --html page.html``: the text, its formulas with their marks, its code folded."""
+"""The HTML page of ``minirlhf verify mine.md --html page.html``: the text, its formulas with check marks, its code
+folded."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from minirlhf.ledger.formulas.derivation import Step, report_lines
 from minirlhf.ledger.formulas.displays import displays, fences
 from minirlhf.report import templates
 
-# What matplotlib's typesetting does not know, in its words.
+# LaTeX macros that matplotlib's mathtext does not know, and their replacements.
 _MACROS = [
     (r"\\piref(?![A-Za-z])", r"\\pi_{\\mathrm{ref}}"),
     (r"\\piold(?![A-Za-z])", r"\\pi_{\\mathrm{old}}"),
@@ -32,40 +33,40 @@ _MACROS = [
 
 
 def drawn(latex: str, size: float = 13.0) -> Markup | None:
-    """A formula as an SVG picture with type of ``size`` points; None for one that matplotlib cannot set."""
+    """Return a formula as an SVG image with a font size of ``size`` points; None if matplotlib cannot typeset it."""
     from matplotlib import mathtext
     from matplotlib.font_manager import FontProperties
 
-    for pattern, plain in _MACROS:
-        latex = re.sub(pattern, plain, latex)
-    picture = io.StringIO()
+    for pattern, replacement in _MACROS:
+        latex = re.sub(pattern, replacement, latex)
+    buffer = io.StringIO()
     try:
-        mathtext.math_to_image(f"${' '.join(latex.split())}$", picture, format="svg", prop=FontProperties(size=size))
+        mathtext.math_to_image(f"${' '.join(latex.split())}$", buffer, format="svg", prop=FontProperties(size=size))
     except ValueError:
         return None
-    return Markup(picture.getvalue()[picture.getvalue().index("<svg") :])
+    return Markup(buffer.getvalue()[buffer.getvalue().index("<svg") :])
 
 
 def _inline(paragraph: str) -> Markup:
-    """A paragraph with its formulas ``$…$`` drawn."""
+    """Return a paragraph with its formulas ``$…$`` as images."""
     pieces = re.split(r"\$([^$]+)\$", paragraph)
     return Markup("").join(
-        (drawn(piece, 11.0) or Markup("<code>{}</code>").format(piece)) if k % 2 else Markup.escape(piece)
-        for k, piece in enumerate(pieces)
+        (drawn(piece, 11.0) or Markup("<code>{}</code>").format(piece)) if index % 2 else Markup.escape(piece)
+        for index, piece in enumerate(pieces)
     )
 
 
 def _parts(text: str, marks: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The file from top to bottom: headings and paragraphs, displays with their marks, code."""
+    """Yield the parts of the file in order: headings and paragraphs, displayed formulas with their marks, code."""
     lines = text.splitlines()
-    special = [
-        (found.line, found.last, {"kind": "display", "latex": found.latex, **marks.get(found.line, {})})
-        for found in displays(text)
+    blocks = [
+        (block.line, block.last, {"kind": "display", "latex": block.latex, **marks.get(block.line, {})})
+        for block in displays(text)
     ]
-    special += [(found.line, found.last, {"kind": "code", "code": found.code}) for found in fences(text)]
-    at = 0
-    for first, last, part in [*sorted(special, key=lambda each: each[0]), (len(lines) + 1, 0, None)]:
-        for paragraph in re.split(r"\n\s*\n", "\n".join(lines[at : first - 1])):
+    blocks += [(block.line, block.last, {"kind": "code", "code": block.code}) for block in fences(text)]
+    start = 0
+    for first, last, part in [*sorted(blocks, key=lambda item: item[0]), (len(lines) + 1, 0, None)]:
+        for paragraph in re.split(r"\n\s*\n", "\n".join(lines[start : first - 1])):
             heading = re.match(r"(#+)\s+(.*)", paragraph.strip())
             if heading:
                 yield {"kind": "heading", "level": min(len(heading[1]), 4), "text": heading[2]}
@@ -73,13 +74,13 @@ def _parts(text: str, marks: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[s
                 yield {"kind": "paragraph", "text": _inline(paragraph.strip())}
         if part:
             yield part
-        at = last
+        start = last
 
 
 def write(
     path: Path, name: str, text: str, steps: Sequence[Step], verdicts: Sequence[Mapping[str, Any]], seed: int
 ) -> None:
-    """Write the page."""
+    """Write the HTML page."""
     marks: dict[int, dict[str, Any]] = {
         step.line: {"label": step.label, "mark": ["not tried"], "holds": None} for step in steps
     }
@@ -88,7 +89,7 @@ def write(
     parts = [
         part | {"picture": drawn(part["latex"])} if part["kind"] == "display" else part for part in _parts(text, marks)
     ]
-    held = sum(bool(verdict["holds"]) for verdict in verdicts)
+    num_passed = sum(bool(verdict["holds"]) for verdict in verdicts)
     write_text_atomic(
-        path, templates.render("derivation", title=name, parts=parts, held=held, steps=len(steps), seed=seed)
+        path, templates.render("derivation", title=name, parts=parts, held=num_passed, steps=len(steps), seed=seed)
     )

@@ -1,8 +1,8 @@
-"""What the metrics of a run say is wrong with it: rules, each with its evidence.
+"""Rules that diagnose a run from its metrics, each with its evidence.
 
-A rule looks at the numbers that trainers log and at nothing else. It is a suspicion that names its evidence; what it does not see,
-it does not acquit. Thresholds are stated where they are used; how often the rules are right on runs that are broken on purpose, and
-how often they accuse healthy ones, is measured by the study of the failure gallery.
+A rule uses only the numbers that trainers log. A finding is a suspicion with its evidence; a run without findings is
+not proven healthy. Thresholds are stated where they are used. The study of the failure gallery measures how often the
+rules are right on runs that are broken on purpose, and how often they raise false alarms on healthy runs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Finding:
     """A suspicion.
 
     Attributes:
-        name: of the rule.
-        title: what is likely wrong.
-        evidence: the numbers that say so.
-        metrics: what they are numbers of.
+        name: the name of the rule.
+        title: what is probably wrong.
+        evidence: the numbers that support it, as text.
+        metrics: the metrics of these numbers.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Finding:
 
 
 class Curves:
-    """The finite values of a run's metrics, and the ends of each curve."""
+    """The finite values of a run's metrics, with statistics of the start and the end of each curve."""
 
     def __init__(
         self, history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float | None = None
@@ -49,62 +49,67 @@ class Curves:
         # A metric that does not apply to a row is NaN; the loss and the norm of its gradient always apply.
         nan = {name for row in history for name in ("loss", "grad_norm") if math.isnan(row.get(name, 0.0))}
         self.lost = [name for name in self.names if name in nan or any(math.isinf(x) for x in history[name])]
-        if dead := self._values.get("frac_reward_zero_std"):
-            # A reply that is alone with its prompt differs from no other, and its group is not dead. Where the log alone is known: nothing
-            # is learned from groups that are dead in every row, so that what learns has none.
+        if zero_std := self._values.get("frac_reward_zero_std"):
+            # With one completion per prompt, frac_reward_zero_std is always 1 and no sign of zero-variance groups. If
+            # only the log is known: nothing can be learned from zero-variance groups, so a run that learns while the
+            # metric is 1 in every row has one completion per prompt.
             learns = self.has("reward", "reward_std") and max(self["reward_std"]) > 0 and self.rises("reward")
-            if alone or (min(dead) == 1 and learns):
-                self._values["frac_reward_zero_std"] = [0.0] * len(dead)
+            if alone or (min(zero_std) == 1 and learns):
+                self._values["frac_reward_zero_std"] = [0.0] * len(zero_std)
 
     def has(self, *names: str) -> bool:
-        """Whether all are logged, at least five times."""
+        """Return whether all these metrics are logged, at least five times."""
         return all(len(self._values.get(name, ())) >= 5 for name in names)
 
     def __getitem__(self, name: str) -> list[float]:
         return self._values[name]
 
     def part(self, name: str, start: float, end: float) -> list[float]:
-        """The values from a share of the run to another."""
+        """Return the values between two fractions of the run."""
         values = self._values[name]
         return values[int(start * len(values)) : max(math.ceil(end * len(values)), int(start * len(values)) + 1)]
 
     def first(self, name: str) -> float:
-        """The mean of the first tenth."""
+        """Return the mean of the first tenth."""
         return statistics.fmean(self.part(name, 0.0, 0.1))
 
     def last(self, name: str) -> float:
-        """The mean of the last fifth."""
+        """Return the mean of the last fifth."""
         return statistics.fmean(self.part(name, 0.8, 1.0))
 
     def change(self, name: str) -> tuple[float, float]:
-        """The last fifth less the first fifth, and its standard error; the noise is that of neighbouring rows, so that a trend is none."""
+        """Return the mean of the last fifth minus the mean of the first fifth, and the standard error of this
+        difference.
+
+        The variance is estimated from differences of neighbouring rows, so that it does not include a trend.
+        """
         values, early, late = self._values[name], self.part(name, 0.0, 0.2), self.part(name, 0.8, 1.0)
-        noise = statistics.fmean((y - x) ** 2 for x, y in pairwise(values)) / 2
-        return statistics.fmean(late) - statistics.fmean(early), math.sqrt(noise * (1 / len(early) + 1 / len(late)))
+        variance = statistics.fmean((y - x) ** 2 for x, y in pairwise(values)) / 2
+        return statistics.fmean(late) - statistics.fmean(early), math.sqrt(variance * (1 / len(early) + 1 / len(late)))
 
     def rises(self, name: str) -> bool:
-        """By more than three standard errors."""
-        by, error = self.change(name)
-        return by > 3 * error and by > 0
+        """Return whether the metric rises by more than three standard errors."""
+        change, error = self.change(name)
+        return change > 3 * error and change > 0
 
     def falls(self, name: str) -> bool:
-        """By more than three standard errors."""
-        by, error = self.change(name)
-        return -by > 3 * error and by < 0
+        """Return whether the metric falls by more than three standard errors."""
+        change, error = self.change(name)
+        return -change > 3 * error and change < 0
 
     def path(self, name: str) -> str:
-        """First → last, as text."""
+        """Return "first → last" as text."""
         return f"{name} {self.first(name):.3g} → {self.last(name):.3g}"
 
 
 @dataclass(frozen=True)
 class DiagnosisRule:
-    """A suspicion and when it is raised.
+    """A rule that raises a suspicion.
 
     Attributes:
-        needs: metrics without which it says nothing.
-        evidence: ``(curves) -> text``, empty if there is none.
-        doubts: names of rules that explain more; where one of them has spoken, this one is silent.
+        needs: metrics that the rule requires; without them it is not evaluated.
+        evidence: ``(curves) -> text``, empty if there is no evidence.
+        doubts: names of rules with a better explanation; if one of them has a finding, this rule is not evaluated.
     """
 
     name: str
@@ -117,26 +122,28 @@ class DiagnosisRule:
 def diagnose(
     history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float | None = None
 ) -> list[Finding]:
-    """Everything that the rules see, the gravest first; empty for a run of fewer than five rows.
+    """Return the findings of all rules, the most serious first. With fewer than five rows only ``not_a_number``
+    applies.
 
     Args:
-        reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and need not be.
-        alone: there was one reply per prompt, and so no group that could be dead.
-        max_grad_norm: where the norm of a gradient was cut, if that is known.
+        reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and
+            need not be.
+        alone: one completion was sampled per prompt, so there are no zero-variance groups to report.
+        max_grad_norm: the norm to which gradients were clipped, if it is known.
     """
     curves = Curves(history, reference_free=reference_free, alone=alone, max_grad_norm=max_grad_norm)
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for rule in RULES:
-        if not curves.has(*rule.needs) or any(other in found for other in rule.doubts):
+        if not curves.has(*rule.needs) or any(other in findings for other in rule.doubts):
             continue
         text = rule.evidence(curves)
         if text:
-            found[rule.name] = Finding(rule.name, rule.title, text, rule.needs)
-    return list(found.values())
+            findings[rule.name] = Finding(rule.name, rule.title, text, rule.needs)
+    return list(findings.values())
 
 
 def _monitors(curves: Curves) -> list[str]:
-    """Rewards of one's own that were watched and not optimised."""
+    """Return the names of custom rewards that were logged and not optimised."""
     return [
         name
         for name in curves.names
@@ -156,8 +163,11 @@ def not_a_number(c: Curves) -> str:
 
 
 def never_ends(c: Curves) -> str:
-    """From the start, but for what a blank model says until it learns; or, where examples teach it, in the end: a policy that earns by being long is
-    another fault."""
+    """Almost no completion ends, either from the start of the run or, in training on examples, at its end.
+
+    The rest of the first tenth is not counted: it may hold the random ends of an untrained model. A policy that is
+    rewarded for length is another fault.
+    """
     never = c["frac_terminated"][0] <= 0.1 and max(c.part("frac_terminated", 0.1, 1.0)) <= 0.05
     unlearned = not c.has("reward") and c.last("frac_terminated") <= 0.05
     return c.path("frac_terminated") if never or unlearned else ""
@@ -169,7 +179,8 @@ def grader_fails(c: Curves) -> str:
 
 
 def start_disagrees(c: Curves) -> str:
-    """Rounding in bfloat16 moves the log-probability of a token by a few hundredths; what is more, is another distribution."""
+    """Rounding in bfloat16 changes the log-probability of a token by a few hundredths; a larger difference is another
+    distribution."""
     if c.reference_free or not c.from_start:
         return ""
     if c.has("chosen_reward", "rejected_reward"):
@@ -197,10 +208,10 @@ def reference_moves(c: Curves) -> str:
 
 def no_signal(c: Curves) -> str:
     early = statistics.median(c.part("frac_reward_zero_std", 0.0, 0.25))
-    spread = max(c["reward_std"])
-    if spread == 0:
+    max_std = max(c["reward_std"])
+    if max_std == 0:
         return "reward_std is 0 in every row: the grader gives one number to everything"
-    if c.has("explained_variance"):  # a critic's advantages are not 0 where all replies of a prompt earn the same
+    if c.has("explained_variance"):  # a critic's advantages are not 0 where all rewards of a group are equal
         return ""
     return (
         f"{early:.0%} of the groups are dead in the first quarter of the run"
@@ -225,8 +236,8 @@ def stale_data(c: Curves) -> str:
 
 
 def _flat(c: Curves) -> bool:
-    by, error = c.change("reward")
-    return abs(by) <= 3 * error
+    change, error = c.change("reward")
+    return abs(change) <= 3 * error
 
 
 def _tokens(c: Curves) -> float:
@@ -238,8 +249,12 @@ def _live(c: Curves) -> bool:
 
 
 def steps_too_small(c: Curves) -> str:
-    """Steps of this size, all in one direction, would not have moved a reply by a tenth of a nat; nor has kl. Of pairs the margin says so, unless it is
-    small by its beta: then the log-probabilities have moved. Of examples, the loss of those kept apart, if it is the same from the first row to the last."""
+    """Online: updates of this size, all in one direction, would not move a completion by 0.1 nats, and ``kl`` has not
+    moved either.
+
+    Preference pairs: the margin stays small. A small beta also makes it small, but then the log-probabilities have
+    moved. Examples: the held-out loss is the same from the first row to the last.
+    """
     if c.has("chosen_reward", "margin"):
         moved = any(c.rises(name) or c.falls(name) for name in ("chosen_logp", "rejected_logp") if c.has(name))
         small = max(map(abs, c["margin"])) < 3e-3 and not moved
@@ -249,22 +264,23 @@ def steps_too_small(c: Curves) -> str:
         return f"held_out_loss {low:.4f} to {high:.4f} in all rows" if high - low < 1e-3 else ""
     if not _online(c) or not c.has("approx_kl") or not _flat(c) or not _live(c):
         return ""
-    step = statistics.median(c["approx_kl"])  # rounding error, where a rollout has one update: then kl must say it
-    far = len(c["approx_kl"]) ** 2 * step * _tokens(c)
-    near = c.last("kl") < 0.1 if c.has("kl") else step > 1e-10
+    step = statistics.median(c["approx_kl"])  # with one update per rollout this is rounding error; then kl must show it
+    reach = len(c["approx_kl"]) ** 2 * step * _tokens(c)
+    is_close = c.last("kl") < 0.1 if c.has("kl") else step > 1e-10
     return (
         f"the reward is flat ({c.path('reward')}), and approx_kl is {step:.1g}"
-        if near and step > 0 and far < 0.1
+        if is_close and step > 0 and reach < 0.1
         else ""
     )
 
 
 def held_back(c: Curves) -> str:
-    """Steps without a direction would have led as far as they add up to, and others further: something has pulled the policy back."""
-    went, stays = math.fsum(c["approx_kl"]) * _tokens(c), c.last("kl")
+    """Updates in random directions would move the policy by the sum of their KLs, and consistent updates further. If
+    ``kl`` is far smaller than this sum, something has pulled the policy back."""
+    total, kl = math.fsum(c["approx_kl"]) * _tokens(c), c.last("kl")
     return (
-        f"the reward is flat ({c.path('reward')}), and kl stays at {stays:.2g}, after steps of {went:.2g} nats together"
-        if stays < 0.02 and went > 3 * stays and _live(c) and _flat(c)
+        f"the reward is flat ({c.path('reward')}), and kl stays at {kl:.2g}, after steps of {total:.2g} nats together"
+        if kl < 0.02 and total > 3 * kl and _live(c) and _flat(c)
         else ""
     )
 
@@ -276,84 +292,84 @@ def reward_falls(c: Curves) -> str:
 def gold_falls(c: Curves) -> str:
     if not c.rises("reward"):
         return ""
-    worse = [name for name in _monitors(c) if c.falls(name)]
-    fall = ", ".join(c.path(name) for name in worse)
-    return f"{c.path('reward')}, while {fall}, which was watched as a reward: more of it is better" if worse else ""
+    falling = [name for name in _monitors(c) if c.falls(name)]
+    paths = ", ".join(c.path(name) for name in falling)
+    return f"{c.path('reward')}, while {paths}, which was watched as a reward: more of it is better" if falling else ""
 
 
 def length_runs_away(c: Curves) -> str:
     grows = c.rises("completion_length") and c.last("completion_length") > 1.3 * c.first("completion_length")
-    cut = c.last("frac_terminated") < min(0.6, c.first("frac_terminated") - 0.2)
-    return f"{c.path('completion_length')}, {c.path('frac_terminated')}" if grows and cut else ""
+    truncated = c.last("frac_terminated") < min(0.6, c.first("frac_terminated") - 0.2)
+    return f"{c.path('completion_length')}, {c.path('frac_terminated')}" if grows and truncated else ""
 
 
 def kl_runs_away(c: Curves) -> str:
-    high = statistics.fmean(c.part("kl", 0.3, 1.0))
-    gained = c.last("reward") - c.first("reward")
+    mean_kl = statistics.fmean(c.part("kl", 0.3, 1.0))
+    gain = c.last("reward") - c.first("reward")
     return (
-        f"kl {high:.1f} nats on the mean, for a change of {gained:+.2f} in reward"
-        if high - min(c.part("kl", 0.0, 0.1)) > 3 and not c.rises("reward")
+        f"kl {mean_kl:.1f} nats on the mean, for a change of {gain:+.2f} in reward"
+        if mean_kl - min(c.part("kl", 0.0, 0.1)) > 3 and not c.rises("reward")
         else ""
     )
 
 
 def moves_without_reward(c: Curves) -> str:
-    by, _ = c.change("reward")
-    spread = statistics.fmean(c["reward_std"])
+    change, _ = c.change("reward")
+    std = statistics.fmean(c["reward_std"])
     moved = max(c["kl"]) > 0.2
     return (
         f"{c.path('reward')}, while kl reaches {max(c['kl']):.2f}"
-        if moved and abs(by) < 0.5 * spread and spread > 0 and not c.rises("reward")
+        if moved and abs(change) < 0.5 * std and std > 0 and not c.rises("reward")
         else ""
     )
 
 
 def no_baseline(c: Curves) -> str:
-    far = [
+    matches = [
         abs(loss + reward) <= 0.2 * abs(reward)
         for loss, reward in zip(c["loss"], c["reward"], strict=False)
         if abs(reward) > 0.05
     ]
     return (
         f"loss is minus the reward: {c.path('loss')}, {c.path('reward')}"
-        if len(far) > 4 and statistics.fmean(far) > 0.8
+        if len(matches) > 4 and statistics.fmean(matches) > 0.8
         else ""
     )
 
 
 def noise_rises(c: Curves) -> str:
-    by, _ = c.change("neg_logp")
-    # Who gains more than rewards differ by within a prompt does not pay for the variety.
+    change, _ = c.change("neg_logp")
+    # If the reward gains more than its standard deviation within a prompt, the higher entropy does no harm.
     pays = c.has("reward", "reward_std") and c.change("reward")[0] > statistics.fmean(c["reward_std"])
-    return c.path("neg_logp") if c.rises("neg_logp") and by > 0.2 and not pays else ""
+    return c.path("neg_logp") if c.rises("neg_logp") and change > 0.2 and not pays else ""
 
 
 def certain_before_right(c: Curves) -> str:
-    dead, spread = statistics.fmean(c.part("frac_reward_zero_std", 0.8, 1.0)), c.last("reward_std")
-    if dead < 0.85 or spread < 0.3 * max(c["reward_std"]) or c.last("neg_logp") > 0.3:
+    zero, std = statistics.fmean(c.part("frac_reward_zero_std", 0.8, 1.0)), c.last("reward_std")
+    if zero < 0.85 or std < 0.3 * max(c["reward_std"]) or c.last("neg_logp") > 0.3:
         return ""
-    return f"{dead:.0%} of the groups are dead at the end although rewards differ (reward_std {spread:.2f}): some prompts are never answered right"
+    return f"{zero:.0%} of the groups are dead at the end although rewards differ (reward_std {std:.2f}): some prompts are never answered right"
 
 
 def critic_useless(c: Curves) -> str:
-    learned = statistics.median(c.part("explained_variance", 0.15, 0.6))
+    median = statistics.median(c.part("explained_variance", 0.15, 0.6))
     gap = abs(statistics.fmean(c.part("value", 0.15, 1.0)) - statistics.fmean(c.part("reward", 0.15, 1.0)))
     scale = max(c["reward_std"])
     far = gap > scale
-    return f"explained_variance {learned:.2g}, and value is {gap:.2g} from the reward" if learned < 0.05 and far else ""
+    return f"explained_variance {median:.2g}, and value is {gap:.2g} from the reward" if median < 0.05 and far else ""
 
 
 def critic_clipped(c: Curves) -> str:
     norm = statistics.median(c["critic_grad_norm"])
-    cut, unless = (1.0, " unless max_grad_norm was set") if c.max_grad_norm is None else (c.max_grad_norm, "")
-    return f"critic_grad_norm {norm:.0f}, where everything above {cut:g} is cut{unless}" if norm > 10 * cut else ""
+    limit, caveat = (1.0, " unless max_grad_norm was set") if c.max_grad_norm is None else (c.max_grad_norm, "")
+    return f"critic_grad_norm {norm:.0f}, where everything above {limit:g} is cut{caveat}" if norm > 10 * limit else ""
 
 
 def loss_jumps(c: Curves) -> str:
     if _online(c) or c.has("margin") or c.has("own_answers"):
         return ""
     early, late = c.part("loss", 0.0, 0.15), c.part("loss", 0.5, 1.0)
-    noise = math.sqrt(statistics.fmean((y - x) ** 2 for x, y in pairwise(late)) / 2)  # of one batch
+    noise = math.sqrt(statistics.fmean((y - x) ** 2 for x, y in pairwise(late)) / 2)  # standard deviation of one batch
     return (
         f"loss {early[0]:.2f} at the start and {max(early[1:]):.2f} within the first steps"
         if len(early) > 1 and max(early[1:]) > max(1.08 * early[0], early[0] + 5 * noise)
@@ -362,32 +378,40 @@ def loss_jumps(c: Curves) -> str:
 
 
 def memorises(c: Curves) -> str:
-    """What is learned by heart gets likelier while the rest gets less likely: the training loss still falls when the other has turned,
-    and after the first tenth, in which every loss falls; or it is far below the best that was had on the rest. Where the end is missing from the
-    labels, the rest gets less likely too, and the training loss stops at about a half of that best (.47 to .50 in the gallery)."""
-    held, late = c["held_out_loss"], c.last("held_out_loss")
-    lowest, turned = min(held), max(held.index(min(held)) / len(held), 0.1)
-    then = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
+    """Memorised examples become more probable while held-out examples become less probable.
+
+    After the held-out loss has turned, the training loss still falls (the first tenth is not counted, because every
+    loss falls in it), or the training loss is far below the lowest held-out loss. If the labels lack the end token,
+    held-out examples also become less probable, and the training loss stops at about half of the lowest held-out loss
+    (.47 to .50 in the gallery).
+    """
+    held_out, late = c["held_out_loss"], c.last("held_out_loss")
+    lowest, turned = min(held_out), max(held_out.index(min(held_out)) / len(held_out), 0.1)
+    at_turn = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
     return (
         f"held_out_loss {lowest:.2f} at best, {late:.2f} at the end; {c.path('loss')}"
-        if late > 1.1 * lowest and (c.last("loss") < min(0.8 * late, 0.9 * then) or c.last("loss") < 0.45 * lowest)
+        if late > 1.1 * lowest and (c.last("loss") < min(0.8 * late, 0.9 * at_turn) or c.last("loss") < 0.45 * lowest)
         else ""
     )
 
 
 def labels_swapped(c: Curves) -> str:
-    """Something was learned in training, and it goes against the pairs kept apart. Labels that say nothing, learned by heart, leave a half of those
-    in the mean, and below .45 chance leaves them more seldom the more pairs there are: were each pair a coin of its own, once in four times of 20 pairs,
-    in nine of 150, in twenty of 270, in a hundred of 540. Pairs that are much alike (three prompts, a few replies) are fewer coins than pairs; and how many
-    there are the log does not say. Where training accuracy stays near a half as well, no label was learned, and its direction on other pairs says nothing.
+    """The training labels were learned, and they contradict the held-out pairs.
+
+    Memorised random labels give a held-out accuracy of .5 on average. The more held-out pairs there are, the more
+    rarely it falls below .45 by chance: if the pairs are independent, once in 4 times for 20 pairs, in 9 for 150, in 20
+    for 270 and in 100 for 540. Similar pairs (three prompts, a few completions) count as fewer independent pairs, and
+    the log does not hold the number of pairs. If the training accuracy also stays near .5, no label was learned, and
+    the held-out accuracy carries no information.
     """
-    learned, held = c.last("accuracy"), c.last("held_out_accuracy")
-    against = learned > 0.6 and held < min(0.45, learned - 0.2)
-    return f"held_out_accuracy {held:.2f}, accuracy {learned:.2f}" if against else ""
+    train, held_out = c.last("accuracy"), c.last("held_out_accuracy")
+    contradicts = train > 0.6 and held_out < min(0.45, train - 0.2)
+    return f"held_out_accuracy {held_out:.2f}, accuracy {train:.2f}" if contradicts else ""
 
 
 def coin_toss(c: Curves) -> str:
-    """With a small beta, or with labels that often disagree, the loss stays there although a good deal is learned: accuracy or the margin shows it."""
+    """With a small beta or noisy labels, the loss stays near ln 2 although the preferences are learned; accuracy or
+    margin shows it."""
     learned = c.has("accuracy") and (c.last("accuracy") > 0.6 or (c.last("accuracy") > 0.55 and c.rises("margin")))
     if learned or not abs(c["loss"][0] - LN2) < 0.01:
         return ""
@@ -395,9 +419,9 @@ def coin_toss(c: Curves) -> str:
 
 
 def pushes_apart(c: Curves) -> str:
-    lost = c["rejected_logp"][0] - c.last("rejected_logp")
+    drop = c["rejected_logp"][0] - c.last("rejected_logp")
     down = c.last("chosen_reward") < 0 and c.last("margin") > 3
-    return f"{c.path('margin')}, {c.path('rejected_logp')}, {c.path('chosen_reward')}" if down and lost > 30 else ""
+    return f"{c.path('margin')}, {c.path('rejected_logp')}, {c.path('chosen_reward')}" if down and drop > 30 else ""
 
 
 RULES = (

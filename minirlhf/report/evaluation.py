@@ -1,4 +1,5 @@
-"""What ``minirlhf evaluate`` has measured as one HTML page that needs nothing else: numbers, pairs, and replies to read."""
+"""The results of ``minirlhf evaluate`` as one self-contained HTML page: scores, paired comparisons, and completions to
+read."""
 
 from __future__ import annotations
 
@@ -17,17 +18,17 @@ SHOWN = 20
 
 
 def write(path: Path, tasks: Sequence[EvaluationResult]) -> None:
-    """Write the page, with the replies to the first :data:`SHOWN` problems of each task."""
+    """Write the page, with the completions for the first :data:`SHOWN` problems of each task."""
     parts = []
     for task in tasks:
-        numbers = {name: {n.name: n for n in found} for name, found in task.numbers.items()}
-        columns = list(dict.fromkeys(name for found in numbers.values() for name in found))
-        first = {name: found[0] for name, found in task.numbers.items()}
+        numbers = {name: {n.name: n for n in results} for name, results in task.numbers.items()}
+        columns = list(dict.fromkeys(name for results in numbers.values() for name in results))
+        first = {name: results[0] for name, results in task.numbers.items()}
         parts.append(
             {
                 "task": task,
                 "columns": columns,
-                "rows": [(name, [found.get(column) for column in columns]) for name, found in numbers.items()],
+                "rows": [(name, [results.get(column) for column in columns]) for name, results in numbers.items()],
                 "figure": data_uri(_intervals(first)),
                 "alt": "; ".join(
                     f"{name}: {n.value:.3f}, " + (f"{n.low:.3f} to {n.high:.3f}" if n.known else "no interval")
@@ -39,17 +40,18 @@ def write(path: Path, tasks: Sequence[EvaluationResult]) -> None:
     write_text_atomic(path, templates.render("evaluate", parts=parts))
 
 
-def _sample(task: EvaluationResult, at: int, problem: Problem) -> dict[str, object]:
-    replies = [
-        (name, found.completions[at][0], f"{float(found.rewards[at, 0]):g}") for name, found in task.answers.items()
+def _sample(task: EvaluationResult, index: int, problem: Problem) -> dict[str, object]:
+    completions = [
+        (name, answers.completions[index][0], f"{float(answers.rewards[index, 0]):g}")
+        for name, answers in task.answers.items()
     ]
     return {
-        "prompt": problem.prompt, "choices": problem.choices, "reference": problem.reference, "replies": replies,
+        "prompt": problem.prompt, "choices": problem.choices, "reference": problem.reference, "replies": completions,
     }  # fmt: skip
 
 
 def _intervals(numbers: dict[str, Measurement]) -> bytes:
-    """The first number of each model, usually its accuracy."""
+    """Draw the first score of each model, usually its accuracy, with its interval."""
     fig, ax = plt.subplots(figsize=(7, 0.8 + 0.35 * len(numbers)), layout="constrained")
     for row, number in enumerate(numbers.values()):
         ax.plot([number.low, number.high], [row, row], color=PALETTE["blue"], lw=2)

@@ -1,4 +1,4 @@
-"""Layer 7: what one step of online training did to one sample, token by token, as a table, a figure and a page."""
+"""Layer 7: the effect of one step of online training on one sample, token by token, as a table, a figure and a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minirlhf.report import templates
 from minirlhf.report.plotting import PALETTE, data_uri, png
 from minirlhf.trainers.samples import Sample, StepSamples
 
-#: Column and what it says, for the page's legend.
+#: Column and its explanation, for the page's legend.
 COLUMNS = {
     "token": "what was sampled",
     "p": "its probability when it was sampled",
@@ -27,8 +27,8 @@ COLUMNS = {
 
 
 def rows(sample: Sample) -> list[dict[str, str]]:
-    """One row per token, the cells as text; columns that say nothing in this run are left out."""
-    found = []
+    """Return one row per token, with the cells as text; the column of values is omitted in runs without a critic."""
+    table_rows = []
     for t, token in enumerate(sample.tokens):
         cells = {
             "token": repr(token)[1:-1],
@@ -42,15 +42,15 @@ def rows(sample: Sample) -> list[dict[str, str]]:
         }
         if sample.values is not None:
             cells["value"] = f"{sample.values[t]:+.3f}"
-        found.append({name: cells[name] for name in COLUMNS if name in cells})
-    return found
+        table_rows.append({name: cells[name] for name in COLUMNS if name in cells})
+    return table_rows
 
 
 def pick(step: StepSamples, number: int) -> Sample:
-    """A sample by its number, counted from 0; ``UserError`` if that one was not kept."""
+    """Return a sample by its number, counted from 0; raise ``UserError`` if this sample was not kept."""
     if not 0 <= number < len(step.samples):
         raise UserError(
-            f"step {step.step} has {len(step.samples)} samples kept, numbered from 0; there is no {number}",
+            f"step {step.step} has {len(step.samples)} samples kept, numbered from 0; sample {number} does not exist",
             argument="--sample",
             value=number,
             expected=(0, len(step.samples) - 1),
@@ -59,7 +59,7 @@ def pick(step: StepSamples, number: int) -> Sample:
 
 
 def summary(step: StepSamples, number: int) -> str:
-    """One sentence about the sample as a whole."""
+    """Return a short description of the sample as a whole."""
     sample = pick(step, number)
     grade = (
         f"reward {sample.reward:g}" if sample.valid else "not graded, or left out of its group, so it teaches nothing"
@@ -67,16 +67,16 @@ def summary(step: StepSamples, number: int) -> str:
     end = "ended by itself" if sample.terminated else "was cut off"
     group = [s.reward for s in step.samples[number // step.num_generations * step.num_generations :]]
     group = group[: step.num_generations]
-    beside = f"; the kept samples of its prompt earned {', '.join(f'{r:g}' for r in group)}" if len(group) > 1 else ""
+    peers = f"; the kept samples of its prompt earned {', '.join(f'{r:g}' for r in group)}" if len(group) > 1 else ""
     return (
         f"Step {step.step}, recipe {step.recipe}, sample {number} of {step.batch}: {grade}, {len(sample.tokens)} tokens, {end}"
-        f"{beside}. Its tokens hold {100 * sum(sample.shares):.2f} % of the batch's push; an equal share would be "
+        f"{peers}. Its tokens hold {100 * sum(sample.shares):.2f} % of the batch's push; an equal share would be "
         f"{100 / step.batch:.2f} %."
     )
 
 
 def table(step: StepSamples, number: int) -> str:
-    """The sample for a terminal."""
+    """Return the sample as a text table for a terminal."""
     sample = pick(step, number)
     cells = rows(sample)
     widths = {name: max(len(name), *(len(row[name]) for row in cells)) for name in cells[0]}
@@ -91,44 +91,44 @@ def table(step: StepSamples, number: int) -> str:
 
 
 def figure(step: StepSamples, number: int) -> Any:
-    """Advantage, ratio and share of the push over the sample's tokens."""
+    """Draw advantage, ratio and fraction of the batch's gradient weight for each token of the sample."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     sample = pick(step, number)
-    places = list(range(len(sample.tokens)))
-    drawing = Figure(figsize=(max(6.0, 0.42 * len(places) + 1.5), 6.0), layout="constrained")
-    FigureCanvasAgg(drawing)
-    top, middle, bottom = drawing.subplots(3, 1, sharex=True)
+    positions = list(range(len(sample.tokens)))
+    fig = Figure(figsize=(max(6.0, 0.42 * len(positions) + 1.5), 6.0), layout="constrained")
+    FigureCanvasAgg(fig)
+    top, middle, bottom = fig.subplots(3, 1, sharex=True)
     colours = [PALETTE["green"] if a > 0 else PALETTE["red"] for a in sample.advantages]
-    top.bar(places, sample.advantages, color=colours)
+    top.bar(positions, sample.advantages, color=colours)
     top.axhline(0, color="black", lw=0.8)
     top.set_ylabel("advantage")
     if sample.values is not None:
-        top.plot(places, sample.values, color=PALETTE["blue"], marker=".", label="value before the token")
+        top.plot(positions, sample.values, color=PALETTE["blue"], marker=".", label="value before the token")
         top.legend(frameon=False, fontsize=8)
     ratios = [math.exp(new - old) for new, old in zip(sample.logps, sample.old_logps, strict=True)]
     middle.axhline(1, color="black", lw=0.8)
-    middle.plot(places, ratios, color=PALETTE["blue"], marker="o", ls="none")
-    cut = [t for t in places if sample.clipped[t]]
+    middle.plot(positions, ratios, color=PALETTE["blue"], marker="o", ls="none")
+    clip = [t for t in positions if sample.clipped[t]]
     middle.plot(
-        cut, [ratios[t] for t in cut], color=PALETTE["orange"], marker="x", ms=10, mew=2, ls="none", label="clipped"
+        clip, [ratios[t] for t in clip], color=PALETTE["orange"], marker="x", ms=10, mew=2, ls="none", label="clipped"
     )
-    if cut:
+    if clip:
         middle.legend(frameon=False, fontsize=8)
     middle.set_ylabel("ratio")
-    bottom.bar(places, [100 * share for share in sample.shares], color=colours)
+    bottom.bar(positions, [100 * share for share in sample.shares], color=colours)
     bottom.set_ylabel("share of the push (%)")
-    bottom.set_xticks(places, [repr(token)[1:-1] for token in sample.tokens], rotation=60, ha="right")
+    bottom.set_xticks(positions, [repr(token)[1:-1] for token in sample.tokens], rotation=60, ha="right")
     for ax in (top, middle, bottom):
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", alpha=0.25, lw=0.6)
     top.set_title(f"{step.recipe}, step {step.step}: green tokens become likelier, red ones less likely")
-    return drawing
+    return fig
 
 
 def write_page(path: Path, step: StepSamples, number: int) -> None:
-    """One HTML page that needs nothing else."""
+    """Write one self-contained HTML page."""
     sample = pick(step, number)
     largest = max(sample.shares) or 1.0
     cells = rows(sample)

@@ -1,4 +1,4 @@
-"""Layer 7: the metrics of a run, handed to TensorBoard while the run goes on."""
+"""Layer 7: export the metrics of a run to TensorBoard during the run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from minirlhf.core.errors import UserError, unknown
 
-#: Where the events of a run stand: ``tensorboard --logdir`` finds them below the run's folder, or a folder of runs.
+#: The sub-folder of a run for its event files: ``tensorboard --logdir`` finds them below the run's folder or a folder
+#: of runs.
 FOLDER = "tensorboard"
 
 
 def require(report_to: str | None) -> None:
-    """Raise :class:`UserError` unless this is nothing, or something that can be reported to here."""
+    """Raise :class:`UserError` unless ``report_to`` is None or the name of an installed reporter in :data:`REPORTS`."""
     if report_to is not None and report_to not in REPORTS:
         raise unknown("report_to", report_to, REPORTS)
     if report_to is not None:
@@ -24,7 +25,7 @@ def require(report_to: str | None) -> None:
 
 
 def summary_writer() -> Any:
-    """The class, or a :class:`UserError` that says how it is installed."""
+    """Return the class ``SummaryWriter``, or raise a :class:`UserError` that says how to install TensorBoard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -33,19 +34,19 @@ def summary_writer() -> Any:
 
 
 def open_writer(folder: Path) -> Any:
-    """A writer of events; what was written before is replaced.
+    """Return a writer of event files; earlier events are replaced.
 
     Raises:
         UserError: TensorBoard is not installed, or the folder cannot be written.
     """
     try:
         return summary_writer()(str(folder), purge_step=0)
-    except OSError as problem:
-        raise UserError(f"{folder}: cannot be written ({problem.strerror})") from None
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
 def write_row(writer: Any, row: dict[str, float]) -> None:
-    """The metrics of one step."""
+    """Write the metrics of one step."""
     for name, value in row.items():
         if name != "step":
             writer.add_scalar(name, value, int(row["step"]))
@@ -53,45 +54,46 @@ def write_row(writer: Any, row: dict[str, float]) -> None:
 
 @contextmanager
 def tensorboard(run: Path, seconds: float = 2.0) -> Iterator[None]:
-    """Inside, what is added to the run's ``metrics.jsonl`` is written to its :data:`FOLDER` every so many seconds, and at the end.
+    """Copy new rows of the run's ``metrics.jsonl`` to its :data:`FOLDER` every ``seconds`` seconds and when the block
+    ends.
 
-    Nothing of the run waits for it, and a line is taken once it is whole.
+    The copying runs in a thread of its own, so the run does not wait for it. A line is copied only when it is complete.
     """
-    file, read = run / "metrics.jsonl", 0
+    file, offset = run / "metrics.jsonl", 0
     with open_writer(run / FOLDER) as writer:
 
-        def take() -> None:
-            nonlocal read
+        def write_new_rows() -> None:
+            nonlocal offset
             if not file.is_file():
                 return
             with file.open("rb") as metrics:
-                metrics.seek(read)
-                whole, newline, _ = metrics.read().rpartition(b"\n")
-            read += len(whole) + len(newline)
-            for line in whole.splitlines():
+                metrics.seek(offset)
+                lines, newline, _ = metrics.read().rpartition(b"\n")
+            offset += len(lines) + len(newline)
+            for line in lines.splitlines():
                 write_row(writer, json.loads(line))
             writer.flush()
 
         done = threading.Event()
 
-        def keep_on() -> None:
+        def poll() -> None:
             while not done.wait(seconds):
-                take()
+                write_new_rows()
 
-        thread = threading.Thread(target=keep_on, name="tensorboard", daemon=True)
+        thread = threading.Thread(target=poll, name="tensorboard", daemon=True)
         thread.start()
         try:
             yield
         finally:
             done.set()
             thread.join()
-            take()
+            write_new_rows()
 
 
-#: By the name of the option.
+#: Reporters by their name in the option ``report_to``.
 REPORTS = {"tensorboard": tensorboard}
 
 
 def reporting(report_to: str | None, run: Path) -> Any:
-    """A context in which the run in this folder is reported, if that was asked for."""
+    """Return a context manager that reports the run in this folder to ``report_to``; None: it does nothing."""
     return nullcontext() if report_to is None else REPORTS[report_to](run)

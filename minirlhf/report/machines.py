@@ -1,4 +1,5 @@
-"""The numbers of the page on many machines: models that are weighed, and one accelerator's data sheet."""
+"""The numbers of the page on distributed training, from memory profiles of models and the data sheet of one
+accelerator."""
 
 from __future__ import annotations
 
@@ -14,26 +15,27 @@ from minirlhf.models.memory_profile import MemoryProfile
 
 Table = list[list[str]]
 
-# The accelerator of the page, by its data sheet (NVIDIA H100 SXM): memory, memory per second, dense products in bfloat16 per second.
+# The data sheet of the page's accelerator (NVIDIA H100 SXM): bytes of memory, bytes per second from memory, dense
+# bfloat16 FLOP/s.
 MEMORY, BANDWIDTH, PEAK = 80e9, 3.35e12, 989e12
-LINK, NETWORK = 450e9, 50e9  # bytes per second and direction: between the eight of one box; out of the box, 400 Gbit
-USED = 0.4  # the share of PEAK that a training step reaches
+LINK, NETWORK = 450e9, 50e9  # bytes/s in each direction: between the eight GPUs of a node; between nodes (400 Gbit/s)
+USED = 0.4  # the fraction of PEAK that a training step reaches
 WIDTH, ROWS, REPLIES, BATCH = (
     1024,
     8,
     512,
     256,
-)  # tokens of a reply, rows of a training batch, replies of a rollout, written at once
+)  # tokens of a completion, rows of a training batch, completions of a rollout, completions sampled at once
 GROUP = 8  # machines that share a model
 
 
-def _shape(hidden: int, inner: int, layers: int, heads: int, kept: int, *, vocab: int, tied: bool) -> LlamaConfig:
+def _shape(hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, *, vocab: int, tied: bool) -> LlamaConfig:
     return LlamaConfig(
         hidden_size=hidden,
-        intermediate_size=inner,
+        intermediate_size=mlp,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=kept,
+        num_key_value_heads=kv_heads,
         vocab_size=vocab,
         tie_word_embeddings=tied,
     )
@@ -41,9 +43,9 @@ def _shape(hidden: int, inner: int, layers: int, heads: int, kept: int, *, vocab
 
 @cache
 def models() -> dict[str, MemoryProfile]:
-    """The largest tiny model of this library, and three shapes of Llama 3 and 3.2."""
-    ours = tiny.PRESETS["micro"]
-    sizes = (ours.hidden_size, ours.intermediate_size, ours.layers, ours.heads, ours.heads)
+    """Return the profiles of the tiny preset ``micro`` and of three shapes of Llama 3 and 3.2."""
+    micro = tiny.PRESETS["micro"]
+    sizes = (micro.hidden_size, micro.intermediate_size, micro.layers, micro.heads, micro.heads)
     shapes = {
         "micro": _shape(*sizes, vocab=100, tied=True),
         "1 B": _shape(2048, 8192, 16, 32, 8, vocab=128256, tied=True),
@@ -54,24 +56,24 @@ def models() -> dict[str, MemoryProfile]:
 
 
 def size(count: float) -> str:
-    """Bytes with two or three digits: "131 kB", "16.1 GB"."""
+    """Format bytes with two or three digits: "131 kB", "16.1 GB"."""
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
     unit, name = next((pair for pair in units if count >= 0.9995 * pair[0]), units[-1])
-    shown = count / unit
-    return f"{shown:.0f}\u00a0{name}" if shown >= 99.95 else f"{shown:.1f}\u00a0{name}"
+    scaled = count / unit
+    return f"{scaled:.0f}\u00a0{name}" if scaled >= 99.95 else f"{scaled:.1f}\u00a0{name}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds or milliseconds with two or three digits."""
-    shown, name = (seconds, "s") if seconds >= 0.9995 else (seconds * 1e3, "ms")
-    return f"{shown:.0f}\u00a0{name}" if shown >= 99.95 else f"{shown:.1f}\u00a0{name}"
+    """Format a duration in seconds or milliseconds with two or three digits."""
+    scaled, name = (seconds, "s") if seconds >= 0.9995 else (seconds * 1e3, "ms")
+    return f"{scaled:.0f}\u00a0{name}" if scaled >= 99.95 else f"{scaled:.1f}\u00a0{name}"
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
 
 
 def step() -> Table:
-    """What a training step and a rollout hold, for each model."""
+    """Return the memory of a training step and of a rollout, for each model."""
     tokens = ROWS * WIDTH
     lines = {
         "parameters": lambda m: f"{m.parameters / 1e9:.2f}\u00a0B" if m.parameters > 1e8 else f"{m.parameters / 1e6:.1f}\u00a0M",
@@ -88,61 +90,63 @@ def step() -> Table:
 
 
 def sharded() -> Table:
-    """Bytes of each machine by stage and number of machines, and what it sends in a step."""
-    found = [["what is divided", *(f"{name}, N\u00a0=\u00a0{n}" for name in ("8 B", "70 B") for n in (8, 64)), "sent"]]
+    """Return the bytes per machine by sharding stage and number of machines, and the relative traffic of a step."""
+    table = [["what is divided", *(f"{name}, N\u00a0=\u00a0{n}" for name in ("8 B", "70 B") for n in (8, 64)), "sent"]]
     for stage, name in enumerate(("nothing", "master copy and moments", "… and gradients", "… and weights")):
         cells = [size(held(model, count, stage)) for model in ("8 B", "70 B") for count in (8, 64)]
-        found.append([name, *cells, "× 1.5" if stage == 3 else "× 1"])
-    return found
+        table.append([name, *cells, "× 1.5" if stage == 3 else "× 1"])
+    return table
 
 
 def held(model: str, count: int, stage: int) -> float:
-    """Bytes of a machine."""
+    """Return the bytes of training state per machine."""
     return float(equations.training_bytes(_number(models()[model].parameters), machines=count, stage=stage))
 
 
 def bubbles() -> Table:
-    """The share of waiting in a pipeline."""
-    found = [["micro-batches", *(f"{stages} stages" for stages in (2, 4, 8, 16))]]
+    """Return the idle fraction of a pipeline."""
+    table = [["micro-batches", *(f"{stages} stages" for stages in (2, 4, 8, 16))]]
     for count in (1, 4, 16, 64):
-        found.append([str(count), *(f"{equations.pipeline_bubble(stages, count):.2f}" for stages in (2, 4, 8, 16))])
-    return found
+        table.append([str(count), *(f"{equations.pipeline_bubble(stages, count):.2f}" for stages in (2, 4, 8, 16))])
+    return table
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Replies that are written at once, half of each there on average: seconds of a step at least, and tokens per second at most."""
+    """Decoding of completions in one batch, with half of each written on average: the minimum time per step, and the
+    maximum rate."""
 
     replies: int
 
     @property
     def seconds(self) -> float:
-        """All weights that are multiplied are read once, and the keys and values of every reply."""
+        """The minimum seconds per step: all multiplied weights are read once, and the keys and values of every
+        completion."""
         model = models()["8 B"]
         return (equations.WEIGHTS * model.multiplied + self.replies * WIDTH / 2 * model.cache) / BANDWIDTH
 
     @property
     def rate(self) -> float:
-        """Tokens per second of all replies."""
+        """Tokens per second, over all completions."""
         return self.replies / self.seconds
 
     @property
     def busy(self) -> float:
-        """The share of the accelerator's products that this takes: two per multiplied weight and token."""
+        """The used fraction of the accelerator's peak: two operations per multiplied weight and token."""
         return 2 * models()["8 B"].multiplied * self.rate / PEAK
 
 
 def decoding() -> Table:
-    """One step of sampling from the 8 B model on one machine, by what must be read."""
-    found = [["replies at once", "a step", "tokens/s, each", "tokens/s, all", "arithmetic used"]]
+    """Return the speed of sampling from the 8 B model on one machine, limited by memory reads, by batch size."""
+    table = [["replies at once", "a step", "tokens/s, each", "tokens/s, all", "arithmetic used"]]
     for count in (1, 16, 64, BATCH):
         d = Decoding(count)
-        found.append([str(count), duration(d.seconds), f"{d.rate / count:.0f}", f"{d.rate:,.0f}", f"{d.busy:.1%}"])
-    return found
+        table.append([str(count), duration(d.seconds), f"{d.rate / count:.0f}", f"{d.rate:,.0f}", f"{d.busy:.1%}"])
+    return table
 
 
 def longest() -> Table:
-    """How long the longest of n replies is, and how busy the places of a batch are that waits for it."""
+    """Return the relative length of the longest of n completions, and the utilisation of a batch that waits for it."""
     counts = (1, 8, 64, BATCH, REPLIES)
     lengths = [equations.expected_max_over_mean(n) for n in counts]
     return [
@@ -153,13 +157,13 @@ def longest() -> Table:
 
 
 def staleness_table() -> Table:
-    """The share of samples that is left, by a token's spread and a reply's length."""
+    """Return the effective fraction of samples, by a token's standard deviation and a completion's length."""
     lengths = (10, 100, 1_000, 10_000)
-    found = [["σ of a token", *(f"{n:,} tokens" for n in lengths)]]
-    for spread in (0.003, 0.01, 0.03, 0.1):
-        left = (float(equations.effective_share(_number(spread), tokens=n)) for n in lengths)
-        found.append([f"{spread:g}", *map(_share, left)])
-    return found
+    table = [["σ of a token", *(f"{n:,} tokens" for n in lengths)]]
+    for std in (0.003, 0.01, 0.03, 0.1):
+        fractions = (float(equations.effective_share(_number(std), tokens=n)) for n in lengths)
+        table.append([f"{std:g}", *map(_share, fractions)])
+    return table
 
 
 def _share(value: float) -> str:
@@ -186,7 +190,7 @@ def _number(value: float) -> torch.Tensor:
 
 
 def facts() -> dict[str, str]:
-    """What the page says in its sentences, by name."""
+    """Return the numbers in the page's sentences, by name."""
     eight, seventy = models()["8 B"], models()["70 B"]
     weights = equations.WEIGHTS * eight.parameters
     tokens = REPLIES * WIDTH
@@ -195,7 +199,7 @@ def facts() -> dict[str, str]:
     gradients = float(equations.all_reduce_bytes(_number(equations.GRADIENTS * eight.parameters), machines=GROUP))
     layer = float(equations.all_reduce_bytes(_number(tokens * eight.inputs), machines=GROUP))
     split = float(equations.sampling_share(_number(sampling), _number(training)))
-    one = Decoding(1)
+    single = Decoding(1)
     return {
         "state-8": size(held("8 B", 1, 0)),
         "state-70": size(held("70 B", 1, 0)),
@@ -229,8 +233,8 @@ def facts() -> dict[str, str]:
         "sampling": duration(sampling),
         "sampling-group": duration(sampling / GROUP),
         "rollout": f"{tokens:,}",
-        "speedup": f"{Decoding(BATCH).rate / one.rate:.0f}",
-        "idle": f"{one.busy:.1%}",
+        "speedup": f"{Decoding(BATCH).rate / single.rate:.0f}",
+        "idle": f"{single.busy:.1%}",
         "split": f"{split:.2f}",
         "sync": duration(weights / NETWORK),
         "sync-share": f"{weights / NETWORK / ((training + sampling) / GROUP):.1%}",

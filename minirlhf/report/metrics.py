@@ -1,6 +1,7 @@
-"""Layer 2: what the trainers log: one entry for every number in a ``metrics.jsonl``, read by the command line and by the book.
+"""Layer 2: the metrics that trainers log: one entry for every number in a ``metrics.jsonl``, for the command line and
+the book.
 
-A metric that a trainer logs has its entry here, and an entry that no trainer logs does not; a test holds the two together.
+Every metric that a trainer logs has an entry here, and every entry is logged by some trainer; a test checks both.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ class Metric:
     """One number that a trainer logs every step.
 
     Attributes:
-        name: as in the file; ``exact_<name>`` stands for several.
-        unit: of its values.
-        definition: what is computed, over what.
-        healthy: what a good run shows.
+        name: the key in the file; ``exact_<name>`` stands for several keys.
+        unit: the unit of the values.
+        definition: what is computed, and over which samples.
+        healthy: the curve of a good run.
         bad: what a bad curve means, and what to do.
-        trainers: who logs it.
+        trainers: the trainers that log the metric.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Metric:
     trainers: tuple[str, ...]
 
 
-#: What a metric begins with that was measured on held-out data while the run went on.
+#: The prefix of metrics that are measured on held-out data during the run.
 HELD_OUT = "held_out_"
 EVERY = ("sft", "reward", "verifiers", "offline", "online", "rejection", "distill")
 ASKING = ("online", "rejection")
@@ -370,7 +371,7 @@ METRICS: dict[str, Metric] = {
             "later. Near 1 while the reward is flat: calls are made and their answers are not used.",
             ("online",),
         ),
-        # -- worlds that can be enumerated ---------------------------------------------------------------------------
+        # -- tasks that can be enumerated  ---------------------------------------------------------------------------
         Metric(
             "exact_<name>",
             "that of the reward it is named after",
@@ -393,9 +394,9 @@ METRICS: dict[str, Metric] = {
 
 
 def get(name: str) -> Metric:
-    """The entry of this name; an unknown one is a ``UserError`` with the nearest.
+    """Return the entry of a metric; for an unknown name raise a ``UserError`` with the nearest name.
 
-    ``exact_gold`` is found under ``exact_<name>``; ``held_out_loss`` is the ``loss`` of what is held out.
+    ``exact_gold`` has the entry ``exact_<name>``; ``held_out_loss`` has the entry ``loss``, measured on held-out data.
     """
     name = name.removeprefix(HELD_OUT)
     if name not in METRICS and name.startswith("exact_"):
@@ -406,6 +407,6 @@ def get(name: str) -> Metric:
 
 
 def unexplained(names: Iterable[str]) -> list[str]:
-    """The names that have no entry: monitors of one's own."""
-    alone = {name: name.removeprefix(HELD_OUT) for name in names}
-    return sorted(name for name, base in alone.items() if base not in METRICS and not base.startswith("exact_"))
+    """Return the names that have no entry: custom metrics of the user."""
+    base_names = {name: name.removeprefix(HELD_OUT) for name in names}
+    return sorted(name for name, base in base_names.items() if base not in METRICS and not base.startswith("exact_"))

@@ -1,4 +1,4 @@
-"""Layer 7: one look for all figures: a colour-safe palette, quiet axes, figures as bytes."""
+"""Layer 7: one style for all figures: a colour-safe palette, plain axes, figures as bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib
 
-#: The eight colours of Okabe and Ito, told apart by readers with any common colour vision.
+#: The eight colours of Okabe and Ito, which readers with any common colour vision can distinguish.
 PALETTE = {
     "blue": "#0072B2",
     "orange": "#E69F00",
@@ -23,7 +23,7 @@ PALETTE = {
 
 
 def panels(columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Any, Any]:
-    """A figure with a row of axes, made without touching matplotlib's global state; ``(figure, axes)``."""
+    """Make a figure with a row of axes, without changing matplotlib's global state; return ``(figure, axes)``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -38,17 +38,17 @@ def panels(columns: int, width: float = 4.0, height: float = 3.0) -> tuple[Any, 
 
 
 def smooth(values: Sequence[float], window: int) -> list[float]:
-    """Mean of the last ``window`` values at every place (of fewer at the start)."""
+    """Return the mean of the last ``window`` values at every position (of fewer at the start)."""
     return [sum(values[max(0, i + 1 - window) : i + 1]) / min(i + 1, window) for i in range(len(values))]
 
 
 def png(figure: Any, dpi: int = 150) -> bytes:
-    """The figure as PNG bytes without a time stamp: the same figure gives the same bytes."""
+    """Return the figure as PNG bytes without a time stamp: the same figure gives the same bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def data_uri(image: bytes) -> str:
-    """PNG bytes as an address that a page can hold in itself."""
+    """Return PNG bytes as a data URI, which embeds them in a page."""
     return "data:image/png;base64," + base64.b64encode(image).decode()

@@ -1,4 +1,5 @@
-"""What ``minirlhf spec`` has found as one HTML page that needs nothing else: the rules, what got worse, and replies that break them."""
+"""The results of ``minirlhf spec`` as one self-contained HTML page: the rules, regressions, and completions that
+violate rules."""
 
 from __future__ import annotations
 
@@ -16,28 +17,28 @@ _COLOURS = {"holds": PALETTE["blue"], "open": PALETTE["orange"], "fails": PALETT
 
 
 def write(path: Path, title: str, model: str, against: str | None, found: Sequence[RuleResult]) -> None:
-    """Write the page."""
+    """Write the HTML page."""
     alt = "; ".join(
-        f"{f.clause.name}: {f.rate.value:.3f}, {f.rate.low:.3f} to {f.rate.high:.3f}, {f.verdict}" for f in found
+        f"{r.clause.name}: {r.rate.value:.3f}, {r.rate.low:.3f} to {r.rate.high:.3f}, {r.verdict}" for r in found
     )
     page = templates.render(
         "spec", title=title, model=model, against=against, found=found, figure=data_uri(_rates(found)), alt=alt,
-        stops=[f.clause.name for f in found if f.blocks_release],
+        stops=[r.clause.name for r in found if r.blocks_release],
     )  # fmt: skip
     write_text_atomic(path, page)
 
 
-def _rates(found: Sequence[RuleResult]) -> bytes:
-    """Each rule's rate with its interval, and the bar."""
-    fig, ax = plt.subplots(figsize=(7, 1.0 + 0.35 * len(found)), layout="constrained")
-    for row, f in enumerate(found):
-        colour = _COLOURS[f.verdict]
-        ax.plot([f.rate.low, f.rate.high], [row, row], color=colour, lw=2)
-        ax.plot(f.rate.value, row, "o", color=colour)
-        ax.plot(f.clause.at_least, row, "|", color="black", ms=14)
-    ax.set(yticks=range(len(found)), yticklabels=[f"{f.clause.level}: {f.clause.name}" for f in found])
+def _rates(results: Sequence[RuleResult]) -> bytes:
+    """Draw the rate of each rule with its interval, and the required rate."""
+    fig, ax = plt.subplots(figsize=(7, 1.0 + 0.35 * len(results)), layout="constrained")
+    for row, result in enumerate(results):
+        colour = _COLOURS[result.verdict]
+        ax.plot([result.rate.low, result.rate.high], [row, row], color=colour, lw=2)
+        ax.plot(result.rate.value, row, "o", color=colour)
+        ax.plot(result.clause.at_least, row, "|", color="black", ms=14)
+    ax.set(yticks=range(len(results)), yticklabels=[f"{r.clause.level}: {r.clause.name}" for r in results])
     ax.set(xlabel="share of replies that keep the rule (mark: what is asked for)", xlim=(-0.02, 1.02))
-    ax.set_ylim(len(found) - 0.5, -0.5)
+    ax.set_ylim(len(results) - 0.5, -0.5)
     ax.spines[["top", "right"]].set_visible(False)
     image = png(fig)
     plt.close(fig)

@@ -1,4 +1,4 @@
-"""The report of ``minirlhf data inspect`` as one HTML page that needs nothing else."""
+"""The report of ``minirlhf data inspect`` as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ SHOWN = 10
 
 
 def write(path: Path, found: Survey, counted: Counted, tokenizer: Any, about: str) -> None:
-    """Write the page with the first :data:`SHOWN` rows."""
+    """Write the HTML page, with the first :data:`SHOWN` rows."""
     rows = [
         (where, [(name, inspection.tokens(tokenizer, *turns)) for name, turns in inspection.sequences(example).items()])
         for where, example in found.rows[:SHOWN]
     ]
     reasons = [
-        (kind, len(wheres), reason, inspection.places(wheres))
+        (kind, len(locations), reason, inspection.places(locations))
         for kind, group in (("dropped", found.dropped), ("refused", found.refused))
-        for reason, wheres in group.items()
+        for reason, locations in group.items()
     ]
     counts, edges = counted.histogram()
     bars = [
-        (float(c) / max(1, counts.max()), int(c), f"{a:.0f} to {b:.0f}")
-        for c, a, b in zip(counts, edges, edges[1:], strict=False)
+        (float(count) / max(1, counts.max()), int(count), f"{low:.0f} to {high:.0f}")
+        for count, low, high in zip(counts, edges, edges[1:], strict=False)
     ]
     text = templates.render(
         "inspect", found=found, record=type(found.rows[0][1]).__name__, reasons=reasons, counted=counted, about=about, bars=bars,

@@ -1,6 +1,7 @@
-"""Layer 1: programs that nobody has read, run where they can hurt nobody. The one sandbox of the package.
+"""Layer 1: the package's sandbox, in which untrusted programs run.
 
-:mod:`.isolation` is the box itself, :mod:`.wire` what may cross its wall, :mod:`.inside` the process that forks boxed ones,
-:mod:`.server` how to ask them from outside. Students' answers (:mod:`minirlhf.classroom.runner`), a reader's own derivation
-(``minirlhf verify mine.md``) and the programs of a model (:mod:`.programs`) all run in it.
+:mod:`.isolation` builds a box, :mod:`.wire` defines the data that may enter or leave it, :mod:`.inside` is the server
+process that forks boxed processes, and :mod:`.server` is the interface from outside. Students' answers
+(:mod:`minirlhf.classroom.runner`), a reader's own derivation (``minirlhf verify mine.md``) and the programs of a model
+(:mod:`.programs`) all run in it.
 """

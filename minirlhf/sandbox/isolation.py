@@ -1,16 +1,17 @@
-"""The box that a submission runs in: namespaces, an unprivileged user, limits. Linux kernel calls through ctypes.
+"""The box in which a submission runs: namespaces, an unprivileged user, limits. Linux kernel calls through ctypes.
 
-Four levels, the best that the system allows, found by trying:
+There are four levels. The best level that the system allows is determined by trying:
 
-* ``namespaces`` (root): a file system that holds Python and its packages only, read-only, and one small folder in
-  memory; no network; no other process in sight; user ``nobody``.
+* ``namespaces`` (root): a read-only file system that contains only Python, its packages and one small folder in
+  memory; no network; no other process is visible; user ``nobody``.
 * ``user-namespaces`` (an ordinary user on most Linux systems): the same, made with the user's own rights.
-* ``user`` (root, but namespaces are forbidden, as in many containers): user ``nobody``. What nobody may read, it may read.
-* ``limits`` (everything else): a process of its own with limits, but the rights of whoever grades.
+* ``user`` (root, but namespaces are forbidden, as in many containers): user ``nobody``. It can read all files that
+  ``nobody`` may read.
+* ``limits`` (everything else): a separate process with limits, but with the rights of the grading user.
 
-All levels limit CPU and wall time, memory, file sizes, and starting processes or threads; on Linux the kernel also refuses
-system calls that no answer needs (namespaces, mounts, tracing, sockets, keys, and others). What the box in fact keeps out
-is measured by :func:`probe` inside it, not assumed.
+All levels limit CPU and wall time, memory, file sizes, and starting processes or threads. On Linux the kernel also
+refuses system calls that no answer needs (namespaces, mounts, tracing, sockets, keys, and others). :func:`probe` tests
+inside the box what it keeps out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ANSWERS_HIDDEN, GRADER_HIDDEN = "exercise sources out of reach", "grader out of reach"  # what grading needs
+ANSWERS_HIDDEN, GRADER_HIDDEN = "exercise sources out of reach", "grader out of reach"  # required for grading
 LEVELS = ("namespaces", "user-namespaces", "user", "limits")
 BOX = Path("/box")
 BOX_BYTES = 64 << 20
@@ -46,7 +47,7 @@ NO_ROOT_LOCKED = 3
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 CAPABILITY_VERSION_3 = 0x20080522
 
-# A filter of system calls: the kernel's name of the machine, and the numbers of what is refused there.
+# A filter of system calls: the kernel's id of the machine, and the numbers of the refused calls.
 SET_FILTER = 22
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000  # REFUSE: with EPERM
 FORBIDDEN = {
@@ -101,7 +102,7 @@ def unprivileged_ids() -> tuple[int, int]:
 
 
 def _works(attempt: Callable[[], object]) -> bool:
-    """Whether ``attempt`` raises nothing, tried in a child process, so that half of it never stays."""
+    """Return whether ``attempt`` raises nothing; a child process runs it, so that a partial attempt has no effect."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -128,13 +129,13 @@ def _own_user_namespace() -> None:
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {outside_user} 1")
     Path("/proc/self/gid_map").write_text(f"0 {outside_group} 1")
-    with contextlib.suppress(OSError):  # kernels before 6.9 leave this to root
+    with contextlib.suppress(OSError):  # kernels before 6.9 allow this only to root
         _forbid_shared_memory()
     _mount("none", Path("/"), None, RECURSIVE | PRIVATE)
 
 
 def _forbid_shared_memory() -> None:
-    """No System V memory or messages in this IPC namespace: they would count in nobody's limit and outlive their process."""
+    """Forbid System V memory and messages in this IPC namespace: no limit counts them, and they outlive processes."""
     for name in ("shmall", "msgmni"):
         Path("/proc/sys/kernel", name).write_text("0")
 
@@ -147,7 +148,7 @@ def _become_nobody() -> None:
 
 
 def enter(hidden: Sequence[Path], at_most: str = LEVELS[0]) -> str:
-    """Take this process to the best level that works, no better than ``at_most``; call it before threads exist."""
+    """Enter the best level that works, at most ``at_most``, and return it; call it before threads exist."""
     allowed = LEVELS[LEVELS.index(at_most) :]
     linux, root = sys.platform == "linux", os.geteuid() == 0
     for level, step, possible in (
@@ -169,43 +170,43 @@ def _rehearse(step: Callable[[], None], level: str, hidden: Sequence[Path]) -> N
 
 
 def isolated(level: str) -> bool:
-    """Whether the level has a file system of its own."""
+    """Return whether the level has its own file system."""
     return level in ("namespaces", "user-namespaces")
 
 
 def python_folders() -> list[Path]:
-    """What Python needs to read: its libraries, the packages, the system's shared libraries; not this package's source."""
+    """Folders that Python must read: its libraries, packages and shared libraries, but not this package's source."""
     paths = [Path(p) for p in (sys.base_prefix, sys.prefix)]
     folders = [Path("/lib"), Path("/lib64"), Path("/usr/lib"), *(p / "lib" for p in paths)]
     folders += [Path(sysconfig.get_path("stdlib")), *(Path(p) for p in sys.path if p)]
-    kept: list[Path] = []
+    selected: list[Path] = []
     for folder in folders:
         checkout = (folder / "minirlhf").is_dir() and folder.name not in ("site-packages", "dist-packages")
-        inside = any(folder.is_relative_to(k) and not k.is_symlink() for k in kept)
+        inside = any(folder.is_relative_to(other) and not other.is_symlink() for other in selected)
         if folder.is_dir() and not checkout and not inside:
-            kept.append(folder)
-    return kept
+            selected.append(folder)
+    return selected
 
 
 def build_view(hidden: Sequence[Path]) -> None:
-    """Make the file system of this process: :func:`python_folders` read-only, ``/dev/null``, ``/box``, and nothing else.
+    """Build this process's file system: :func:`python_folders` read-only, ``/dev/null``, ``/dev/urandom`` and ``/box``.
 
-    Folders in ``hidden`` that lie inside these are covered by empty ones. Needs a mount namespace of its own.
+    Empty folders cover the folders in ``hidden`` that lie inside these. It needs its own mount namespace.
     """
-    root = Path("/sys")  # any folder that surely exists; what is mounted here is seen by this process only
+    root = Path("/sys")  # any folder that certainly exists; only this process sees what is mounted here
     os.umask(0o022)
     _mount("none", root, "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=0755")
     for folder in python_folders():
-        place = root / folder.relative_to("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target = root / folder.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
         if folder.is_symlink():
-            place.symlink_to(folder.readlink())
+            target.symlink_to(folder.readlink())
             continue
-        place.mkdir(exist_ok=True)
-        _bind_read_only(folder, place)
-        for secret in hidden:
-            if secret.is_relative_to(folder) and secret.is_dir():
-                _mount("none", root / secret.relative_to("/"), "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "mode=0555")
+        target.mkdir(exist_ok=True)
+        _bind_read_only(folder, target)
+        for covered in hidden:
+            if covered.is_relative_to(folder) and covered.is_dir():
+                _mount("none", root / covered.relative_to("/"), "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "mode=0555")
     (root / "dev").mkdir()
     for name in ("dev/null", "dev/urandom"):
         (root / name).touch()
@@ -213,23 +214,23 @@ def build_view(hidden: Sequence[Path]) -> None:
     (root / "box").mkdir()
     os.chdir(root)
     _call("syscall", ctypes.c_long(PIVOT_ROOT[platform.machine()]), b".", b".")
-    _call("umount2", b".", DETACH)  # the old root, which now lies over the new one
+    _call("umount2", b".", DETACH)  # the old root, which is now mounted over the new one
     os.chdir("/")
     _mount("none", Path("/"), None, REMOUNT | BIND | READ_ONLY | NO_SUID | NO_DEVICES)
 
 
-def _bind_read_only(folder: Path, place: Path) -> None:
-    _mount(str(folder), place, None, BIND | RECURSIVE)
-    # A mount made outside keeps its flags; the kernel refuses to drop them here.
-    kept = os.statvfs(place).f_flag & (NO_SUID | NO_DEVICES | 8 | 1024 | 2048)
-    _mount("none", place, None, REMOUNT | BIND | READ_ONLY | NO_SUID | kept)
+def _bind_read_only(folder: Path, target: Path) -> None:
+    _mount(str(folder), target, None, BIND | RECURSIVE)
+    # A mount from outside keeps its flags; the kernel refuses to remove them here.
+    flags = os.statvfs(target).f_flag & (NO_SUID | NO_DEVICES | 8 | 1024 | 2048)
+    _mount("none", target, None, REMOUNT | BIND | READ_ONLY | NO_SUID | flags)
 
 
 # -- one box per submission --------------------------------------------------------------------------------------
 
 
 def open_box(level: str) -> Path:
-    """A fresh, empty folder that only the submission uses; processes forked from here on see no others."""
+    """Make a new, empty folder for one submission; processes forked after this call see no other boxes."""
     user, group = (
         (0, 0) if level == "user-namespaces" else unprivileged_ids()
     )  # 0 is what one's own id is called in there
@@ -250,28 +251,28 @@ def open_box(level: str) -> Path:
 
 
 def close_box(level: str, box: Path) -> None:
-    """Remove the box. A box in memory goes with its last process."""
+    """Remove the box. A box in memory disappears with its last process."""
     if not isolated(level):
         shutil.rmtree(box, ignore_errors=True)
 
 
 def forbid_calls() -> bool:
-    """Refuse, from here on and for good, the system calls that no answer needs and that kernels have been broken by.
+    """Permanently refuse system calls that no answer needs and that have been used to attack kernels.
 
-    A filter of the kernel (seccomp): those of :data:`FORBIDDEN` fail with EPERM, the others are let through. Returns whether
-    this system can.
+    With a kernel filter (seccomp), the calls in :data:`FORBIDDEN` fail with EPERM and all others are allowed. Return
+    whether the system supports this.
     """
     machine = platform.machine()
     if machine not in FORBIDDEN or sys.platform != "linux":
         return False
     audit, numbers = FORBIDDEN[machine]
-    load, equal, give = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
-    steps = [(load, 0, 0, 4), (equal, 1, 0, audit), (give, 0, 0, KILL), (load, 0, 0, 0)]
-    if machine == "x86_64":  # the calls of its second, 32-bit numbering
-        steps += [(0x35, 0, 1, 1 << 30), (give, 0, 0, REFUSE)]
+    load, equal, ret = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
+    steps = [(load, 0, 0, 4), (equal, 1, 0, audit), (ret, 0, 0, KILL), (load, 0, 0, 0)]
+    if machine == "x86_64":  # calls with its second numbering (x32)
+        steps += [(0x35, 0, 1, 1 << 30), (ret, 0, 0, REFUSE)]
     for number in numbers:
-        steps += [(equal, 0, 1, number), (give, 0, 0, REFUSE)]
-    steps.append((give, 0, 0, ALLOW))
+        steps += [(equal, 0, 1, number), (ret, 0, 0, REFUSE)]
+    steps.append((ret, 0, 0, ALLOW))
     program = b"".join(struct.pack("HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(buffer))
@@ -284,7 +285,7 @@ def forbid_calls() -> bool:
 
 
 def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-    """Give up all rights and set the limits; the submission runs next."""
+    """Give up all rights and set the limits, just before the submission runs."""
     os.chdir(box)
     for name, value in (
         (resource.RLIMIT_CPU, cpu_seconds),
@@ -294,13 +295,13 @@ def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):
-        most = resource.getrlimit(name)[1]
-        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        hard_limit = resource.getrlimit(name)[1]
+        value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
         resource.setrlimit(name, (value, value))
     if level in ("namespaces", "user"):
         _become_nobody()
     elif level == "user-namespaces":
-        _call("prctl", SET_SECURE_BITS, ctypes.c_ulong(NO_ROOT_LOCKED), 0, 0, 0)  # or a new program would get them back
+        _call("prctl", SET_SECURE_BITS, ctypes.c_ulong(NO_ROOT_LOCKED), 0, 0, 0)  # or exec would restore the rights
         header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
         _call("capset", header, (ctypes.c_uint32 * 6)())
     if sys.platform == "linux":
@@ -309,14 +310,14 @@ def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes:
         forbid_calls()
 
 
-# -- measuring it ------------------------------------------------------------------------------------------------
+# -- testing it --------------------------------------------------------------------------------------------------
 
 
 def probe(level: str, secrets: Sequence[str], grader: int) -> dict[str, bool]:
-    """What is kept out, tried from inside the box: True where the attempt failed.
+    """Test from inside the box what it keeps out: True where the attempt failed.
 
     Args:
-        level: the level of the box; only root can give a submission a user of its own.
+        level: the level of the box; only root can run a submission as a separate user.
         secrets: files and folders that a submission must not read.
         grader: process id of the grader.
     """

@@ -1,8 +1,9 @@
-"""A program that nobody has read, asked by tests that it cannot see: two boxes, and only data between them.
+"""Run an untrusted program against tests that it cannot see: two boxes, and only data between them.
 
-The program runs in one box and the tests in another. What crosses from the first to the second is what its function returned, as plain
-data that is rebuilt on arrival (:mod:`.wire`). So the program can neither read what the tests expect nor patch what they compare with,
-and no verdict ever leaves its box that it could forge. It can answer wrongly, hang, or die, and all three are failures.
+The program runs in one box and the tests in another. Only the return values of the program's function reach the tests'
+box, as plain data that is rebuilt on arrival (:mod:`.wire`). So the program can neither read the expected values nor
+patch them, and no verdict that it could forge leaves its box. The program can return a wrong value, hang, or die, and
+all three are failures.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LIMITS = Limits(cpu=5, wall=30.0, memory=256 << 20, file=1 << 20)
 
 @dataclass(frozen=True)
 class Examined:
-    """What the tests found: assertions that held and that failed; ``problem`` is why there was no more, or empty."""
+    """Numbers of assertions that held and that failed; ``problem`` is why the tests were aborted, or empty."""
 
     held: int
     failed: int
@@ -38,65 +39,66 @@ class Examined:
 
     @property
     def share(self) -> float:
-        """The share of assertions that held; 0 if the tests were broken off."""
+        """The fraction of assertions that held; 0 if the tests were aborted."""
         return 0.0 if self.problem else self.held / (self.held + self.failed)
 
 
 def examine(
     program: str, name: str, *, setup: str, tests: str, limits: Limits = LIMITS, boxes: SandboxPool | None = None
 ) -> Examined | None:
-    """Run ``program`` in one box, and in another ``setup`` and ``tests``, whose ``check(candidate)`` asks its function ``name``.
+    """Run ``program`` in one box, and ``setup`` and ``tests`` in another.
 
-    Arguments and results are copies: a test that looks at what a function did to its argument sees nothing.
+    The ``check(candidate)`` of the tests calls the program's function ``name``. Arguments and results are copies, so a
+    test cannot observe that the function modified its argument.
 
     Returns:
-        what was found; None if the tests are none, whatever the program is: they do not compile, define no ``check``, or ask
-        nothing.
+        The result of the tests. None if the tests are invalid for every program: they do not compile, do not define
+        ``check``, or never call the function.
     """
     boxes = boxes or shared_boxes()
-    with Sandbox(boxes, limits) as theirs, Sandbox(boxes, limits) as ours:
+    with Sandbox(boxes, limits) as program_box, Sandbox(boxes, limits) as tests_box:
         try:
-            ready = ours.ask({"op": "tests", "setup": setup, "tests": tests, "name": name})
+            setup_result = tests_box.ask({"op": "tests", "setup": setup, "tests": tests, "name": name})
         except BoxEnded:
             return None
-        if "error" in ready:
+        if "error" in setup_result:
             return None
         try:
-            said = ours.ask({"op": "check"})
-            if "call" not in said:
-                return None  # whatever went wrong, the program has no part in it
-            loaded = theirs.ask({"op": "load", "code": program})
+            message = tests_box.ask({"op": "check"})
+            if "call" not in message:
+                return None  # the tests ended without a call, so the program did not cause it
+            loaded = program_box.ask({"op": "load", "code": program})
             if "error" in loaded:
                 return Examined(0, 0, str(loaded["error"])[:500])
-            return _asked(theirs, ours, name, said)
-        except (BoxEnded, wire.WireError) as problem:
-            return Examined(0, 0, str(problem) or type(problem).__name__)
+            return _asked(program_box, tests_box, name, message)
+        except (BoxEnded, wire.WireError) as error:
+            return Examined(0, 0, str(error) or type(error).__name__)
 
 
-def _asked(theirs: Sandbox, ours: Sandbox, name: str, said: dict[str, Any]) -> Examined:
-    """Carry questions from the tests to the program and answers back, from the first one on that was ``said`` until the tests are done."""
-    while "call" in said:
-        answer = theirs.ask({"op": "call", "name": name, "call": said["call"]})
-        if "ok" in answer:  # decoded and coded again: what arrives in the tests' box was written here
+def _asked(program_box: Sandbox, tests_box: Sandbox, name: str, message: dict[str, Any]) -> Examined:
+    """Pass calls from the tests to the program and results back, from ``message`` on until the tests are done."""
+    while "call" in message:
+        answer = program_box.ask({"op": "call", "name": name, "call": message["call"]})
+        if "ok" in answer:  # decode and encode again: the tests' box receives only data written by this process
             answer = {"ok": wire.encode(wire.decode(answer["ok"], wide=True), wide=True)}
         else:
             answer = {"error": str(answer.get("error"))[:500]}
-        said = ours.ask(answer)
-    if "ok" not in said:
-        return Examined(0, 0, str(said.get("error"))[:500])
-    held, failed = said["ok"]
+        message = tests_box.ask(answer)
+    if "ok" not in message:
+        return Examined(0, 0, str(message.get("error"))[:500])
+    held, failed = message["ok"]
     return Examined(held, failed, "" if held + failed else "with these answers the tests assert nothing")
 
 
 class ProgramFailed(Exception):
-    """Why a program gave nothing, in one line."""
+    """The reason why a program returned no result, in one line."""
 
 
 def result(program: str, name: str, *, limits: Limits = LIMITS, boxes: SandboxPool | None = None) -> Any:
-    """What the program's function ``name`` gives, called without arguments, in a box of its own: plain data.
+    """Return the result of the program's function ``name``, called without arguments in its own box, as plain data.
 
     Raises:
-        ProgramFailed: it does not compile, raises, takes too long, or gives what is no plain data.
+        ProgramFailed: it does not compile, raises, takes too long, or returns something other than plain data.
     """
     with Sandbox(boxes or shared_boxes(), limits) as box:
         try:
@@ -104,8 +106,8 @@ def result(program: str, name: str, *, limits: Limits = LIMITS, boxes: SandboxPo
             answer = loaded if "error" in loaded else box.ask({"op": "call", "name": name, "call": _NOTHING})
             if "error" not in answer:
                 return wire.decode(answer["ok"], wide=True)
-        except (BoxEnded, wire.WireError) as problem:
-            raise ProgramFailed(str(problem) or type(problem).__name__) from None
+        except (BoxEnded, wire.WireError) as error:
+            raise ProgramFailed(str(error) or type(error).__name__) from None
     raise ProgramFailed(str(answer["error"])[:500])
 
 
@@ -120,14 +122,14 @@ def _boxes_of(process: int) -> SandboxPool:
 
 
 def shared_boxes() -> SandboxPool:
-    """The server for programs of this process, started at its first use: a second, and then some milliseconds for each program."""
+    """Return this process's server for programs. Its start, at the first use, takes 1 s; a program takes some ms."""
     return _boxes_of(os.getpid())
 
 
 class Desk:
-    """One box for many programs that can do each other no harm: a millisecond for each, where a box of its own takes fifty.
+    """One box for many programs that cannot harm each other: 1 ms per program instead of 50 ms for a box of its own.
 
-    For worlds whose words are harmless by themselves. It is opened anew after :data:`MOST` programs, and where it ended.
+    It is for tasks whose tokens are harmless. A new box is opened after :data:`MOST` programs, or when it has ended.
     """
 
     MOST = 500
@@ -139,35 +141,33 @@ class Desk:
         self._lock = threading.Lock()
 
     def outputs(self, program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What the program's function gives for each of these arguments, None where it fails."""
+        """Return the result of the program's function for each tuple of arguments, None where it fails."""
         with self._lock:
             try:
-                found = self._ask(program, name, arguments)
+                results = self._ask(program, name, arguments)
             except BoxEnded:
-                found = None
-                if (
-                    self._asked > 1
-                ):  # the box may have ended before: its time was up. In a new one the program answers for itself.
+                results = None
+                if self._asked > 1:  # earlier programs may have used up the box's time; try again in a new box
                     with contextlib.suppress(BoxEnded):
-                        found = self._ask(program, name, arguments)
-        return found if isinstance(found, list) and len(found) == len(arguments) else [None] * len(arguments)
+                        results = self._ask(program, name, arguments)
+        return results if isinstance(results, list) and len(results) == len(arguments) else [None] * len(arguments)
 
     def _ask(self, program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> Any:
-        """What the box answers, None for an error; a box that has ended is closed."""
+        """Return the box's answer, or None for an error; close a box that has ended."""
         if self._box is not None and self._asked >= self.MOST:
             self._box.close()
             self._box = None
         if self._box is None:
             self._box, self._asked = Sandbox(self.boxes, LIMITS), 0
         self._asked += 1
-        every = wire.encode(list(arguments), wide=True)
+        encoded = wire.encode(list(arguments), wide=True)
         try:
-            answer = self._box.ask({"op": "each", "code": program, "name": name, "arguments": every})
+            answer = self._box.ask({"op": "each", "code": program, "name": name, "arguments": encoded})
             return wire.decode(answer["ok"], wide=True)
-        except (BoxEnded, KeyError, wire.WireError) as problem:
+        except (BoxEnded, KeyError, wire.WireError) as error:
             self._box.close()
             self._box = None
-            if isinstance(problem, BoxEnded):
+            if isinstance(error, BoxEnded):
                 raise
             return None
 
@@ -186,11 +186,11 @@ def outputs(program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> li
 
 
 class ProgramEnded(BaseException):
-    """The program is gone; no test can go on. Not an ``Exception``, so that no test passes over it."""
+    """The program has ended, so no test can continue. Not an ``Exception``, so that no test catches it."""
 
 
 class Program(SandboxWorker):
-    """What serves in both boxes: in one it loads a program and calls its function, in the other it runs tests."""
+    """The worker in both boxes: in one it loads a program and calls its function, in the other it runs tests."""
 
     WIDE = True
 
@@ -201,7 +201,7 @@ class Program(SandboxWorker):
 
     @staticmethod
     def prepare() -> None:
-        """Import what programs often use, once."""
+        """Import a module that programs often use, once."""
         import typing  # noqa: F401
 
     def _on_load(self, question: dict[str, Any]) -> None:
@@ -212,24 +212,24 @@ class Program(SandboxWorker):
         return self.module.__dict__[question["name"]](*args, **kwargs)
 
     def _on_each(self, question: dict[str, Any]) -> list[Any]:
-        space: dict[str, Any] = {}
-        exec(compile(question["code"], "cell program", "exec"), space)
-        found = []
+        namespace: dict[str, Any] = {}
+        exec(compile(question["code"], "cell program", "exec"), namespace)
+        results = []
         for args in wire.decode(question["arguments"], wide=True):
             try:
-                found.append(space[question["name"]](*args))
+                results.append(namespace[question["name"]](*args))
             except Exception:
-                found.append(None)
-        return found
+                results.append(None)
+        return results
 
     def _on_tests(self, question: dict[str, Any]) -> None:
-        space = self.module.__dict__
-        space.update(_held=self._held, _broke=self._broke)
-        exec(compile(question["setup"], "cell setup", "exec"), space)
-        space[question["name"]] = self._candidate  # some tests call the function by its name
+        namespace = self.module.__dict__
+        namespace.update(_held=self._held, _broke=self._broke)
+        exec(compile(question["setup"], "cell setup", "exec"), namespace)
+        namespace[question["name"]] = self._candidate  # some tests call the function by its name
         tree = ast.fix_missing_locations(_Counted().visit(ast.parse(question["tests"])))
-        exec(compile(tree, "cell tests", "exec"), space)
-        if not callable(space.get("check")):
+        exec(compile(tree, "cell tests", "exec"), namespace)
+        if not callable(namespace.get("check")):
             raise LookupError("check")
 
     def _on_check(self, question: dict[str, Any]) -> list[int]:
@@ -237,7 +237,7 @@ class Program(SandboxWorker):
         return self.counts
 
     def _candidate(self, *args: Any, **kwargs: Any) -> Any:
-        """The program's function, as the tests see it."""
+        """Stand in for the program's function in the tests' box."""
         wire.send(self.sock, {"call": wire.encode((list(args), kwargs), wide=True)})
         answer = wire.receive(self.sock)
         if answer is None:
@@ -254,23 +254,23 @@ class Program(SandboxWorker):
 
 
 def _error(text: str) -> Exception:
-    """The built-in exception that a text names (``ValueError: ...``), so that tests may expect it."""
+    """Return the built-in exception named in a text (``ValueError: ...``), so that tests can expect it."""
     kind = getattr(builtins, text.partition(":")[0].partition(" ")[0], None)
     try:
         return kind(text) if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError(text)
-    except TypeError:  # a kind that wants more than a text
+    except TypeError:  # an exception class that takes more than a text
         return RuntimeError(text)
 
 
 class _Counted(ast.NodeTransformer):
-    """``assert x`` counts whether x holds, in place of raising where it does not; an x that raises does not hold."""
+    """Replace ``assert x`` by code that counts whether x holds instead of raising; an x that raises does not hold."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        """One assertion."""
+        """Replace one assertion."""
         held = ast.Expr(ast.Call(ast.Name("_held", ast.Load()), [node.test], []))
-        broke = ast.Expr(ast.Call(ast.Name("_broke", ast.Load()), [], []))
-        kind = ast.Name("Exception", ast.Load())
-        return ast.copy_location(ast.Try([held], [ast.ExceptHandler(kind, None, [broke])], [], []), node)
+        failed = ast.Expr(ast.Call(ast.Name("_broke", ast.Load()), [], []))
+        caught = ast.Name("Exception", ast.Load())
+        return ast.copy_location(ast.Try([held], [ast.ExceptHandler(caught, None, [failed])], [], []), node)
 
 
 GUEST = Program

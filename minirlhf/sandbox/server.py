@@ -1,4 +1,4 @@
-"""The outside of the boxes: start the server that forks them, open one, ask it, and be told how it ended."""
+"""The interface of the sandbox: start the server, open a box, ask it, and learn how it ended."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one boxed process may use."""
+    """Resource limits of one boxed process."""
 
-    cpu: int = 10  # seconds of computing
+    cpu: int = 10  # seconds of CPU time
     wall: float = 60.0  # seconds of waiting for its answers
-    memory: int = 1 << 30  # bytes beyond what the server takes
+    memory: int = 1 << 30  # bytes in addition to the memory of the server
     file: int = 16 << 20  # bytes per file
 
 
 class BoxEnded(Exception):
-    """The boxed process is no longer there to answer; the message says how it ended."""
+    """The boxed process has ended and cannot answer; the message says how it ended."""
 
     def __init__(self, message: str, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -45,11 +45,11 @@ class BoxEnded(Exception):
 
 
 class SandboxPool:
-    """The process that forks boxed ones; a context manager.
+    """The server process that forks boxed processes; a context manager.
 
     Args:
         guest: the module whose ``GUEST`` serves in the boxes, see :class:`minirlhf.sandbox.inside.SandboxWorker`.
-        hidden: folders that no boxed process may read; the package's own is always one.
+        hidden: folders that no boxed process may read, in addition to the package's own.
         at_most: the best isolation level to use, see :mod:`minirlhf.sandbox.isolation`.
 
     Attributes:
@@ -63,39 +63,39 @@ class SandboxPool:
         self._start()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        fd = theirs.fileno()
-        start = (
+        parent_end, child_end = socket.socketpair()
+        fd = child_end.fileno()
+        code = (
             f"import sys; sys.path.insert(0, {str(provenance.PACKAGE.parent)!r}); "
             "from minirlhf.sandbox import inside; "
             f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r}, {[str(p) for p in self.hidden]!r})"
         )
-        # A clean environment: what is in ours (tokens, paths) is none of a program's business.
+        # A clean environment: programs must not see the variables of this process, such as tokens and paths.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", start],
+            [sys.executable, "-I", "-c", code],
             pass_fds=[fd],
             env=ENVIRONMENT,
             cwd="/",
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        theirs.close()
-        self._socket = ours
-        hello = ours.makefile("rb", buffering=0).readline()
-        if not hello:
-            raise RuntimeError(f"the server of the boxes did not start (exit status {self._process.wait()})")
-        self.level = json.loads(hello)["level"]
+        child_end.close()
+        self._socket = parent_end
+        greeting = parent_end.makefile("rb", buffering=0).readline()
+        if not greeting:
+            raise RuntimeError(f"the sandbox server did not start (exit status {self._process.wait()})")
+        self.level = json.loads(greeting)["level"]
 
     def open(self, limits: Limits, more: bool = False) -> tuple[socket.socket, socket.socket]:
-        """A new boxed process: its data and its control socket. A server that died is started again.
+        """Open a boxed process and return its data and control sockets. A server that has died is started again.
 
-        ``more``: whether it will use what the guest's ``prepare_more`` makes ready.
+        ``more``: whether the process needs the imports of the guest's ``prepare_more``.
         """
-        data, their_data = socket.socketpair()
-        control, their_control = socket.socketpair()
-        # The supervisor's own time limit is a safety net; that of Box counts the waiting for answers only.
+        data, worker_data = socket.socketpair()
+        control, worker_control = socket.socketpair()
+        # The supervisor's own time limit is a safety net; the limit in Sandbox counts only the waiting for answers.
         request = inside.JOB.pack(limits.cpu, limits.memory, limits.file, 10 * limits.wall, more)
-        fds = [their_data.fileno(), their_control.fileno()]
+        fds = [worker_data.fileno(), worker_control.fileno()]
         with self._lock:
             try:
                 socket.send_fds(self._socket, [request], fds)
@@ -103,20 +103,20 @@ class SandboxPool:
                 self.close()
                 self._start()
                 socket.send_fds(self._socket, [request], fds)
-        their_data.close()
-        their_control.close()
+        worker_data.close()
+        worker_control.close()
         return data, control
 
     def probe(self, secrets: Sequence[Path]) -> dict[str, bool]:
-        """What the box keeps out, measured inside one."""
+        """Return what a box keeps out, tested inside one."""
         with Sandbox(self, Limits()) as box:
             question = {"op": "probe", "level": self.level, "grader": os.getpid()}
             answer = box.ask({**question, "secrets": [str(p) for p in secrets]})
         if "ok" not in answer:
             raise RuntimeError(f"the box could not be probed: {answer}")
-        found = wire.decode(answer["ok"])
-        assert isinstance(found, dict)
-        return found
+        result = wire.decode(answer["ok"])
+        assert isinstance(result, dict)
+        return result
 
     def close(self) -> None:
         """End the server."""
@@ -137,35 +137,35 @@ class SandboxPool:
 
 
 class Sandbox:
-    """One boxed process: questions go in, data comes out; a context manager."""
+    """One boxed process that answers questions with data; a context manager."""
 
     def __init__(self, boxes: SandboxPool, limits: Limits, more: bool = False) -> None:
         self.limits = limits
         self._data, self._control = boxes.open(limits, more)
-        self._left = limits.wall  # seconds that the process may still take to answer; our own time does not count
+        self._left = limits.wall  # seconds left for answers; time between questions does not count
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What it answers: ``{"ok": data}``, or ``{"error": text}``.
+        """Return the answer to a question: ``{"ok": data}``, or ``{"error": text}``.
 
         Raises:
-            BoxEnded: it is gone, or has not answered in time, or not by a message. The box is then closed.
+            BoxEnded: the process has ended, did not answer in time, or did not send a message. The box is then closed.
         """
-        asked = time.monotonic()
+        start = time.monotonic()
         try:
-            wire.send(self._data, question, asked + self._left)
-            answer = wire.receive(self._data, asked + self._left)
-        except TimeoutError as problem:
+            wire.send(self._data, question, start + self._left)
+            answer = wire.receive(self._data, start + self._left)
+        except TimeoutError as error:
             self.close()
-            raise BoxEnded(f"no answer within {self.limits.wall:g} seconds", timed_out=True) from problem
-        except (wire.WireError, OSError) as problem:
-            raise self._ended(f"the process sent {problem}" if isinstance(problem, wire.WireError) else "") from problem
-        self._left -= time.monotonic() - asked
+            raise BoxEnded(f"no answer within {self.limits.wall:g} seconds", timed_out=True) from error
+        except (wire.WireError, OSError) as error:
+            raise self._ended(f"the process sent {error}" if isinstance(error, wire.WireError) else "") from error
+        self._left -= time.monotonic() - start
         if answer is None:
             raise self._ended("")
         return answer
 
     def _ended(self, why: str) -> BoxEnded:
-        """For a process that is gone: what its supervisor reports. One that sent ``why``, no message, is not waited for."""
+        """The error for a process that has ended: the reason ``why`` if given, else from its supervisor's report."""
         if why:
             self.close()
             return BoxEnded(why)

@@ -1,7 +1,8 @@
-"""What may cross the wall of a box: plain data in length-prefixed JSON, never an object.
+"""The data format between a box and the outside: plain data in length-prefixed JSON, never an object.
 
-Numbers, strings, bytes, lists, tuples, sets, dictionaries and tensors are rebuilt on arrival, so neither an overloaded operator nor a
-subclass nor a pickle of the other side can act here. Used on both sides; torch is imported only where there are tensors.
+Numbers, strings, bytes, lists, tuples, sets, dictionaries and tensors are rebuilt on arrival. So an overloaded
+operator, a subclass or a pickle from the other side has no effect. Both sides use this module. It imports torch only
+for tensors.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _HEADER = struct.Struct("!I")
 
 
 class WireError(ValueError):
-    """A value that may not cross, or a message that is malformed."""
+    """A value that may not be sent, or a malformed message."""
 
 
 @functools.cache
 def dtypes() -> dict[str, torch.dtype]:
-    """The types of tensors that may cross, by name."""
+    """The tensor dtypes that may be sent, by name."""
     import torch
 
     floats = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    whole = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
-    return {str(t).removeprefix("torch."): t for t in (*floats, *whole)}
+    integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+    return {str(t).removeprefix("torch."): t for t in (*floats, *integers)}
 
 
 def _is_tensor(value: Any) -> bool:
@@ -47,10 +48,10 @@ def encode(value: Any, depth: int = 0, *, wide: bool = False) -> Any:
     """``value`` as JSON data. NumPy arrays become tensors.
 
     Args:
-        wide: also sets, bytes, and dictionaries with any key: what programs answer, where exercises ask for numbers and names.
+        wide: allow also sets, bytes, and dictionaries with any key. Programs return such values; exercises do not.
 
     Raises:
-        WireError: it is, or holds, something other than plain data.
+        WireError: the value is, or contains, something other than plain data.
     """
     if depth > MAX_DEPTH:
         raise WireError(f"a value nested more than {MAX_DEPTH} deep")
@@ -125,21 +126,21 @@ def decode(data: Any, depth: int = 0, *, wide: bool = False) -> Any:
 
 
 def _key(value: Any) -> Any:
-    """A value that may stand in a set or name an entry of a dictionary."""
+    """Return a value that can be an element of a set or a key of a dictionary."""
     if isinstance(value, set):
         return frozenset(value)
     try:
         hash(value)
-    except TypeError as problem:
-        raise WireError(f"a {type(value).__name__} as a key") from problem
+    except TypeError as error:
+        raise WireError(f"a {type(value).__name__} as a set element or key") from error
     return value
 
 
 def _raw(text: str, what: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError as problem:
-        raise WireError(f"{what} of malformed bytes") from problem
+    except ValueError as error:
+        raise WireError(f"{what} with malformed base64") from error
 
 
 def _decode_tensor(body: Any) -> torch.Tensor:
@@ -167,7 +168,7 @@ def send(sock: socket.socket, message: dict[str, Any], deadline: float | None = 
 
     Raises:
         WireError: the message is larger than ``MAX_FRAME``.
-        TimeoutError, OSError: the other side does not read, or is gone.
+        TimeoutError, OSError: the other side does not read, or has ended.
     """
     raw = json.dumps(message).encode("ascii")
     if len(raw) > MAX_FRAME:
@@ -177,11 +178,11 @@ def send(sock: socket.socket, message: dict[str, Any], deadline: float | None = 
 
 
 def receive(sock: socket.socket, deadline: float | None = None) -> dict[str, Any] | None:
-    """The next message, or None if the other side has closed.
+    """Return the next message, or None if the other side has closed.
 
     Raises:
-        WireError: what came is no message.
-        TimeoutError: nothing whole came before the deadline.
+        WireError: the received data is not a message.
+        TimeoutError: no complete message arrived before the deadline.
     """
     header = _read(sock, _HEADER.size, deadline)
     if header is None:
@@ -194,8 +195,8 @@ def receive(sock: socket.socket, deadline: float | None = None) -> dict[str, Any
         return None
     try:
         message = json.loads(raw)
-    except (ValueError, RecursionError) as problem:
-        raise WireError("a message that is not JSON") from problem
+    except (ValueError, RecursionError) as error:
+        raise WireError("a message that is not JSON") from error
     if not isinstance(message, dict):
         raise WireError("a message that is not a JSON object")
     return message
@@ -205,10 +206,10 @@ def _arm(sock: socket.socket, deadline: float | None) -> None:
     if deadline is None:
         sock.settimeout(None)
         return
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError
-    sock.settimeout(left)
+    sock.settimeout(remaining)
 
 
 def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes | None:

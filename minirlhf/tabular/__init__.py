@@ -1,1 +1,1 @@
-"""Layer 2: reinforcement learning with tables, on worlds small enough to be seen whole."""
+"""Layer 2: reinforcement learning with tables, in environments small enough to compute exactly."""

@@ -1,6 +1,6 @@
-"""Bandits: one state, several arms, and the price of finding out which is best.
+"""Bandits: one state, several arms, and the cost of exploration.
 
-``N`` players play the same arms side by side. An arm pays 1 with its own probability, else 0.
+``N`` players play the same arms in parallel. An arm pays 1 with its own probability, else 0.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from minirlhf.equations.value_learning import beta_posterior, epsilon_greedy, uc
 
 @dataclass(frozen=True)
 class Tally:
-    """What the players know.
+    """The players' counts.
 
     Attributes:
         pulls: how often each player pulled each arm, ``(N, K)``.
-        wins: how often it paid, ``(N, K)``.
-        step: pulls per player so far.
+        wins: how often the arm paid, ``(N, K)``.
+        step: number of pulls per player so far.
     """
 
     pulls: Tensor
@@ -33,16 +33,16 @@ class Tally:
 
     @property
     def means(self) -> Tensor:
-        """Share of pulls that paid, ``(N, K)``; 0 for an arm that was never pulled."""
+        """Fraction of pulls that paid, ``(N, K)``; 0 for an arm that was never pulled."""
         return self.wins / self.pulls.clamp(min=1)
 
 
-#: How to play: (what is known, random numbers) -> one arm per player ``(N,)``.
+#: A strategy: (counts, random generator) -> one arm per player ``(N,)``.
 Strategy = Callable[[Tally, np.random.Generator], Tensor]
 
 
 def play(means: Tensor, strategy: Strategy, *, steps: int, players: int, rng: np.random.Generator) -> Tensor:
-    """Let the players play: the arms that they pulled, ``(N, T)``.
+    """Simulate the players and return the arms that they pulled, ``(N, T)``.
 
     Args:
         means: ``(K,)``, the probability with which each arm pays; the players do not know it.
@@ -54,28 +54,28 @@ def play(means: Tensor, strategy: Strategy, *, steps: int, players: int, rng: np
     require_range(0.0, 1.0, **{"the least of means": float(means.min()), "the largest of means": float(means.max())})
     require_positive(steps=steps, players=players)
     pulls, wins = (torch.zeros(players, len(means), dtype=torch.float64) for _ in range(2))
-    rows, chosen = torch.arange(players), []
+    rows, history = torch.arange(players), []
     for t in range(steps):
         arms = strategy(Tally(pulls, wins, t), rng)
         pulls[rows, arms] += 1
         wins[rows, arms] += (torch.from_numpy(rng.random(players)) < means[arms]).double()
-        chosen.append(arms)
-    return torch.stack(chosen, 1)
+        history.append(arms)
+    return torch.stack(history, 1)
 
 
 def greedy_with_noise(epsilon: float) -> Strategy:
-    """ε-greedy: the arm that has paid best so far (the first among equals), with ``epsilon`` any arm."""
+    """ε-greedy: the arm with the best mean so far (the first of equals), with probability ``epsilon`` a random arm."""
 
     def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
-        ladder = epsilon_greedy(tally.means, epsilon=epsilon).cumsum(-1)
-        u = torch.from_numpy(rng.random((len(ladder), 1)))
-        return torch.searchsorted(ladder, u, right=True)[:, 0].clamp(max=ladder.shape[1] - 1)
+        cumulative = epsilon_greedy(tally.means, epsilon=epsilon).cumsum(-1)
+        u = torch.from_numpy(rng.random((len(cumulative), 1)))
+        return torch.searchsorted(cumulative, u, right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)
 
     return strategy
 
 
 def upper_confidence(c: float = math.sqrt(2)) -> Strategy:
-    """UCB: the arm that could be best, if we are lucky; each arm once to begin with."""
+    """UCB: the arm with the highest upper confidence bound; each arm once at first."""
 
     def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
         return ucb_scores(tally.means, tally.pulls, step=max(1, tally.step), c=c).argmax(-1)
@@ -84,7 +84,7 @@ def upper_confidence(c: float = math.sqrt(2)) -> Strategy:
 
 
 def thompson(prior: tuple[float, float] = (1.0, 1.0)) -> Strategy:
-    """Thompson sampling: draw each arm's probability from what is believed of it, pull the best of the draws."""
+    """Thompson sampling: sample each arm's probability from its posterior and pull the arm with the largest sample."""
 
     def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
         a, b = beta_posterior(tally.wins, tally.pulls - tally.wins, prior=prior)

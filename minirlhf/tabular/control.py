@@ -1,6 +1,6 @@
-"""Decision: learn action values by acting on them. Sarsa, Q-learning, Dyna-Q.
+"""Control: learn action values while acting on them. Sarsa, Q-learning, Dyna-Q.
 
-``N`` learners learn side by side, each with its own table and its own luck.
+``N`` learners learn in parallel, each with its own table and its own random numbers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from minirlhf.tabular.process import ParallelEpisodes, Process, Transition, choo
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What the learners learned and earned.
+    """The learners' action values and episodes.
 
     Attributes:
         action_values: ``(N, S, A)`` at the end.
         returns: ``(N, E)``, the undiscounted return of each episode.
-        lengths: ``(N, E)``, its number of steps.
-        terminated: ``(N, E)`` bool, False where the time limit cut it off.
+        lengths: ``(N, E)``, the number of steps of each episode.
+        terminated: ``(N, E)`` bool, False where the time limit truncated the episode.
     """
 
     action_values: Tensor
@@ -34,12 +34,12 @@ class TrainingResult:
 
 
 class _Book:
-    """Returns and lengths of the episodes, and who is not through with theirs."""
+    """Returns and lengths of the episodes, and which learners are still learning."""
 
     def __init__(self, learners: int, episodes: int) -> None:
         self.returns = torch.zeros(
             learners, episodes + 1, dtype=torch.float64
-        )  # the last column is for those who are through
+        )  # the last column is for learners that have finished
         self.lengths = torch.zeros(learners, episodes + 1, dtype=torch.long)
         self.terminated = torch.zeros(learners, episodes + 1, dtype=torch.bool)
         self._episode = torch.zeros(learners, dtype=torch.long)
@@ -51,10 +51,10 @@ class _Book:
         return self._episode < self._last
 
     def note(self, step: Transition) -> None:
-        at = self._rows, self._episode
-        self.returns[at] += step.rewards
-        self.lengths[at] += 1
-        self.terminated[at] = step.terminated
+        index = self._rows, self._episode
+        self.returns[index] += step.rewards
+        self.lengths[index] += 1
+        self.terminated[index] = step.terminated
         self._episode = (self._episode + step.over).clamp(max=self._last)
 
     def close(self, table: Tensor) -> TrainingResult:
@@ -72,26 +72,26 @@ def sarsa(
     rng: torch.Generator,
     time_limit: int = 10_000,
 ) -> TrainingResult:
-    """Sarsa: learn what the ε-greedy policy itself is worth, its wrong steps included.
+    """Sarsa: learn the action values of the ε-greedy policy itself, including its exploratory actions.
 
     Raises:
         ValueError: gamma, alpha or epsilon outside [0, 1], or a count that is not positive.
     """
-    walkers, table, book = _begin(process, alpha, epsilon, episodes, learners, rng, time_limit)
+    envs, table, log = _begin(process, alpha, epsilon, episodes, learners, rng, time_limit)
     rows = torch.arange(learners)
-    actions = choose(epsilon_greedy(table[rows, walkers.states], epsilon=epsilon), rng)
-    while bool((learning := book.learning).any()):
-        step = walkers.step(actions)
+    actions = choose(epsilon_greedy(table[rows, envs.states], epsilon=epsilon), rng)
+    while bool((learning := log.learning).any()):
+        step = envs.step(actions)
         next_values = table[rows, step.next_states]  # (N, A)
         next_actions = choose(epsilon_greedy(next_values, epsilon=epsilon), rng)
         target = sarsa_target(step.rewards, next_values, next_actions, step.terminated, gamma=gamma)
         _move(table, rows, step, target, torch.where(learning, alpha, 0.0))
-        book.note(step)
+        log.note(step)
         actions = next_actions
         if bool(step.over.any()):
-            first_actions = choose(epsilon_greedy(table[rows, walkers.states], epsilon=epsilon), rng)
+            first_actions = choose(epsilon_greedy(table[rows, envs.states], epsilon=epsilon), rng)
             actions = torch.where(step.over, first_actions, next_actions)
-    return book.close(table)
+    return log.close(table)
 
 
 def q_learning(
@@ -105,13 +105,13 @@ def q_learning(
     rng: torch.Generator,
     time_limit: int = 10_000,
 ) -> TrainingResult:
-    """Q-learning: act ε-greedily, learn what acting greedily would be worth.
+    """Q-learning: act ε-greedily, learn the action values of the greedy policy.
 
     Raises:
         ValueError: as :func:`sarsa`.
     """
     return _off_policy(
-        process, gamma, alpha, epsilon, episodes, learners, rng, time_limit, lambda table, step, on: None
+        process, gamma, alpha, epsilon, episodes, learners, rng, time_limit, lambda table, step, learning: None
     )
 
 
@@ -127,17 +127,17 @@ def dyna_q(
     planning_steps: int,
     time_limit: int = 10_000,
 ) -> TrainingResult:
-    """Dyna-Q: Q-learning that also remembers what each action did last, and learns from ``planning_steps`` memories per step.
+    """Dyna-Q: Q-learning plus ``planning_steps`` updates per step from a model, the last outcome of each action.
 
-    The memory is a model of a world in which nothing is random: of several outcomes it keeps the latest.
+    The model is deterministic: it stores only the latest outcome of each action.
 
     Raises:
         ValueError: as :func:`sarsa`, or ``planning_steps`` is not positive.
     """
     require_positive(planning_steps=planning_steps)
     rows, pairs = torch.arange(learners), process.num_states * process.num_actions
-    seen = torch.zeros(learners, pairs, dtype=torch.float64)
-    rewards, following = (
+    visited = torch.zeros(learners, pairs, dtype=torch.float64)
+    rewards, next_states = (
         torch.zeros(learners, pairs, dtype=torch.float64),
         torch.zeros(learners, pairs, dtype=torch.long),
     )
@@ -146,13 +146,13 @@ def dyna_q(
 
     def remember_and_replay(table: Tensor, step: Transition, learning: Tensor) -> None:
         pair = step.states * process.num_actions + step.actions
-        seen[rows, pair], rewards[rows, pair], following[rows, pair] = 1.0, step.rewards, step.next_states
+        visited[rows, pair], rewards[rows, pair], next_states[rows, pair] = 1.0, step.rewards, step.next_states
         rate = torch.where(learning, alpha, 0.0)
-        for memory in torch.multinomial(seen, planning_steps, replacement=True, generator=rng).unbind(1):
-            to = following[rows, memory]
-            target = q_learning_target(rewards[rows, memory], table[rows, to], terminal[to], gamma=gamma)
+        for replay in torch.multinomial(visited, planning_steps, replacement=True, generator=rng).unbind(1):
+            after = next_states[rows, replay]
+            target = q_learning_target(rewards[rows, replay], table[rows, after], terminal[after], gamma=gamma)
             flat = table.view(learners, pairs)
-            flat[rows, memory] += rate * (target - flat[rows, memory])
+            flat[rows, replay] += rate * (target - flat[rows, replay])
 
     return _off_policy(process, gamma, alpha, epsilon, episodes, learners, rng, time_limit, remember_and_replay)
 
@@ -166,18 +166,18 @@ def _off_policy(
     learners: int,
     rng: torch.Generator,
     time_limit: int,
-    also: Callable[[Tensor, Transition, Tensor], None],
+    after_step: Callable[[Tensor, Transition, Tensor], None],
 ) -> TrainingResult:
-    """Q-learning, and ``also(table, step, learning)`` after each of its steps."""
-    walkers, table, book = _begin(process, alpha, epsilon, episodes, learners, rng, time_limit)
+    """Run Q-learning and call ``after_step(table, step, learning)`` after each of its steps."""
+    envs, table, log = _begin(process, alpha, epsilon, episodes, learners, rng, time_limit)
     rows = torch.arange(learners)
-    while bool((learning := book.learning).any()):
-        step = walkers.step(choose(epsilon_greedy(table[rows, walkers.states], epsilon=epsilon), rng))
+    while bool((learning := log.learning).any()):
+        step = envs.step(choose(epsilon_greedy(table[rows, envs.states], epsilon=epsilon), rng))
         target = q_learning_target(step.rewards, table[rows, step.next_states], step.terminated, gamma=gamma)
         _move(table, rows, step, target, torch.where(learning, alpha, 0.0))
-        also(table, step, learning)
-        book.note(step)
-    return book.close(table)
+        after_step(table, step, learning)
+        log.note(step)
+    return log.close(table)
 
 
 def _begin(
@@ -185,9 +185,9 @@ def _begin(
 ) -> tuple[ParallelEpisodes, Tensor, _Book]:
     require_range(0.0, 1.0, alpha=alpha, epsilon=epsilon)
     require_positive(episodes=episodes)
-    walkers = ParallelEpisodes(process, learners, rng=rng, time_limit=time_limit)
+    envs = ParallelEpisodes(process, learners, rng=rng, time_limit=time_limit)
     return (
-        walkers,
+        envs,
         process.start.new_zeros(learners, process.num_states, process.num_actions),
         _Book(learners, episodes),
     )
@@ -195,5 +195,5 @@ def _begin(
 
 def _move(table: Tensor, rows: Tensor, step: Transition, target: Tensor, rate: Tensor) -> None:
     """Q(s,a) ← Q(s,a) + rate · (target − Q(s,a))."""
-    at = rows, step.states, step.actions
-    table[at] += rate * (target - table[at])
+    index = rows, step.states, step.actions
+    table[index] += rate * (target - table[index])

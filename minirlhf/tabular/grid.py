@@ -1,7 +1,7 @@
-"""Gridworlds: a map drawn in characters, and the decision process that it describes.
+"""Grid worlds: a map drawn in characters, and the decision process that it describes.
 
-A state is a cell, numbered row by row. ``S`` is where one starts, ``G`` the goal, which is never left; any other character
-is a kind of cell. A step moves up, right, down or left; at the edge one stays where one is.
+A state is a cell, numbered row by row. ``S`` is the initial state, ``G`` the goal, which no action leaves. Any other
+character is a kind of cell. An action moves up, right, down or left; at the edge the state does not change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minirlhf.core.errors import ArgumentError
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left: row, column
 ARROWS = "↑→↓←"
 
-#: The way from S to G is short through the flower bed, and longer around it.
+#: The path from S to G is short through the flower bed, and longer around it.
 GARDEN_MAP = """
 . . . . .
 . . * . .
@@ -32,7 +32,7 @@ class Grid:
 
     Attributes:
         rows, columns: its size.
-        cells: its characters, row by row.
+        cells: the characters of the map, row by row.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class Grid:
 
     @classmethod
     def parse(cls, drawing: str) -> Grid:
-        """Read a map; spaces between the characters do not count.
+        """Parse a map; spaces between the characters are ignored.
 
         Raises:
             ValueError: rows of different lengths, or not exactly one ``S`` and one ``G``.
@@ -49,7 +49,7 @@ class Grid:
         lines = ["".join(line.split()) for line in drawing.strip().splitlines()]
         if len({len(line) for line in lines}) != 1:
             raise ArgumentError(
-                f"rows of lengths {[len(line) for line in lines]}; expected all the same",
+                f"rows of lengths {[len(line) for line in lines]}; expected equal lengths",
                 argument="drawing",
                 value=[len(line) for line in lines],
             )
@@ -71,15 +71,15 @@ class Grid:
 
     @property
     def goal(self) -> int:
-        """The state that is never left."""
+        """The goal state, which no action leaves."""
         return self.cells.index("G")
 
     def start(self) -> Tensor:
-        """``(S,)``, certainty about the first state."""
+        """Return ``(S,)``, the distribution with all probability on the initial state."""
         return torch.nn.functional.one_hot(torch.tensor(self.cells.index("S")), self.size).double()
 
     def transitions(self, slip: float = 0.0) -> Tensor:
-        """P(s'|s,a) ``(S, 4, S)``; with probability ``slip`` the step goes in a random direction instead.
+        """Return P(s'|s,a) ``(S, 4, S)``; with probability ``slip`` the step goes in a random direction instead.
 
         Raises:
             ValueError: ``slip`` outside [0, 1].
@@ -90,26 +90,26 @@ class Grid:
         for state in range(self.size):
             row, column = divmod(state, self.columns)
             for action, (down, right) in enumerate(MOVES):
-                r, c = row + down, column + right
-                inside = 0 <= r < self.rows and 0 <= c < self.columns and state != self.goal
-                moves[state, action, r * self.columns + c if inside else state] = 1.0
+                next_row, next_column = row + down, column + right
+                inside = 0 <= next_row < self.rows and 0 <= next_column < self.columns and state != self.goal
+                moves[state, action, next_row * self.columns + next_column if inside else state] = 1.0
         return (1 - slip) * moves + slip * moves.mean(1, keepdim=True)
 
     def values_of(self, kinds: Mapping[str, float]) -> Tensor:
-        """``(S,)``: a number for every cell by its character."""
+        """Return ``(S,)``: the number of every cell's character."""
         return torch.tensor([kinds[cell] for cell in self.cells], dtype=torch.float64)
 
     def table(self, values: Tensor) -> Tensor:
-        """``(S,) -> (rows, columns)``, for drawing."""
+        """Reshape ``(S,) -> (rows, columns)``, for plots."""
         return values.view(self.rows, self.columns)
 
 
 GARDEN = Grid.parse(GARDEN_MAP)
 
-#: What the people of the garden want, and nobody tells the learner: sit on the bench, and mind the flowers on your way.
+#: The gold reward of the garden, unknown to the learner: reach the bench, and avoid the flowers on the way.
 GARDEN_WISHES = {"S": 0.0, ".": 0.0, "*": -6.0, "G": 2.0}
 
 
 def arrival_rewards(transitions: Tensor, cell_values: Tensor) -> Tensor:
-    """The expected value of the cell that a step leads to: ``(S, A, S), (S,) -> (S, A)``."""
+    """Return the expected value of the cell that a step leads to: ``(S, A, S), (S,) -> (S, A)``."""
     return transitions @ cell_values

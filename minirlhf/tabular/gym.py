@@ -1,4 +1,4 @@
-"""Between our tables and Gymnasium (the extra ``control``): our worlds as its environments, its table worlds as ours."""
+"""Conversion between our tables and Gymnasium environments, in both directions (the extra ``control``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minirlhf.tabular.process import Outcome, Process, choose, from_outcomes
 
 
 class TableEnv(gymnasium.Env[Any, Any]):
-    """A :class:`Process` as a Gymnasium environment. Gymnasium's own wrapper ``TimeLimit`` cuts episodes off."""
+    """A :class:`Process` as a Gymnasium environment. Use Gymnasium's wrapper ``TimeLimit`` to truncate episodes."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -23,17 +23,17 @@ class TableEnv(gymnasium.Env[Any, Any]):
         self._rng, self._state, self._terminal = torch.Generator(), 0, process.terminal
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode."""
+        """Reset to the start of an episode."""
         super().reset(seed=seed)
         self._rng.manual_seed(int(self.np_random.integers(2**31)))
         self._state = int(choose(self.process.start[None], self._rng))
         return self._state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Take an action."""
+        """Take one action."""
         if not self.action_space.contains(action):
             raise ArgumentError(
-                f"action {action!r} is none of 0 .. {self.process.num_actions - 1}",
+                f"action {action!r}; expected 0 .. {self.process.num_actions - 1}",
                 argument="action",
                 value=action,
                 expected=self.process.num_actions,
@@ -44,12 +44,12 @@ class TableEnv(gymnasium.Env[Any, Any]):
 
 
 def from_gymnasium(env: gymnasium.Env[Any, Any]) -> Process:
-    """The tables of a Gymnasium environment that publishes them as ``P``, such as FrozenLake, CliffWalking and Taxi.
+    """Return the tables of a Gymnasium environment with an attribute ``P``, such as FrozenLake, CliffWalking and Taxi.
 
-    Gymnasium says of a *step* whether it ends the episode; here a *state* is terminal.
+    In Gymnasium a *step* ends the episode; here a *state* is terminal.
 
     Raises:
-        UserError: the environment has no tables, or a state ends the episode after some steps and not after others.
+        UserError: the environment has no tables, or some but not all of the steps to a state end the episode.
     """
     inner: Any = env.unwrapped
     if not hasattr(inner, "P"):
@@ -60,15 +60,15 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> Process:
             problem="missing",
         )
     rows = [(state, action, row) for state, by in inner.P.items() for action, row in by.items()]
-    ends = {int(following) for _, _, row in rows for _, following, _, terminated in row if terminated}
+    terminal = {int(next_state) for _, _, row in rows for _, next_state, _, terminated in row if terminated}
     rows = [
-        (state, action, row) for state, action, row in rows if state not in ends
-    ]  # what is said of these means nothing
-    unclear = ends & {int(to) for _, _, row in rows for p, to, _, terminated in row if p > 0 and not terminated}
-    if unclear:
-        raise UserError(f"states {sorted(unclear)[:5]} end the episode after some steps and not after others")
+        (state, action, row) for state, action, row in rows if state not in terminal
+    ]  # the outcomes in terminal states have no meaning
+    ambiguous = terminal & {int(to) for _, _, row in rows for p, to, _, terminated in row if p > 0 and not terminated}
+    if ambiguous:
+        raise UserError(f"states {sorted(ambiguous)[:5]} end the episode after some steps to them but not all")
     outcomes: dict[tuple[int, int], list[Outcome]] = {
-        (state, action): [(float(p), int(following), float(reward)) for p, following, reward, _ in row]
+        (state, action): [(float(p), int(next_state), float(reward)) for p, next_state, reward, _ in row]
         for state, action, row in rows
     }
     return from_outcomes(
@@ -76,12 +76,12 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> Process:
         num_states=int(inner.observation_space.n),
         actions=tuple(str(a) for a in range(int(inner.action_space.n))),
         start=[float(p) for p in inner.initial_state_distrib],
-        terminal=sorted(ends),
+        terminal=sorted(terminal),
     )
 
 
 def play(env: gymnasium.Env[Any, Any], policy: Tensor, *, episodes: int, seed: int) -> Tensor:
-    """Undiscounted returns ``(episodes,)`` of a policy ``(S, A)`` in an environment with discrete states and actions."""
+    """Return the undiscounted returns ``(episodes,)`` of a policy ``(S, A)`` in an environment with discrete spaces."""
     space: Any = env.observation_space
     require_shapes(policy=(policy, f"{int(space.n)} A"))
     rng = torch.Generator().manual_seed(seed)

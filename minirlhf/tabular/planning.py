@@ -21,12 +21,12 @@ from minirlhf.tabular.process import Process
 
 @dataclass(frozen=True)
 class Plan:
-    """What planning found, and how.
+    """The result of planning.
 
     Attributes:
         policy: ``(S, A)``, zeros and ones.
         values: ``(S,)``.
-        history: the values ``(K, S)`` after each sweep or each evaluation; the first row is where it began.
+        history: the values ``(K, S)`` after each sweep or each evaluation; the first row holds the initial values.
     """
 
     policy: Tensor
@@ -35,14 +35,15 @@ class Plan:
 
 
 def evaluate(process: Process, policy: Tensor, *, gamma: float, tolerance: float = 1e-10) -> Tensor:
-    """Values of a policy by sweeps of its Bellman equation from zero: the history ``(K, S)``, the last row the answer.
+    """Evaluate a policy by sweeps of its Bellman equation from zero: the history ``(K, S)``, the result last.
 
     Raises:
-        ValueError: as :func:`minirlhf.equations.mdp.policy_values`, whose exact answer decides whether there is one.
+        ValueError: as :func:`minirlhf.equations.mdp.policy_values`, which is called first to check that the values
+            exist.
     """
     policy_values(
         process.transitions, process.expected_rewards, policy, gamma=gamma
-    )  # an improper policy never settles
+    )  # an improper policy never converges
     history = [torch.zeros_like(process.start)]
     while len(history) < 2 or float((history[-1] - history[-2]).abs().max()) > tolerance:
         history.append(
@@ -52,11 +53,11 @@ def evaluate(process: Process, policy: Tensor, *, gamma: float, tolerance: float
 
 
 def value_iteration(process: Process, *, gamma: float, tolerance: float = 1e-10, max_sweeps: int = 100_000) -> Plan:
-    """Sweeps of Bellman's optimality equation from zero until no value moves by more than ``tolerance``.
+    """Sweep Bellman's optimality equation from zero until no value changes by more than ``tolerance``.
 
     Raises:
         ValueError: gamma outside [0, 1]; with gamma = 1, a state from which no actions lead to a terminal one; or values that
-            have not settled after ``max_sweeps`` (with gamma = 1: a loop that pays for ever).
+            have not converged after ``max_sweeps`` (with gamma = 1: a loop with positive reward).
     """
     require_range(0.0, 1.0, gamma=gamma)
     require_positive(tolerance=tolerance, max_sweeps=max_sweeps)
@@ -66,10 +67,10 @@ def value_iteration(process: Process, *, gamma: float, tolerance: float = 1e-10,
     for _ in range(max_sweeps):
         history.append(bellman_optimality(process.transitions, rewards, history[-1], gamma=gamma))
         if float((history[-1] - history[-2]).abs().max()) <= tolerance:
-            best = greedy_policy(action_values(process.transitions, rewards, history[-1], gamma=gamma))
-            return Plan(best, history[-1], torch.stack(history))
+            policy = greedy_policy(action_values(process.transitions, rewards, history[-1], gamma=gamma))
+            return Plan(policy, history[-1], torch.stack(history))
     raise ArgumentError(
-        f"values have not settled after {max_sweeps} sweeps with gamma = {gamma!r}: is there a loop that pays?",
+        f"values have not converged after {max_sweeps} sweeps with gamma = {gamma!r}: does a loop have reward > 0?",
         argument="max_sweeps",
         value=max_sweeps,
         problem="not settled",
@@ -77,12 +78,13 @@ def value_iteration(process: Process, *, gamma: float, tolerance: float = 1e-10,
 
 
 def policy_iteration(process: Process, *, gamma: float, policy: Tensor | None = None, margin: float = 1e-9) -> Plan:
-    """Evaluate exactly, improve, and again, until no action is better than the policy's own.
+    """Alternate exact evaluation and greedy improvement until no action is better than those of the policy.
 
-    An action counts as better only by more than ``margin``: among equals, rounding would choose for ever.
+    An action counts as better only by more than ``margin``: otherwise rounding errors between equal actions could
+    repeat the improvement forever.
 
     Args:
-        policy: where to begin, ``(S, A)``; equally likely actions if None.
+        policy: initial policy, ``(S, A)``; None: the uniform policy.
 
     Raises:
         ValueError: as :func:`value_iteration` and :func:`minirlhf.equations.mdp.policy_values`.
@@ -94,17 +96,17 @@ def policy_iteration(process: Process, *, gamma: float, policy: Tensor | None = 
     while True:
         values = policy_values(*tables, policy, gamma=gamma)
         history.append(values)
-        worth = action_values(*tables, values, gamma=gamma)  # (S, A)
-        better = worth.amax(-1) > values + margin  # (S,)
+        q_values = action_values(*tables, values, gamma=gamma)  # (S, A)
+        better = q_values.amax(-1) > values + margin  # (S,)
         if not bool(better.any()):
-            # In each state one of the policy's own actions: none of them is worse than another by more than the margin.
-            final = greedy_policy(torch.where(policy > 0, worth, worth.min() - 1.0))
+            # Choose among the policy's own actions in each state; their values differ by at most the margin.
+            final = greedy_policy(torch.where(policy > 0, q_values, q_values.min() - 1.0))
             return Plan(final, values, torch.stack(history))
-        policy = torch.where(better[:, None], greedy_policy(worth), policy)
+        policy = torch.where(better[:, None], greedy_policy(q_values), policy)
 
 
 def require_termination(process: Process, gamma: float) -> None:
-    """With gamma = 1, raise ``ValueError`` unless from every state some actions lead to a terminal one."""
+    """With gamma = 1, raise ``ValueError`` unless a terminal state can be reached from every state."""
     if gamma != 1.0:
         return
     reaches = process.terminal
@@ -113,8 +115,8 @@ def require_termination(process: Process, gamma: float) -> None:
     stuck = (~reaches).nonzero().flatten().tolist()
     if stuck:
         raise ArgumentError(
-            f"state(s) {stuck[:5]}: no terminal state can be reached, whatever the policy does, so with gamma = 1 returns "
-            "need not be finite",
+            f"state(s) {stuck[:5]}: no policy reaches a terminal state from there, so with gamma = 1 "
+            "returns need not be finite",
             argument="process",
             value=stuck,
             problem="not terminating",

@@ -1,7 +1,7 @@
-"""Prediction: what is a policy worth, from episodes alone.
+"""Prediction: estimate the values of a policy from episodes alone.
 
-The learners here see episodes, not tables. ``N`` of them learn side by side, each from its own; so a band over learners comes
-for free.
+The learners here get episodes, not tables. ``N`` learners learn in parallel, each from its own episodes, so their
+spread can be plotted as a band.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from minirlhf.tabular.process import Episodes, Process, sample_episodes
 def monte_carlo(
     episodes: Episodes, *, num_states: int, gamma: float, first_visit: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Value of a state as the mean of the returns that followed its visits.
+    """Estimate the value of a state as the mean of the returns that followed its visits.
 
     Args:
-        episodes: all of them terminated: the return of an episode that was cut off is not known.
+        episodes: terminated episodes only, because the return of a truncated episode is unknown.
         first_visit: count only the first visit of an episode to a state: independent samples, no bias. Otherwise all visits.
 
     Returns:
         values ``(S,)``, NaN for a state never visited, and the number of visits counted ``(S,)``.
 
     Raises:
-        ValueError: an episode that was cut off, or gamma outside [0, 1].
+        ValueError: a truncated episode, or gamma outside [0, 1].
     """
     if not bool(episodes.terminated.all()):
-        cut = int((~episodes.terminated).sum())
+        count = int((~episodes.terminated).sum())
         raise ArgumentError(
-            f"{cut} of {len(episodes.terminated)} episodes were cut off by the time limit; their returns are unknown",
+            f"{count} of {len(episodes.terminated)} episodes were truncated by the time limit; their returns are unknown",
             argument="episodes",
-            value=cut,
+            value=count,
             problem="cut off",
         )
     total, visits = torch.zeros(num_states, dtype=torch.float64), torch.zeros(num_states, dtype=torch.float64)
     to_go = returns_to_go(episodes.rewards, episodes.mask, gamma=gamma)  # (N, T)
-    fresh = torch.ones(len(episodes.states), num_states, dtype=torch.bool)  # (N, S), not yet visited
+    unvisited = torch.ones(len(episodes.states), num_states, dtype=torch.bool)  # (N, S), not yet visited
     for t in range(episodes.mask.shape[1]):
         rows = episodes.mask[:, t]
         if first_visit:
-            rows = rows & fresh.gather(1, episodes.states[:, t : t + 1])[:, 0]
-        here = episodes.states[:, t]
-        total.index_add_(0, here[rows], to_go[rows, t])
-        visits.index_add_(0, here[rows], torch.ones(int(rows.sum()), dtype=torch.float64))
-        fresh.scatter_(1, here[:, None], False)
+            rows = rows & unvisited.gather(1, episodes.states[:, t : t + 1])[:, 0]
+        states = episodes.states[:, t]
+        total.index_add_(0, states[rows], to_go[rows, t])
+        visits.index_add_(0, states[rows], torch.ones(int(rows.sum()), dtype=torch.float64))
+        unvisited.scatter_(1, states[:, None], False)
     return total / visits, visits
 
 
@@ -69,14 +69,15 @@ def temporal_difference(
 ) -> Tensor:
     """n-step TD: move V(s_t) by ``alpha`` towards the n-step target, episode after episode.
 
-    A policy that does not learn from the values acts the same whenever the updates are made, so each episode is walked to its
-    end first and then learned from in order, with the same result as learning on the way.
+    The policy does not depend on the values. So each episode is sampled completely first and its updates are made in
+    order afterwards, with the same result as updates during the episode.
 
     Args:
-        policy: ``(S, A)``, the policy to be judged.
+        policy: ``(S, A)``, the policy to evaluate.
         n: 1 is TD(0); None waits for the end, which is Monte Carlo with a constant step size.
-        initial: first guess for every state that is not terminal.
-        limit_is_an_end: take an episode that was cut off for one that ended. That is a mistake; it is here to be looked at.
+        initial: initial value of every state that is not terminal.
+        limit_is_an_end: treat truncated episodes as terminated. This is a mistake, included so that you can see its
+            effect.
 
     Returns:
         ``(episodes + 1, N, S)``, the values of each learner, before the first episode and after each.
@@ -90,24 +91,24 @@ def temporal_difference(
     rows = torch.arange(learners)
     history = [values.clone()]
     for _ in range(episodes):
-        walk = sample_episodes(process, policy, count=learners, rng=rng, time_limit=time_limit)
-        length, width = walk.mask.sum(1), walk.mask.shape[1]
-        ended = walk.terminated | limit_is_an_end
-        last = torch.where(ended, 0.0, values[rows, walk.states[:, -1]])
-        to_go = returns_to_go(walk.rewards, walk.mask, gamma=gamma, bootstrap=last)  # (N, T)
+        batch = sample_episodes(process, policy, count=learners, rng=rng, time_limit=time_limit)
+        length, width = batch.mask.sum(1), batch.mask.shape[1]
+        ended = batch.terminated | limit_is_an_end
+        last = torch.where(ended, 0.0, values[rows, batch.states[:, -1]])
+        to_go = returns_to_go(batch.rewards, batch.mask, gamma=gamma, bootstrap=last)  # (N, T)
         for t in range(width):
             reach = width if n is None else min(t + n, width)
-            nothing_left = ended & (length <= reach)
-            believed = values[rows, walk.states[:, reach]]
+            at_end = ended & (length <= reach)
+            next_values = values[rows, batch.states[:, reach]]
             if n is None:
                 target = to_go[:, t]
             elif n == 1:
-                target = td_target(walk.rewards[:, t], believed, nothing_left, gamma=gamma)
+                target = td_target(batch.rewards[:, t], next_values, at_end, gamma=gamma)
             else:
-                bootstrap = torch.where(nothing_left, 0.0, believed)
-                target = n_step_target(walk.rewards[:, t:reach], bootstrap, gamma=gamma)
-            here = walk.states[:, t]
-            error = target - values[rows, here]
-            values[rows, here] += torch.where(walk.mask[:, t], alpha * error, 0.0)
+                bootstrap = torch.where(at_end, 0.0, next_values)
+                target = n_step_target(batch.rewards[:, t:reach], bootstrap, gamma=gamma)
+            states = batch.states[:, t]
+            error = target - values[rows, states]
+            values[rows, states] += torch.where(batch.mask[:, t], alpha * error, 0.0)
         history.append(values.clone())
     return torch.stack(history)

@@ -1,7 +1,7 @@
-"""A decision process as tables, and walkers that live in it.
+"""A decision process as tables, and parallel episodes sampled from it.
 
-``S`` states, ``A`` actions. What an outside observer would need to know is in the tables, so that every question about the
-process has an exact answer; the learners of this package see only the steps that their walkers take.
+``S`` states, ``A`` actions. The tables define the process completely, so every question about it has an exact answer.
+The learners of this package see only the steps of their own episodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Process:
 
     Attributes:
         transitions: P(s'|s,a), ``(S, A, S)``.
-        rewards: r(s,a,s') ``(S, A, S)``, what the step earns; anything finite where the step cannot happen.
+        rewards: r(s,a,s') ``(S, A, S)``, reward of the step; any finite number where the step is impossible.
         start: distribution of the first state, ``(S,)``.
         actions: the names of the actions.
     """
@@ -46,7 +46,7 @@ class Process:
         require_distributions(transitions=self.transitions, start=self.start)
         if len(self.actions) != sizes["A"]:
             raise ArgumentError(
-                f"{len(self.actions)} names of actions; transitions has {sizes['A']}",
+                f"{len(self.actions)} names of actions; expected {sizes['A']}, as in transitions",
                 argument="actions",
                 value=len(self.actions),
                 expected=sizes["A"],
@@ -69,12 +69,12 @@ class Process:
 
     @property
     def terminal(self) -> Tensor:
-        """``(S,)`` bool: states that no action leaves and that earn nothing."""
+        """``(S,)`` bool: states that no action leaves and whose expected rewards are 0."""
         stays = (self.transitions.diagonal(dim1=0, dim2=2) == 1.0).all(0)  # the diagonal is (A, S)
         return stays & (self.expected_rewards == 0).all(-1)
 
     def uniform_policy(self) -> Tensor:
-        """``(S, A)``, every action equally likely."""
+        """Return ``(S, A)``, every action equally probable."""
         return torch.full_like(self.expected_rewards, 1.0 / self.num_actions)
 
 
@@ -89,7 +89,7 @@ def from_outcomes(
     start: Sequence[float],
     terminal: Sequence[int] = (),
 ) -> Process:
-    """A process from a list of what can happen after each action: ``{(state, action): [(probability, next, reward), …]}``.
+    """Build a process from the outcomes of each action: ``{(state, action): [(probability, next, reward), …]}``.
 
     Terminal states need no entry. If several outcomes lead to the same state, their rewards are averaged.
 
@@ -97,7 +97,7 @@ def from_outcomes(
         ValueError: a state that is not terminal lacks an action, or probabilities do not sum to 1.
     """
     transitions = torch.zeros(num_states, len(actions), num_states, dtype=torch.float64)
-    earned = torch.zeros_like(transitions)
+    weighted = torch.zeros_like(transitions)
     for state in range(num_states):
         for action in range(len(actions)):
             if state in terminal:
@@ -110,49 +110,49 @@ def from_outcomes(
                     value=(state, action),
                     problem="missing",
                 )
-            for probability, following, reward in outcomes[state, action]:
-                transitions[state, action, following] += probability
-                earned[state, action, following] += probability * reward
-    rewards = torch.where(transitions > 0, earned / transitions.clamp(min=1e-300), 0.0)
+            for probability, next_state, reward in outcomes[state, action]:
+                transitions[state, action, next_state] += probability
+                weighted[state, action, next_state] += probability * reward
+    rewards = torch.where(transitions > 0, weighted / transitions.clamp(min=1e-300), 0.0)
     return Process(transitions, rewards, torch.tensor(start, dtype=torch.float64), tuple(actions))
 
 
-# -- drawing from distributions ------------------------------------------------------------------------------------
+# -- sampling from distributions ------------------------------------------------------------------------------------
 
 
 def choose(probs: Tensor, rng: torch.Generator) -> Tensor:
-    """One index per row of ``probs (N, K)``: ``(N,)``. Entries of probability 0 are never drawn."""
-    ladder = probs.cumsum(-1)
-    ladder = ladder / ladder[:, -1:]  # the last possible entry is 1 exactly, which no uniform number reaches
+    """Sample one index per row of ``probs (N, K)``: ``(N,)``. Entries of probability 0 are never sampled."""
+    cumulative = probs.cumsum(-1)
+    cumulative = cumulative / cumulative[:, -1:]  # the last possible entry is exactly 1, above every uniform number
     u = torch.rand(len(probs), 1, generator=rng, dtype=probs.dtype)
-    return torch.searchsorted(ladder, u, right=True)[:, 0]
+    return torch.searchsorted(cumulative, u, right=True)[:, 0]
 
 
 def sample_chain(transitions: Tensor, start: Tensor, *, steps: int, count: int, rng: torch.Generator) -> Tensor:
-    """Walks of a Markov chain: ``(S, S), (S,) -> (count, steps + 1)``, the states visited.
+    """Sample trajectories of a Markov chain: ``(S, S), (S,) -> (count, steps + 1)``, the states visited.
 
     Raises:
-        ValueError: shapes differ, a row is no distribution, or ``steps`` or ``count`` is not positive.
+        ValueError: shapes differ, a row is not a distribution, or ``steps`` or ``count`` is not positive.
     """
     require_shapes(transitions=(transitions, "S S"), start=(start, "S"))
     require_distributions(transitions=transitions, start=start)
     require_positive(steps=steps, count=count)
-    path = [choose(start.expand(count, -1), rng)]
+    states = [choose(start.expand(count, -1), rng)]
     for _ in range(steps):
-        path.append(choose(transitions[path[-1]], rng))
-    return torch.stack(path, 1)
+        states.append(choose(transitions[states[-1]], rng))
+    return torch.stack(states, 1)
 
 
-# -- walkers -------------------------------------------------------------------------------------------------------
+# -- episodes ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Transition:
-    """One step of each of ``N`` walkers; every field is ``(N,)``.
+    """One step of each of ``N`` parallel episodes; every field is ``(N,)``.
 
     Attributes:
         terminated: the step led to a terminal state.
-        truncated: it did not, but the episode is cut off here by the time limit.
+        truncated: the step did not lead to a terminal state, but the time limit truncates the episode here.
     """
 
     states: Tensor
@@ -164,15 +164,15 @@ class Transition:
 
     @property
     def over(self) -> Tensor:
-        """``(N,)`` bool: the walker begins again, for either reason."""
+        """``(N,)`` bool: the episode is over, for either reason, and a new one begins."""
         return self.terminated | self.truncated
 
 
 class ParallelEpisodes:
-    """``N`` walkers, each in its own copy of a process; whoever is over begins again.
+    """``N`` parallel episodes, each in its own copy of a process; an episode that is over is followed by a new one.
 
     Attributes:
-        states: ``(N,)``, where they are now.
+        states: ``(N,)``, the current states.
     """
 
     def __init__(self, process: Process, count: int, *, rng: torch.Generator, time_limit: int | None = None) -> None:
@@ -181,7 +181,7 @@ class ParallelEpisodes:
         self._terminal = process.terminal
         if bool(self._terminal[process.start > 0].any()):
             raise ArgumentError(
-                "start gives a terminal state a chance; an episode would be over before it begins",
+                "start has a probability > 0 of a terminal state; expected 0, as an episode needs at least one step",
                 argument="start",
                 problem="terminal",
             )
@@ -189,19 +189,19 @@ class ParallelEpisodes:
         self.states = choose(process.start.expand(count, -1), rng)
 
     def step(self, actions: Tensor) -> Transition:
-        """Let every walker take its action of ``actions (N,)``."""
-        before = self.states
-        after = choose(self._process.transitions[before, actions], self._rng)
+        """Take one step with ``actions (N,)``."""
+        states = self.states
+        after = choose(self._process.transitions[states, actions], self._rng)
         terminated = self._terminal[after]
         self._age = self._age + 1
-        late = torch.zeros_like(terminated) if self._limit is None else self._age >= self._limit
+        timeout = torch.zeros_like(terminated) if self._limit is None else self._age >= self._limit
         step = Transition(
-            before, actions, self._process.rewards[before, actions, after], after, terminated, late & ~terminated
+            states, actions, self._process.rewards[states, actions, after], after, terminated, timeout & ~terminated
         )
         self.states = after
         if bool(step.over.any()):
-            fresh = choose(self._process.start.expand(len(after), -1), self._rng)
-            self.states = torch.where(step.over, fresh, after)
+            restarts = choose(self._process.start.expand(len(after), -1), self._rng)
+            self.states = torch.where(step.over, restarts, after)
         self._age = torch.where(step.over, 0, self._age)
         return step
 
@@ -213,7 +213,7 @@ class Episodes:
     Attributes:
         states: ``(N, T + 1)``; after the end the last state is repeated.
         actions, rewards, mask: ``(N, T)``; ``mask`` is True for steps that were taken, rewards are 0 elsewhere.
-        terminated: ``(N,)`` bool, False if the time limit cut the episode off.
+        terminated: ``(N,)`` bool, False if the time limit truncated the episode.
     """
 
     states: Tensor
@@ -226,32 +226,33 @@ class Episodes:
 def sample_episodes(
     process: Process, policy: Tensor, *, count: int, rng: torch.Generator, time_limit: int = 1_000
 ) -> Episodes:
-    """``count`` episodes of a policy ``(S, A)`` from the start distribution.
+    """Sample ``count`` episodes of a policy ``(S, A)`` from the start distribution.
 
     Raises:
-        ValueError: the policy has another shape or is no distribution, or a number is not positive.
+        ValueError: the policy has a wrong shape or is not a distribution, or a number is not positive.
     """
     require_shapes(transitions=(process.transitions, "S A S"), policy=(policy, "S A"))
     require_distributions(policy=policy)
-    walkers = ParallelEpisodes(process, count, rng=rng, time_limit=time_limit)
-    alive = torch.ones(count, dtype=torch.bool)
-    here, columns, ended = walkers.states, [], torch.zeros(count, dtype=torch.bool)
-    states = [here]
-    while bool(alive.any()):
-        step = walkers.step(choose(policy[walkers.states], rng))
-        columns.append((step.actions, torch.where(alive, step.rewards, 0.0), alive))
-        here = torch.where(alive, step.next_states, here)
-        states.append(here)
-        ended = ended | (alive & step.terminated)
-        alive = alive & ~step.over
+    envs = ParallelEpisodes(process, count, rng=rng, time_limit=time_limit)
+    active = torch.ones(count, dtype=torch.bool)
+    current, columns, terminated = envs.states, [], torch.zeros(count, dtype=torch.bool)
+    states = [current]
+    while bool(active.any()):
+        step = envs.step(choose(policy[envs.states], rng))
+        columns.append((step.actions, torch.where(active, step.rewards, 0.0), active))
+        current = torch.where(active, step.next_states, current)
+        states.append(current)
+        terminated = terminated | (active & step.terminated)
+        active = active & ~step.over
     actions, rewards, mask = (torch.stack(column, 1) for column in zip(*columns, strict=True))
-    return Episodes(torch.stack(states, 1), actions, rewards, mask, ended)
+    return Episodes(torch.stack(states, 1), actions, rewards, mask, terminated)
 
 
 def count_occupancy(episodes: Episodes, *, num_states: int, num_actions: int, gamma: float) -> Tensor:
-    """Occupancy as seen in episodes: (1−γ) Σ_t γ^t [s_t = s, a_t = a], averaged over *all* episodes: ``(S, A)``.
+    """Estimate the occupancy from episodes: (1−γ) Σ_t γ^t [s_t = s, a_t = a], averaged over *all* episodes: ``(S, A)``.
 
-    An episode that has ended goes on counting in the average, with nothing but its terminal state, which is left out here.
+    An episode that has ended still counts in the average. From then on it only visits its terminal state, which is left
+    out.
     """
     require_range(0.0, 1.0, gamma=gamma)
     pair = episodes.states[:, :-1] * num_actions + episodes.actions  # (N, T)

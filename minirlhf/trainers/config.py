@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from minirlhf.core.errors import Idle, UserError, shown, unknown
 
-if TYPE_CHECKING:  # who fills settings in, such as the help of a command, does not wait for PyTorch
+if TYPE_CHECKING:  # keep PyTorch out of the import of the settings, for example for a command's help
     from minirlhf.models.sampling import Sampling
 
 
 def option(default: Any, text: str) -> Any:
-    """A dataclass field with its line of help."""
+    """Return a dataclass field with its help text."""
     return field(default=default, metadata={"help": text})
 
 
 def unused_options(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[Idle]:
-    """A sentence for every field that has a reason to do nothing and that somebody chose: by name, or as it is not its default."""
-    plain = {f.name: f.default for f in dataclasses.fields(config)}
+    """Return a message for each field in ``reasons`` that is in ``given`` or differs from its default."""
+    defaults = {f.name: f.default for f in dataclasses.fields(config)}
     return [
-        Idle(f"no effect of {name} = {shown(getattr(config, name))}: {why}", name)
-        for name, why in reasons.items()
-        if name in plain and (name in given or getattr(config, name) != plain[name])
+        Idle(f"no effect of {name} = {shown(getattr(config, name))}: {reason}", name)
+        for name, reason in reasons.items()
+        if name in defaults and (name in given or getattr(config, name) != defaults[name])
     ]
 
 
@@ -39,7 +39,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """What every trainer needs."""
+    """Settings common to all trainers."""
 
     max_steps: int = option(100, "optimizer steps of the whole run")
     batch_size: int = option(32, "examples per step")
@@ -66,24 +66,24 @@ class TrainerConfig:
 
     def unused_options(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
-        found = {}
+        reasons = {}
         if self.save_steps >= self.max_steps:
-            found["save_steps"] = f"the run has {self.max_steps} steps, and writes a checkpoint at its end anyhow"
+            reasons["save_steps"] = f"the run has {self.max_steps} steps, and writes a checkpoint at its end anyhow"
         if self.warmup_steps >= self.max_steps:
-            found["lr_scheduler_type"] = f"the warm-up lasts the whole run of {self.max_steps} steps"
-        return found
+            reasons["lr_scheduler_type"] = f"the warm-up lasts the whole run of {self.max_steps} steps"
+        return reasons
 
     def learning_rate_at(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
+        """Return the learning rate of a step, counted from 0."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
-        after = max(1, self.max_steps - self.warmup_steps)
-        return self.learning_rate * SCHEDULES[self.lr_scheduler_type]((step - self.warmup_steps) / after)
+        decay_steps = max(1, self.max_steps - self.warmup_steps)
+        return self.learning_rate * SCHEDULES[self.lr_scheduler_type]((step - self.warmup_steps) / decay_steps)
 
 
 @dataclass(frozen=True)
 class RepliesConfig(TrainerConfig):
-    """What every trainer needs that samples replies."""
+    """Settings common to all trainers that sample completions."""
 
     max_completion_length: int = option(32, "tokens of a completion at most, end-of-sequence included")
     temperature: float = option(1.0, "sampling temperature; also applied where log-probabilities are computed")
@@ -94,10 +94,10 @@ class RepliesConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _at_least(self, "max_completion_length", 1)
-        self.sampling()  # raises on a setting that makes no sense
+        self.sampling()  # raises if a sampling option is invalid
 
     def sampling(self) -> Sampling:
-        """How completions are sampled."""
+        """Return the sampling options as one object."""
         from minirlhf.models.sampling import Sampling
 
         return Sampling(
@@ -111,7 +111,7 @@ class RepliesConfig(TrainerConfig):
 
 @dataclass(frozen=True)
 class SamplingConfig(RepliesConfig):
-    """What every trainer needs that learns from graded replies of its own model."""
+    """Settings common to all trainers that learn from graded completions of their own model."""
 
     num_generations: int = option(8, "completions per prompt, the group size G")
     max_invalid: float = option(0.5, "stop if more than this share of a step's samples cannot be graded")
@@ -144,13 +144,13 @@ class OnlineConfig(SamplingConfig):
         _at_least(self, "staleness", 0)
 
 
-#: What a round of rejection sampling may keep: see :mod:`minirlhf.trainers.rejection`.
+#: Selection rules of rejection sampling: see :mod:`minirlhf.trainers.rejection`.
 SELECTIONS = ("per_prompt", "overall", "random")
 
 
 @dataclass(frozen=True)
 class RejectionConfig(SamplingConfig):
-    """Settings of rejection sampling: a round samples, keeps some replies and imitates them for some steps."""
+    """Settings of rejection sampling: a round samples, keeps some completions and imitates them for some steps."""
 
     max_steps: int = option(60, "optimizer steps of the whole run, all rounds together")
     batch_size: int = option(32, "kept replies per optimizer step")
@@ -168,7 +168,7 @@ class RejectionConfig(SamplingConfig):
             raise unknown("selection", self.selection, SELECTIONS)
         if self.keep and self.selection == "per_prompt":
             raise UserError(
-                f"keep = {self.keep} with selection = 'per_prompt', which keeps one reply to each prompt; leave it out",
+                f"keep = {self.keep}; expected 0 with selection = 'per_prompt', which keeps one completion per prompt",
                 argument="keep",
                 value=self.keep,
                 expected=0,

@@ -1,4 +1,4 @@
-"""Distillation: a student learns what a teacher says at every token, on given answers, the teacher's, or its own."""
+"""Distillation: a student matches a teacher's token distributions on completions of the data, teacher or student."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 @dataclass(frozen=True)
 class DistillConfig(RepliesConfig):
-    """Settings of distillation. ``temperature`` is that of both distributions that are compared, and of sampling."""
+    """Settings of distillation. ``temperature`` applies to both distributions that are compared, and to sampling."""
 
 
 def train_distill(
@@ -57,22 +57,22 @@ def train_distill(
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
-    """Minimise the recipe's loss; ``model``, the student, is changed in place.
+    """Minimise the recipe's loss. ``model`` is the student and is changed in place.
 
     Args:
-        teacher: never trained; another size is welcome, another vocabulary is not.
-        examples: prompts with answers. Where a step's answers are sampled, only the prompts are used.
-        recipe: a row of :data:`~minirlhf.recipes.distill.DISTILLATIONS`.
-        seen_by_teacher: the same examples in the same order with the prompts that the teacher is shown, for example with a hint; the
-            teacher may then be a copy of the student. None: both see the same.
+        teacher: the frozen teacher. Its size may differ from the student's; its vocabulary must be the same.
+        examples: prompts with completions. A step that samples its completions uses the prompts only.
+        recipe: an entry of :data:`~minirlhf.recipes.distill.DISTILLATIONS`.
+        seen_by_teacher: the same examples in the same order, with the teacher's own prompts, for example with a hint.
+            The teacher may then be a copy of the student. None: teacher and student see the same prompts.
 
     Returns:
-        The metrics: ``loss``, ``grad_norm``, ``learning_rate``, ``tokens`` (of answers in the batch), ``own_answers`` (1 if the
-        student wrote them, else 0).
+        The metrics: ``loss``, ``grad_norm``, ``learning_rate``, ``tokens`` (completion tokens per batch),
+        ``own_answers`` (1 if the student sampled the completions, else 0).
 
     Raises:
-        UserError: numbers that the recipe refuses, or models that do not know the same tokens.
-        ValueError: ``seen_by_teacher`` has another number of examples.
+        UserError: the recipe refuses a hyperparameter, or the two models have different vocabularies.
+        ValueError: ``seen_by_teacher`` and ``examples`` differ in length.
     """
     if seen_by_teacher is not None and len(seen_by_teacher) != len(examples):
         raise ArgumentError(
@@ -83,8 +83,8 @@ def train_distill(
         )
     recipe = recipe.resolved(temperature=config.temperature)
     require_same_vocabulary(model, teacher, "student", "teacher")
-    shared: Any = model.config
-    recipe.validate(vocabulary=shared.vocab_size)
+    model_config: Any = model.config
+    recipe.validate(vocabulary=model_config.vocab_size)
     loop = TrainingLoop(
         name or recipe.name,
         model,
@@ -101,26 +101,26 @@ def train_distill(
     teacher.eval()
     for step in loop:
         rows = batch_indices(len(examples), config.batch_size, step, config.seed)
-        given = [examples[i] for i in rows]
-        own = float(torch.rand((), generator=generator("own answers", config.seed, step))) < recipe.own_answers
-        shown = given if seen_by_teacher is None else [seen_by_teacher[i] for i in rows]
-        if own or recipe.from_teacher:
-            writer, asked = (model, given) if own else (teacher, shown)
-            answers = student_completions(
-                writer, asked, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
+        picked = [examples[i] for i in rows]
+        on_policy = float(torch.rand((), generator=generator("own answers", config.seed, step))) < recipe.own_answers
+        for_teacher = picked if seen_by_teacher is None else [seen_by_teacher[i] for i in rows]
+        if on_policy or recipe.from_teacher:
+            sampler, prompted = (model, picked) if on_policy else (teacher, for_teacher)
+            completions = student_completions(
+                sampler, prompted, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
             )
         else:
-            answers = collate_completions(given, pad_token_id)
+            completions = collate_completions(picked, pad_token_id)
         device = next(model.parameters()).device
-        batch, told = (after(_prompts(some), answers, pad_token_id).to(device) for some in (given, shown))
+        batch, teacher_batch = (after(_prompts(x), completions, pad_token_id).to(device) for x in (picked, for_teacher))
         weights = recipe.weights(batch.mask)  # over the whole batch, before it is split
-        metrics = loop.update(_losses(model, teacher, batch, told, weights, recipe.compared, config))
-        loop.log(**metrics, tokens=int(batch.mask.sum()), own_answers=float(own))
+        metrics = loop.update(_losses(model, teacher, batch, teacher_batch, weights, recipe.compared, config))
+        loop.log(**metrics, tokens=int(batch.mask.sum()), own_answers=float(on_policy))
     return loop.history
 
 
 def idle_sampling(recipe: Distillation) -> dict[str, str]:
-    """Settings of sampling that do nothing in this recipe, and why."""
+    """Return the sampling options without effect in this recipe, and why."""
     if recipe.samples:
         return {}
     names = ("max_completion_length", "top_k", "top_p", "min_p")
@@ -136,7 +136,7 @@ def student_completions(
     eos_token_id: int | Sequence[int],
     pad_token_id: int,
 ) -> CompletionBatch:
-    """The prompts of these examples with answers that ``writer`` samples."""
+    """Return the prompts of these examples with completions that ``writer`` samples."""
     rollout = sample(
         writer,
         _prompts(examples),
@@ -154,12 +154,12 @@ def _prompts(examples: Sequence[Tokens]) -> list[list[int]]:
 
 
 def after(prompts: Sequence[Sequence[int]], answers: CompletionBatch, pad_token_id: int) -> CompletionBatch:
-    """The same answers, each after another prompt: what one of the models reads."""
+    """Return the same completions after other prompts, as the input of one of the two models."""
     width = answers.mask.shape[1]
-    ids, inside = left_pad(prompts, pad_token_id, answers.mask.device)
+    ids, mask = left_pad(prompts, pad_token_id, answers.mask.device)
     return CompletionBatch(
         torch.cat([ids, answers.input_ids[:, -width:]], 1),
-        torch.cat([inside, answers.attention_mask[:, -width:]], 1),
+        torch.cat([mask, answers.attention_mask[:, -width:]], 1),
         answers.mask,
     )
 
@@ -168,50 +168,50 @@ def _losses(
     model: nn.Module,
     teacher: nn.Module,
     batch: CompletionBatch,
-    told: CompletionBatch,
+    teacher_batch: CompletionBatch,
     weights: Tensor,
-    compared: TokenLoss,
+    loss_fn: TokenLoss,
     config: DistillConfig,
 ) -> Iterator[Tensor]:
-    """The loss of each micro-batch; they add up to that of the batch. ``told`` is what the teacher reads."""
+    """Yield the loss of each micro-batch; they sum to the batch loss. ``teacher_batch`` is the teacher's input."""
     for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
         part = batch.select(rows)
-        seen = both(model, teacher, part, told.select(rows), config.temperature)
-        yield aggregate(compared(seen), weights[rows], part.mask)
+        outputs = both(model, teacher, part, teacher_batch.select(rows), config.temperature)
+        yield aggregate(loss_fn(outputs), weights[rows], part.mask)
 
 
 def both(
     model: nn.Module, teacher: nn.Module, batch: CompletionBatch, told: CompletionBatch, sampled_at: float = 1.0
 ) -> DistillationBatch:
-    """What student and teacher say of these answers; a gradient flows through the student only.
+    """Return the logits of student and teacher for these completions; a gradient flows through the student only.
 
     Args:
-        batch: what the student reads.
-        told: what the teacher reads, the same answers after prompts of its own.
+        batch: the student's input.
+        told: the teacher's input, the same completions after the teacher's prompts.
     """
     width = batch.mask.shape[1]
     with torch.no_grad():
-        said = completion_logits(teacher, told.input_ids, told.attention_mask, width)[:, :-1]  # (B, T, V)
+        teacher_logits = completion_logits(teacher, told.input_ids, told.attention_mask, width)[:, :-1]  # (B, T, V)
     logits = completion_logits(model, batch.input_ids, batch.attention_mask, width)[:, :-1]
-    return DistillationBatch(logits, said, batch.input_ids[:, -width:], batch.mask, sampled_at)
+    return DistillationBatch(logits, teacher_logits, batch.input_ids[:, -width:], batch.mask, sampled_at)
 
 
 @torch.no_grad()
 def divergence_on_batch(
     model: nn.Module, teacher: nn.Module, examples: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64
 ) -> dict[str, float]:
-    """On given answers: ``loss``, the student's nats per token, and ``forward_kl``, what of the teacher it has not learned there."""
+    """Return ``loss`` (the student's nats per token) and ``forward_kl`` (KL(teacher ‖ student)) on the examples."""
     measures: dict[str, TokenLoss] = {
         "loss": Sampled(sequence_level),
         "forward_kl": FullDistributionLoss(forward_kl_distillation),
     }
-    found, tokens = dict.fromkeys(measures, 0.0), 0
+    totals, num_tokens = dict.fromkeys(measures, 0.0), 0
     with evaluating(model), evaluating(teacher):
         for start in range(0, len(examples), batch_size):
             batch = collate_completions(examples[start : start + batch_size], pad_token_id)
-            batch, count = batch.to(next(model.parameters()).device), int(batch.mask.sum())
-            seen = both(model, teacher, batch, batch)
+            batch, batch_tokens = batch.to(next(model.parameters()).device), int(batch.mask.sum())
+            outputs = both(model, teacher, batch, batch)
             for key, measure in measures.items():
-                found[key] += count * float(aggregate(measure(seen), token_mean(seen.mask), seen.mask))
-            tokens += count
-    return {key: value / tokens for key, value in found.items()}
+                totals[key] += batch_tokens * float(aggregate(measure(outputs), token_mean(outputs.mask), outputs.mask))
+            num_tokens += batch_tokens
+    return {key: value / num_tokens for key, value in totals.items()}

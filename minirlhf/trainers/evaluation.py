@@ -1,6 +1,7 @@
 """Measure a policy on held-out prompts: reward, win rate, KL to a reference, length; each with its standard error.
 
-A sample that could not be graded has the reward NaN. It is left out of mean rewards and win rates, and its share is reported.
+A sample that could not be graded has the reward NaN. Mean rewards and win rates leave it out; the fraction of these
+samples is reported.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Tensor) -> Estimate:
-        """Of independent values ``(N,)``; the mean is NaN for none of them, the error for fewer than two."""
+        """Estimate from independent values ``(N,)``. The mean is NaN without values, the error with fewer than two."""
         values = values.double()
         stderr = float(values.std(correction=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
         return cls(float(values.mean()), stderr)
@@ -50,14 +51,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a policy does on some prompts.
+    """The result of a policy on a set of prompts.
 
     Attributes:
-        problems, completions: one of each per sample.
+        problems, completions: one problem and one completion per sample.
         rewards: ``(N,)``, NaN where the grader failed.
         lengths: ``(N,)`` tokens, EOS included.
-        terminated: ``(N,)``, whether the completion ended by itself.
-        kl: ``(N,)`` nats per completion against the reference, or None if there was none.
+        terminated: ``(N,)``, whether the completion ended with an EOS token.
+        kl: ``(N,)`` nats per completion against the reference, or None without a reference.
     """
 
     problems: list[Problem]
@@ -74,7 +75,7 @@ class Evaluation:
 
     @property
     def frac_invalid(self) -> float:
-        """Share of the completions that could not be graded."""
+        """Fraction of the completions that could not be graded."""
         return _frac_invalid(self.rewards)
 
     @property
@@ -90,13 +91,13 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Several replies to each of some prompts, with their rewards: the reward matrix that one picks from.
+    """Several completions of each prompt, with their rewards: the reward matrix of best-of-N.
 
     Attributes:
         rollout: ``P·G`` rows, prompt-major.
         completions: ``P`` lists of ``G`` texts.
-        rewards: ``(P, G)``, NaN where the grader failed. What is said of the rewards of a prompt is said of its graded replies; a
-            prompt without any is left out.
+        rewards: ``(P, G)``, NaN where the grader failed. Statistics of a prompt use its graded completions; a prompt
+            without a graded completion is left out.
     """
 
     rollout: Rollout
@@ -105,23 +106,23 @@ class Candidates:
 
     @property
     def best(self) -> Estimate:
-        """Reward of the best of the ``G``, mean over the prompts."""
+        """Reward of the best of the ``G`` completions, mean over the prompts."""
         return self._over_prompts(self._highest())
 
     @property
     def average(self) -> Estimate:
-        """Mean reward of a reply; its error counts prompts, as replies to one prompt are not independent."""
+        """Mean reward; its standard error is over prompts, because completions of one prompt are not independent."""
         return self._over_prompts(self.rewards.nanmean(-1))
 
     @property
     def gap(self) -> Estimate:
-        """Difference of the best and the worst of the ``G``: what a preference pair could be made of."""
+        """Reward difference between the best and the worst of the ``G``, which could form a preference pair."""
         lowest = self.rewards.nan_to_num(nan=math.inf).amin(-1)
         return self._over_prompts(self._highest() - lowest)
 
     @property
     def frac_invalid(self) -> float:
-        """Share of the replies that could not be graded."""
+        """Fraction of the ``P·G`` completions that could not be graded."""
         return _frac_invalid(self.rewards)
 
     @property
@@ -130,17 +131,19 @@ class Candidates:
         return Estimate.of(torch.tensor([len(set(texts)) / len(texts) for texts in self.completions]))
 
     def _highest(self) -> Tensor:
-        """``(P,)``"""
+        """Return the highest reward of each prompt, ``(P,)``."""
         return self.rewards.nan_to_num(nan=-math.inf).amax(-1)
 
     def _over_prompts(self, values: Tensor) -> Estimate:
-        """Of ``(P,)``, without the prompts that have no graded reply."""
+        """Estimate from ``(P,)`` values, without the prompts that have no graded completion."""
         return Estimate.of(values[self.rewards.isfinite().any(-1)])
 
 
 def names_of(problems: Sequence[Problem], tokenizer: Any) -> list[str]:
-    """A name of each problem for :func:`candidates`, such that replies do not depend on how many are asked at once, and problems that are
-    alike get replies of their own."""
+    """Return a key of each problem for ``prompt_keys`` of :func:`candidates`.
+
+    With these keys, completions do not depend on the batch size, and identical problems get different completions.
+    """
     return own_names([encode_prompt(tokenizer, p.prompt) for p in problems])
 
 
@@ -156,11 +159,12 @@ def candidates(
     seed: int = 0,
     prompt_keys: Sequence[str] | None = None,
 ) -> Candidates:
-    """Sample ``num_generations`` completions of every problem and grade them. Two policies with one seed see the same
-    random numbers.
+    """Sample ``num_generations`` completions of every problem and grade them. Two policies with the same seed use the
+    same random numbers.
 
     Args:
-        prompt_keys: as :func:`~minirlhf.models.sampling.sample` takes them; one batch of several says those of :func:`names_of`.
+        prompt_keys: as for :func:`~minirlhf.models.sampling.sample`; if the problems are one batch of several, use
+            :func:`names_of`.
 
     Raises:
         UserError: not one completion could be graded; it says what happened first.
@@ -176,8 +180,8 @@ def candidates(
         prompt_keys=prompt_keys,
     )
     texts = completion_texts(rollout, tokenizer)
-    asked = [problem for problem in problems for _ in range(num_generations)]
-    rewards = _graded(reward, asked, texts).view(-1, num_generations)
+    repeated_problems = [problem for problem in problems for _ in range(num_generations)]
+    rewards = _graded(reward, repeated_problems, texts).view(-1, num_generations)
     rows = [texts[i : i + num_generations] for i in range(0, len(texts), num_generations)]
     return Candidates(rollout, rows, rewards)
 
@@ -193,33 +197,33 @@ def evaluate(
     ref_model: nn.Module | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Sample one completion per problem and measure it. Two policies with one seed see the same random numbers.
+    """Sample one completion per problem and measure it. Two policies with the same seed use the same random numbers.
 
     The KL is the sum over the sampled prefix of the exact divergence between the two next-token distributions (at
-    temperature 1): the same expectation as the log-ratio's, with less noise.
+    temperature 1): it has the same expectation as the log-ratio, with less variance.
 
     Raises:
         UserError: not one completion could be graded; it says what happened first.
     """
-    drawn = candidates(policy, problems, reward, tokenizer=tokenizer, sampling=sampling, num_generations=1, seed=seed)
-    rollout, texts = drawn.rollout, [text for (text,) in drawn.completions]
+    sampled = candidates(policy, problems, reward, tokenizer=tokenizer, sampling=sampling, num_generations=1, seed=seed)
+    rollout, texts = sampled.rollout, [text for (text,) in sampled.completions]
     kl = None
     if ref_model is not None:
         kl = divergence(policy, ref_model, rollout)
-    return Evaluation(list(problems), texts, drawn.rewards.flatten(), lengths(rollout.mask), rollout.terminated, kl)
+    return Evaluation(list(problems), texts, sampled.rewards.flatten(), lengths(rollout.mask), rollout.terminated, kl)
 
 
 @torch.no_grad()
 def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Tensor:
-    """``(B,)`` nats: the exact divergence of the next-token distributions (at temperature 1), summed over each completion."""
+    """Return ``(B,)`` nats: the exact KL(policy ‖ reference) per token (temperature 1), summed over each completion."""
     inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
     with evaluating(policy), evaluating(ref_model):
-        ours, theirs = (completion_logits(model, *inputs) for model in (policy, ref_model))
-    return masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
+        policy_logits, ref_logits = (completion_logits(model, *inputs) for model in (policy, ref_model))
+    return masked_sum(reverse_kl(policy_logits[:, :-1], ref_logits[:, :-1]), rollout.mask, -1)
 
 
 def pairwise_wins(ours: Tensor, theirs: Tensor) -> Tensor:
-    """``(N,)``: 1 where ``ours`` earns more than ``theirs``, one half for a tie, NaN where one of the two could not be graded."""
+    """Return ``(N,)``: 1 where ``ours`` is higher than ``theirs``, one half for a tie, NaN where either is ungraded."""
     if ours.shape != theirs.shape:
         raise ArgumentError(
             f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same",
@@ -228,21 +232,21 @@ def pairwise_wins(ours: Tensor, theirs: Tensor) -> Tensor:
             expected=tuple(theirs.shape),
             problem="shape",
         )
-    won = (ours > theirs).double() + 0.5 * (ours == theirs).double()
-    return won.masked_fill(ours.isnan() | theirs.isnan(), math.nan)
+    scores = (ours > theirs).double() + 0.5 * (ours == theirs).double()
+    return scores.masked_fill(ours.isnan() | theirs.isnan(), math.nan)
 
 
 def win_rate(ours: Tensor, theirs: Tensor) -> Estimate:
-    """Share of prompts on which ``ours`` earns more than ``theirs``; a tie counts one half. Both ``(N,)``.
+    """Return the fraction of prompts on which ``ours`` is higher than ``theirs``, both ``(N,)``; a tie counts one half.
 
-    A prompt on which one of the two is NaN (could not be graded) is left out; if none remains, the result is NaN.
+    A prompt with a NaN (ungraded) reward is left out; if no prompt remains, the result is NaN.
     """
-    won = pairwise_wins(ours, theirs)
-    return Estimate.of(won[~won.isnan()])
+    scores = pairwise_wins(ours, theirs)
+    return Estimate.of(scores[~scores.isnan()])
 
 
 def _graded(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> Tensor:
-    """``(N,)`` rewards, NaN where the grader failed."""
+    """Return the rewards ``(N,)``, NaN where the grader failed."""
     values, failure = score_completions(reward, problems, completions)
     rewards = torch.tensor(values)
     failed = ~rewards.isfinite()
@@ -263,7 +267,7 @@ def _frac_invalid(rewards: Tensor) -> float:
 
 
 def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
-    """The 95 % interval of :func:`minirlhf.equations.evaluation.wilson_interval`, in plain numbers."""
+    """Return the 95 % interval of :func:`minirlhf.equations.evaluation.wilson_interval` as two floats."""
     if not 0 <= successes <= trials or trials < 1:
         raise ArgumentError(
             f"{successes=} of {trials=}; expected 0 ≤ successes ≤ trials and trials ≥ 1",
@@ -271,6 +275,6 @@ def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
             value=successes,
             expected=trials,
         )
-    ends = evaluation.wilson_interval(*(torch.tensor(x, dtype=torch.float64) for x in (successes, trials)))
-    low, high = (float(end) for end in ends)
+    bounds = evaluation.wilson_interval(*(torch.tensor(x, dtype=torch.float64) for x in (successes, trials)))
+    low, high = (float(bound) for bound in bounds)
     return low, high

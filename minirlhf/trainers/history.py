@@ -1,4 +1,4 @@
-"""The metrics of a run: one row a step, kept in memory and in a JSONL file, and able to plot itself."""
+"""The metrics of a run: one row per step, stored in memory and in a JSONL file, with a plot method."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class History:
 
     @classmethod
     def resume(cls, path: Path, step: int) -> History:
-        """The history of a run that goes on at ``step``: later rows are forgotten, and one that was half written."""
+        """Return the history of a run that resumes at ``step``; later rows and an incomplete last row are deleted."""
         if not path.is_file():
             return cls(path)
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-        write_text_atomic(path, whole and whole + "\n")
+        complete_lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        write_text_atomic(path, complete_lines and complete_lines + "\n")
         history = cls.read(path)
         history.truncate(step)
         return history
 
     def truncate(self, step: int) -> None:
-        """Forget all rows from ``step`` on; a resumed run writes them again."""
+        """Delete all rows from ``step`` on; a resumed run writes them again."""
         self.rows = [row for row in self.rows if row["step"] < step]
         if self.path is not None:
             write_text_atomic(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
@@ -68,7 +68,7 @@ class History:
         return iter(self.rows)
 
     def __getitem__(self, name: str) -> list[float]:
-        """All values of one metric, NaN in rows that lack it."""
+        """Return all values of one metric, NaN in rows that lack it."""
         if not any(name in row for row in self.rows):
             known = sorted({key for row in self.rows for key in row})
             raise KeyError(f"no metric {name!r}; this history has {', '.join(known)}")
@@ -80,7 +80,7 @@ class History:
         return self.rows[-1]
 
     def plot(self, *names: str, axes: Any = None) -> Any:
-        """Draw the named metrics (all but times if none is named) against the step, one panel each.
+        """Plot the named metrics (by default all except times) against the step, one panel each.
 
         Returns:
             The array of matplotlib axes.
@@ -90,9 +90,9 @@ class History:
         if not names:
             names = tuple(k for k in self.last if k != "step" and not k.startswith("seconds"))
         if axes is None:
-            columns = min(3, len(names))
-            lines = math.ceil(len(names) / columns)
-            _, axes = plt.subplots(lines, columns, figsize=(4 * columns, 2.6 * lines), squeeze=False)
+            num_columns = min(3, len(names))
+            num_rows = math.ceil(len(names) / num_columns)
+            _, axes = plt.subplots(num_rows, num_columns, figsize=(4 * num_columns, 2.6 * num_rows), squeeze=False)
         for ax, name in zip(axes.flat, names, strict=False):
             ax.plot(self["step"], self[name], lw=1.5)
             ax.set(title=name.replace("_", " "), xlabel="step")

@@ -1,4 +1,4 @@
-"""The likelihood of marked tokens under a language model: what is imitated, kept likely, or measured."""
+"""The likelihood of marked tokens under a language model, for imitation, pretraining terms and evaluation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from minirlhf.models.forward import completion_logps
 
 
 def uniform_weights(logps: Tensor, mask: Tensor) -> Tensor:
-    """The log-probabilities themselves: imitation."""
+    """Return the log-probabilities unchanged: maximum likelihood."""
     return logps
 
 
 def dft_weights(logps: Tensor, mask: Tensor) -> Tensor:
-    """Each weighted by its own probability: dynamic fine-tuning."""
+    """Return each log-probability weighted by its own probability: dynamic fine-tuning."""
     return -dynamic_nll(logps)
 
 
 def marked_logps(model: nn.Module, batch: TokenBatch | CompletionBatch) -> Tensor:
-    """Log-probabilities ``(B, T)`` of the tokens that the batch's ``mask`` marks; what stands elsewhere means nothing."""
+    """Return log-probabilities ``(B, T)``, valid for the tokens that the batch's ``mask`` marks."""
     return completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1], wanted=batch.mask)
 
 
@@ -39,12 +39,12 @@ def nll_losses(
     of: Callable[[Tensor, Tensor], Tensor] = uniform_weights,
     read: Callable[[nn.Module, Any], Tensor] = marked_logps,
 ) -> Iterator[Tensor]:
-    """The loss of each micro-batch; they add up to the weighted negative log-likelihood of the batch.
+    """Yield the loss of each micro-batch; the losses sum to the weighted negative log-likelihood of the batch.
 
     Args:
-        weights: ``(B, T)``, of the batch's ``mask``, made before the batch is split.
-        of: ``(logps, mask) -> (b, T)``, what is made likely; by default the log-probabilities themselves.
-        read: ``(model, batch) -> (b, T)``, the log-probabilities; of which the batch is one that it reads.
+        weights: ``(B, T)``, from the batch's ``mask``, computed before the batch is split.
+        of: ``(logps, mask) -> (b, T)``, the objective to maximise; by default the log-probabilities themselves.
+        read: ``(model, batch) -> (b, T)``, returns the log-probabilities; ``batch`` must have the type that it takes.
     """
     for rows in torch.arange(len(batch)).split(micro_batch_size or len(batch)):
         part = batch.select(rows)
@@ -52,14 +52,14 @@ def nll_losses(
 
 
 def negative_log_likelihood(model: nn.Module, examples: Sequence[Tokens], pad_token_id: int) -> Tensor:
-    """``−Σ log π`` of the marked tokens, a scalar in nats."""
+    """Return ``−Σ log π`` over the marked tokens, a scalar in nats."""
     batch = collate(examples, pad_token_id).to(next(model.parameters()).device)
     return -marked_logps(model, batch)[batch.mask].sum()
 
 
 @torch.no_grad()
 def mean_nll(model: nn.Module, examples: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64) -> float:
-    """Mean negative log-likelihood, in nats per marked token, of held-out examples. Its exponential is the perplexity."""
+    """Return the mean negative log-likelihood in nats per marked token; its exponential is the perplexity."""
     parts = [examples[start : start + batch_size] for start in range(0, len(examples), batch_size)]
     with evaluating(model):
         total = sum(float(negative_log_likelihood(model, part, pad_token_id)) for part in parts)

@@ -1,10 +1,10 @@
-"""The frame of every training loop: steps, progress, metrics, checkpoints, resume, Ctrl-C. It holds no equation.
+"""The loop of every trainer: steps, progress, metrics, checkpoints, resume, Ctrl-C. It contains no equation.
 
 ::
 
-    loop = Loop("sft", model, config, out=folder)
+    loop = TrainingLoop("sft", model, config, out=folder)
     for step in loop:
-        losses = ...                        # an iterable of losses, one per micro-batch, adding up to the batch's loss
+        losses = ...                        # an iterable of losses, one per micro-batch, that sum to the batch's loss
         loop.log(**loop.update(losses))
 """
 
@@ -33,7 +33,7 @@ from minirlhf.models import checkpoints
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 
-#: What a resumed run may have other than it was: its end, and the words about its recipe.
+#: Settings that may differ in a resumed run: its number of steps, and the description of its recipe.
 MAY_CHANGE = ("max_steps", "recipe")
 
 
@@ -43,11 +43,11 @@ class NonFiniteLoss(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class RunProvenance:
-    """What a run depends on beside its settings, for its ``config.json``.
+    """What a run depends on in addition to its settings, written to its ``config.json``.
 
     Attributes:
-        depends: JSON values that must be the same when the run goes on: what its data, model and grader are.
-        noted: JSON values that are written down and not compared: paths, versions.
+        depends: JSON values that must be the same when the run is resumed: the identity of its data, model and grader.
+        noted: JSON values that are recorded but not compared: paths, versions.
     """
 
     depends: Mapping[str, Any]
@@ -56,7 +56,7 @@ class RunProvenance:
 
 @dataclasses.dataclass(frozen=True)
 class TrainerCallback:
-    """Measurements while a run goes on: after every so many steps ``measure()``, whose numbers are logged with the step's."""
+    """Measurements during a run: after every ``every`` steps, the numbers of ``measure()`` are logged too."""
 
     every: int
     measure: Callable[[], Mapping[str, float]]
@@ -66,26 +66,26 @@ class TrainingLoop:
     """Iterate over the steps of a run.
 
     Args:
-        name: shown beside the progress bar.
-        model: what is trained; only parameters that require a gradient are.
+        name: label of the progress bar.
+        model: the model to train; only parameters that require a gradient are updated.
         config: the trainer's settings, written to ``out/config.json``.
-        settings: more of them, as JSON values: what else a resumed run must have kept (but for :data:`MAY_CHANGE`).
-        parts: further models that are trained beside it (a critic), saved in sub-folders of the checkpoint. Parameters that a
-            part shares with the model are the model's.
-        ratios: learning rate of a part over the model's; 1 by default.
-        dropout: train with the model's dropout; without it the policy that is updated is the policy that was sampled from.
+        settings: further settings, as JSON values. A resumed run must have the same ones (except :data:`MAY_CHANGE`).
+        parts: further models that are trained too (a critic), saved in sub-folders of the checkpoint. Parameters that a
+            part shares with the model belong to the model's parameter group.
+        ratios: learning rate of each part divided by the model's; 1 by default.
+        dropout: train with the model's dropout. Without dropout the updated policy equals the policy that sampled.
         out: the run's folder, or None to keep everything in memory.
         tokenizer: saved beside the model.
-        origin: what the run depends on beside its settings.
-        watch: what to measure now and then.
-        resume: go on from the newest good checkpoint in ``out``. A synchronous run on a CPU ends with the same bits.
-        quiet: no progress bar and no closing line.
+        origin: what the run depends on in addition to its settings.
+        watch: periodic measurements.
+        resume: continue from the newest good checkpoint in ``out``. A synchronous run on a CPU ends with the same bits.
+        quiet: no progress bar and no final line.
 
     Attributes:
-        memory: tensors that go from step to step, and into the checkpoints.
+        memory: tensors that are carried from step to step and saved in the checkpoints.
 
     Raises:
-        UserError: ``out`` holds a run already and ``resume`` is not asked for, or there is none to resume.
+        UserError: ``out`` already contains a run and ``resume`` is False, or there is no run to resume.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class TrainingLoop:
         self.origin, self.watch = origin, watch
         self.parts, self.dropout = dict(parts or {}), dropout
         self.out = None if out is None else Path(out)
-        owned = {id(p) for p in model.parameters()}
+        model_param_ids = {id(p) for p in model.parameters()}
         groups: list[dict[str, Any]] = [{"name": "", "params": list(model.parameters()), "ratio": 1.0}]
         for key, part in self.parts.items():
-            own = [p for p in part.parameters() if id(p) not in owned]
-            groups.append({"name": key, "params": own, "ratio": (ratios or {}).get(key, 1.0)})
+            part_params = [p for p in part.parameters() if id(p) not in model_param_ids]
+            groups.append({"name": key, "params": part_params, "ratio": (ratios or {}).get(key, 1.0)})
         for group in groups:
             group["params"] = [p for p in group["params"] if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -123,7 +123,7 @@ class TrainingLoop:
         self.trained: list[nn.Parameter] = [p for group in groups for p in group["params"]]
         self.memory: dict[str, Tensor] = {}
         self._bar: Any = None
-        self._tenth = max(1, config.max_steps // 10)  # without a terminal, so many steps between two printed lines
+        self._tenth = max(1, config.max_steps // 10)  # steps between two printed lines if there is no terminal
         self.step = 0
         self.history = History()
         if self.out is not None:
@@ -131,51 +131,51 @@ class TrainingLoop:
 
     def _open(self, out: Path, resume: bool) -> None:
         metrics = out / "metrics.jsonl"
-        record = {} if self.origin is None else json.loads(json.dumps(dataclasses.asdict(self.origin)))
+        origin = {} if self.origin is None else json.loads(json.dumps(dataclasses.asdict(self.origin)))
         if resume:
             file = out / "config.json"
             if not file.is_file():
                 raise UserError(
                     f"{out}: no run to resume (no config.json)", argument="resume", problem="missing", file=file
                 )
-            before = _settings_in(file)
+            saved = _settings_in(file)
             settings = json.loads(json.dumps(self.settings))
-            changed = [k for k, v in settings.items() if before.get(k) != v and k not in MAY_CHANGE]
+            changed = [k for k, v in settings.items() if saved.get(k) != v and k not in MAY_CHANGE]
             if changed:
-                values = before.get(changed[0]), self.settings[changed[0]]
-                was, now = _apart(*values), _apart(*values[::-1])
+                values = saved.get(changed[0]), self.settings[changed[0]]
+                old, new = _apart(*values), _apart(*values[::-1])
                 raise UserError(
-                    f"{file}: {changed[0]} was {was}, now it is {now}; a resumed run keeps its settings",
+                    f"{file}: {changed[0]} was {old} and is now {new}; a resumed run must keep its settings",
                     argument=changed[0],
                     value=values[1],
                     expected=values[0],
                     file=file,
                 )
-            known = before.get("depends", {})  # a run of an older version wrote down less
-            for key in [key for key, value in record.get("depends", {}).items() if known.get(key, value) != value]:
+            depends = saved.get("depends", {})  # runs of older versions recorded fewer keys
+            for key in [key for key, value in origin.get("depends", {}).items() if depends.get(key, value) != value]:
                 raise UserError(
-                    f"{file}: the run began with {key} = {json.dumps(known[key])}, now it is "
-                    f"{json.dumps(record['depends'][key])}; a resumed run keeps its data, model and grader",
+                    f"{file}: {key} was {json.dumps(depends[key])} when the run began and is now "
+                    f"{json.dumps(origin['depends'][key])}; a resumed run must keep its data, model and grader",
                     argument=key,
-                    value=record["depends"][key],
-                    expected=known[key],
+                    value=origin["depends"][key],
+                    expected=depends[key],
                     file=file,
                 )
-            found = checkpoints.load_latest(out)
-            if found is not None:
-                self._restore(found)
+            checkpoint = checkpoints.load_latest(out)
+            if checkpoint is not None:
+                self._restore(checkpoint)
                 checkpoints.delete_checkpoints_after(out, self.step)  # damaged ones
             self.history = History.resume(metrics, self.step)
         else:
             if metrics.exists():
                 raise UserError(
-                    f"{out}: holds a run already; resume it, or name another folder",
+                    f"{out}: already contains a run; resume it, or choose another folder",
                     argument="out",
                     value=str(out),
                     problem="exists",
                     file=metrics,
                 )
-            write_text_atomic(out / "config.json", json.dumps({**self.settings, **record}, indent=2) + "\n")
+            write_text_atomic(out / "config.json", json.dumps({**self.settings, **origin}, indent=2) + "\n")
             self.history = History(metrics)
 
     # -- state ---------------------------------------------------------------------------------------------------
@@ -199,19 +199,19 @@ class TrainingLoop:
         )
         checkpoints.prune(self.out)
 
-    def _restore(self, found: checkpoints.Loaded) -> None:
-        checkpoints.restore_weights(self.model, found.folder)
+    def _restore(self, checkpoint: checkpoints.Loaded) -> None:
+        checkpoints.restore_weights(self.model, checkpoint.folder)
         for key, part in self.parts.items():
-            checkpoints.restore_weights(part, found.folder / key)
+            checkpoints.restore_weights(part, checkpoint.folder / key)
 
-        def below(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): v for k, v in found.tensors.items() if k.startswith(prefix)}
+        def with_prefix(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
 
         for i, parameter in enumerate(self.trained):
-            if state := below(f"{i}."):  # a part that has not learned yet has none
+            if state := with_prefix(f"{i}."):  # parameters that were never updated have no optimizer state
                 self.optimizer.state[parameter] = state
-        self.memory = below("memory.")
-        self.step = int(found.info["step"])
+        self.memory = with_prefix("memory.")
+        self.step = int(checkpoint.info["step"])
 
     # -- one run -------------------------------------------------------------------------------------------------
 
@@ -227,57 +227,55 @@ class TrainingLoop:
                 self.step += 1
                 bar.update()
                 every = self.config.save_steps
-                due = self.step == self.config.max_steps or (every > 0 and self.step % every == 0)
-                if due or stop():
+                save_due = self.step == self.config.max_steps or (every > 0 and self.step % every == 0)
+                if save_due or stop():
                     self.save()
                 if stop():
                     print(f"{self.name}: stopped after step {self.step} of {self.config.max_steps}", file=sys.stderr)
                     raise KeyboardInterrupt
         for model in (self.model, *self.parts.values()):
             model.eval()
-        if not self.quiet and self.history.rows and not progress.in_kernel():  # a notebook prints what it wants to show
-            shown = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
-            print(
-                f"{self.name}: {self.step - first} steps in {time.perf_counter() - start:.1f} s ({shown})", flush=True
-            )
+        if not self.quiet and self.history.rows and not progress.in_kernel():  # a notebook prints its own summary
+            text = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
+            print(f"{self.name}: {self.step - first} steps in {time.perf_counter() - start:.1f} s ({text})", flush=True)
 
     def update(self, losses: Iterable[Tensor], *, only: str | None = None) -> dict[str, float]:
-        """One optimizer step on the sum of the losses, each back-propagated as it comes.
+        """Take one optimizer step on the sum of the losses; each loss is back-propagated as it is computed.
 
         Args:
-            only: the name of a part; nothing but its own parameters is changed.
+            only: the name of a part; only its own parameters are updated.
 
         Returns:
-            ``loss``, ``learning_rate``, and of what was changed the norm of the gradient before clipping, which is done for each
-            part by itself: ``grad_norm`` of the model, ``<part>_grad_norm`` of a part.
+            ``loss``, ``learning_rate``, and for the updated parameters the gradient norm before clipping: ``grad_norm``
+            of the model, ``<part>_grad_norm`` of a part. The model and each part are clipped separately.
 
         Raises:
-            NonFiniteLoss: nothing was updated.
+            NonFiniteLoss: the loss or the gradient norm is not finite; no parameter was updated.
         """
         groups = [g for g in self.optimizer.param_groups if only is None or g["name"] == only]
-        learning = None if only is None else [p for group in groups for p in group["params"]]
+        params = None if only is None else [p for group in groups for p in group["params"]]
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for loss in losses:
             total += loss.item()
             if not math.isfinite(total):
                 raise self._non_finite("loss", total, argument="loss")
-            loss.backward(inputs=learning)  # type: ignore[no-untyped-call]
-        clipped = [float(nn.utils.clip_grad_norm_(g["params"], self.config.max_grad_norm)) for g in groups]
-        for norm in clipped:
+            loss.backward(inputs=params)  # type: ignore[no-untyped-call]
+        grad_norms = [float(nn.utils.clip_grad_norm_(g["params"], self.config.max_grad_norm)) for g in groups]
+        for norm in grad_norms:
             if not math.isfinite(norm):
                 raise self._non_finite("gradient norm", norm, argument="grad_norm")
         rate = self.config.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["ratio"]
         self.optimizer.step()
-        norms = {f"{g['name']}_grad_norm".removeprefix("_"): x for g, x in zip(groups, clipped, strict=True)}
-        return {"loss": total, **norms, "learning_rate": rate}
+        named_norms = {f"{g['name']}_grad_norm".removeprefix("_"): x for g, x in zip(groups, grad_norms, strict=True)}
+        return {"loss": total, **named_norms, "learning_rate": rate}
 
-    def _non_finite(self, what: str, value: float, *, argument: str) -> NonFiniteLoss:
-        kept = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"
+    def _non_finite(self, quantity: str, value: float, *, argument: str) -> NonFiniteLoss:
+        hint = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"
         return NonFiniteLoss(
-            f"{self.name}: the {what} is {value} at step {self.step}: lower the learning rate{kept}",
+            f"{self.name}: the {quantity} is {value} at step {self.step}: lower the learning rate{hint}",
             argument=argument,
             value=value,
             problem="not finite",
@@ -285,51 +283,51 @@ class TrainingLoop:
         )
 
     def log(self, **metrics: float) -> None:
-        """Record the metrics of the current step, and what is measured now and then."""
+        """Record the metrics of the current step, and the periodic measurements if they are due."""
         if self.watch is not None and (self.step + 1) % self.watch.every == 0:
             metrics |= self.watch.measure()
         self.history.append(self.step, **metrics)
-        shown = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
+        text = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
         if self._bar is not None and not self._bar.disable:
-            self._bar.set_postfix_str(shown, refresh=False)
+            self._bar.set_postfix_str(text, refresh=False)
         elif not self.quiet and self.out is not None and (self.step == 0 or (self.step + 1) % self._tenth == 0):
-            print(f"{self.name}: step {self.step + 1} of {self.config.max_steps}: {shown}", file=sys.stderr, flush=True)
+            print(f"{self.name}: step {self.step + 1} of {self.config.max_steps}: {text}", file=sys.stderr, flush=True)
 
 
 def _settings_in(file: Path) -> dict[str, Any]:
-    """What a run wrote down when it began."""
+    """Return the settings that a run recorded when it began."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        settings = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as problem:
         message = f"{file}: damaged ({problem}); expected the settings of the run"
         raise UserError(message, file=file, problem="damaged") from problem
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         message = f"{file}: damaged; expected the settings of the run"
         raise UserError(message, file=file, problem="damaged")
-    return found
+    return settings
 
 
-def _apart(mine: Any, other: Any) -> str:
-    """A setting as text; of a description over several lines, those that the other one has not."""
-    theirs = str(other).splitlines()
-    return "; ".join(" ".join(line.split()) for line in str(mine).splitlines() if line not in theirs)
+def _apart(value: Any, other: Any) -> str:
+    """Return a setting as one line of text, without the lines that ``other`` has too."""
+    other_lines = str(other).splitlines()
+    return "; ".join(" ".join(line.split()) for line in str(value).splitlines() if line not in other_lines)
 
 
 @contextmanager
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C asks the loop to finish its step and save, which the function says; the second stops at once."""
-    asked: list[int] = []
+    """Yield a function that tells whether Ctrl-C was pressed; a second Ctrl-C raises KeyboardInterrupt at once."""
+    requests: list[int] = []
 
-    def ask(*_: object) -> None:
-        if asked:
+    def handle_signal(*_: object) -> None:
+        if requests:
             raise KeyboardInterrupt
-        asked.append(1)
+        requests.append(1)
 
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, ask)
+    previous_handler = signal.signal(signal.SIGINT, handle_signal)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(requests)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)

@@ -1,4 +1,4 @@
-"""All optimizer steps on one graded rollout: passes, minibatches, micro-batches. What is summed is the recipe's."""
+"""All optimizer steps on one graded rollout: iterations, minibatches, micro-batches. The recipe defines the loss."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from minirlhf.trainers.loop import TrainingLoop
 
 @dataclass(frozen=True)
 class TokenGradientRecord:
-    """What one micro-batch saw of the policy, all without gradient.
+    """Token-level statistics of the policy on one micro-batch, all without gradient.
 
     Attributes:
-        rows: ``(b,)``, which rows of the rollout.
-        logps: ``(b, T)``, of the policy before the step.
-        slopes: ``(b, T)``, derivative of the recipe's objective by each log-probability.
-        weights: ``(b, T)``, of the aggregation; ``weights · slopes`` is a token's push on its own log-probability.
+        rows: ``(b,)``, indices of the rows in the rollout.
+        logps: ``(b, T)``, log-probabilities of the tokens under the policy before the step.
+        slopes: ``(b, T)``, derivative of the recipe's objective with respect to each log-probability.
+        weights: ``(b, T)``, of the aggregation. ``weights · slopes`` is the derivative of the aggregated objective with
+            respect to the token's log-probability.
     """
 
     rows: Tensor
@@ -52,29 +53,29 @@ def update_policy(
     *,
     pretraining: TokenBatch | None = None,
 ) -> tuple[dict[str, float], list[TokenGradientRecord]]:
-    """All optimizer steps on one rollout.
+    """Run all optimizer steps on one rollout.
 
     Args:
-        pretraining: texts that ``ptx_coef`` keeps likely, part of every step.
+        pretraining: texts for the pretraining term (``ptx_coef``), which is part of the loss of every step.
 
     Returns:
-        The mean of the steps' metrics, and what the last pass over the rollout saw.
+        The mean of the metrics over the steps, and the token statistics of the last iteration over the rollout.
     """
     rollout, update, critic = graded.rollout, recipe.update, recipe.credit.critic
     advantages = recipe.advantages(graded)  # (B, T)
     targets = recipe.credit.targets(graded, update.kl)  # (B, T)
-    teaches_policy = critic is None or loop.step >= critic.critic_warmup
-    collected: list[dict[str, float]] = []
-    skipped = 0
+    updates_policy = critic is None or loop.step >= critic.critic_warmup
+    step_metrics: list[dict[str, float]] = []
+    num_skipped = 0
     for iteration in range(update.num_iterations):
-        gradients: list[TokenGradientRecord] = []
+        iteration_stats: list[TokenGradientRecord] = []
         order = torch.arange(len(rollout))
         if update.num_minibatches > 1:
             order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
         for rows in order.tensor_split(min(update.num_minibatches, len(order))):
-            parts: list[Iterator[Tensor]] = []
-            seen: list[TokenGradientRecord] = []
-            if teaches_policy:
+            losses: list[Iterator[Tensor]] = []
+            stats: list[TokenGradientRecord] = []
+            if updates_policy:
                 weights = update.completion_weights(rollout.select(rows))  # (b, T), before any micro-batch split
                 if update.top_entropy_quantile < 1:
                     entropies = policy_token_entropies(loop.model, rollout.select(rows), config)
@@ -82,29 +83,29 @@ def update_policy(
                         weights, entropies, rollout.mask[rows], top_entropy_quantile=update.top_entropy_quantile
                     )
                 if bool(weights.any()):
-                    parts.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, seen))
+                    losses.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, stats))
                 if pretraining is not None:
-                    parts.append(ptx_losses(loop.model, pretraining, update.ptx_coef, config))
+                    losses.append(ptx_losses(loop.model, pretraining, update.ptx_coef, config))
             if critic is not None and targets is not None:
-                parts.append(value_losses(loop.parts["critic"], graded, targets, critic, config, rows))
-            if not parts:  # every completion is filtered out: AdamW would go on with its momentum alone
-                skipped += 1
+                losses.append(value_losses(loop.parts["critic"], graded, targets, critic, config, rows))
+            if not losses:  # every completion is filtered out: AdamW would step on its momentum alone
+                num_skipped += 1
                 continue
-            metrics = loop.update(itertools.chain(*parts), only=None if teaches_policy else "critic")
-            if not teaches_policy:
+            metrics = loop.update(itertools.chain(*losses), only=None if updates_policy else "critic")
+            if not updates_policy:
                 metrics["critic_loss"] = metrics.pop("loss")
-            collected.append({**metrics, **policy_shift_metrics(seen, graded, advantages)})
-            gradients += seen
-    names = dict.fromkeys(name for metrics in collected for name in metrics)  # each over the updates that have it
-    totals = {name: statistics.fmean(metrics[name] for metrics in collected if name in metrics) for name in names}
+            step_metrics.append({**metrics, **policy_shift_metrics(stats, graded, advantages)})
+            iteration_stats += stats
+    names = dict.fromkeys(k for m in step_metrics for k in m)  # each metric is averaged over the steps that report it
+    mean_metrics = {name: statistics.fmean(m[name] for m in step_metrics if name in m) for name in names}
     if update.keep is not None:
-        totals["skipped_updates"] = skipped
+        mean_metrics["skipped_updates"] = num_skipped
     if targets is not None and graded.values is not None and bool(graded.valid.any()):
         rows = graded.valid.flatten()
-        known = graded.values[rows], targets[rows], rollout.mask[rows]
-        totals["explained_variance"] = float(diagnostics.explained_variance(*known))
-        totals["value"] = float(masked_mean(graded.values, rollout.mask))
-    return totals, gradients
+        inputs = graded.values[rows], targets[rows], rollout.mask[rows]
+        mean_metrics["explained_variance"] = float(diagnostics.explained_variance(*inputs))
+        mean_metrics["value"] = float(masked_mean(graded.values, rollout.mask))
+    return mean_metrics, iteration_stats
 
 
 def policy_losses(
@@ -117,44 +118,44 @@ def policy_losses(
     weights: Tensor,
     seen: list[TokenGradientRecord],
 ) -> Iterator[Tensor]:
-    """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
+    """Yield the loss of each micro-batch of ``rows``. The losses sum to the loss of the optimizer batch."""
     rollout, kl = graded.rollout, recipe.update.kl or NO_KL
     size = config.micro_batch_size or len(rows)
-    liked = weights  # (b, T), replaced where a recipe also imitates what was right
+    pos_weights = weights  # (b, T), replaced if the recipe also imitates correct completions
     if recipe.update.positive_coef:
-        positive = ((graded.rewards > 0) & graded.valid).flatten()[rows]  # (b,)
-        liked = token_mean(rollout.mask[rows], keep=positive)
-    for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
-        r = rollout.select(part)
-        read = model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature
+        is_positive = ((graded.rewards > 0) & graded.valid).flatten()[rows]  # (b,)
+        pos_weights = token_mean(rollout.mask[rows], keep=is_positive)
+    for idx, part_weights, part_pos in zip(rows.split(size), weights.split(size), pos_weights.split(size), strict=True):
+        batch = rollout.select(idx)
+        forward_args = model, batch.input_ids, batch.attention_mask, batch.mask.shape[1], config.temperature
         if recipe.update.entropy_coef:
-            logps, entropies = completion_logps(*read, return_entropy=True, wanted=r.mask)
+            logps, entropies = completion_logps(*forward_args, return_entropy=True, wanted=batch.mask)
         else:
-            logps, entropies = completion_logps(*read, wanted=r.mask), None
-        inputs = logps, r.old_logps, advantages[part], r.mask
-        objective = partial(corrected, recipe.update, r)
+            logps, entropies = completion_logps(*forward_args, wanted=batch.mask), None
+        inputs = logps, batch.old_logps, advantages[idx], batch.mask
+        objective = partial(corrected, recipe.update, batch)
         grads = objective_grads(objective, *inputs)
-        seen.append(TokenGradientRecord(part, zero_where_masked(logps.detach(), r.mask), grads, part_weights))
+        seen.append(TokenGradientRecord(idx, zero_where_masked(logps.detach(), batch.mask), grads, part_weights))
         loss = policy_loss(
             *inputs,
             objective=objective,
             weights=part_weights,
-            ref_logps=None if graded.ref_logps is None else graded.ref_logps[part],
+            ref_logps=None if graded.ref_logps is None else graded.ref_logps[idx],
             beta=kl.beta if kl.in_loss else 0.0,
             estimator=kl.estimator,
             entropies=entropies,
             entropy_coef=recipe.update.entropy_coef,
         )
         if recipe.update.positive_coef:
-            likelihood = log_likelihood(logps, r.mask, ptx_coef=recipe.update.positive_coef)
-            loss = loss - aggregate(likelihood, part_liked, r.mask)
+            likelihood = log_likelihood(logps, batch.mask, ptx_coef=recipe.update.positive_coef)
+            loss = loss - aggregate(likelihood, part_pos, batch.mask)
         yield loss
 
 
 def corrected(
     update: PolicyUpdate, rollout: Rollout, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
 ) -> Tensor:
-    """The recipe's objective of each token (or sequence), times its corrections for how the rollout was sampled."""
+    """Return the recipe's objective of each token (or sequence), times its corrections for how it was sampled."""
     objective = update.objective(logps, old_logps, advantages, mask)
     for correction in update.corrections:
         objective = objective * correction(logps.detach(), rollout, advantages).to(objective)
@@ -162,16 +163,16 @@ def corrected(
 
 
 def objective_grads(objective: Callable[..., Tensor], logps: Tensor, *rest: Tensor) -> Tensor:
-    """``(b, T)``: the derivative of the objective's sum by each log-probability."""
+    """Return the derivative ``(b, T)`` of the summed objective with respect to each log-probability."""
     leaf, mask = logps.detach().requires_grad_(), rest[-1]
-    values = objective(leaf, *rest)
-    inside = mask if values.shape == mask.shape else mask.any(-1, keepdim=True)  # one column per sequence
-    return torch.autograd.grad(zero_where_masked(values, inside).sum(), leaf)[0]
+    terms = objective(leaf, *rest)
+    term_mask = mask if terms.shape == mask.shape else mask.any(-1, keepdim=True)  # one column per sequence
+    return torch.autograd.grad(zero_where_masked(terms, term_mask).sum(), leaf)[0]
 
 
 @torch.no_grad()
 def policy_token_entropies(model: nn.Module, rollout: Rollout, config: OnlineConfig) -> Tensor:
-    """The policy's entropy at each token, ``(B, T)`` nats, in micro-batches."""
+    """Return the policy's entropy at each token, ``(B, T)`` nats, computed in micro-batches."""
     size, width = config.micro_batch_size or len(rollout), rollout.mask.shape[1]
     parts = [rollout.select(rows) for rows in torch.arange(len(rollout)).split(size)]
     return torch.cat(
@@ -187,35 +188,35 @@ def policy_token_entropies(model: nn.Module, rollout: Rollout, config: OnlineCon
 def value_losses(
     critic: nn.Module, graded: ScoredRollout, targets: Tensor, plan: Critic, config: OnlineConfig, rows: Tensor
 ) -> Iterator[Tensor]:
-    """The critic's loss on each micro-batch: the mean over the tokens of the completions that could be graded."""
+    """Yield the critic's loss on each micro-batch: the mean over the tokens of the completions that could be graded."""
     assert graded.values is not None
     weights = token_mean(graded.rollout.mask[rows], keep=graded.valid.flatten()[rows])
     size = config.micro_batch_size or len(rows)
-    for part, part_weights in zip(rows.split(size), weights.split(size), strict=True):
-        r = graded.rollout.select(part)
-        values = completion_values(critic, r.input_ids, r.attention_mask, r.mask.shape[1])  # (b, T)
-        known = graded.values[part], targets[part], r.mask
-        yield plan.vf_coef * value_loss(values, *known, error=plan.value_loss, weights=part_weights)
+    for idx, part_weights in zip(rows.split(size), weights.split(size), strict=True):
+        batch = graded.rollout.select(idx)
+        values = completion_values(critic, batch.input_ids, batch.attention_mask, batch.mask.shape[1])  # (b, T)
+        targets_and_mask = graded.values[idx], targets[idx], batch.mask
+        yield plan.vf_coef * value_loss(values, *targets_and_mask, error=plan.value_loss, weights=part_weights)
 
 
 def ptx_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, config: TrainerConfig) -> Iterator[Tensor]:
-    """The loss of each micro-batch of texts to be kept likely, per marked token."""
-    kept_likely = partial(log_likelihood, ptx_coef=ptx_coef)
-    return nll_losses(model, batch, token_mean(batch.mask), config.micro_batch_size, kept_likely)
+    """Yield the pretraining loss of each micro-batch of texts, per marked token."""
+    ptx_objective = partial(log_likelihood, ptx_coef=ptx_coef)
+    return nll_losses(model, batch, token_mean(batch.mask), config.micro_batch_size, ptx_objective)
 
 
 def policy_shift_metrics(
     seen: list[TokenGradientRecord], graded: ScoredRollout, advantages: Tensor
 ) -> dict[str, float]:
-    """How far the policy of this step was from the one that sampled, and how much of its objective was flat."""
+    """Return how far the policy is from the behaviour policy, and the fraction of tokens with a flat objective."""
     if not seen:
         return {}
-    rows = torch.cat([part.rows for part in seen])
-    logps, slopes = (torch.cat([getattr(part, key) for part in seen]) for key in ("logps", "slopes"))
+    rows = torch.cat([record.rows for record in seen])
+    logps, grads = (torch.cat([getattr(record, key) for record in seen]) for key in ("logps", "slopes"))
     old_logps, mask = graded.rollout.old_logps[rows], graded.rollout.mask[rows]
-    flat = (slopes == 0) & (advantages[rows] != 0)
+    clipped = (grads == 0) & (advantages[rows] != 0)
     return {
         "policy_log_ratio_max": float((logps - old_logps)[mask].abs().max()),
         "approx_kl": float(diagnostics.approx_kl(logps, old_logps, mask)),
-        "clip_fraction": float(masked_mean(flat.to(logps.dtype), mask)),
+        "clip_fraction": float(masked_mean(clipped.to(logps.dtype), mask)),
     }

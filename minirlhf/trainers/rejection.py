@@ -1,4 +1,4 @@
-"""Rejection sampling (RAFT, expert iteration): sample, grade, keep the best, imitate them; and again from the model that came out."""
+"""Rejection sampling (RAFT, expert iteration): sample, grade, imitate the best; repeat with the updated model."""
 
 from __future__ import annotations
 
@@ -37,10 +37,14 @@ def train_rejection(
     monitors: Mapping[str, Reward] | None = None,
     **run: Any,
 ) -> History:
-    """Improve ``model`` in place by imitating its own best answers; arguments as for
-    :func:`~minirlhf.trainers.online.train_online`, ``run`` what :func:`train_rejection_in_env` takes beside them."""
-    world = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
-    return train_rejection_in_env(model, world, config, **run)
+    """Train ``model`` in place to imitate its own best completions.
+
+    Args:
+        run: the other arguments of :func:`train_rejection_in_env`; all others as for
+            :func:`~minirlhf.trainers.online.train_online`.
+    """
+    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
+    return train_rejection_in_env(model, env, config, **run)
 
 
 def train_rejection_in_env(
@@ -55,13 +59,13 @@ def train_rejection_in_env(
     name: str = "rejection",
     quiet: bool = False,
 ) -> History:
-    """Rounds of ``config.steps_per_round`` optimizer steps, each on the replies that its first step has sampled and kept.
+    """Train in rounds of ``config.steps_per_round`` optimizer steps on the completions kept at the start of the round.
 
-    The model is never reset: a round starts from what the one before has made. A reply that was cut off is imitated as far as it
-    goes. Arguments as for :class:`~minirlhf.trainers.loop.TrainingLoop`.
+    The model is never reset: each round continues from the model of the previous round. A truncated completion is
+    imitated as far as it goes. Arguments as for :class:`~minirlhf.trainers.loop.TrainingLoop`.
 
     Returns:
-        The metrics, named as in the glossary; what is said of samples stands in the first step of each round.
+        The metrics, named as in the glossary. Metrics of samples are logged in the first step of each round.
     """
     loop = TrainingLoop(
         name, model, config, out=out, tokenizer=world.tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
@@ -69,43 +73,43 @@ def train_rejection_in_env(
     device = next(model.parameters()).device
     for step in loop:
         metrics: dict[str, float] = {}
-        number, turn = divmod(step, config.steps_per_round)
-        if turn == 0:
-            picked = world.sample_prompts(config.num_prompts, number, config.seed)
-            graded = world.generate_and_score(model, config, picked, step=number, seed=config.seed, version=step)
-            rows = select_best(graded, config, derive_seed("kept", config.seed, number))
+        round_index, round_step = divmod(step, config.steps_per_round)
+        if round_step == 0:
+            indices = world.sample_prompts(config.num_prompts, round_index, config.seed)
+            graded = world.generate_and_score(model, config, indices, step=round_index, seed=config.seed, version=step)
+            rows = select_best(graded, config, derive_seed("kept", config.seed, round_index))
             metrics = compute_metrics(graded, graded, None)
             metrics["reward_kept"] = float(graded.rewards.flatten()[rows].mean())
             metrics["prompts_kept"] = len((rows // config.num_generations).unique())
-            chosen = graded.rollout.select(rows)
-            loop.memory = {key: getattr(chosen, key) for key in ("input_ids", "attention_mask", "mask")}
-        batch = batch_indices(
-            len(loop.memory["mask"]), config.batch_size, turn, derive_seed("order", config.seed, number)
+            selected = graded.rollout.select(rows)
+            loop.memory = {key: getattr(selected, key) for key in ("input_ids", "attention_mask", "mask")}
+        batch_rows = batch_indices(
+            len(loop.memory["mask"]), config.batch_size, round_step, derive_seed("order", config.seed, round_index)
         )
-        part = CompletionBatch(**loop.memory).select(torch.from_numpy(batch)).to(device)
-        metrics |= loop.update(nll_losses(model, part, token_mean(part.mask), config.micro_batch_size))
-        if turn == 0:
+        batch = CompletionBatch(**loop.memory).select(torch.from_numpy(batch_rows)).to(device)
+        metrics |= loop.update(nll_losses(model, batch, token_mean(batch.mask), config.micro_batch_size))
+        if round_step == 0:
             metrics |= world.metrics()
-        loop.log(**metrics, tokens=int(part.mask.sum()))
+        loop.log(**metrics, tokens=int(batch.mask.sum()))
     return loop.history
 
 
 def select_best(graded: ScoredRollout, config: RejectionConfig, seed: int) -> Tensor:
-    """``(K,)`` rows of the rollout to imitate, by ``config.selection``; those that could not be graded are never among them.
+    """Return the rows ``(K,)`` of the rollout to imitate, by ``config.selection``; none of them is ungraded.
 
     Raises:
-        UserError: there are none.
+        UserError: no completion could be graded.
     """
     rewards, valid = graded.rewards, graded.valid
     if not bool(valid.any()):
         raise UserError(
-            "none of the sampled replies could be graded, so there is nothing to imitate",
+            "none of the sampled completions could be graded, so there is nothing to imitate",
             argument="rewards",
             problem="empty",
         )
-    low = float(rewards[valid].min()) - 1
-    choose = CHOICES[config.selection]
-    rows = choose(rewards.masked_fill(~valid, low), valid, config.keep or len(rewards), seed)
+    floor = float(rewards[valid].min()) - 1
+    select = CHOICES[config.selection]
+    rows = select(rewards.masked_fill(~valid, floor), valid, config.keep or len(rewards), seed)
     return rows[valid.flatten()[rows]]
 
 
@@ -118,13 +122,13 @@ def _overall(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _random(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:
-    places = valid.flatten().nonzero().flatten()
-    order = numpy_generator("random selection", seed).permutation(len(places))[:count]
-    return places[torch.from_numpy(order).to(places.device)]
+    positions = valid.flatten().nonzero().flatten()
+    order = numpy_generator("random selection", seed).permutation(len(positions))[:count]
+    return positions[torch.from_numpy(order).to(positions.device)]
 
 
-#: ``(rewards (M, N), valid (M, N), how many, seed) -> (K,)`` places in ``rewards.flatten()``, by the names in
-#: :data:`~minirlhf.trainers.config.SELECTIONS`. What could not be graded has a reward below all others.
+#: ``(rewards (M, N), valid (M, N), count, seed) -> (K,)`` indices into ``rewards.flatten()``, by the names in
+#: :data:`~minirlhf.trainers.config.SELECTIONS`. An ungraded completion has a reward below all others.
 CHOICES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = dict(
     zip(SELECTIONS, (_per_prompt, _overall, _random), strict=True)
 )

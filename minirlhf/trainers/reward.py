@@ -1,4 +1,4 @@
-"""Reward-model training: one number per reply, fitted to comparisons, to rankings or to ratings."""
+"""Reward-model training: one score per completion, fitted to comparisons, rankings or ratings."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class RewardConfig(TrainerConfig):
                     value=getattr(self, name),
                     expected=0,
                 )
-        of_pairs = ("label_smoothing", "balance_prompts", "center_rewards_coefficient")
-        for name in of_pairs:
+        pair_options = ("label_smoothing", "balance_prompts", "center_rewards_coefficient")
+        for name in pair_options:
             if getattr(self, name) and self.fitted != "bradley_terry":
                 raise UserError(
                     f"{name} is for pairs; expected --loss bradley_terry, not {self.fitted}",
@@ -69,9 +69,9 @@ class RewardConfig(TrainerConfig):
                 )
 
     def unused_options(self) -> dict[str, str]:
-        """The fields that do nothing at these settings, and why."""
-        of_pairs = {"margin_coefficient": f"{self.fitted} takes no margins"}
-        return {**super().unused_options(), **(of_pairs if self.fitted != "bradley_terry" else {})}
+        """Return the fields without effect under these settings, and why."""
+        reasons = {"margin_coefficient": f"{self.fitted} takes no margins"}
+        return {**super().unused_options(), **(reasons if self.fitted != "bradley_terry" else {})}
 
     @property
     def fitted(self) -> str:
@@ -79,11 +79,11 @@ class RewardConfig(TrainerConfig):
         return self.loss or "bradley_terry"
 
 
-def _on_pairs(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **mean: Any) -> Tensor:
-    """Bradley–Terry; with the margins, where the data have them."""
+def _on_pairs(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any) -> Tensor:
+    """Return the Bradley–Terry loss, with margins if the data have them."""
     chosen, rejected = rewards.view(-1, 2).unbind(-1)
     margin = None
-    if config.margin_coefficient and part[0].margin is not None:  # all pairs of a run have one, or none has
+    if config.margin_coefficient and part[0].margin is not None:  # either all pairs of a run have a margin or none has
         margin = config.margin_coefficient * torch.tensor([p.margin for p in part]).to(rewards)
     return reward_loss(
         chosen,
@@ -91,25 +91,25 @@ def _on_pairs(rewards: Tensor, part: Sequence[PreferenceExample], config: Reward
         margin=margin,
         label_smoothing=config.label_smoothing,
         center_rewards_coefficient=config.center_rewards_coefficient,
-        **mean,
+        **kwargs,
     )
 
 
-def _on_rankings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **mean: Any) -> Tensor:
-    """Plackett–Luce; rankings may differ in length."""
+def _on_rankings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any) -> Tensor:
+    """Return the Plackett–Luce loss; rankings may differ in length."""
     return mean_loss(
-        torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])]), **mean
+        torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])]), **kwargs
     )
 
 
-def _on_ratings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **mean: Any) -> Tensor:
-    """Squared error, the mean over the answers to a prompt."""
-    given = torch.tensor([score for p in part for score in p.scores or ()]).to(rewards)
-    errors = regression_loss(rewards, given).split([len(p.answers) for p in part])
-    return mean_loss(torch.stack([error.mean() for error in errors]), **mean)
+def _on_ratings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any) -> Tensor:
+    """Return the squared error, averaged over the completions of a prompt."""
+    scores = torch.tensor([score for p in part for score in p.scores or ()]).to(rewards)
+    errors = regression_loss(rewards, scores).split([len(p.answers) for p in part])
+    return mean_loss(torch.stack([error.mean() for error in errors]), **kwargs)
 
 
-#: ``(rewards of all answers one after the other (N,), examples, settings, weights=(B,), batch_size=...) -> a scalar``.
+#: ``(rewards (N,) of all completions in order, examples, settings, weights=(B,), batch_size=...) -> a scalar``.
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "bradley_terry": _on_pairs,
     "plackett_luce": _on_rankings,
@@ -135,21 +135,22 @@ def train_reward(
     """Minimise the mean loss; ``model`` is called like a :class:`~minirlhf.models.heads.RewardModel`.
 
     Args:
-        examples: pairs for ``bradley_terry``, else answers from best to worst; with their scores for ``regression``.
+        examples: pairs for ``bradley_terry``, else completions from best to worst, with scores for ``regression``.
         language_model: for ``nll_coefficient``: a causal LM on the reward model's own backbone (``from_causal_lm(…,
-            share=True)``). Its output layer stays as it is.
+            share=True)``). Its output layer is not trained.
 
     Returns:
-        The metrics: ``loss``, ``accuracy`` (share of the batch in which the best answer earns more than the worst), ``margin``
-        (mean difference of the two), with ``nll_coefficient`` also ``nll`` (nats per token of the chosen).
+        The metrics: ``loss``; ``accuracy`` (fraction of the batch in which the best completion has a higher reward than
+        the worst); ``margin`` (mean difference of the two); with ``nll_coefficient`` also ``nll`` (nats per token of
+        the chosen completions).
 
     Raises:
-        UserError: some pairs have a margin and others none, or an example has no scores for ``regression``.
-        ValueError: ``nll_coefficient`` without a language model, or one without the other; answers that are no pair.
+        UserError: only some pairs have a margin, or an example has no scores for ``regression``.
+        ValueError: only one of ``nll_coefficient`` and ``language_model`` is given; an example is not a pair.
     """
     if (language_model is not None) != bool(config.nll_coefficient):
         raise ArgumentError(
-            "language_model and nll_coefficient go together; expected both or neither",
+            "language_model and nll_coefficient belong together; expected both or neither",
             argument="language_model",
             problem="mismatch",
         )
@@ -160,43 +161,43 @@ def train_reward(
     weights = _weights(examples, config)
     for step in loop:
         indices = batch_indices(len(examples), config.batch_size, step, config.seed)
-        picked = [examples[i] for i in indices]
+        batch = [examples[i] for i in indices]
         differences: list[Tensor] = []
         nll: list[Tensor] = []
         metrics = loop.update(
-            _losses(model, language_model, picked, weights[indices], config, pad_token_id, differences, nll)
+            _losses(model, language_model, batch, weights[indices], config, pad_token_id, differences, nll)
         )
         difference = torch.cat(differences)
-        said = {"nll": float(torch.stack(nll).sum())} if nll else {}
-        loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()), **said)
+        extra = {"nll": float(torch.stack(nll).sum())} if nll else {}
+        loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()), **extra)
     return loop.history
 
 
 def _require(examples: Sequence[PreferenceExample], config: RewardConfig) -> None:
-    """What the loss needs of every example, before the first step: a batch cannot tell what the others have."""
+    """Check every example before the first step, because one batch does not show what the other examples have."""
     if config.fitted == "regression" and any(e.scores is None for e in examples):
         raise UserError(
-            "an example has no scores; regression needs a rating of every reply", argument="scores", problem="missing"
+            "an example has no scores; regression needs one per completion", argument="scores", problem="missing"
         )
     if config.fitted != "bradley_terry":
         return
     if any(len(e.answers) != 2 for e in examples):
         raise ArgumentError(
-            "an example has more than two answers; expected pairs, see pairs_of", argument="examples", expected=2
+            "an example does not have two completions; expected pairs, see pairs_of", argument="examples", expected=2
         )
-    without = sum(e.margin is None for e in examples)
-    if config.margin_coefficient and 0 < without < len(examples):
+    num_missing = sum(e.margin is None for e in examples)
+    if config.margin_coefficient and 0 < num_missing < len(examples):
         raise UserError(
-            f"{without} of {len(examples)} pairs have no margin; expected one with every pair, or margin_coefficient = 0, which "
-            "leaves all of them out",
+            f"{num_missing} of {len(examples)} pairs have no margin; expected a margin for every pair, or "
+            "margin_coefficient = 0, which ignores all margins",
             argument="margin",
-            value=without,
+            value=num_missing,
             problem="missing",
         )
 
 
 def _weights(examples: Sequence[PreferenceExample], config: RewardConfig) -> Tensor:
-    """``(N,)``, of mean 1 over the data, so that the weight of a prompt does not depend on its batch."""
+    """Return weights ``(N,)`` with mean 1 over the data, so that a prompt's weight does not depend on its batch."""
     if not config.balance_prompts:
         return torch.ones(len(examples))
     weights = pair_weights(torch.tensor([e.num_ranked for e in examples]))
@@ -206,60 +207,60 @@ def _weights(examples: Sequence[PreferenceExample], config: RewardConfig) -> Ten
 def _losses(
     model: nn.Module,
     language_model: nn.Module | None,
-    whole: Sequence[PreferenceExample],
+    batch: Sequence[PreferenceExample],
     weights: Tensor,
     config: RewardConfig,
     pad_token_id: int,
     differences: list[Tensor],
     nll: list[Tensor],
 ) -> Iterator[Tensor]:
-    """The loss of each micro-batch; what they add up to does not depend on how the batch is split."""
-    size = config.micro_batch_size or len(whole)
-    marked = sum(sum(e.chosen.loss_mask[1:]) for e in whole)
-    for start in range(0, len(whole), size):
-        part = whole[start : start + size]
+    """Yield the loss of each micro-batch; their sum does not depend on how the batch is split."""
+    size = config.micro_batch_size or len(batch)
+    num_marked = sum(sum(e.chosen.loss_mask[1:]) for e in batch)
+    for start in range(0, len(batch), size):
+        part = batch[start : start + size]
         rewards = answer_rewards(model, part, pad_token_id)  # (N,)
-        firsts = torch.tensor([len(p.answers) for p in part]).cumsum(0)
-        best, worst = rewards[firsts - torch.tensor([len(p.answers) for p in part])], rewards[firsts - 1]
+        ends = torch.tensor([len(p.answers) for p in part]).cumsum(0)
+        best, worst = rewards[ends - torch.tensor([len(p.answers) for p in part])], rewards[ends - 1]
         differences.append((best - worst).detach())
-        mean = {"weights": weights[start : start + size].to(rewards), "batch_size": len(whole)}
-        loss = LOSSES[config.fitted](rewards, part, config, **mean)
+        kwargs = {"weights": weights[start : start + size].to(rewards), "batch_size": len(batch)}
+        loss = LOSSES[config.fitted](rewards, part, config, **kwargs)
         if language_model is not None:
-            term = negative_log_likelihood(language_model, [p.chosen for p in part], pad_token_id) / marked
-            nll.append(term.detach())
-            loss = loss + config.nll_coefficient * term
+            nll_term = negative_log_likelihood(language_model, [p.chosen for p in part], pad_token_id) / num_marked
+            nll.append(nll_term.detach())
+            loss = loss + config.nll_coefficient * nll_term
         yield loss
 
 
 def answer_rewards(model: nn.Module, examples: Sequence[PreferenceExample], pad_token_id: int) -> Tensor:
-    """Rewards ``(N,)`` of all answers, those of the first example first, from one forward pass."""
+    """Return the rewards ``(N,)`` of all completions, in the order of the examples, from one forward pass."""
     if all(len(e.answers) == 2 for e in examples):
         return torch.stack(pair_rewards(model, examples, pad_token_id), -1).flatten()
     batch = collate([answer for e in examples for answer in e.answers], pad_token_id)
     batch = batch.to(next(model.parameters()).device)
-    prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # the prompt is the same for all answers of an example
+    prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # the prompt is the same for all completions of an example
     return model(batch.input_ids, batch.attention_mask, prefix)
 
 
 def pair_rewards(model: nn.Module, pairs: Sequence[PreferenceExample], pad_token_id: int) -> tuple[Tensor, Tensor]:
-    """Rewards of the chosen and of the rejected side, ``(B,)`` each, from one forward pass over ``2B`` rows."""
-    both = [p.chosen for p in pairs] + [p.rejected for p in pairs]
-    batch = collate(both, pad_token_id).to(next(model.parameters()).device)
-    one, other = batch.input_ids.split(len(pairs))
-    both_real = (batch.attention_mask[: len(pairs)] * batch.attention_mask[len(pairs) :]).bool()
-    alike = ((one == other) & both_real).cummin(1).values.sum(1)  # (B,), tokens with which both sides begin
-    rewards = model(batch.input_ids, batch.attention_mask, alike.repeat(2))  # (2B,)
+    """Return the chosen and the rejected rewards, ``(B,)`` each, from one forward pass over ``2B`` rows."""
+    rows = [p.chosen for p in pairs] + [p.rejected for p in pairs]
+    batch = collate(rows, pad_token_id).to(next(model.parameters()).device)
+    chosen_ids, rejected_ids = batch.input_ids.split(len(pairs))
+    both_attended = (batch.attention_mask[: len(pairs)] * batch.attention_mask[len(pairs) :]).bool()
+    prefix = ((chosen_ids == rejected_ids) & both_attended).cummin(1).values.sum(1)  # (B,), length of the common prefix
+    rewards = model(batch.input_ids, batch.attention_mask, prefix.repeat(2))  # (2B,)
     return rewards[: len(pairs)], rewards[len(pairs) :]
 
 
 def pairs_of(examples: Sequence[PreferenceExample]) -> list[PreferenceExample]:
-    """Every pair of answers of every example, the better one first; of answers with equal scores none."""
+    """Return every pair of completions of every example, the better one first; pairs with equal scores are left out."""
     pairs = []
     for e in examples:
         for i, j in combinations(range(len(e.answers)), 2):
-            gap = None if e.scores is None else e.scores[i] - e.scores[j]
-            if gap != 0:
-                margin = gap if len(e.answers) > 2 or e.margin is None else e.margin
+            difference = None if e.scores is None else e.scores[i] - e.scores[j]
+            if difference != 0:
+                margin = difference if len(e.answers) > 2 or e.margin is None else e.margin
                 pairs.append(pair(e.answers[i], e.answers[j], margin, max(e.num_ranked, len(e.answers))))
     return pairs
 
@@ -268,20 +269,20 @@ def pairs_of(examples: Sequence[PreferenceExample]) -> list[PreferenceExample]:
 def pair_differences(
     model: nn.Module, pairs: Sequence[PreferenceExample], *, pad_token_id: int, batch_size: int = 64
 ) -> Tensor:
-    """``(N,)``: reward of the chosen minus reward of the rejected side. Pairs of like length are read together."""
+    """Return ``(N,)``: chosen minus rejected reward. Pairs of similar length share a batch."""
     order = sorted(range(len(pairs)), key=lambda i: len(pairs[i]))
-    found = torch.empty(len(pairs))
+    differences = torch.empty(len(pairs))
     for start in range(0, len(pairs), batch_size):
         rows = order[start : start + batch_size]
         with evaluating(model):
             chosen, rejected = pair_rewards(model, [pairs[i] for i in rows], pad_token_id)
-        found[torch.tensor(rows)] = (chosen - rejected).float().cpu()
-    return found
+        differences[torch.tensor(rows)] = (chosen - rejected).float().cpu()
+    return differences
 
 
 def pair_accuracy(
     model: nn.Module, pairs: Sequence[PreferenceExample], *, pad_token_id: int, batch_size: int = 64
 ) -> float:
-    """Share of held-out pairs in which the chosen side earns more; a tie counts one half."""
+    """Return the fraction of held-out pairs in which the chosen reward is higher; a tie counts one half."""
     difference = pair_differences(model, pairs, pad_token_id=pad_token_id, batch_size=batch_size)
     return float(((difference.sign() + 1) / 2).mean())

@@ -1,4 +1,4 @@
-"""What a step learns from: who asks and grades, which policy samples, and how often, until the batch is what the recipe wants."""
+"""Rollouts: the environment (prompts and grader), the behaviour policy, and resampling until the batch is full."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from minirlhf.trainers.loop import TrainingLoop
 
 
 class RolloutEnv(ABC):
-    """Prompts and somebody who grades what a policy answers: all that a training run draws from.
+    """Prompts and a grader of completions: the environment of a training run.
 
     Args:
-        prompts: token ids of each.
-        eos_token_id, pad_token_id: of the policy.
+        prompts: the token ids of each prompt.
+        eos_token_id, pad_token_id: special tokens of the policy.
         use_cache: False for policies without a KV cache.
 
     Attributes:
-        seconds: spent on sampling so far.
-        tokenizer: for texts of samples, and saved beside the model; None where there are no texts.
-        timed: whether the metrics say how long a step took.
+        seconds: time spent on sampling so far.
+        tokenizer: decodes samples and is saved beside the model; None if there are no texts.
+        timed: whether the metrics include the duration of a step.
     """
 
     tokenizer: Any = None
@@ -55,20 +55,23 @@ class RolloutEnv(ABC):
 
     @abstractmethod
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
-        """The numbers of the prompts of a draw."""
+        """Return the indices of the ``count`` prompts of a rollout."""
 
     @abstractmethod
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
-        """Rewards ``(P, G)``, and which of them are numbers; the others are 0. ``watch``: note what :meth:`metrics` reports."""
+        """Return the rewards ``(P, G)`` and the mask ``(P, G)`` of the graded completions; the other rewards are 0.
+
+        ``watch``: record what :meth:`metrics` reports.
+        """
 
     def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
-        """``(B, T)``: the grade of the step that ends with a token, NaN where none does."""
+        """Return ``(B, T)``: the grade of the step that ends at each token, NaN where no step ends."""
         raise UserError(
-            "the recipe learns from graded steps, but here nobody grades steps", argument="steps", problem="missing"
+            "the recipe needs graded steps, but no step-level grader is configured", argument="steps", problem="missing"
         )
 
     def metrics(self) -> dict[str, float]:
-        """What it says beside the rewards, once per step and after its update."""
+        """Return the environment's own metrics, called once per step, after the update."""
         return {}
 
     def generate_and_score(
@@ -82,7 +85,7 @@ class RolloutEnv(ABC):
         version: int,
         greedy: bool = False,
     ) -> ScoredRollout:
-        """Completions of the picked prompts, graded."""
+        """Sample completions of the ``picked`` prompts and grade them."""
         start = time.perf_counter()
         rollout = sample(
             policy,
@@ -102,19 +105,22 @@ class RolloutEnv(ABC):
     def rollout(
         self, policy: nn.Module, recipe: Recipe, config: OnlineConfig, *, step: int, seed: int, version: int
     ) -> ScoredRollout:
-        """A graded rollout, with what the recipe's credit needs. Everything depends on the policy, ``seed`` and ``step`` alone."""
-        picked = self.sample_prompts(config.batch_size, step, seed)
-        asked = partial(self.generate_and_score, policy, config, picked, step=step, seed=seed, version=version)
-        found = asked()
-        more = RolloutExtras(partial(asked, greedy=True), partial(self.grade_steps, picked, found.rollout))
-        return recipe.credit.complete(found, more)
+        """Return a graded rollout with the extras that the recipe's credit needs.
+
+        The result depends only on the policy, ``seed`` and ``step``.
+        """
+        indices = self.sample_prompts(config.batch_size, step, seed)
+        generate_fn = partial(self.generate_and_score, policy, config, indices, step=step, seed=seed, version=version)
+        rollout = generate_fn()
+        extras = RolloutExtras(partial(generate_fn, greedy=True), partial(self.grade_steps, indices, rollout.rollout))
+        return recipe.credit.complete(rollout, extras)
 
 
 class BehaviorPolicy:
-    """The policy that samples: the learner itself or, with ``staleness`` above 0, the learner as it was so many steps ago.
+    """The behaviour policy: the learner itself or, with ``staleness`` above 0, the learner ``staleness`` steps ago.
 
-    An asynchronous system samples on other machines with weights that lag behind. Here both take turns in one process; the lag
-    is the same at every step (less at the first ones), and a resumed run ends with the same bits.
+    An asynchronous system samples on other machines with weights that lag behind. Here sampling and training alternate
+    in one process. The lag is the same at every step (less at the first steps); a resumed run ends with the same bits.
     """
 
     def __init__(self, loop: TrainingLoop, staleness: int) -> None:
@@ -122,7 +128,7 @@ class BehaviorPolicy:
         self._lagging = copy.deepcopy(loop.model) if staleness else loop.model
 
     def policy(self) -> tuple[nn.Module, int]:
-        """The sampling policy of the present step, and the number of steps that it has learned from."""
+        """Return the behaviour policy of the current step, and the number of steps for which it has been trained."""
         step, memory = self._loop.step, self._loop.memory
         version = max(0, step - self._staleness)
         if self._staleness:
@@ -142,38 +148,38 @@ def _trained(model: nn.Module) -> list[nn.Parameter]:
 def collect_rollouts(
     draw: Callable[[int], ScoredRollout], recipe: Recipe, seed: int, *, pad_token_id: int
 ) -> tuple[ScoredRollout, ScoredRollout, float | None]:
-    """Sample and grade, again while the recipe's refill asks for it.
+    """Sample and grade, and resample while the recipe's refill needs more groups.
 
     Args:
-        draw: ``(seed) -> Graded``: a batch of other prompts and samples for every seed.
+        draw: ``(seed) -> ScoredRollout``: a batch with other prompts and samples for every seed.
 
     Returns:
-        All that was sampled; what to learn from (as many groups as one draw has, or fewer); and its share of the groups, 0 if no
-        group is to be learned from, None if the recipe does not refill.
+        All rollouts; the rollout to train on (at most as many groups as one batch has); and the fraction of the groups
+        that it keeps, 0 if no group is kept, None if the recipe does not refill.
     """
     rounds = [draw(seed)]
     refill = recipe.collect.refill
     if refill is None:
         return rounds[0], rounds[0], None
 
-    def kept(graded: ScoredRollout) -> Tensor:
-        """``(number kept,)`` indices of groups."""
+    def kept_groups(graded: ScoredRollout) -> Tensor:
+        """Return the indices ``(num_kept,)`` of the kept groups."""
         return refill.keep_groups(graded.rewards, graded.valid).nonzero().flatten()
 
-    wanted = len(rounds[0].rewards)
-    found = len(kept(rounds[0]))
-    while found < wanted and len(rounds) <= refill.max_resampling_rounds:
+    num_groups = len(rounds[0].rewards)
+    num_kept = len(kept_groups(rounds[0]))
+    while num_kept < num_groups and len(rounds) <= refill.max_resampling_rounds:
         rounds.append(draw(derive_seed("refill", seed, len(rounds))))
-        found += len(kept(rounds[-1]))
-    everything = ScoredRollout.concatenate(rounds, pad_token_id)
-    picked = kept(everything)[:wanted]
-    share = len(picked) / len(everything.rewards)
-    return everything, everything.select_groups(picked) if share else rounds[0], share
+        num_kept += len(kept_groups(rounds[-1]))
+    all_rollouts = ScoredRollout.concatenate(rounds, pad_token_id)
+    group_indices = kept_groups(all_rollouts)[:num_groups]
+    frac_kept = len(group_indices) / len(all_rollouts.rewards)
+    return all_rollouts, all_rollouts.select_groups(group_indices) if frac_kept else rounds[0], frac_kept
 
 
 @torch.no_grad()
 def recompute_old_logps(graded: ScoredRollout, model: nn.Module, temperature: float) -> ScoredRollout:
-    """The rollout with the learner's own log-probabilities as ``old_logps``."""
+    """Return the rollout with the current policy's log-probabilities as ``old_logps``."""
     rollout = graded.rollout
     logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
     return replace(graded, rollout=replace(rollout, old_logps=torch.where(rollout.mask, logps, 0.0)))
@@ -183,8 +189,10 @@ def recompute_old_logps(graded: ScoredRollout, model: nn.Module, temperature: fl
 def add_ref_logps_and_values(
     graded: ScoredRollout, ref_model: nn.Module | None, critic: nn.Module | None, temperature: float
 ) -> ScoredRollout:
-    """The rollout with log-probabilities under the reference and values of the critic, where there are these models; the greedy
-    completions likewise."""
+    """Return the rollout with the reference's log-probabilities and the critic's values; a missing model adds nothing.
+
+    The greedy completions get the reference's log-probabilities.
+    """
     rollout, greedy = graded.rollout, graded.greedy
     inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
     return replace(

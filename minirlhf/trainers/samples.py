@@ -1,4 +1,4 @@
-"""A few samples of each step, token by token: what they earned, and how hard the step pushed on every token."""
+"""A few samples of each step, token by token: their rewards, and the gradient of the step on every token."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Sample:
 
     Attributes:
         prompt, completion: as text, special tokens included.
-        reward: after shaping; 0 if it could not be graded.
-        valid: whether it could be graded and the recipe retained it.
-        terminated: whether it ended by itself.
-        tokens: their text.
-        rewards: the reward on the last token, less the KL charge of each if the recipe has one in the reward.
-        old_logps: log-probabilities when it was sampled.
-        logps: before the last update of the step; ``exp(logps − old_logps)`` is the ratio.
-        values: what the critic expected before each token, or None.
-        advantages: as the objective got them.
-        clipped: True where the objective is flat although the advantage is not 0: the token is not pushed.
-        weights: of the aggregation.
-        shares: share of the token in the whole push of the last pass, ``|weight · slope|`` over its sum; a KL term in the loss
-            is not part of it.
+        reward: after shaping; 0 if the completion could not be graded.
+        valid: whether the completion could be graded and the recipe kept it.
+        terminated: whether the completion ended with EOS.
+        tokens: the text of each token.
+        rewards: the reward on the last token, less each token's KL penalty if the recipe puts the KL in the reward.
+        old_logps: log-probabilities at sampling time.
+        logps: log-probabilities before the last update of the step; ``exp(logps − old_logps)`` is the ratio.
+        values: the critic's value before each token, or None.
+        advantages: the advantages that enter the objective.
+        clipped: True where the objective is flat although the advantage is not 0: the token gets no gradient from it.
+        weights: weights of the aggregation.
+        shares: each token's share of the gradient of the last iteration, ``|weight · slope|`` divided by its sum; a KL
+            term in the loss is not included.
     """
 
     prompt: str
@@ -57,7 +57,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class StepSamples:
-    """The samples kept of one step, with the recipe's name and the size of the whole batch."""
+    """The samples kept from one step, with the recipe's name and the size of the whole batch."""
 
     step: int
     recipe: str
@@ -75,61 +75,61 @@ def record(
     step: int,
     count: int,
 ) -> StepSamples:
-    """The first ``count`` samples of a rollout that was just learned from.
+    """Return the first ``count`` samples of a rollout after its update.
 
     Args:
-        graded: with shaped rewards.
-        gradients: what the last pass saw; empty while only the critic learned, and nothing was pushed.
+        graded: the rollout with shaped rewards.
+        gradients: the records of the last iteration; empty if only the critic was updated.
     """
     rollout = graded.rollout
     mask = rollout.mask
-    logps, slopes, weights = (_in_order(gradients, name, mask) for name in ("logps", "slopes", "weights"))
+    logps, grads, weights = (_in_order(gradients, name, mask) for name in ("logps", "slopes", "weights"))
     advantages = recipe.advantages(graded)
-    push = (weights * slopes).abs()
+    token_grads = (weights * grads).abs()
     per_token = {
         "rewards": (recipe.update.kl or NO_KL).token_rewards(graded),
         "old_logps": rollout.old_logps,
         "logps": logps if gradients else rollout.old_logps,
         "advantages": advantages,
         "weights": weights,
-        "shares": push / push.sum().clamp(min=torch.finfo(push.dtype).tiny),
+        "shares": token_grads / token_grads.sum().clamp(min=torch.finfo(token_grads.dtype).tiny),
     }
     if graded.values is not None:
         per_token["values"] = graded.values
-    clipped = (slopes == 0) & (advantages != 0) & bool(gradients)
-    kept = []
+    clipped = (grads == 0) & (advantages != 0) & bool(gradients)
+    samples = []
     for row in range(min(count, len(rollout))):
-        inside, before = mask[row], rollout.attention_mask[row, : rollout.prompt_width].bool()
-        ids = rollout.completion_ids[row][inside].tolist()
+        row_mask, prompt_mask = mask[row], rollout.attention_mask[row, : rollout.prompt_width].bool()
+        ids = rollout.completion_ids[row][row_mask].tolist()
         lists: dict[str, list[float]] = {
-            name: [round(v, 7) for v in x[row][inside].tolist()] for name, x in per_token.items()
+            name: [round(value, 7) for value in values[row][row_mask].tolist()] for name, values in per_token.items()
         }
-        kept.append(
+        samples.append(
             Sample(
-                prompt=tokenizer.decode(rollout.input_ids[row, : rollout.prompt_width][before].tolist()),
+                prompt=tokenizer.decode(rollout.input_ids[row, : rollout.prompt_width][prompt_mask].tolist()),
                 completion=tokenizer.decode(ids),
                 reward=float(graded.rewards.flatten()[row]),
                 valid=bool(graded.valid.flatten()[row]),
                 terminated=bool(rollout.terminated[row]),
                 tokens=[tokenizer.decode([token]) for token in ids],
-                clipped=clipped[row][inside].tolist(),
+                clipped=clipped[row][row_mask].tolist(),
                 values=lists.pop("values", None),
                 **lists,
             )
         )
-    return StepSamples(step, recipe.name, len(rollout), rollout.num_generations, kept)
+    return StepSamples(step, recipe.name, len(rollout), rollout.num_generations, samples)
 
 
 def _in_order(gradients: Sequence[TokenGradientRecord], name: str, mask: Tensor) -> Tensor:
-    """One tensor of the gradients, ``(B, T)``, in the order of the rollout; zeros where there was none."""
-    whole = torch.zeros(mask.shape, dtype=torch.float64)
+    """Return a field of the records, ``(B, T)``, in the order of the rollout; zeros for rows without a record."""
+    gathered = torch.zeros(mask.shape, dtype=torch.float64)
     for part in gradients:
-        whole[part.rows] = getattr(part, name).double().cpu()
-    return whole
+        gathered[part.rows] = getattr(part, name).double().cpu()
+    return gathered
 
 
 def file_of(run: Path | str, step: int) -> Path:
-    """Where a run keeps the samples of a step."""
+    """Return the path of the samples of a step."""
     return Path(run, "samples", f"step-{step:06d}.json")
 
 
@@ -139,36 +139,36 @@ def write(run: Path | str, kept: StepSamples) -> None:
 
 
 def steps(run: Path | str) -> list[int]:
-    """The steps of which a run has kept samples."""
+    """Return the steps whose samples a run has kept."""
     return sorted(int(path.stem.removeprefix("step-")) for path in file_of(run, 0).parent.glob("step-*.json"))
 
 
 def read(run: Path | str, step: int | None = None) -> StepSamples:
-    """The samples of a step, or of the last that has some.
+    """Return the samples of a step, or of the last step that has samples.
 
     Raises:
-        UserError: no such run, none kept, or none of this step.
+        UserError: the run does not exist, kept no samples, or kept none of this step.
     """
-    known = steps(run)
-    if not known:
+    recorded = steps(run)
+    if not recorded:
         raise UserError(
-            f"{run}: no samples kept there; expected the folder of an online run (its setting keep_samples must not be 0)",
+            f"{run}: contains no samples; expected the folder of an online run whose keep_samples is not 0",
             argument="keep_samples",
             problem="missing",
             file=run,
         )
-    step = known[-1] if step is None else step
-    if step not in known:
+    step = recorded[-1] if step is None else step
+    if step not in recorded:
         raise UserError(
-            f"{run}: no samples of step {step}; it has those of the steps {known[0]} to {known[-1]}",
+            f"{run}: no samples of step {step}; expected one of the recorded steps, {recorded[0]} to {recorded[-1]}",
             argument="step",
             value=step,
-            expected=(known[0], known[-1]),
+            expected=(recorded[0], recorded[-1]),
             file=run,
         )
     path = file_of(run, step)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return StepSamples(**{**found, "samples": [Sample(**sample) for sample in found["samples"]]})
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return StepSamples(**{**data, "samples": [Sample(**sample) for sample in data["samples"]]})
     except (ValueError, TypeError, KeyError) as problem:
         raise UserError(f"{path}: unreadable ({problem})", problem="unreadable", file=path) from None

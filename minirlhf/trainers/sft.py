@@ -1,6 +1,6 @@
-"""Pretraining and supervised fine-tuning: imitate the tokens that the loss mask marks.
+"""Pretraining and supervised fine-tuning: maximum likelihood of the tokens that the loss mask marks.
 
-The two differ in their data only: pretraining marks every token, fine-tuning the assistant's.
+The two differ only in their data: pretraining marks every token, fine-tuning marks the assistant's tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import dft_weights, marked_logps, nll_losses, uniform_weights
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
-#: What of the log-probabilities ``(b, T)`` is made likely, by the name of the loss: the negative log-likelihood, dynamic fine-tuning.
+#: Objective as a function of the log-probabilities ``(b, T)``, by loss name: log-likelihood, dynamic fine-tuning.
 LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"nll": uniform_weights, "dft": dft_weights}
 
 
@@ -40,11 +40,11 @@ class SFTConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_length is not None and self.max_length < 2:
-            said = f"max_length = {shown(self.max_length)}; expected at least 2"
-            raise UserError(said, argument="max_length", value=self.max_length, expected=2)
+            message = f"max_length = {shown(self.max_length)}; expected at least 2"
+            raise UserError(message, argument="max_length", value=self.max_length, expected=2)
 
     def unused_options(self) -> dict[str, str]:
-        """Also the length of rows that are not packed."""
+        """Return the fields without effect and why, including the row length if rows are not packed."""
         unpacked = {} if self.packing else {"max_length": "without --packing a row is as long as its example"}
         return {**super().unused_options(), **unpacked}
 
@@ -70,10 +70,10 @@ def train_sft(
         of: ``(logps, mask) -> (b, T)``, one of :data:`LOSSES`.
 
     Returns:
-        The metrics: ``loss`` (nats per token), ``grad_norm``, ``learning_rate``, ``tokens`` (marked ones in the batch).
+        The metrics: ``loss`` (nats per token), ``grad_norm``, ``learning_rate``, ``tokens`` (marked tokens per batch).
 
     Raises:
-        UserError: ``config.packing`` with a model that cannot be packed, or an example that is longer than a row.
+        UserError: ``config.packing`` with a model that cannot be packed, or an example longer than a row.
     """
     layout = (
         _packed(model, examples, config, quiet=quiet)
@@ -94,10 +94,10 @@ def train_sft(
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """What a row of a batch is.
+    """How examples are arranged in the rows of a batch.
 
     Attributes:
-        rows: an example each, or several.
+        rows: one example per row, or several if packed.
         collate: ``(rows, pad_token_id) -> batch``.
         read: ``(model, batch) -> (B, T)``, the log-probabilities of its marked tokens.
     """
@@ -108,12 +108,12 @@ class BatchLayout:
 
 
 def _packed(model: nn.Module, examples: Sequence[Tokens], config: SFTConfig, *, quiet: bool) -> BatchLayout:
-    """Rows of several examples, and a line that says what they save."""
+    """Pack several examples into each row, and print how many tokens that saves."""
     length = row_length(model, config.max_length)
     longest = max(map(len, examples))
     if longest > length:
         raise UserError(
-            f"an example has {longest} tokens, a packed row {length}: raise --max-length, or leave out --packing",
+            f"an example has {longest} tokens, a packed row has {length}: raise --max-length or leave out --packing",
             argument="--max-length",
             value=longest,
             expected=length,
@@ -122,14 +122,14 @@ def _packed(model: nn.Module, examples: Sequence[Tokens], config: SFTConfig, *, 
     packing = Packing.of([len(e) for e in examples], length)
     if not quiet:
         saved = packing.saved(config.batch_size, config.seed)
-        unread = "" if padding_is_read(model, config.batch_size, length) else ", which would not be read here either"
+        note = "" if padding_is_read(model, config.batch_size, length) else ", which would not be read here either"
         print(
-            f"packed: {packing}; {saved:.1%} fewer tokens than with the padding of batches of {config.batch_size}{unread}"
+            f"packed: {packing}; {saved:.1%} fewer tokens than with the padding of batches of {config.batch_size}{note}"
         )
     rows = [[examples[i] for i in row] for row in packing.rows]
     return BatchLayout(rows, partial(collate_packed, length=length), packed_logps)
 
 
 def prediction_weights(loss_mask: Tensor) -> Tensor:
-    """Weights of the mean over the marked tokens, ``(B, S) -> (B, S−1)``: the first token is never predicted."""
+    """Return weights for the mean over marked tokens, ``(B, S) -> (B, S−1)``; the first token is never predicted."""
     return token_mean(loss_mask[:, 1:])

@@ -1,5 +1,7 @@
-"""Online reinforcement learning on an enumerable model: the same sampling, credit and update as on any other, and beside
-the sampled metrics the exact ones, so that one can see where a recipe really goes."""
+"""Online reinforcement learning on an enumerable model, with exact metrics in addition to the sampled ones.
+
+Sampling, credit and update are the same as for any other model. The exact metrics show what a recipe converges to.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from minirlhf.trainers.history import History
 from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.rollouts import RolloutEnv
 
-#: 120 rollouts of 8 groups of 8: about two seconds for a few dozen responses, and enough for a recipe to come to rest.
+#: 120 rollouts of 8 groups of 8: about two seconds for a few dozen completions, and enough for a recipe to converge.
 TOY_RUN = OnlineConfig(max_steps=120, batch_size=8, num_generations=8, learning_rate=0.1, lr_scheduler_type="linear")
 
 
@@ -37,38 +39,39 @@ def train_toy(
     name: str | None = None,
     quiet: bool = True,
 ) -> History:
-    """Improve ``policy`` in place on its own samples; prompts take turns.
+    """Train ``policy`` in place on its own samples; the prompts are used in rotation.
 
     Args:
-        policy: with ``num_prompts`` prompts and ``N`` possible responses to each.
+        policy: a model with ``num_prompts`` prompts and ``N`` possible completions of each.
         rewards: ``(num_prompts, N)``, in the order of ``policy.responses()``.
         recipe: the algorithm.
-        config: ``batch_size`` counts prompts; the same prompt may come several times, each with a group of its own.
-            ``max_completion_length`` is the policy's own.
+        config: ``batch_size`` counts prompts; a prompt may occur several times, each time with its own group.
+            ``max_completion_length`` is set to the policy's ``max_len``.
         ref_model: the reference; it is not changed.
-        monitors: other values of every response, ``(num_prompts, N)`` each, whose exact mean is logged as ``exact_<name>``.
+        monitors: other values of every completion, ``(num_prompts, N)`` each; their exact mean is logged as
+            ``exact_<name>``.
 
     Returns:
-        The metrics of each step, with ``exact_reward`` and ``exact_kl`` (nats per response, against ``ref_model``) of the policy
-        after its update, averaged over the prompts.
+        The metrics of each step, with ``exact_reward`` and ``exact_kl`` (nats per completion, against ``ref_model``) of
+        the policy after its update, averaged over the prompts.
     """
     config = dataclasses.replace(config, max_completion_length=policy.max_len)
-    world = EnumerableEnv(policy, ref_model, {"reward": rewards, **(monitors or {})})
-    return train_in_env(policy, world, recipe, config, ref_model=ref_model, name=name, quiet=quiet)
+    env = EnumerableEnv(policy, ref_model, {"reward": rewards, **(monitors or {})})
+    return train_in_env(policy, env, recipe, config, ref_model=ref_model, name=name, quiet=quiet)
 
 
 class EnumerableEnv(RolloutEnv):
-    """All responses of an enumerable policy, with their values: ``(num_prompts, N)`` each, of which ``reward`` is learned from."""
+    """All completions of an enumerable policy, with tables ``(num_prompts, N)``; the table ``reward`` is trained on."""
 
     timed = False
 
     def __init__(self, policy: ToyLM, ref_model: ToyLM, values: Mapping[str, Tensor]) -> None:
         prompts = [[policy.vocab_size + prompt] for prompt in range(policy.num_prompts)]
-        eos, pad = policy.eos_token_id, policy.pad_token_id
-        super().__init__(prompts, eos_token_id=eos, pad_token_id=pad, use_cache=False)
+        eos_token_id, pad_token_id = policy.eos_token_id, policy.pad_token_id
+        super().__init__(prompts, eos_token_id=eos_token_id, pad_token_id=pad_token_id, use_cache=False)
         responses = policy.responses()
         rows = zip(responses.tokens, responses.mask, strict=True)
-        self.number = {tuple(row[kept].tolist()): n for n, (row, kept) in enumerate(rows)}
+        self.number = {tuple(row[mask].tolist()): index for index, (row, mask) in enumerate(rows)}
         self.policy, self.values = policy, values
         for key, table in values.items():
             require_finite(**{key: table})
@@ -83,25 +86,25 @@ class EnumerableEnv(RolloutEnv):
         self.reference = self.distribution(ref_model)
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
-        """They take turns."""
+        """Return the prompt indices of a step, in rotation."""
         return [(step * count + i) % len(self.prompts) for i in range(count)]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
-        """Look the reward of each row up."""
+        """Look up the reward of each row."""
         rows = zip(rollout.completion_ids, rollout.mask, strict=True)
-        found = torch.tensor([self.number[tuple(row[kept].tolist())] for row, kept in rows])
-        rewards = self.values["reward"][picked].gather(1, rollout.grouped(found))  # (P, G)
+        completion_indices = torch.tensor([self.number[tuple(row[mask].tolist())] for row, mask in rows])
+        rewards = self.values["reward"][picked].gather(1, rollout.grouped(completion_indices))  # (P, G)
         return rewards, torch.ones_like(rewards, dtype=torch.bool)
 
     @torch.no_grad()
     def distribution(self, model: ToyLM) -> Tensor:
-        """``(num_prompts, N)``, the probability of every response."""
+        """Return the probability of every completion, ``(num_prompts, N)``."""
         batches = [model.batch(prompt) for prompt in range(model.num_prompts)]
-        every = [completion_logps(model, b["input_ids"], b["attention_mask"], model.max_len) for b in batches]
-        return torch.stack([sequence_logps(x, b["mask"]) for x, b in zip(every, batches, strict=True)]).exp()
+        logps = [completion_logps(model, b["input_ids"], b["attention_mask"], model.max_len) for b in batches]
+        return torch.stack([sequence_logps(x, b["mask"]) for x, b in zip(logps, batches, strict=True)]).exp()
 
     def metrics(self) -> dict[str, float]:
-        """Exact ones, of the policy as it is now."""
-        now = self.distribution(self.policy)
-        sums = {f"exact_{key}": float(exact.expectation(now, values).mean()) for key, values in self.values.items()}
-        return {**sums, "exact_kl": float(exact.divergence(now, self.reference).mean())}
+        """Return the exact metrics of the current policy."""
+        probs = self.distribution(self.policy)
+        means = {f"exact_{key}": float(exact.expectation(probs, values).mean()) for key, values in self.values.items()}
+        return {**means, "exact_kl": float(exact.divergence(probs, self.reference).mean())}

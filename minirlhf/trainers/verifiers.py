@@ -1,4 +1,4 @@
-"""Verifiers: reward models with one number per token, fitted to whether a reply is right (outcome) or each of its steps (process)."""
+"""Verifiers: token-level reward models of correctness, of the whole completion (outcome) or of each step (process)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 E = TypeVar("E", PreferenceExample, Stepped)
 
-#: What a step that is neither right nor wrong is taken for; None: it is left out.
+#: Target of a step that is labelled neither right nor wrong; None: the step is left out.
 NEUTRAL: dict[str, float | None] = {"left out": None, "right": 1.0, "wrong": 0.0}
 
 
@@ -68,43 +68,47 @@ def train_outcome(
     name: str = "orm",
     **run: Any,
 ) -> History:
-    """Fit each token's logit to whether the whole reply is right; ``model`` is a :class:`~minirlhf.models.heads.ValueModel`.
+    """Fit each token's logit to the correctness of the whole completion.
+
+    ``model`` is a :class:`~minirlhf.models.heads.ValueModel`.
 
     Args:
-        replies: one answer each, with ``desirable``.
-        language_model: for ``nll_coefficient``: a causal LM on the same backbone; its output layer stays as it is.
-        run: where the run goes, as for :func:`~minirlhf.trainers.reward.train_reward`.
+        replies: examples with one completion each, labelled by ``desirable``.
+        language_model: for ``nll_coefficient``: a causal LM on the same backbone; its output layer is not trained.
+        run: ``out``, ``tokenizer``, ``resume``, ``origin``, ``watch``, ``quiet``, as for
+            :func:`~minirlhf.trainers.reward.train_reward`.
 
     Returns:
-        The metrics: ``loss`` (nats per token), ``accuracy`` (share of the batch whose last token is on the right side of 0).
+        The metrics: ``loss`` (nats per token), ``accuracy`` (fraction of the batch whose last logit has
+        the right sign).
     """
     if (language_model is not None) != bool(config.nll_coefficient):
-        raise ValueError("language_model and nll_coefficient go together; expected both or neither")
+        raise ValueError("language_model and nll_coefficient belong together; expected both or neither")
     if any(e.desirable is None or len(e.answers) != 1 for e in replies):
         raise ValueError(
-            "replies: expected single answers that are labelled right or wrong, as `labelled(answer, right)` makes them"
+            "replies: expected single completions labelled right or wrong, as returned by `labelled(answer, right)`"
         )
 
-    def of(
-        whole: Sequence[PreferenceExample], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor
+    def loss_fn(
+        picked: Sequence[PreferenceExample], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor
     ) -> Tensor:
-        labels = torch.tensor([float(bool(whole[i].desirable)) for i in rows]).to(scores)
+        labels = torch.tensor([float(bool(picked[i].desirable)) for i in rows]).to(scores)
         part = batch.select(rows)
         loss = aggregate(outcome_loss(scores, labels, part.loss_mask), weights[rows], part.loss_mask)
         if language_model is not None:
-            marked = max(1, sum(sum(e.chosen.loss_mask[1:]) for e in whole if e.desirable))
-            right = [whole[i].chosen for i in rows if whole[i].desirable]
-            if right:
-                term = negative_log_likelihood(language_model, right, pad_token_id) / marked
-                loss = loss + config.nll_coefficient * term
+            num_marked = max(1, sum(sum(e.chosen.loss_mask[1:]) for e in picked if e.desirable))
+            correct = [picked[i].chosen for i in rows if picked[i].desirable]
+            if correct:
+                nll_term = negative_log_likelihood(language_model, correct, pad_token_id) / num_marked
+                loss = loss + config.nll_coefficient * nll_term
         return loss
 
-    def right(whole: Sequence[PreferenceExample], batch: TokenBatch, scores: Tensor) -> float:
-        labels = torch.tensor([bool(e.desirable) for e in whole])
+    def accuracy(picked: Sequence[PreferenceExample], batch: TokenBatch, scores: Tensor) -> float:
+        labels = torch.tensor([bool(e.desirable) for e in picked])
         return float(((_last(scores, batch) > 0) == labels).float().mean())
 
     tokens = lambda e: (e.chosen, e.chosen.loss_mask)
-    return _train(model, replies, config, tokens, of, right, pad_token_id=pad_token_id, name=name, **run)
+    return _train(model, replies, config, tokens, loss_fn, accuracy, pad_token_id=pad_token_id, name=name, **run)
 
 
 def train_process(
@@ -116,50 +120,53 @@ def train_process(
     name: str = "prm",
     **run: Any,
 ) -> History:
-    """Fit the logit at each step's last token to the step's label; ``model`` is a :class:`~minirlhf.models.heads.ValueModel`.
+    """Fit the logit at each step's last token to the step's label.
+
+    ``model`` is a :class:`~minirlhf.models.heads.ValueModel`.
 
     Returns:
-        The metrics: ``loss`` (nats per step), ``accuracy`` (share of the batch's steps that are on the right side of 0).
+        The metrics: ``loss`` (nats per step), ``accuracy`` (fraction of the batch's steps whose logit has the
+        right sign).
 
     Raises:
-        UserError: a reply in which no step is labelled.
+        UserError: a completion has no labelled step.
     """
 
-    def labelled(e: Stepped) -> list[bool]:
-        marks = [False] * len(e.tokens)
+    def step_mask(e: Stepped) -> list[bool]:
+        mask = [False] * len(e.tokens)
         for end, label in zip(e.ends, e.labels, strict=True):
-            marks[end] = bool(label) or NEUTRAL[config.neutral] is not None
-        return marks
+            mask[end] = bool(label) or NEUTRAL[config.neutral] is not None
+        return mask
 
-    if unlabelled := [e for e in replies if not any(labelled(e))]:
+    if unlabelled := [e for e in replies if not any(step_mask(e))]:
         raise UserError(
-            f"{len(unlabelled)} of {len(replies)} replies have no step that is right or wrong; leave them out",
+            f"{len(unlabelled)} of {len(replies)} completions have no step labelled right or wrong; leave them out",
             argument="labels",
             value=len(unlabelled),
             expected=len(replies),
             problem="missing",
         )
 
-    def targets(whole: Sequence[Stepped], shape: torch.Size) -> Tensor:
-        found = torch.zeros(shape)
+    def step_targets(picked: Sequence[Stepped], shape: torch.Size) -> Tensor:
+        values = torch.zeros(shape)
         neutral = NEUTRAL[config.neutral]
-        for row, e in enumerate(whole):
+        for row, e in enumerate(picked):
             for end, label in zip(e.ends, e.labels, strict=True):
-                found[row, end] = float(label > 0) if label or neutral is None else neutral
-        return found
+                values[row, end] = float(label > 0) if label or neutral is None else neutral
+        return values
 
-    def of(whole: Sequence[Stepped], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
-        labels = targets(whole, batch.input_ids.shape)[rows].to(scores)
+    def loss_fn(picked: Sequence[Stepped], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
+        labels = step_targets(picked, batch.input_ids.shape)[rows].to(scores)
         ends = batch.loss_mask[rows]
         return aggregate(process_loss(scores, labels, ends), weights[rows], ends)
 
-    def right(whole: Sequence[Stepped], batch: TokenBatch, scores: Tensor) -> float:
-        labels = targets(whole, batch.input_ids.shape)
+    def accuracy(picked: Sequence[Stepped], batch: TokenBatch, scores: Tensor) -> float:
+        labels = step_targets(picked, batch.input_ids.shape)
         ends = batch.loss_mask.cpu()
         return float(((scores.cpu() > 0) == (labels > 0.5))[ends].float().mean())
 
-    tokens = lambda e: (e.tokens, labelled(e))
-    return _train(model, replies, config, tokens, of, right, pad_token_id=pad_token_id, name=name, **run)
+    tokens = lambda e: (e.tokens, step_mask(e))
+    return _train(model, replies, config, tokens, loss_fn, accuracy, pad_token_id=pad_token_id, name=name, **run)
 
 
 def _train(
@@ -167,8 +174,8 @@ def _train(
     examples: Sequence[E],
     config: TrainerConfig,
     tokens: Callable[[E], tuple[Tokens, list[bool]]],
-    of: Callable[[Sequence[E], TokenBatch, Tensor, Tensor, Tensor], Tensor],
-    right: Callable[[Sequence[E], TokenBatch, Tensor], float],
+    loss_fn: Callable[[Sequence[E], TokenBatch, Tensor, Tensor, Tensor], Tensor],
+    accuracy: Callable[[Sequence[E], TokenBatch, Tensor], float],
     *,
     pad_token_id: int,
     name: str,
@@ -179,35 +186,35 @@ def _train(
     watch: TrainerCallback | None = None,
     quiet: bool = False,
 ) -> History:
-    """The loop of both: the mean over all marked tokens of the batch, however it is split."""
+    """Train either verifier on the mean loss over all marked tokens of the batch, independent of micro-batches."""
     loop = TrainingLoop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
     for step in loop:
-        whole = [examples[i] for i in batch_indices(len(examples), config.batch_size, step, config.seed)]
-        marked = [Tokens(read.input_ids, marks) for read, marks in map(tokens, whole)]
+        picked = [examples[i] for i in batch_indices(len(examples), config.batch_size, step, config.seed)]
+        marked = [Tokens(example_tokens.input_ids, mask) for example_tokens, mask in map(tokens, picked)]
         batch = collate(marked, pad_token_id).to(next(model.parameters()).device)
         weights = token_mean(batch.loss_mask)  # (B, S)
-        seen: list[Tensor] = []
+        scores: list[Tensor] = []
         size = config.micro_batch_size or len(batch)
-        metrics = loop.update(_parts(model, batch, size, seen, partial(of, whole, batch, weights)))
-        loop.log(**metrics, accuracy=right(whole, batch, torch.cat(seen)))
+        metrics = loop.update(_parts(model, batch, size, scores, partial(loss_fn, picked, batch, weights)))
+        loop.log(**metrics, accuracy=accuracy(picked, batch, torch.cat(scores)))
     return loop.history
 
 
 def _parts(
-    model: nn.Module, batch: TokenBatch, size: int, seen: list[Tensor], of: Callable[[Tensor, Tensor], Tensor]
+    model: nn.Module, batch: TokenBatch, size: int, outputs: list[Tensor], loss_fn: Callable[[Tensor, Tensor], Tensor]
 ) -> Iterator[Tensor]:
-    """The loss of each micro-batch; its scores ``(b, S)`` are kept."""
+    """Yield the loss of each micro-batch, and append its scores ``(b, S)`` to ``outputs``."""
     for rows in torch.arange(len(batch)).split(size):
         part = batch.select(rows)
         scores = model(part.input_ids, part.attention_mask)
-        seen.append(scores.detach())
-        yield of(rows, scores)
+        outputs.append(scores.detach())
+        yield loss_fn(rows, scores)
 
 
 def _last(scores: Tensor, batch: TokenBatch) -> Tensor:
-    """``(B,)``, the score at each row's last real token."""
+    """Return ``(B,)``, the score at the last non-padding token of each row."""
     return scores.gather(1, last_index(batch.attention_mask)[:, None]).squeeze(1).cpu()
 
 
@@ -215,13 +222,13 @@ def _last(scores: Tensor, batch: TokenBatch) -> Tensor:
 def token_scores(
     model: nn.Module, replies: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64
 ) -> list[Tensor]:
-    """The score of every token of each reply with its prompt, ``(S,)`` each. Replies of like length are read together."""
+    """Return the score of every token of each prompt and completion, ``(S,)`` each. Similar lengths share a batch."""
     order = sorted(range(len(replies)), key=lambda i: len(replies[i]))
-    found: dict[int, Tensor] = {}
+    scores_by_index: dict[int, Tensor] = {}
     for start in range(0, len(replies), batch_size):
         rows = order[start : start + batch_size]
         batch = collate([replies[i] for i in rows], pad_token_id).to(next(model.parameters()).device)
         with evaluating(model):
             scores = model(batch.input_ids, batch.attention_mask).cpu()
-        found |= {i: row[: len(replies[i])] for i, row in zip(rows, scores, strict=True)}
-    return [found[i] for i in range(len(replies))]
+        scores_by_index |= {i: row[: len(replies[i])] for i, row in zip(rows, scores, strict=True)}
+    return [scores_by_index[i] for i in range(len(replies))]

@@ -1,16 +1,17 @@
-"""The assistant world: questions about animals, and an assistant that should answer well.
+"""The assistant task: questions about animals, and an assistant that should answer well.
 
     what do cats and bees do?
     sure! clever cats purr and nap and pounce and bees buzz and dance and hover
 
-Each animal has three facts. What a good reply is, is known exactly, so every proxy for it (a preference label, a reward
-model, a judge) can be held against the truth. With the counts of :class:`Features`::
+Each animal has three facts. The gold reward of every completion is known exactly, so every proxy for it (a preference
+label, a reward model, a judge) can be compared with it. With the counts of :class:`Features`::
 
     gold = 1.2·√facts + 0.7·min(polite, 1) − 0.6·(polite − 1)₊ + 0.6·min(praise, 1) − 0.6·(praise − 1)₊
            − 0.3·filler − 0.5·repeats − 0.5·wrong − 0.1·length
 
-Facts pay with diminishing returns; one polite word and one word of praise are welcome, more are flattery; filler, saying
-a word again, false claims and length cost. The best reply says every fact of the animals asked about once, politely.
+Facts have diminishing returns. One polite word and one word of praise raise the gold reward; more are flattery and
+lower it. Filler, repeated words, false claims and length lower it. The best completion states every fact about the
+animals in the question once, politely.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ _ASKING = ("hello!", "hi!", "tell", "me", "about", "what", "do", "do?")
 _RAMBLING = ("some", "people", "say", "i", "like", "maybe")
 _GREETINGS = ("", "hello! ", "hi! ")
 _QUESTIONS = ("tell me about {}", "please tell me about {}", "tell me what {} do", "what do {} do?")
-_TEST_SHARE = 6  # one prompt in so many is a test prompt
+_TEST_SHARE = 6  # one prompt in six is a test prompt
 
 
 @dataclass(frozen=True)
 class Features:
-    """What the gold reward counts in a reply.
+    """The counts on which the gold reward of a completion depends.
 
     Attributes:
-        facts: distinct true facts about the animals asked about, said in clauses: ``cats purr and nap and bees buzz``.
-            The word before a fact is its animal or ``and``; ``and`` also begins the clause of the next animal. Polite
-            words, praise and filler may stand anywhere in between.
+        facts: distinct true facts about the animals in the question, stated in clauses:
+            ``cats purr and nap and bees buzz``. The word before a fact is its animal or ``and``; ``and`` also begins
+            the clause of the next animal. Polite words, praise and filler may occur anywhere in between.
         polite: polite words.
         praise: words of praise.
         filler: words like *um*.
-        repeats: words that were said before, ``and`` aside.
-        wrong: claims that are false of their animal: ``dogs purr``.
-        length: words.
+        repeats: words that occurred before, except ``and``.
+        wrong: claims that are false for their animal: ``dogs purr``.
+        length: all words.
     """
 
     facts: int
@@ -79,25 +80,25 @@ class Features:
 
 
 def features(prompt: str, reply: str) -> Features:
-    """Count what :func:`gold` looks at. Any two texts will do; words outside the vocabulary only add length."""
-    asked = {word for word in prompt.split() if word in FACTS}
+    """Return the counts that :func:`gold` uses, for any two texts; words outside the vocabulary only add length."""
+    animals = {word for word in prompt.split() if word in FACTS}
     words = reply.split()
-    said: set[str] = set()
-    subject, before, told, wrong = "", "", False, 0
+    facts: set[str] = set()
+    subject, previous, fact_seen, wrong = "", "", False, 0
     for word in words:
-        if word in _SEASONING:  # it may stand anywhere
+        if word in _SEASONING:  # it may occur anywhere
             continue
         if word in FACTS:
-            subject = word if before == AND or not told else ""
+            subject = word if previous == AND or not fact_seen else ""
         elif word in _FACT_WORDS:
-            if subject and before in (subject, AND):
+            if subject and previous in (subject, AND):
                 wrong += word not in FACTS[subject]
-                said.update({word} if subject in asked and word in FACTS[subject] else ())
-            told = True
-        before = word
+                facts.update({word} if subject in animals and word in FACTS[subject] else ())
+            fact_seen = True
+        previous = word
     content = [word for word in words if word != AND]
     return Features(
-        facts=len(said),
+        facts=len(facts),
         polite=sum(word in POLITE for word in words),
         praise=sum(word in PRAISE for word in words),
         filler=sum(word in FILLER for word in words),
@@ -108,7 +109,7 @@ def features(prompt: str, reply: str) -> Features:
 
 
 def gold(counts: Features) -> float:
-    """The gold reward: the formula at the head of this module."""
+    """Return the gold reward, by the formula at the head of this module."""
     f = counts
     return (
         1.2 * sqrt(f.facts)
@@ -125,8 +126,8 @@ def gold(counts: Features) -> float:
 def _splits() -> dict[str, list[str]]:
     subjects = [*ANIMALS, *(f"{one} {AND} {other}" for one, other in permutations(ANIMALS, 2))]
     texts = mixed((hi + ask.format(who) for hi in _GREETINGS for ask in _QUESTIONS for who in subjects), "assistant")
-    size = len(texts) // _TEST_SHARE
-    return {"test": texts[:size], "train": texts[size:]}
+    num_test = len(texts) // _TEST_SHARE
+    return {"test": texts[:num_test], "train": texts[num_test:]}
 
 
 def _asked(prompt: str) -> list[str]:
@@ -141,35 +142,35 @@ class AssistantWorld:
     max_completion_length = 24
 
     def prompts(self, split: Split) -> list[str]:
-        """768 questions (greeting × form × one or two animals), one in six of them for testing."""
+        """Return a split of the 768 questions (greeting × form × one or two animals); one in six is a test prompt."""
         return list(_splits()[split])
 
     def reference(self, prompt: str) -> str:
-        """A best reply: polite, one word of praise, every fact about the animals asked about."""
+        """Return a best completion: polite, one word of praise, every fact about the animals in the question."""
         clauses = [f"{animal} {f' {AND} '.join(FACTS[animal])}" for animal in _asked(prompt)]
         return " ".join([POLITE[0], PRAISE[0], f" {AND} ".join(clauses)]).strip()
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """A decent reply by a hurried person: few facts, some *um*, sometimes too polite, sometimes wrong."""
-        asked = _asked(prompt)
-        if len(asked) > 1 and rng.random() < 0.3:  # answers half of the question
-            asked = [asked[rng.integers(len(asked))]]
+        """Return a decent completion by a hurried writer: few facts, some *um*, at times too polite or wrong."""
+        animals = _asked(prompt)
+        if len(animals) > 1 and rng.random() < 0.3:  # answers half of the question
+            animals = [animals[rng.integers(len(animals))]]
         words: list[str] = []
         if rng.random() < 0.25:
             words.append(_pick(FILLER, rng))
         if rng.random() < 0.45:
             words.append(_pick(POLITE[:2], rng))
-        praises = rng.random() < 0.3
-        for place, animal in enumerate(asked):
-            words += [AND] if place else []
-            words += [_pick(PRAISE, rng)] if praises and (place == 0 or rng.random() < 0.3) else []
+        praise = rng.random() < 0.3
+        for i, animal in enumerate(animals):
+            words += [AND] if i else []
+            words += [_pick(PRAISE, rng)] if praise and (i == 0 or rng.random() < 0.3) else []
             words += _claims(animal, 1 + rng.binomial(2, 0.25), rng)
         if rng.random() < 0.15:
             words.append("thanks!")
         return " ".join(words)
 
     def document(self, rng: np.random.Generator) -> str:
-        """A page of raw text to pretrain on: people asking, chatting, half answering; hardly ever a good reply."""
+        """Return a page of raw text for pretraining: questions, chat, partial answers; rarely a good completion."""
         words: list[str] = []
         length = rng.integers(12, 25)
         question = rng.random() < 0.7
@@ -183,7 +184,7 @@ class AssistantWorld:
         return " ".join(words)
 
     def grade(self, prompt: str, completion: str) -> float:
-        """The gold reward of a reply."""
+        """Return the gold reward of a completion."""
         return gold(features(prompt, completion))
 
 
@@ -192,20 +193,20 @@ def _pick(options: tuple[str, ...], rng: np.random.Generator) -> str:
 
 
 def _claims(animal: str, count: int, rng: np.random.Generator) -> list[str]:
-    """``cats purr and nap``, as people say it: sometimes a false fact, a repeated subject, an *um*."""
+    """Return ``cats purr and nap``, as people write it: sometimes a false fact, a repeated subject, an *um*."""
     facts = list(rng.permutation(FACTS[animal])[:count])
     if rng.random() < 0.12:
         facts[-1] = _pick(_FACT_WORDS, rng)
     words = [animal]
-    for place, fact in enumerate(facts):
-        if place:
+    for i, fact in enumerate(facts):
+        if i:
             words += [AND, *([animal] if rng.random() < 0.25 else []), *(["um"] if rng.random() < 0.1 else [])]
         words.append(str(fact))
     return words
 
 
 def _chatter(rng: np.random.Generator) -> list[str]:
-    """One remark, true or not."""
+    """Return one remark, true or not."""
     animal = _pick(ANIMALS, rng)
     claim = [animal, _pick(FACTS[animal] if rng.random() < 0.7 else _FACT_WORDS, rng)]
     opening = ("i like", "some people say", "maybe", "um", "well", "hmm i say", "people like", "thanks!", "great")

@@ -1,10 +1,10 @@
-"""The phrasebook: pages of word pairs in a language that the page does not name. What the examples say has to be read from them.
+"""The phrasebook: pages of word pairs in a language that the page does not name and the examples reveal.
 
     cat > gato , house > casa , milk > lait , dog >
 
-Each page is in Spanish, French or German, and one word in six slipped in from one of the other two. A model of such pages
-can translate the next word only if it works out the language *in context*, from the pairs before. What a perfect reader would
-answer is known exactly, by Bayes' rule, so a model can be held against it.
+Each page is in Spanish, French or German, and one word in six is an error from one of the other two. A model of such
+pages can translate the next word only if it infers the language *in context*, from the earlier pairs. The predictions
+of a perfect reader are known exactly, by Bayes' rule, so a model can be compared with them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LANGUAGES = {
     "German": ("Katze", "Hund", "Haus", "Wasser", "Brot", "Milch", "Buch", "Nacht"),
 }
 GIVES, COMMA = ">", ","
-SLIP = 1 / 6  # share of words in one of the other two languages
-PAIRS = 8  # on a page of raw text
+SLIP = 1 / 6  # fraction of words in one of the other two languages
+PAIRS = 8  # per page of raw text
 SIZES = {"train": 2_000, "test": 500}
 
 _NAMES = tuple(LANGUAGES)
@@ -33,10 +33,10 @@ _LANGUAGE_OF = {word: number for number, words in enumerate(LANGUAGES.values()) 
 
 
 def posterior(examples: list[str]) -> dict[str, float]:
-    """Probability of each language of a page, given the foreign words on it so far.
+    """Return the probability of each language of a page, given the foreign words on it so far.
 
-    Bayes' rule: all three are equally likely beforehand; a word in the page's language has likelihood 5/6, one in another
-    language 1/12. Words that are in no language say nothing.
+    Bayes' rule: all three have the same prior; a word in the page's language has likelihood 5/6, a word in another
+    language 1/12. Words that are in no language carry no information.
     """
     log_odds = [0.0] * len(_NAMES)
     for word in examples:
@@ -47,30 +47,31 @@ def posterior(examples: list[str]) -> dict[str, float]:
 
 
 def predictive(prompt: str) -> dict[str, float]:
-    """Probability of each translation of a prompt's last word, slips included: what a perfect reader would predict.
+    """Return the probability of each translation of a prompt's last word, errors included: a perfect reader's
+    prediction.
 
     Raises:
         ValueError: the prompt does not end in an English word and ``>``.
     """
-    *before, asked, gives = ["", "", *prompt.split()]
-    if asked not in ENGLISH or gives != GIVES:
+    *examples, word, gives = ["", "", *prompt.split()]
+    if word not in ENGLISH or gives != GIVES:
         raise ValueError(f"prompt = {prompt!r}; expected it to end in an English word and {GIVES!r}")
-    languages = posterior(before)
-    place = ENGLISH.index(asked)
+    languages = posterior(examples)
+    index = ENGLISH.index(word)
     return {
-        words[place]: (1 - SLIP) * languages[name] + SLIP / 2 * (1 - languages[name])
+        words[index]: (1 - SLIP) * languages[name] + SLIP / 2 * (1 - languages[name])
         for name, words in LANGUAGES.items()
     }
 
 
 def _pairs(language: str, count: int, rng: np.random.Generator) -> list[str]:
-    """``cat > gato``, ``count`` times, with slips."""
+    """Return ``count`` pairs such as ``cat > gato``, with errors."""
     pairs = []
     for _ in range(count):
-        place = rng.integers(len(ENGLISH))
+        index = rng.integers(len(ENGLISH))
         others = [name for name in _NAMES if name != language]
         name = others[rng.integers(len(others))] if rng.random() < SLIP else language
-        pairs.append(f"{ENGLISH[place]} {GIVES} {LANGUAGES[name][place]}")
+        pairs.append(f"{ENGLISH[index]} {GIVES} {LANGUAGES[name][index]}")
     return pairs
 
 
@@ -93,35 +94,35 @@ class Phrasebook:
     max_completion_length = 2
 
     def prompts(self, split: Split) -> list[str]:
-        """2,500 beginnings of a page with two to seven pairs and an English word to translate, 500 of them for testing."""
+        """Return 2,000 (test: 500) beginnings of a page: two to seven pairs and an English word to translate."""
         return list(_splits()[split])
 
     def reference(self, prompt: str) -> str:
-        """The most probable translation, given the pairs before."""
-        chances = predictive(prompt)
-        return max(chances, key=chances.__getitem__)
+        """Return the most probable translation, given the pairs before it."""
+        probs = predictive(prompt)
+        return max(probs, key=probs.__getitem__)
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """What might come next on the page: mostly the right language, now and then a slip."""
-        chances = predictive(prompt)
-        return str(rng.choice(list(chances), p=list(chances.values())))
+        """Return a sample of the page's next word: mostly in the right language, sometimes an error."""
+        probs = predictive(prompt)
+        return str(rng.choice(list(probs), p=list(probs.values())))
 
     def page(self, rng: np.random.Generator) -> tuple[str, str]:
-        """A page of raw text and the language it is in."""
+        """Return a page of raw text and its language."""
         language = _NAMES[rng.integers(len(_NAMES))]
         return f" {COMMA} ".join(_pairs(language, PAIRS, rng)), language
 
     def document(self, rng: np.random.Generator) -> str:
-        """A page of raw text to pretrain on; nothing on it says which language it is in."""
+        """Return a page of raw text for pretraining; it does not name its language."""
         return self.page(rng)[0]
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 if the completion is a most probable translation (the examples may leave two equally so), else 0."""
+        """Return 1 if the completion is a most probable translation (two may be equally probable), else 0."""
         try:
-            chances = predictive(prompt)
+            probs = predictive(prompt)
         except ValueError:
             return 0.0  # no question, no right answer
-        return float(chances.get(completion.strip(), 0.0) >= max(chances.values()) - 1e-12)
+        return float(probs.get(completion.strip(), 0.0) >= max(probs.values()) - 1e-12)
 
 
 PHRASEBOOK = Phrasebook()

@@ -1,14 +1,15 @@
-"""The shell game: follow the ball under four cups through six swaps. Thinking aloud pays, and nobody says so.
+"""The shell game: follow the ball under four cups through six swaps. Writing a chain of thought pays.
 
     ball b swaps ab cd ac bd ad bc
     think b a a c c c b answer b
 
-A small model cannot follow six swaps in its head, but it can write down where the ball is at first and after each swap:
-the chain of thought. One demonstration in five does so; the others blurt out a bare answer. Only the answer is graded, so
-reinforcement learning has to discover that thinking pays.
+A small model cannot follow six swaps without writing, but it can write the position of the ball at the start and after
+each swap: the chain of thought. One demonstration in five does so; the others answer directly. Only the answer is
+graded, so reinforcement learning has to discover that the chain of thought pays.
 
-The chain begins with the first position so that every later one follows from the word before it in the same way.
-Without it, the first step is a rule of its own, which some runs do not learn in the fine-tuning of a notebook.
+The chain begins with the first position, so that every later position follows from the word before it in the same way.
+Without the first position, the first step is a separate rule, which some runs do not learn in the fine-tuning of a
+notebook.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SIZES = {"train": 20_000, "test": 1_000}
 
 
 def positions(prompt: str) -> list[str]:
-    """Where the ball is after each swap of a prompt of this world; the last is the answer."""
+    """Return the cup of the ball after each swap of a prompt of this task; the last is the answer."""
     _, ball, _, *swaps = prompt.split()
     path = []
     for swap in swaps:
@@ -41,12 +42,12 @@ def positions(prompt: str) -> list[str]:
 
 
 def _is_game(prompt: str) -> bool:
-    given = prompt.split()
-    return given[:1] == ["ball"] and given[2:3] == ["swaps"] and len(given) >= 4
+    words = prompt.split()
+    return words[:1] == ["ball"] and words[2:3] == ["swaps"] and len(words) >= 4
 
 
 def _game(number: int) -> str:
-    """Game ``number`` of all 4 · 6⁶: its digits in base 6 are the swaps, what remains is the cup."""
+    """Return game ``number`` of all 4 · 6⁶: its digits in base 6 are the swaps, the remaining quotient is the cup."""
     swaps = []
     for _ in range(NUM_SWAPS):
         number, swap = divmod(number, len(SWAPS))
@@ -71,40 +72,40 @@ class ShellGame:
     thinking_share = 0.2
 
     def prompts(self, split: Split) -> list[str]:
-        """20,000 of the 186,624 games to train on, 1,000 to test on."""
+        """Return the prompts: 20,000 of the 186,624 games for training, 1,000 for testing."""
         return list(_splits()[split])
 
     def reference(self, prompt: str) -> str:
-        """The chain of thought, then the answer."""
+        """Return the chain of thought, then the answer."""
         first, path = prompt.split()[1], positions(prompt)
         return f"think {first} {' '.join(path)} answer {path[-1]}"
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """One time in five the chain and the answer, else the bare answer; always right."""
+        """Return the chain and the answer one time in five, else the direct answer; always right."""
         if rng.random() < self.thinking_share:
             return self.reference(prompt)
         return f"answer {positions(prompt)[-1]}"
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 if the completion ends in ``answer`` and the right cup, else 0. What comes before is not graded."""
+        """Return 1 if the completion ends in ``answer`` and the right cup, else 0. The chain is not graded."""
         if not _is_game(prompt):
-            return 0.0  # no right answer
+            return 0.0  # not a prompt of this task
         return float(completion.split()[-2:] == ["answer", positions(prompt)[-1]])
 
     def grade_steps(self, prompt: str, words: Sequence[str]) -> list[float]:
-        """1 or 0 for each cup that is named: those of the chain in the order of the swaps, and the one after ``answer``."""
+        """Return 1 or 0 for each named cup, in the chain (in the order of the swaps) and after ``answer``, else NaN."""
         if not _is_game(prompt):
             return [math.nan] * len(words)
         expected = [prompt.split()[1], *positions(prompt)]
-        grades, place = [], 0
-        for before, word in zip(["", *words], words, strict=False):
+        grades, index = [], 0
+        for previous, word in zip(["", *words], words, strict=False):
             if word not in CUPS:
                 grades.append(math.nan)
-            elif before == "answer":
+            elif previous == "answer":
                 grades.append(float(word == expected[-1]))
             else:
-                grades.append(float(place < len(expected) and word == expected[place]))
-                place += 1
+                grades.append(float(index < len(expected) and word == expected[index]))
+                index += 1
         return grades
 
 

@@ -1,13 +1,13 @@
-"""Small programs: from three examples to a line of Python, which the sandbox runs on numbers that were not shown.
+"""Small programs: infer a line of Python from three examples; the sandbox runs it on inputs that were not shown.
 
     0 gives 1 , 2 gives 5 , 3 gives 7
     return x * 2 + 1
 
-A reply is right if ``def f(x):`` with this line computes what the hidden program does for every x from 0 to 9. It need not be the same
-text: ``return x + x + 1`` is right as well. The difficulty is the number of operations, one or two.
+A completion is right if ``def f(x):`` with this line agrees with the hidden program for every x from 0 to 9. The text
+may differ: ``return x + x + 1`` is also right. The difficulty is the number of operations, one or two.
 
-Every word of this world is harmless, so that all programs of a process share one box. :meth:`SmallPrograms.exam` asks the same as a
-HumanEval problem, for the grader ``tests`` and its two boxes.
+Every word of this task is harmless, so all programs of a process share one sandbox. :meth:`SmallPrograms.exam` returns
+the same question as a HumanEval problem, for the grader ``tests`` and its two sandboxes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ FIRST: dict[str, Callable[[int, int], int]] = {
 
 
 def _spelt(number: int) -> str:
-    """``- 1 2`` for −12."""
+    """Return ``- 1 2`` for −12."""
     return " ".join([MINUS] * (number < 0) + list(str(abs(number))))
 
 
 @cache
 def programs_of() -> dict[tuple[int, ...], str]:
-    """The shortest line for each function of this world, by its values at :data:`INPUTS`."""
-    found: dict[tuple[int, ...], str] = {tuple(INPUTS): "return x"}
+    """Return the shortest line for each function of this task, by its values at :data:`INPUTS`."""
+    shortest: dict[tuple[int, ...], str] = {tuple(INPUTS): "return x"}
     lines = [(f"x {sign} {a}", [f(x, a) for x in INPUTS]) for sign, f in FIRST.items() for a in range(1, 10)]
     lines += [("x * x", [x * x for x in INPUTS])]
     longer = [
@@ -53,24 +53,24 @@ def programs_of() -> dict[tuple[int, ...], str]:
         for b in range(1, 10)
     ]
     for text, values in [*lines, *longer]:
-        found.setdefault(tuple(values), f"return {text}")
-    return found
+        shortest.setdefault(tuple(values), f"return {text}")
+    return shortest
 
 
 @cache
 def _splits() -> dict[str, list[str]]:
-    """Prompts by function: all of one function are in one split, and no two functions agree on the examples of a prompt."""
-    asked: dict[str, list[tuple[int, ...]]] = {}
+    """Return prompts split by function: all prompts of a function are in one split; no prompt fits two."""
+    by_prompt: dict[str, list[tuple[int, ...]]] = {}
     for values in programs_of():
         for shown in SHOWN:
-            asked.setdefault(_prompt(values, shown), []).append(values)
-    hidden = {prompt: owners[0] for prompt, owners in asked.items() if len(owners) == 1}
+            by_prompt.setdefault(_prompt(values, shown), []).append(values)
+    hidden = {prompt: matching[0] for prompt, matching in by_prompt.items() if len(matching) == 1}
     functions = mixed((json.dumps(values) for values in set(hidden.values())), "small_programs")
-    test = set(functions[: len(functions) // 6])
+    test_functions = set(functions[: len(functions) // 6])
     in_order = mixed(hidden, "small_programs", "prompts")
     return {
-        "train": [prompt for prompt in in_order if json.dumps(hidden[prompt]) not in test],
-        "test": [prompt for prompt in in_order if json.dumps(hidden[prompt]) in test],
+        "train": [prompt for prompt in in_order if json.dumps(hidden[prompt]) not in test_functions],
+        "test": [prompt for prompt in in_order if json.dumps(hidden[prompt]) in test_functions],
     }
 
 
@@ -80,10 +80,10 @@ def _prompt(values: tuple[int, ...], shown: tuple[int, ...]) -> str:
 
 @cache
 def _hidden() -> dict[str, tuple[int, ...]]:
-    """The values at all inputs, by prompt."""
-    wanted = set(_splits()["train"]) | set(_splits()["test"])
-    every = ((_prompt(values, shown), values) for values in programs_of() for shown in SHOWN)
-    return {prompt: values for prompt, values in every if prompt in wanted}
+    """Return the values at all inputs, by prompt."""
+    prompts = set(_splits()["train"]) | set(_splits()["test"])
+    pairs = ((_prompt(values, shown), values) for values in programs_of() for shown in SHOWN)
+    return {prompt: values for prompt, values in pairs if prompt in prompts}
 
 
 class SmallPrograms:
@@ -94,30 +94,31 @@ class SmallPrograms:
     max_completion_length = 9
 
     def prompts(self, split: Split) -> list[str]:
-        """Three examples each of a function; a function of which one prompt is in a split has all its prompts there."""
+        """Return the prompts, three examples of a function each; all prompts of a function are in the same split."""
         return list(_splits()[split])
 
     def operations(self, prompt: str) -> int:
-        """The difficulty of a prompt of this world: operations of its shortest program."""
+        """Return the difficulty of a prompt of this task: the number of operations of its shortest program."""
         return sum(word in FIRST for word in self.reference(prompt).split())
 
     def reference(self, prompt: str) -> str:
-        """A shortest program."""
+        """Return a shortest program."""
         return programs_of()[_hidden()[prompt]]
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """The same."""
+        """Return the reference."""
         return self.reference(prompt)
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 if the line computes the hidden function for every input, else 0. It must be one line of this world's words."""
-        wanted = _hidden().get(prompt)
-        if wanted is None or not self._is_line(completion):
+        """Return 1 if the completion, one line of this task's words, equals the hidden function on all inputs, else
+        0."""
+        expected = _hidden().get(prompt)
+        if expected is None or not self._is_line(completion):
             return 0.0
-        return float(_outputs(completion) == wanted)
+        return float(_outputs(completion) == expected)
 
     def _is_line(self, completion: str) -> bool:
-        """Whether it is a ``return`` of an expression in the words of this world."""
+        """Return whether it is a ``return`` of an expression in the words of this task."""
         words = completion.split(" ")
         if len(words) > 4 * self.max_completion_length or not set(words) <= set(self.words) or words[0] != "return":
             return False
@@ -128,15 +129,15 @@ class SmallPrograms:
         return True
 
     def exam(self, prompt: str) -> dict[str, str]:
-        """The same question as a row in HumanEval's format."""
+        """Return the same question as a row in HumanEval's format."""
         body = "".join(f"    assert candidate({x}) == {y}\n" for x, y in zip(INPUTS, _hidden()[prompt], strict=True))
-        given = f'def f(x):\n    """{prompt}"""\n'
-        return {"prompt": given, "entry_point": "f", "test": f"def check(candidate):\n{body}"}
+        stub = f'def f(x):\n    """{prompt}"""\n'
+        return {"prompt": stub, "entry_point": "f", "test": f"def check(candidate):\n{body}"}
 
 
 @lru_cache(maxsize=100_000)
 def _outputs(line: str) -> tuple[object, ...]:
-    """What the line computes for every input, None where it fails."""
+    """Return the result of the line for every input, None where it fails."""
     return tuple(programs.outputs(f"def f(x):\n    {line}\n", "f", [(x,) for x in INPUTS]))
 
 

@@ -34,19 +34,19 @@ class SortDigits:
     max_completion_length = NUM_DIGITS + 1
 
     def prompts(self, split: Split) -> list[str]:
-        """20,000 of the million lists to train on, 1,000 to test on."""
+        """Return the prompts: 20,000 of the million lists for training, 1,000 for testing."""
         return list(_splits()[split])
 
     def reference(self, prompt: str) -> str:
-        """The digits in order."""
+        """Return the digits in order."""
         return " ".join(sorted(prompt.split()[1:]))
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """The right answer."""
+        """Return the right answer."""
         return self.reference(prompt)
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 if the completion is exactly the sorted list, else 0."""
+        """Return 1 if the completion is exactly the sorted list, else 0."""
         return float(completion.split() == sorted(prompt.split()[1:]))
 
 

@@ -1,14 +1,14 @@
-"""Preference losses: from log-probabilities of whole answers to a loss per example, without a reward model.
+"""Preference losses: from the log-probabilities of completions to a loss per example, without a reward model.
 
 ============================================  ==========================================================================
-:mod:`.records`                               what the losses are computed from, and which loss takes which record
-:mod:`.pairs`                                 DPO, step by step, and losses of the margin
-:mod:`.pointwise`                             pairs whose answers each have a level of their own
+:mod:`.records`                               the inputs of the losses, and which loss takes which record
+:mod:`.pairs`                                 the derivation of DPO, and losses of the margin
+:mod:`.pointwise`                             losses with a separate target for each completion of a pair
 :mod:`.divergences`                           f-DPO
-:mod:`.psi_po`                                ΨPO, of which DPO and IPO are special cases, and its game
+:mod:`.psi_po`                                ΨPO, which has DPO and IPO as special cases, and its game
 :mod:`.lists`                                 rankings, explicit rewards, contrastive estimation
-:mod:`.unpaired`                              thumbs up and down
-:mod:`.reference_free`                        no reference model
+:mod:`.unpaired`                              binary feedback on single completions
+:mod:`.reference_free`                        losses without a reference model
 ============================================  ==========================================================================
 """
 

@@ -1,8 +1,8 @@
-"""f-DPO: DPO whose leash is another divergence than the reverse KL.
+"""f-DPO: DPO with another divergence than the reverse KL as its regulariser.
 
-The optimum of ``E[r] − β D_f(π‖π_ref)`` satisfies ``r = β f'(π/π_ref) + const``, so the implicit reward is ``β f'(t)`` at
-the ratio t. Each ``f_prime_*`` is the derivative, in t, of the f of the same name in :mod:`minirlhf.equations.kl`, written
-as a function of the log-ratio, of any shape.
+The optimum of ``E[r] − β D_f(π‖π_ref)`` satisfies ``r = β f'(π/π_ref) + const``, so the implicit reward is ``β f'(t)``
+at the ratio t. Each ``f_prime_*`` is the derivative, in t, of the f of the same name in :mod:`minirlhf.equations.kl`,
+written as a function of the log-ratio, of any shape.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXPONENT_LIMIT = 80.0
 @Needs(PairLogps)
 @takes(beta=POSITIVE)
 def f_dpo(pair: PairLogps, *, beta: float, f_prime: Callable[[Tensor], Tensor]) -> Tensor:
-    """f-DPO ``−log σ(β f'(t_w) − β f'(t_l))`` with t the ratio ``π/π_ref`` of an answer.
+    """f-DPO ``−log σ(β f'(t_w) − β f'(t_l))`` with t the ratio ``π/π_ref`` of a completion.
 
     Label: eq:f-dpo
     Source: Wang et al. (2024), "Beyond reverse KL: generalizing direct preference optimization with diverse
@@ -46,7 +46,7 @@ def f_prime_reverse_kl(log_ratio: Tensor) -> Tensor:
 
 
 def f_prime_forward_kl(log_ratio: Tensor) -> Tensor:
-    """``f'(t) = −1/t``: the reward of an answer that the policy forgets goes to −∞. 1/t is capped at exp(80).
+    """``f'(t) = −1/t``: the reward of a completion goes to −∞ as its ratio goes to 0. 1/t is capped at exp(80).
 
     Label: eq:f-prime-forward-kl
     Source: Wang et al. (2024), table 1.
@@ -57,7 +57,7 @@ def f_prime_forward_kl(log_ratio: Tensor) -> Tensor:
 def f_prime_jensen_shannon(log_ratio: Tensor) -> Tensor:
     """``f'(t) = ½ log(2t/(1 + t))``: rewards are bounded above by ``½ log 2``.
 
-    The paper and TRL leave the ½ away: their β is half of the one to use here.
+    The paper and TRL omit the ½: here, use twice their β.
 
     Label: eq:f-prime-jensen-shannon
     Source: Wang et al. (2024), table 1, for the divergence with its usual factor ½.
@@ -75,7 +75,7 @@ def f_prime_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
     """
     if not math.isfinite(alpha) or alpha == 0.0:
         raise ArgumentError(
-            f"alpha = {alpha!r}; expected a finite number other than 0 (use the reverse KL there)",
+            f"alpha = {alpha!r}; expected a finite number other than 0; for 0, use the reverse KL",
             argument="alpha",
             value=alpha,
         )
@@ -83,10 +83,10 @@ def f_prime_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
 
 
 def f_prime_chi_po(log_ratio: Tensor) -> Tensor:
-    """``f'(t) = t + log t``, of f(t) = ½ (t − 1)² + t log t: χPO, whose rewards are β(t + log t). t is capped at exp(80).
+    """``f'(t) = t + log t``, of f(t) = ½ (t − 1)² + t log t: χPO, with rewards β(t + log t). t is capped at exp(80).
 
-    The χ² term makes a large ratio dear, the KL keeps f'(0) = −∞. The paper also clips the difference of rewards; the
-    losses here do not.
+    The χ² term penalises large ratios. The KL term keeps f'(0) = −∞. The paper also clips the difference of rewards;
+    the losses here do not.
 
     Label: eq:f-prime-chi-po
     Source: Huang et al. (2025), "Correcting the mythos of KL-regularization: direct alignment without overoptimization

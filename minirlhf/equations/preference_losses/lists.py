@@ -1,10 +1,10 @@
-"""Losses on K answers to one prompt: rankings, rewards, noise. A pair is the case K = 2.
+"""Losses on K completions of one prompt, from rankings or from rewards. A pair is the case K = 2.
 
-With ``s = β log π/π_ref`` of the listed answers and q = softmax(s) there are two distances to a target distribution p
-over the list: the cross-entropy −Σ p log q (forward KL; InfoNCA, and DPO for K = 2) and KL(q‖p) (reverse KL; EXO).
-All losses need a reference, return ``(B,)`` and are minimised. Rankings list their answers from best to worst;
-``targets (B, K)`` are ≥ 0 and sum to 1 in each row, e.g. :func:`reward_targets`; gradients run through ``batch``, ``pair`` and
-``rewards`` only.
+``s = β log π/π_ref`` are the implicit rewards of the listed completions, and q = softmax(s). Two divergences to a
+target distribution p over the list are used: the cross-entropy −Σ p log q (forward KL; InfoNCA, and DPO for K = 2) and
+KL(q‖p) (reverse KL; EXO). All losses need a reference, return ``(B,)`` and are minimised. Rankings run from best to
+worst; ``targets (B, K)`` are ≥ 0 and sum to 1 in each row, e.g. :func:`reward_targets`; gradients run through
+``batch``, ``pair`` and ``rewards`` only.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _scaled = takes(beta=POSITIVE)
 def ranking_probability(batch: ListLogps, *, beta: float) -> Tensor:
     """Probability ``(B,)`` of a ranking under Plackett–Luce with implicit rewards: ``Π_k exp(s_k)/Σ_{j≥k} exp(s_j)``.
 
-    Rank by rank, the best of those that remain is drawn by a softmax. The prompt's β log Z cancels from every
-    factor. Over the K! orders of a list the probabilities sum to 1.
+    For each rank, a softmax over the remaining completions selects the next one. The prompt's β log Z cancels in
+    every factor. Over the K! orders of a list the probabilities sum to 1.
 
     Label: eq:pl-dpo-cancellation
     Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.3.
@@ -38,7 +38,7 @@ def ranking_probability(batch: ListLogps, *, beta: float) -> Tensor:
 @Needs(ListLogps)
 @_scaled
 def plackett_luce_dpo(batch: ListLogps, *, beta: float) -> Tensor:
-    """DPO on rankings: minus the Plackett–Luce log-likelihood of the implicit rewards. With two answers it is DPO.
+    """DPO on rankings: minus the Plackett–Luce log-likelihood of the implicit rewards. For K = 2 it is DPO.
 
     Label: eq:pl-dpo, eq:pl-dpo-pair
     Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.3.
@@ -49,7 +49,7 @@ def plackett_luce_dpo(batch: ListLogps, *, beta: float) -> Tensor:
 @Needs(ListLogps)
 @_scaled
 def info_nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
-    """InfoNCA: cross-entropy from the targets to the softmax of the implicit rewards. Only differences count.
+    """InfoNCA: cross-entropy from the targets to the softmax of the implicit rewards. Only their differences matter.
 
     Label: eq:info-nca
     Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
@@ -60,10 +60,10 @@ def info_nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
 @Needs(ListLogps)
 @_scaled
 def info_nce(batch: ListLogps, *, beta: float) -> Tensor:
-    """InfoNCE: name the one positive answer, which stands first, among K − 1 negatives, by implicit reward.
+    """InfoNCE: classify which completion is the positive one, at index 0, among K − 1 negatives, by implicit reward.
 
-    Its best scores are the log density ratio of positives to negatives, up to a constant per prompt. log K where
-    all scores are equal.
+    The optimal scores are the log density ratio of positives to negatives, up to a constant per prompt. The loss is
+    log K if all scores are equal.
 
     Label: eq:info-nce
     Source: van den Oord, Li and Vinyals (2018), "Representation learning with contrastive predictive
@@ -75,19 +75,19 @@ def info_nce(batch: ListLogps, *, beta: float) -> Tensor:
 @Needs(ListLogps)
 @_scaled
 def nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
-    """NCA: ``−Σ_i [p_i log σ(s_i) + log σ(−s_i)/K]``: each answer against noise, so the level counts too.
+    """NCA: ``−Σ_i [p_i log σ(s_i) + log σ(−s_i)/K]``: each completion is classified against noise, so levels matter.
 
     Label: eq:nca
     Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
     """
     scores = beta * batch.logratios
-    pulled = _targets(batch, targets) * logsigmoid(scores)
-    return -(pulled + logsigmoid(-scores) / scores.shape[-1]).sum(-1)
+    positive_terms = _targets(batch, targets) * logsigmoid(scores)
+    return -(positive_terms + logsigmoid(-scores) / scores.shape[-1]).sum(-1)
 
 
 @Needs(PairLogps)
 def nca_pair(pair: PairLogps, *, beta: float) -> Tensor:
-    """NCA on a pair: all of the target on the chosen answer, half a unit of noise on each.
+    """NCA on a pair: the target is 1 for the chosen completion, and each completion has noise weight ½.
 
     Label: eq:nca-pair
     Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
@@ -100,7 +100,7 @@ def nca_pair(pair: PairLogps, *, beta: float) -> Tensor:
 def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     """EXO: KL(q‖p) from the softmax of the implicit rewards to the targets, the direction of reinforcement learning.
 
-    The targets hold no zeros, to which it would be infinite.
+    The targets must be > 0: with a zero the loss would be infinite.
 
     Label: eq:exo
     Source: Ji et al. (2024), "Towards efficient exact optimization of language model alignment".
@@ -108,7 +108,7 @@ def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     targets = _targets(batch, targets)
     if not bool((targets > 0).all()):
         raise ArgumentError(
-            f"targets of shape {tuple(targets.shape)} hold a zero; the reverse KL to them is infinite",
+            f"targets of shape {tuple(targets.shape)} contain 0, where the reverse KL is infinite; expected > 0",
             argument="targets",
             problem="zero",
         )
@@ -130,10 +130,10 @@ def exo_pair(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
 
 @takes(rewards="B K", temperature=POSITIVE)
 def reward_targets(rewards: Tensor, *, temperature: float) -> Tensor:
-    """Target distributions ``softmax(r/temperature)`` over each list; a low temperature names the best answer.
+    """Target distributions ``softmax(r/temperature)`` over each list; a low temperature selects the best completion.
 
-    The temperature is in units of reward. Over all answers, drawn from a uniform reference, the targets are the
-    optimum of reinforcement learning with β = temperature.
+    The temperature is in units of reward. If the list holds all completions and the reference is uniform, the targets
+    are the optimum of reinforcement learning with β = temperature.
 
     Label: eq:reward-targets
     Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
@@ -142,9 +142,9 @@ def reward_targets(rewards: Tensor, *, temperature: float) -> Tensor:
 
 
 def _certain(pair: PairLogps, label_smoothing: float) -> Tensor:
-    """``(B, 2)``: 1 − ε on the chosen answer, ε on the rejected one."""
-    rejected = torch.full_like(pair.chosen, label_smoothing)
-    return torch.stack([1 - rejected, rejected], -1)
+    """``(B, 2)``: the target 1 − ε for the chosen completion, ε for the rejected one."""
+    epsilon = torch.full_like(pair.chosen, label_smoothing)
+    return torch.stack([1 - epsilon, epsilon], -1)
 
 
 def _targets(batch: ListLogps, targets: Tensor) -> Tensor:

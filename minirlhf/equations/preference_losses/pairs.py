@@ -1,6 +1,6 @@
 """DPO and its relatives: losses of the margin ``h = log π(y_w)/π_ref(y_w) − log π(y_l)/π_ref(y_l)``.
 
-The first functions are the displayed steps of DPO's derivation, in order; the rest change what is asked of ``β h``.
+The first functions are the steps of DPO's derivation, in order. The other losses change the function of ``β h``.
 All losses take :class:`PairLogps` with a reference, return ``(B,)`` in nats, and are minimised.
 """
 
@@ -22,9 +22,10 @@ _scaled = takes(beta=POSITIVE)
 
 
 def reward_of_optimum(logps: Tensor, ref_logps: Tensor, log_z: Tensor, *, beta: float) -> Tensor:
-    """The optimum solved for the reward: ``r = β log(π*/π_ref) + β log Z``. Every reward is its own policy's reward.
+    """The optimum solved for the reward: ``r = β log(π*/π_ref) + β log Z``. Every reward has an optimal policy.
 
-    ``log_z``, the log-partition of each prompt, broadcasts against the log-probabilities, which have one shape.
+    ``log_z``, the log-partition of each prompt, broadcasts against ``logps`` and ``ref_logps``, which have the same
+    shape.
 
     Label: eq:dpo-reparameterisation
     Source: Rafailov et al. (2023), "Direct preference optimization", eq. 5.
@@ -35,7 +36,7 @@ def reward_of_optimum(logps: Tensor, ref_logps: Tensor, log_z: Tensor, *, beta: 
 @Needs(PairLogps, loss=False)
 @_scaled
 def preference_probability(pair: PairLogps, *, beta: float) -> Tensor:
-    """``p(y_w ≻ y_l) = σ(β h)``: both answers share their prompt's ``β log Z``, so it cancels from Bradley–Terry.
+    """``p(y_w ≻ y_l) = σ(β h)``: the completions share their prompt's ``β log Z``, which cancels in Bradley–Terry.
 
     Label: eq:dpo-cancellation, eq:dpo-likelihood
     Source: Rafailov et al. (2023), "Direct preference optimization", eq. 6.
@@ -46,11 +47,11 @@ def preference_probability(pair: PairLogps, *, beta: float) -> Tensor:
 @Needs(PairLogps)
 @_scaled
 def dpo(pair: PairLogps, *, beta: float) -> Tensor:
-    """DPO ``−log σ(β h)``: the Bradley–Terry loss of the implicit rewards ``β log π/π_ref``. ln 2 where π = π_ref.
+    """DPO ``−log σ(β h)``: the Bradley–Terry loss of the implicit rewards ``β log π/π_ref``. ln 2 if π = π_ref.
 
-    Only the difference is asked for, so the chosen answer may lose probability as long as the rejected one
-    loses more. Between demonstrations and the model's own answers it is a round of SPIN (Chen et al. 2024, "Self-play
-    fine-tuning").
+    The loss depends on the difference only, so the chosen completion may lose probability as long as the rejected one
+    loses more. With demonstrations as chosen and on-policy samples as rejected completions it is a round of SPIN (Chen
+    et al. 2024, "Self-play fine-tuning").
 
     Label: eq:dpo, eq:spin
     Source: Rafailov et al. (2023), "Direct preference optimization", eq. 7.
@@ -61,9 +62,9 @@ def dpo(pair: PairLogps, *, beta: float) -> Tensor:
 @Needs(PairLogps, loss=False)
 @_scaled
 def dpo_gradient_weight(pair: PairLogps, *, beta: float) -> Tensor:
-    """``β σ(r̂_l − r̂_w)``: how much each pair pushes, ``∇L = −weight · (∇log π(y_w) − ∇log π(y_l))``.
+    """``β σ(r̂_l − r̂_w)``: the weight of each pair in the gradient, ``∇L = −weight · (∇log π(y_w) − ∇log π(y_l))``.
 
-    Large, up to β, where the implicit rewards have the pair the wrong way round, 0 where they are already sure.
+    It approaches β if the implicit rewards rank the pair wrongly, and 0 if they rank it correctly by a large margin.
 
     Label: eq:dpo-gradient
     Source: Rafailov et al. (2023), "Direct preference optimization", section 4.
@@ -73,11 +74,11 @@ def dpo_gradient_weight(pair: PairLogps, *, beta: float) -> Tensor:
 
 @takes(logps=shape("N"), features=shape("N D"))
 def dpo_displacement(logps: Tensor, features: Tensor, chosen: int, rejected: int) -> Tensor:
-    """Which way *every* answer's log-probability ``(N,)`` moves when DPO sees one pair: ``(φ_y − φ̄)·(φ_w − φ_l)``.
+    """Change of *every* completion's log-probability ``(N,)`` in a DPO step on one pair: ``(φ_y − φ̄)·(φ_w − φ_l)``.
 
-    For a policy ``softmax(φ·θ)`` over N answers, of which the pair names two, per unit of learning rate times
-    :func:`dpo_gradient_weight`; its mean under the policy is 0. The entry of the chosen answer may be negative:
-    where φ_w and φ_l are alike, what is common to them is not reinforced.
+    The policy is ``softmax(φ·θ)`` over N completions; ``chosen`` and ``rejected`` are the indices of the pair. The
+    change is per unit of learning rate times :func:`dpo_gradient_weight`, and its mean under the policy is 0. The entry
+    of the chosen completion may be negative: DPO does not reinforce features that φ_w and φ_l share.
 
     Label: eq:dpo-displacement
     Source: the effect in Razin et al. (2024), "Unintentional unalignment: likelihood displacement in direct
@@ -95,13 +96,15 @@ def ches(
     *,
     length_normalised: bool = False,
 ) -> Tensor:
-    """CHES of each pair ``(B,)``: ``⟨Σ h_w, Σ h_l⟩ − ‖Σ h_w‖²``; pairs with a high one push the chosen answer down.
+    """CHES of each pair ``(B,)``: ``⟨Σ h_w, Σ h_l⟩ − ‖Σ h_w‖²``; a risk score for likelihood displacement.
+
+    The chosen completion tends to lose probability in training on pairs with a high CHES.
 
     Args:
-        chosen, rejected: last hidden states ``(B, T, D)``, the T of the two may differ: at each token the state that predicts
-            it, so for the first token the state at the prompt's end.
-        chosen_mask, rejected_mask: ``(B, T)``, True on the answer's tokens, EOS included.
-        length_normalised: means over the tokens for the sums.
+        chosen, rejected: last hidden states ``(B, T, D)``; the two T may differ. The state at a token is the one that
+            predicts it: for the first token it is the state at the prompt's end.
+        chosen_mask, rejected_mask: ``(B, T)``, True on the completion's tokens, EOS included.
+        length_normalised: means over the tokens in place of the sums.
 
     Label: eq:ches
     Source: Razin et al. (2025), "Unintentional unalignment: likelihood displacement in direct preference optimization",
@@ -118,12 +121,12 @@ def ches(
     return (w * l).sum(-1) - w.square().sum(-1)
 
 
-# -- per token instead of per answer -----------------------------------------------------------------------------
+# -- per token instead of per completion -------------------------------------------------------------------------
 
 
 @Needs(PairLogps, lengths=True, per_token=True)
 def dpo_length_normalised(pair: PairLogps, *, beta: float) -> Tensor:
-    """DPO on mean instead of summed log-ratios, so that a longer answer has no larger lever. β grows by a length.
+    """DPO on mean instead of summed log-ratios, so margins do not grow with length. Scale β up by a typical length.
 
     Label: eq:dpo-length-normalised
     Source: Lambert et al. (2024), "Tülu 3", length-normalised DPO.
@@ -131,15 +134,15 @@ def dpo_length_normalised(pair: PairLogps, *, beta: float) -> Tensor:
     return dpo(pair.per_token(), beta=beta)
 
 
-# -- labels that may be wrong ------------------------------------------------------------------------------------
+# -- label noise -------------------------------------------------------------------------------------------------
 
 
 @Needs(PairLogps)
 @takes(label_smoothing=number("[0, 0.5]"))
 def cdpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
-    """Conservative DPO: the cross-entropy with labels that are right with probability 1 − ε.
+    """Conservative DPO: the cross-entropy with labels that are correct with probability 1 − ε.
 
-    Smallest at ``β h = log((1−ε)/ε)``.
+    The minimum is at ``β h = log((1−ε)/ε)``.
 
     Label: eq:cdpo
     Source: Mitchell (2023), "A note on DPO with noisy preferences and relationship to IPO".
@@ -150,28 +153,28 @@ def cdpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
 @Needs(PairLogps)
 @takes(label_smoothing=number("[0, 0.5)", "as labels that are flips of a coin say nothing"))
 def robust_dpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
-    """Robust DPO: over labels flipped with probability ε its mean is the DPO loss of the clean labels.
+    """Robust DPO: an unbiased estimate of the DPO loss with clean labels, if labels are flipped with probability ε.
 
-    Unbiased, but no longer convex in the margin nor bounded below: the second term is subtracted.
+    It is neither convex in the margin nor bounded below, because the second term is subtracted.
 
     Label: eq:robust-dpo
     Source: Chowdhury, Kini and Natarajan (2024), "Provably robust DPO: aligning language models with noisy
         feedback".
     """
-    kept, flipped = dpo(pair, beta=beta), dpo(pair.swapped(), beta=beta)
-    return ((1 - label_smoothing) * kept - label_smoothing * flipped) / (1 - 2 * label_smoothing)
+    original, flipped = dpo(pair, beta=beta), dpo(pair.swapped(), beta=beta)
+    return ((1 - label_smoothing) * original - label_smoothing * flipped) / (1 - 2 * label_smoothing)
 
 
-# -- other demands on the margin ---------------------------------------------------------------------------------
+# -- other losses of the margin ----------------------------------------------------------------------------------
 
 
 @Needs(PairLogps)
 @_scaled
 def ipo(pair: PairLogps, *, beta: float, length_normalised: bool = False) -> Tensor:
-    """IPO ``(h − 1/(2β))²``: the margin has a target, so deterministic labels do not drive it to infinity.
+    """IPO ``(h − 1/(2β))²``: the margin has a finite target, even if labels are deterministic.
 
-    The paper's ``h`` is a sum over tokens; its authors' experiments and TRL use means, which is
-    ``length_normalised`` and needs lengths.
+    The paper's ``h`` is a sum over tokens. The authors' experiments and TRL use means: pass ``length_normalised``,
+    which needs lengths.
 
     Label: eq:ipo
     Source: Azar et al. (2023), "A general theoretical paradigm to understand learning from human
@@ -184,7 +187,7 @@ def ipo(pair: PairLogps, *, beta: float, length_normalised: bool = False) -> Ten
 @Needs(PairLogps)
 @_scaled
 def hinge(pair: PairLogps, *, beta: float) -> Tensor:
-    """Hinge ``max(0, 1 − β h)``: DPO's margin as a support-vector machine sees it; no gradient beyond ``h = 1/β``.
+    """Hinge ``max(0, 1 − β h)``: a support-vector machine's loss on DPO's margin; no gradient beyond ``h = 1/β``.
 
     Label: eq:dpo-hinge
     Source: Liu et al. (2024), "Statistical rejection sampling improves preference optimization" (hinge on
@@ -196,28 +199,28 @@ def hinge(pair: PairLogps, *, beta: float) -> Tensor:
 @Needs(PairLogps)
 @takes(beta=POSITIVE, tau=POSITIVE)
 def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
-    """DiscoPOP ``(1 − g)(−log σ(β h)) + g·e^(−β h)``, ``g = σ(β h/τ)``: DPO where a pair is wrong, exponential where right.
+    """DiscoPOP ``(1 − g)(−log σ(β h)) + g·e^(−β h)``, ``g = σ(β h/τ)``: DPO if h < 0, exponential if h > 0.
 
-    Found by a language model that wrote losses. Not convex: the slope at ``h = 0`` is ``β((1 − ln 2)/(4τ) − ¾)``, so
-    that below ``τ = (1 − ln 2)/3 ≈ 0.102`` a pair that is not told apart yet is pushed the wrong way.
+    A language model proposed this loss. It is not convex: its slope at ``h = 0`` is ``β((1 − ln 2)/(4τ) − ¾)``. For
+    ``τ < (1 − ln 2)/3 ≈ 0.102`` the slope is positive, so a gradient step from ``h = 0`` decreases the margin.
 
     Label: eq:discopop
     Source: Lu et al. (2024), "Discovering preference optimization algorithms with and for large language
         models", eq. 5; β = τ = 0.05 there.
     Args:
-        tau: how sharply the one turns into the other, > 0.
+        tau: temperature of the transition between the two losses, > 0; the smaller, the sharper.
     """
     logits = beta * pair.margins
-    wrong = torch.sigmoid(-logits / tau) * dpo(pair, beta=beta)
-    return wrong + torch.exp(logsigmoid(logits / tau) - logits)  # g·e^(−βh), which is 0·∞ at −∞
+    logistic = torch.sigmoid(-logits / tau) * dpo(pair, beta=beta)
+    return logistic + torch.exp(logsigmoid(logits / tau) - logits)  # g·e^(−βh), in one exponent: 0·∞ at −∞
 
 
 @Needs(PairLogps, lengths=True)
 def wpo(pair: PairLogps, *, beta: float) -> Tensor:
-    """WPO: DPO, weighted by how likely the policy itself would be to say both answers, ``sg[p̄_w·p̄_l]``.
+    """WPO: DPO, weighted by the policy's own probability of both completions, ``sg[p̄_w·p̄_l]``.
 
-    ``p̄`` is the geometric mean of an answer's token probabilities. Pairs that the policy would never have
-    sampled hardly count, as if the data were its own.
+    ``p̄`` is the geometric mean of a completion's token probabilities. Pairs that the policy is unlikely to sample get
+    a small weight, which makes the data more like on-policy samples.
 
     Label: eq:wpo
     Source: Zhou et al. (2024), "WPO: enhancing RLHF with weighted preference optimization", eq. 2, without the
@@ -229,14 +232,14 @@ def wpo(pair: PairLogps, *, beta: float) -> Tensor:
 
 @Needs(PairLogps, loss=False)
 def matched_quantiles(pair: PairLogps) -> Tensor:
-    """``(B,)``: to each ``log π(y_w) − log π(y_l)`` of the batch the reference's difference of the same rank. No gradient.
+    """For each ``log π(y_w) − log π(y_l)`` the reference's difference of equal rank in the batch. No gradient.
 
     Label: eq:aot-quantiles
     Source: Melnyk et al. (2024), "Distributional preference alignment of LLMs via optimal transport", section 3.
     """
-    ours, theirs = pair.chosen - pair.rejected, pair.chosen - pair.rejected - pair.margins
-    ranks = ours.argsort(stable=True).argsort(stable=True)
-    return theirs.sort().values[ranks].detach()
+    policy, reference = pair.chosen - pair.rejected, pair.chosen - pair.rejected - pair.margins
+    ranks = policy.argsort(stable=True).argsort(stable=True)
+    return reference.sort().values[ranks].detach()
 
 
 @Needs(PairLogps)
@@ -244,8 +247,9 @@ def matched_quantiles(pair: PairLogps) -> Tensor:
 def aot(pair: PairLogps, quantiles: Tensor, *, beta: float) -> Tensor:
     """AOT on pairs: DPO against the reference's difference *of the same rank*, ``−log σ(β(log π(y_w)/π(y_l) − q))``.
 
-    Asks that the policy's differences exceed the reference's as distributions, quantile by quantile, not pair by
-    pair. The quantiles q ``(B,)`` are :func:`matched_quantiles` of the whole batch. Gradients run through ``pair`` only.
+    The policy's differences should exceed the reference's quantile by quantile, not pair by pair (stochastic
+    dominance). The quantiles q ``(B,)`` are :func:`matched_quantiles` of the whole batch. Gradients run through
+    ``pair`` only.
 
     Label: eq:aot
     Source: Melnyk et al. (2024), "Distributional preference alignment of LLMs via optimal transport", paired,
@@ -257,21 +261,21 @@ def aot(pair: PairLogps, quantiles: Tensor, *, beta: float) -> Tensor:
 @Needs(PairLogps)
 @takes(beta=POSITIVE, penalty=NOT_NEGATIVE)
 def dpo_positive(pair: PairLogps, *, beta: float, penalty: float) -> Tensor:
-    """DPO-Positive: the margin loses ``penalty · max(0, log π_ref(y_w)/π(y_w))``, so the chosen answer must not sink.
+    """DPO-Positive: the margin loses ``penalty · max(0, log π_ref(y_w)/π(y_w))``.
 
-    A penalty of 0 is DPO.
+    The term penalises a chosen completion that is less probable than under the reference. A penalty of 0 is DPO.
 
     Label: eq:dpo-positive
     Source: Pal et al. (2024), "Smaug: fixing failure modes of preference optimisation with DPO-Positive", eq. 3.
     """
-    sunk = torch.relu(-pair.chosen_logratios)
-    return -logsigmoid(beta * (pair.margins - penalty * sunk))
+    decrease = torch.relu(-pair.chosen_logratios)
+    return -logsigmoid(beta * (pair.margins - penalty * decrease))
 
 
 @Needs(PairLogps, lengths=True)
 @takes(nll_weight=NOT_NEGATIVE)
 def dpo_nll(pair: PairLogps, *, beta: float, nll_weight: float) -> Tensor:
-    """DPO plus ``nll_weight`` times the chosen answer's mean negative log-likelihood per token.
+    """DPO plus ``nll_weight`` times the chosen completion's mean negative log-likelihood per token.
 
     Label: eq:dpo-nll
     Source: Pang et al. (2024), "Iterative reasoning preference optimization".
@@ -279,15 +283,15 @@ def dpo_nll(pair: PairLogps, *, beta: float, nll_weight: float) -> Tensor:
     return dpo(pair, beta=beta) - nll_weight * pair.per_token().chosen
 
 
-# -- preferences with a size -------------------------------------------------------------------------------------
+# -- graded preferences ------------------------------------------------------------------------------------------
 
 
 @Needs(PairLogps)
 @_scaled
 def odpo(pair: PairLogps, offset: Tensor, *, beta: float) -> Tensor:
-    """DPO with an offset, ``−log σ(β h − Δ)``: the better the chosen answer is, the larger its margin must be.
+    """DPO with an offset, ``−log σ(β h − Δ)``: a clearer preference requires a larger margin.
 
-    The offset Δ ``(B,)`` is e.g. an increasing function of the score difference.
+    The offset Δ ``(B,)`` is, for example, an increasing function of the score difference.
 
     Label: eq:odpo
     Source: Amini, Vieira and Cotterell (2024), "Direct preference optimization with an offset".
@@ -300,25 +304,25 @@ def odpo(pair: PairLogps, offset: Tensor, *, beta: float) -> Tensor:
 def rpo(pair: PairLogps, reward_margin: Tensor, *, beta: float, eta: float = 1.0) -> Tensor:
     """Reward-aware preference optimisation: the KL from Bernoulli ``σ(η Δr)`` to Bernoulli ``σ(β h)``.
 
-    Smallest at ``β h = η Δr``. The reward margin Δr ``(B,)`` is chosen minus rejected. Gradients run through ``pair``
-    only. With win rates against the policy itself as rewards it is a round of DNO (Rosset et al. 2024, "Direct Nash
-    optimization").
+    The minimum is at ``β h = η Δr``. The reward margin Δr ``(B,)`` is chosen minus rejected. Gradients run through
+    ``pair`` only. If rewards are win rates against the policy itself, it is a round of DNO (Rosset et al. 2024, "Direct
+    Nash optimization").
 
     Label: eq:rpo, eq:dno
     Source: Adler et al. (2024), "Nemotron-4 340B technical report", reward-aware preference optimization.
     """
     logits, target = beta * pair.margins, eta * _per_pair(pair, reward_margin)
-    won = torch.sigmoid(target) * (logsigmoid(target) - logsigmoid(logits))
-    lost = torch.sigmoid(-target) * (logsigmoid(-target) - logsigmoid(-logits))
-    return won + lost
+    chosen_term = torch.sigmoid(target) * (logsigmoid(target) - logsigmoid(logits))
+    rejected_term = torch.sigmoid(-target) * (logsigmoid(-target) - logsigmoid(-logits))
+    return chosen_term + rejected_term
 
 
 @Needs(PairLogps)
 @_scaled
 def rebel(pair: PairLogps, reward_margin: Tensor, *, beta: float) -> Tensor:
-    """REBEL ``(β h − Δr)²``: regress the implicit reward difference onto the given one, chosen minus rejected ``(B,)``.
+    """REBEL ``(β h − Δr)²``: regression of the implicit reward difference on Δr ``(B,)``, chosen minus rejected.
 
-    Zero on ``π ∝ π_ref exp(r/β)``. Gradients run through ``pair`` only.
+    Zero for ``π ∝ π_ref exp(r/β)``. Gradients run through ``pair`` only.
 
     Label: eq:rebel
     Source: Gao et al. (2024), "REBEL: reinforcement learning via regressing relative rewards" (their η is
@@ -328,7 +332,7 @@ def rebel(pair: PairLogps, reward_margin: Tensor, *, beta: float) -> Tensor:
 
 
 def _per_pair(pair: PairLogps, reward_margin: Tensor) -> Tensor:
-    """``(B,)``, checked against the pairs and without gradient."""
+    """``(B,)``, checked against the shape of the pairs, without gradient."""
     require_shapes(chosen=(pair.chosen, "B"), reward_margin=(reward_margin, "B"))
     require_finite(reward_margin=reward_margin)
     return reward_margin.detach()

@@ -1,7 +1,7 @@
-"""Pairs whose answers are each held against a level of their own, so that the chosen one's sign is not left open.
+"""Losses with a separate target for each completion of a pair, which fixes the sign of the chosen completion's change.
 
-``r = β log π/π_ref`` is an answer's implicit reward. All losses take :class:`PairLogps` with a reference, return ``(B,)``
-and are minimised.
+``r = β log π/π_ref`` is a completion's implicit reward. All losses take :class:`PairLogps` with a reference, return
+``(B,)`` and are minimised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _scaled = takes(beta=POSITIVE)
 @Needs(PairLogps)
 @_scaled
 def apo_zero(pair: PairLogps, *, beta: float) -> Tensor:
-    """APO-zero ``1 − σ(r_w) + σ(r_l)``: the chosen answer up, the rejected one down. For data better than the model.
+    """APO-zero ``1 − σ(r_w) + σ(r_l)``: raises chosen, lowers rejected completions. For data better than the model.
 
     Label: eq:apo-zero
     Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 7,
@@ -31,7 +31,7 @@ def apo_zero(pair: PairLogps, *, beta: float) -> Tensor:
 @Needs(PairLogps)
 @_scaled
 def apo_down(pair: PairLogps, *, beta: float) -> Tensor:
-    """APO-down ``σ(r_w) + 1 − σ(r_w − r_l)``: both down, the rejected one further. For data worse than the model.
+    """APO-down ``σ(r_w) + 1 − σ(r_w − r_l)``: lowers both, the rejected completion more. For data worse than the model.
 
     Label: eq:apo-down
     Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 8,
@@ -45,9 +45,9 @@ def apo_down(pair: PairLogps, *, beta: float) -> Tensor:
 def sppo(
     pair: PairLogps, *, beta: float, chosen_win_rate: Tensor | float = 1.0, rejected_win_rate: Tensor | float = 0.0
 ) -> Tensor:
-    """SPPO: square error of each log-ratio from ``(P − ½)/β``, P the answer's win rate against the reference policy.
+    """SPPO: squared error of each log-ratio to ``(P − ½)/β``, P the completion's win rate against the reference policy.
 
-    That is the policy of the last iteration. Win rates are ``(B,)`` or numbers.
+    The reference is the policy of the last iteration. Win rates are ``(B,)`` or numbers.
 
     Label: eq:sppo
     Source: Wu et al. (2024), "Self-play preference optimization for language model alignment", eq. 4.7
@@ -60,7 +60,7 @@ def sppo(
 
 @Needs(PairLogps)
 def cal_dpo(pair: PairLogps, *, beta: float) -> Tensor:
-    """Cal-DPO: ``−log σ(h)`` plus squares that calibrate the log-ratios to ``+1/(2β)`` and ``−1/(2β)``.
+    """Cal-DPO: ``−log σ(h)`` plus squared errors that calibrate the log-ratios to ``+1/(2β)`` and ``−1/(2β)``.
 
     The contrastive term has no β, as in the paper.
 

@@ -1,8 +1,8 @@
 """ΨPO: one objective over preference probabilities that has DPO and IPO as special cases; and its game, in which the
 opponent learns too.
 
-Here everything is a sum over the N possible answers to one prompt: ``preferences[i, j] = p(y_i ≻ y_j)``, with
-p(y ≻ y') + p(y' ≻ y) = 1, and the opponent is drawn from a distribution μ. ``psi`` is elementwise and non-decreasing.
+All expectations are sums over the N possible completions of one prompt: ``preferences[i, j] = p(y_i ≻ y_j)``, with
+p(y ≻ y') + p(y' ≻ y) = 1. The opponent samples from a distribution μ. ``psi`` is elementwise and non-decreasing.
 Azar et al. (2023) is "A general theoretical paradigm to understand learning from human preferences"; their τ is β.
 """
 
@@ -18,8 +18,8 @@ from minirlhf.core.validate import POSITIVE, Arguments, Rule, require_range, sha
 from minirlhf.equations import kl
 
 
-def _preferences(name: str, preferences: Tensor, seen: Arguments) -> Tensor:
-    shape("N N").apply(name, preferences, seen)
+def _preferences(name: str, preferences: Tensor, arguments: Arguments) -> Tensor:
+    shape("N N").apply(name, preferences, arguments)
     if not torch.allclose(preferences + preferences.mT, torch.ones_like(preferences), atol=1e-6):
         raise ArgumentError(
             f"{name} of shape {tuple(preferences.shape)}: p(y ≻ y') + p(y' ≻ y) must be 1",
@@ -34,10 +34,10 @@ PREFERENCES = Rule("(N, N) with p(y ≻ y') + p(y' ≻ y) = 1", _preferences)
 
 @takes(preferences=PREFERENCES, opponent=shape("N"))
 def psi_reward(preferences: Tensor, opponent: Tensor, *, psi: Callable[[Tensor], Tensor]) -> Tensor:
-    """What ΨPO maximises instead of a reward: ``E_{y'~μ}[Ψ(p(y ≻ y'))]`` of each answer, ``(N,)``.
+    """The reward that ΨPO maximises, ``E_{y'~μ}[Ψ(p(y ≻ y'))]``, of each completion: ``(N,)``.
 
-    Ψ = logit gives the Bradley–Terry reward up to a constant, so that certain preferences are infinite rewards;
-    with Ψ = identity it is the win rate, which is bounded.
+    Ψ = logit gives the Bradley–Terry reward up to a constant, so that a preference with probability 1 gives an infinite
+    reward. Ψ = identity gives the win rate, which is bounded.
 
     Label: eq:psi-reward, eq:psi-logit
     Source: Azar et al. (2023).
@@ -60,18 +60,18 @@ def psi_po_objective(
     Label: eq:psi-po
     Source: Azar et al. (2023), eq. 6.
     """
-    gain = psi_reward(preferences, opponent, psi=psi)
-    return (logps.exp() * gain).sum() - beta * kl.reverse_kl(logps, ref_logps)
+    reward = psi_reward(preferences, opponent, psi=psi)
+    return (logps.exp() * reward).sum() - beta * kl.reverse_kl(logps, ref_logps)
 
 
 @takes(preferences=PREFERENCES, opponent=shape("N"), ref_logps=shape("N"), beta=POSITIVE)
 def psi_po_optimum(
     ref_logps: Tensor, preferences: Tensor, opponent: Tensor, *, beta: float, psi: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The optimum ``π ∝ π_ref exp(E_{y'~μ}[Ψ(p(y ≻ y'))]/β)``, ``(N,)`` log-probabilities: RLHF's for that reward.
+    """The optimum ``π ∝ π_ref exp(E_{y'~μ}[Ψ(p(y ≻ y'))]/β)``, ``(N,)`` log-probabilities: RLHF's for this reward.
 
-    With Ψ = identity it is the best response to μ in the regularised game of preferences; the policy that is the
-    best response to itself is the game's Nash equilibrium.
+    With Ψ = identity it is the best response to μ in the regularised preference game. The policy that is the best
+    response to itself is the game's Nash equilibrium.
 
     Label: eq:psi-po-optimum, eq:preference-nash
     Source: Azar et al. (2023); the game in Munos et al. (2023), "Nash learning from human feedback".
@@ -92,10 +92,10 @@ def ipo_target(preferences: Tensor, opponent: Tensor, *, beta: float) -> Tensor:
 
 @takes(logps=shape("N"), ref_logps=shape("N"), beta=POSITIVE, step=POSITIVE)
 def nash_md(logps: Tensor, ref_logps: Tensor, preferences: Tensor, *, beta: float, step: float) -> Tensor:
-    """One step of Nash-MD: mix towards the reference, then tilt by the win rate against the mixture.
+    """One step of Nash-MD: mix the policy with the reference, then tilt the mixture by the win rate against it.
 
-    The mixture is geometric, ``m ∝ π^(1 − ηβ) π_ref^(ηβ)``, and the next policy ``∝ m exp(η p(y ≻ m))``, the
-    maximiser of ``η p(π ≻ m) − KL(π‖m)``, ``(N,)`` log-probabilities. The step η is at most 1/β. Small steps lead
+    The mixture is geometric, ``m ∝ π^(1 − ηβ) π_ref^(ηβ)``. The next policy ``∝ m exp(η p(y ≻ m))`` maximises
+    ``η p(π ≻ m) − KL(π‖m)``; the result is ``(N,)`` log-probabilities. The step η is at most 1/β. Small steps converge
     to the game's equilibrium, up to an error of the order of the step.
 
     Label: eq:nash-md

@@ -1,6 +1,6 @@
-"""What preference losses are computed from: log-probabilities of whole answers, and who takes which record.
+"""Inputs of the preference losses: records of the log-probabilities of completions, and which loss takes which record.
 
-A record holds sums over the answer's tokens. Losses that want means per token say so by :meth:`PairLogps.per_token`.
+A record holds sums over the completion's tokens. Losses that use means per token call :meth:`PairLogps.per_token`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ R = TypeVar("R", "PairLogps", "UnpairedLogps", "ListLogps")
 
 @dataclass(frozen=True)
 class PairLogps:
-    """Log-probabilities of a preferred and a rejected answer to each of ``B`` prompts.
+    """Log-probabilities of a chosen and a rejected completion of each of ``B`` prompts.
 
     Gradients run through ``chosen`` and ``rejected`` only.
 
     Attributes:
-        chosen, rejected: ``(B,)``, sums over the answer's tokens under the policy.
+        chosen, rejected: ``(B,)``, sums over the completion's tokens under the policy.
         ref_chosen, ref_rejected: ``(B,)``, the same under the reference; None for reference-free losses.
-        chosen_lengths, rejected_lengths: ``(B,)``, tokens per answer (≥ 1); None where no loss normalises by them.
+        chosen_lengths, rejected_lengths: ``(B,)``, tokens per completion (≥ 1); None if the loss does not need lengths.
     Raises:
-        ValueError: a shape other than ``(B,)``, a value that is not finite, a length below 1, half a reference.
+        ValueError: a shape other than ``(B,)``, a value that is not finite, a length below 1, only one of a pair of
+            optional tensors.
     """
 
     chosen: Tensor
@@ -54,12 +55,12 @@ class PairLogps:
 
     @property
     def has_reference(self) -> bool:
-        """True if the reference's log-probabilities are there."""
+        """True if the record has the reference's log-probabilities."""
         return self.ref_chosen is not None
 
     @property
     def has_lengths(self) -> bool:
-        """True if the answers' lengths are there."""
+        """True if the record has the completions' lengths."""
         return self.chosen_lengths is not None
 
     @property
@@ -74,11 +75,11 @@ class PairLogps:
 
     @property
     def margins(self) -> Tensor:
-        """``(B,)``, ``h``: the log-ratio of the chosen answer minus that of the rejected one."""
+        """``(B,)``, ``h``: the log-ratio of the chosen minus the log-ratio of the rejected completion."""
         return self.chosen_logratios - self.rejected_logratios
 
     def per_token(self) -> PairLogps:
-        """The same pairs with every sum divided by its answer's length; lengths become 1, so twice is the same as once."""
+        """The same pairs with every sum divided by its completion's length. Lengths become 1: it is idempotent."""
         chosen_lengths = _present(self.chosen_lengths, "chosen_lengths").to(self.chosen.dtype)
         rejected_lengths = _present(self.rejected_lengths, "rejected_lengths").to(self.rejected.dtype)
         return PairLogps(
@@ -97,7 +98,7 @@ class PairLogps:
         )
 
     def unpaired(self) -> UnpairedLogps:
-        """``2B`` single answers: the chosen ones, desirable, then the rejected ones."""
+        """``2B`` single completions: first the chosen (desirable) ones, then the rejected ones."""
         desirable = torch.arange(2 * len(self.chosen), device=self.chosen.device) < len(self.chosen)
         return UnpairedLogps(
             torch.cat([self.chosen, self.rejected]),
@@ -107,7 +108,7 @@ class PairLogps:
         )
 
     def ranked(self) -> ListLogps:
-        """Lists of two, the chosen answer first."""
+        """Lists of two completions, the chosen one first."""
         stack = functools.partial(torch.stack, dim=-1)
         return ListLogps(
             stack([self.chosen, self.rejected]),
@@ -118,13 +119,13 @@ class PairLogps:
 
 @dataclass(frozen=True)
 class UnpairedLogps:
-    """Log-probabilities of ``B`` single answers with a thumb up or down each. Gradients run through ``logps`` only.
+    """Log-probabilities of ``B`` single completions with binary labels. Gradients run through ``logps`` only.
 
     Attributes:
-        logps: ``(B,)``, sums over the answer's tokens under the policy.
+        logps: ``(B,)``, sums over the completion's tokens under the policy.
         ref_logps: ``(B,)``, the same under the reference, or None.
-        lengths: ``(B,)``, tokens per answer, or None.
-        desirable: ``(B,)`` bool, True for a thumb up.
+        lengths: ``(B,)``, tokens per completion, or None.
+        desirable: ``(B,)`` bool, True for a desirable completion (thumbs up).
     Raises:
         ValueError: a shape other than ``(B,)``, a value that is not finite, a length below 1, labels that are not bool.
     """
@@ -146,12 +147,12 @@ class UnpairedLogps:
 
     @property
     def has_reference(self) -> bool:
-        """True if the reference's log-probabilities are there."""
+        """True if the record has the reference's log-probabilities."""
         return self.ref_logps is not None
 
     @property
     def has_lengths(self) -> bool:
-        """True if the answers' lengths are there."""
+        """True if the record has the completions' lengths."""
         return self.lengths is not None
 
     @property
@@ -162,16 +163,17 @@ class UnpairedLogps:
 
 @dataclass(frozen=True)
 class ListLogps:
-    """Log-probabilities of ``K`` answers to each of ``B`` prompts; where their order matters, from best to worst.
+    """Log-probabilities of ``K`` completions of each of ``B`` prompts; rankings run from best to worst.
 
     Gradients run through ``logps`` only.
 
     Attributes:
-        logps: ``(B, K)``, sums over the answer's tokens under the policy.
+        logps: ``(B, K)``, sums over the completion's tokens under the policy.
         ref_logps: ``(B, K)``, the same under the reference, or None.
-        lengths: ``(B, K)``, tokens per answer, or None.
+        lengths: ``(B, K)``, tokens per completion, or None.
     Raises:
-        ValueError: a shape other than ``(B, K)``, fewer than two answers, a value that is not finite, a length below 1.
+        ValueError: a shape other than ``(B, K)``, fewer than two completions, a value that is not finite, a length
+            below 1.
     """
 
     logps: Tensor
@@ -182,7 +184,7 @@ class ListLogps:
         _validate("B K", vars(self))
         if self.logps.shape[1] < 2:
             raise ArgumentError(
-                f"logps has shape {tuple(self.logps.shape)}; expected (B, K) with K ≥ 2 answers to compare",
+                f"logps has shape {tuple(self.logps.shape)}; expected (B, K) with K ≥ 2 completions",
                 argument="logps",
                 value=tuple(self.logps.shape),
                 problem="too few",
@@ -190,12 +192,12 @@ class ListLogps:
 
     @property
     def has_reference(self) -> bool:
-        """True if the reference's log-probabilities are there."""
+        """True if the record has the reference's log-probabilities."""
         return self.ref_logps is not None
 
     @property
     def has_lengths(self) -> bool:
-        """True if the answers' lengths are there."""
+        """True if the record has the completions' lengths."""
         return self.lengths is not None
 
     @property
@@ -204,20 +206,21 @@ class ListLogps:
         return self.logps - _present(self.ref_logps, "ref_logps").detach()
 
 
-# -- which loss takes what ---------------------------------------------------------------------------------------
+# -- which loss takes which record -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Needs(Generic[R]):
-    """What a loss is computed from. As a decorator it declares and checks that: ``@Needs(PairLogps, lengths=True)``.
+    """The inputs that a loss needs. As a decorator it declares and checks them: ``@Needs(PairLogps, lengths=True)``.
 
-    The errors name the losses that would take what was given.
+    The errors list the losses that accept the given record.
 
     Attributes:
-        record: what the loss takes.
-        reference, lengths: whether it reads the reference's log-probabilities, the answers' lengths.
-        per_token: whether the implicit reward is a mean over the answer's tokens, where others sum.
-        loss: False for a function of a record that is no loss; it is checked, but not offered.
+        record: the class of the loss's record.
+        reference: whether the loss reads the reference's log-probabilities.
+        lengths: whether the loss reads the completions' lengths.
+        per_token: whether the implicit reward is a mean, not a sum, over the completion's tokens.
+        loss: False for a function of a record that is not a loss; it is checked, but not listed by :meth:`losses`.
     """
 
     record: type[R]
@@ -227,7 +230,7 @@ class Needs(Generic[R]):
     loss: bool = True
 
     def __call__(self, function: Callable[Concatenate[R, P], Tensor]) -> Callable[Concatenate[R, P], Tensor]:
-        """The function, checking its record at every call."""
+        """Return the function with a check of its record at every call."""
 
         @functools.wraps(function)
         def checked(batch: R, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -240,13 +243,13 @@ class Needs(Generic[R]):
 
     @staticmethod
     def of(loss: Callable[..., Tensor]) -> Needs[Any]:
-        """What a loss (or a ``functools.partial`` of it) is computed from; ``ValueError`` if nothing was declared."""
+        """The inputs of a loss (or of a ``functools.partial`` of it); ``ValueError`` if it has no ``@Needs``."""
         while isinstance(loss, functools.partial):
             loss = loss.func
         if loss not in _DECLARED:
             name = getattr(loss, "__name__", repr(loss))
             raise ArgumentError(
-                f"{name} is no preference loss: write @Needs(PairLogps), or what else it is computed from, above it",
+                f"{name} is not declared as a preference loss: decorate it with @Needs(PairLogps) or another record",
                 argument="loss",
                 value=name,
                 problem="not declared",
@@ -255,7 +258,7 @@ class Needs(Generic[R]):
 
     @staticmethod
     def losses(record: type[object], *, reference: bool = True, lengths: bool = True) -> list[str]:
-        """Names of the losses that a record suffices for, given whether it has a reference and lengths."""
+        """Names of the losses that accept this record, given whether it has a reference and lengths."""
         return sorted(
             loss.__name__
             for loss, need in _DECLARED.items()
@@ -265,14 +268,14 @@ class Needs(Generic[R]):
     def _check(self, name: str, batch: R) -> None:
         kind = self.record.__name__
         if not isinstance(batch, self.record):
-            others = self.losses(type(batch))
-            hint = f"; losses of {type(batch).__name__}: {', '.join(others)}" if others else ""
+            accepted = self.losses(type(batch))
+            hint = f"; losses of {type(batch).__name__}: {', '.join(accepted)}" if accepted else ""
             raise TypeError(f"{name} takes {kind}, not {type(batch).__name__}{hint}")
         if self.reference and not batch.has_reference:
-            free = ", ".join(self.losses(self.record, reference=False)) or "none"
+            reference_free = ", ".join(self.losses(self.record, reference=False)) or "none"
             raise ArgumentError(
-                f"{name} needs the reference's log-probabilities (ref_…), which this {kind} does not have; losses that do "
-                f"without: {free}",
+                f"{name} needs the reference's log-probabilities (ref_…), which this {kind} does not have; losses "
+                f"without a reference: {reference_free}",
                 argument="reference",
                 value=name,
                 expected=self.losses(self.record, reference=False),
@@ -280,7 +283,7 @@ class Needs(Generic[R]):
             )
         if self.lengths and not batch.has_lengths:
             raise ArgumentError(
-                f"{name} needs the answers' lengths, which this {kind} does not have",
+                f"{name} needs the completions' lengths, which this {kind} does not have",
                 argument="lengths",
                 value=name,
                 problem="missing",
@@ -299,7 +302,7 @@ def _validate(axes: str, named: dict[str, Tensor | None]) -> None:
     for name, tensor in present.items():
         if name.endswith("lengths") and not bool((tensor >= 1).all()):
             raise ArgumentError(
-                f"{name} of shape {tuple(tensor.shape)} holds a length below 1", argument=name, expected=1
+                f"{name} of shape {tuple(tensor.shape)} contains a length below 1", argument=name, expected=1
             )
 
 

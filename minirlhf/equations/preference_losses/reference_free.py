@@ -1,6 +1,6 @@
-"""Losses without a reference model: half the forward passes, and nothing that holds the policy where it was.
+"""Losses without a reference model: half the forward passes, but no regularisation towards an initial model.
 
-All but the last take :class:`PairLogps`; all return ``(B,)`` and are minimised.
+All except the last take :class:`PairLogps`; all return ``(B,)`` and are minimised.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def simpo(pair: PairLogps, *, beta: float, gamma: float) -> Tensor:
 def alpha_po(pair: PairLogps, *, beta: float, alpha: float, gamma: float = 0.0) -> Tensor:
     """AlphaPO: SimPO with the reward ``β (1 − p^(−α))/α``, p the geometric mean of the token probabilities.
 
-    α > 0 bends the reward so that unlikely answers are pushed harder; 0 is SimPO. The bend is that of the
+    α > 0 makes the reward steeper for improbable completions; α = 0 is SimPO. The function is the one of the
     α-divergence in f-DPO, applied to the probability instead of the ratio. Powers are capped at exp(80).
 
     Label: eq:alpha-po
@@ -54,10 +54,10 @@ def alpha_po(pair: PairLogps, *, beta: float, alpha: float, gamma: float = 0.0) 
 @Needs(PairLogps, reference=False, lengths=True, per_token=True)
 @takes(beta=POSITIVE)
 def orpo(pair: PairLogps, *, beta: float) -> Tensor:
-    """ORPO: the chosen answer's mean negative log-likelihood, minus ``β log σ`` of the log odds ratio.
+    """ORPO: the chosen completion's mean negative log-likelihood, minus ``β log σ`` of the log odds ratio.
 
-    The odds are ``P/(1 − P)`` with P the geometric mean of the token probabilities, kept one rounding step below
-    1, where they would be infinite. A log-probability above 0 is an error.
+    The odds are ``P/(1 − P)`` with P the geometric mean of the token probabilities. P is clamped one rounding step
+    below 1, where the odds would be infinite. A log-probability above 0 is an error.
 
     Label: eq:orpo
     Source: Hong, Lee and Thorne (2024), "ORPO: monolithic preference optimization without reference model",
@@ -72,7 +72,7 @@ def orpo(pair: PairLogps, *, beta: float) -> Tensor:
 @Needs(PairLogps, reference=False)
 @takes(beta=POSITIVE, nll_weight=NOT_NEGATIVE)
 def cpo(pair: PairLogps, *, beta: float, nll_weight: float = 1.0) -> Tensor:
-    """CPO: DPO with a uniform reference, ``−log σ(β log π(y_w) − β log π(y_l))``, plus the chosen answer's NLL.
+    """CPO: DPO with a uniform reference, ``−log σ(β log π(y_w) − β log π(y_l))``, plus the chosen completion's NLL.
 
     Label: eq:cpo
     Source: Xu et al. (2024), "Contrastive preference optimization: pushing the boundaries of LLM performance
@@ -84,7 +84,7 @@ def cpo(pair: PairLogps, *, beta: float, nll_weight: float = 1.0) -> Tensor:
 @Needs(PairLogps, reference=False)
 @takes(delta=POSITIVE, nll_weight=NOT_NEGATIVE)
 def slic(pair: PairLogps, *, delta: float, nll_weight: float) -> Tensor:
-    """SLiC-HF: ``max(0, δ − log π(y_w) + log π(y_l))``, δ in nats, plus a weighted NLL of the chosen answer.
+    """SLiC-HF: ``max(0, δ − log π(y_w) + log π(y_l))``, δ in nats, plus a weighted NLL of the chosen completion.
 
     Label: eq:slic
     Source: Zhao et al. (2023), "SLiC-HF: sequence likelihood calibration with human feedback", with the
@@ -96,7 +96,7 @@ def slic(pair: PairLogps, *, delta: float, nll_weight: float) -> Tensor:
 @Needs(PairLogps, reference=False)
 @takes(weight=NOT_NEGATIVE)
 def likelihood_contrast(pair: PairLogps, *, weight: float) -> Tensor:
-    """The naive contrast ``−log π(y_w) + weight · log π(y_l)``: DPO's gradient without its weight. Unbounded below.
+    """The contrast ``−log π(y_w) + weight · log π(y_l)``: DPO's gradient without its weight. Unbounded below.
 
     Label: eq:likelihood-contrast
     Source: the "unlikelihood" baseline of Rafailov et al. (2023), "Direct preference optimization", section 6.
@@ -106,15 +106,15 @@ def likelihood_contrast(pair: PairLogps, *, weight: float) -> Tensor:
 
 @takes(mask=MASK, logps=under_mask())
 def unlikelihood(logps: Tensor, mask: Tensor) -> Tensor:
-    """Unlikelihood ``−Σ_t log(1 − p_t)`` of an unwanted answer: bounded below, unlike minus its NLL.
+    """Unlikelihood ``−Σ_t log(1 − p_t)`` of an undesirable completion: bounded below, unlike minus its NLL.
 
-    Each ``p_t`` is kept one rounding step below 1. A log-probability above 0 is an error.
+    Each ``p_t`` is clamped one rounding step below 1. A log-probability above 0 is an error.
 
     Label: eq:unlikelihood
     Source: Welleck et al. (2020), "Neural text generation with unlikelihood training".
     """
-    inside = torch.where(mask.bool(), logps, -torch.ones_like(logps))
-    return -masked_sum(_log1m_exp(inside, "logps"), mask, -1)
+    filled = torch.where(mask.bool(), logps, -torch.ones_like(logps))
+    return -masked_sum(_log1m_exp(filled, "logps"), mask, -1)
 
 
 def _log_odds(logps: Tensor, name: str) -> Tensor:
@@ -122,14 +122,14 @@ def _log_odds(logps: Tensor, name: str) -> Tensor:
 
 
 def _log1m_exp(logps: Tensor, name: str) -> Tensor:
-    """log(1 − exp(x)) for x ≤ 0, accurate at both ends; x is kept below −eps, where the result is about −16 in float32."""
+    """log(1 − exp(x)) for x ≤ 0, accurate at both ends. x is clamped to ≤ −eps, where it is about −16 in float32."""
     if bool((logps > 0).any()):
         raise ArgumentError(
             f"{name} of shape {tuple(logps.shape)} holds log-probabilities above 0", argument=name, expected=0
         )
     x = logps.clamp(max=-torch.finfo(logps.dtype).eps)
     near = x > -math.log(2.0)
-    # Each branch gets an input that is harmless to it: a where() alone would let NaN into the gradient.
+    # Each branch gets a safe input, because where() alone would pass NaN on to the gradient.
     from_expm1 = torch.log(-torch.expm1(torch.where(near, x, -math.log(2.0))))
     from_log1p = torch.log1p(-torch.exp(torch.where(near, -math.log(2.0), x)))
     return torch.where(near, from_expm1, from_log1p)

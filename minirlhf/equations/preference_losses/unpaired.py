@@ -1,8 +1,10 @@
-"""Losses for thumbs up and down: single answers, no pairs. Both compare an answer's implicit reward with a level that
-is a statistic of the *whole* batch: compute it once, before micro-batching, and pass it in.
+"""Losses on single completions with binary feedback.
 
-All need a reference. The losses return ``(B,)`` and are minimised; gradients run through ``batch`` and ``pair`` only. The levels
-are scalars, and no gradient flows through them.
+KTO and BCO compare a completion's implicit reward with a reference level. This level is a statistic of the *whole*
+batch: compute it once, before micro-batching, and pass it in.
+
+All need a reference. The losses return ``(B,)`` and are minimised; gradients run through ``batch`` and ``pair`` only.
+The levels are scalars, and no gradient flows through them.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from minirlhf.equations.preference_losses.records import Needs, PairLogps, Unpai
 
 @takes(logps="M", ref_logps="M")
 def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """KTO's ``z₀ = max(0, mean log π/π_ref)``, an estimate of KL(π‖π_ref) in nats, from answers of other prompts.
+    """KTO's ``z₀ = max(0, mean log π/π_ref)``, an estimate of KL(π‖π_ref) in nats, from mismatched completions.
 
-    The sums are over answers that are each paired with another example's prompt. No gradient flows.
+    Mismatched: each completion is paired with another example's prompt. No gradient flows.
 
     Label: eq:kto-reference-point
     Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", section 4.
     """
     if len(logps) == 0:
         raise ArgumentError(
-            "logps has shape (0,); expected at least one mismatched answer",
+            "logps has shape (0,); expected at least one mismatched completion",
             argument="logps",
             value=(0,),
             problem="empty",
@@ -45,42 +47,42 @@ def kto(
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
 ) -> Tensor:
-    """KTO: ``λ_D (1 − σ(β(log-ratio − z₀)))`` for a good answer, ``λ_U (1 − σ(β(z₀ − log-ratio)))`` for a bad one.
+    """KTO: ``λ_D (1 − σ(β(log-ratio − z₀)))`` if desirable, ``λ_U (1 − σ(β(z₀ − log-ratio)))`` if not.
 
-    A prospect-theoretic value: concave in gains, convex in losses, both measured from z₀, a scalar from
-    :func:`kto_reference_point`. It saturates on both sides, so an example that the policy has far on the wrong
-    side is given up.
+    The value function is from prospect theory: concave in gains and convex in losses, both relative to z₀, a scalar
+    from :func:`kto_reference_point`. It saturates on both sides, so an example with a very wrong implicit reward gets
+    almost no gradient.
 
     Label: eq:kto
     Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", eq. 8.
     """
     excess = beta * (batch.logratios - reference_point.detach())
-    good = desirable_weight * torch.sigmoid(-excess)
-    bad = undesirable_weight * torch.sigmoid(excess)
-    return torch.where(batch.desirable, good, bad)
+    desirable_loss = desirable_weight * torch.sigmoid(-excess)
+    undesirable_loss = undesirable_weight * torch.sigmoid(excess)
+    return torch.where(batch.desirable, desirable_loss, undesirable_loss)
 
 
 @Needs(UnpairedLogps, loss=False)
 @takes(beta=POSITIVE, previous=shape(""), decay=UNIT)
 def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = None, decay: float = 0.9) -> Tensor:
-    """BCO's shift δ: halfway between the mean implicit reward of good and of bad answers, as a moving mean.
+    """BCO's shift δ: moving average of the midpoint between the two classes' mean implicit rewards.
 
-    The batch is the whole one; without one of the two kinds it uses the mean of the other. The previous δ, a
-    scalar, is kept with weight ``decay``. No gradient flows.
+    The classes are the desirable and the undesirable completions. Pass the whole batch. If one of the two classes is
+    absent, the mean of the other one is used. The previous δ, a scalar, has weight ``decay``. No gradient flows.
 
     Label: eq:bco-delta
     Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment".
     """
     rewards = (beta * batch.logratios).detach()
-    kinds = [rewards[kind] for kind in (batch.desirable, ~batch.desirable)]
-    current = torch.stack([kind.mean() for kind in kinds if len(kind)]).mean()
+    classes = [rewards[mask] for mask in (batch.desirable, ~batch.desirable)]
+    current = torch.stack([members.mean() for members in classes if len(members)]).mean()
     return current if previous is None else decay * previous.detach() + (1 - decay) * current
 
 
 @Needs(UnpairedLogps)
 @takes(delta=shape(""), beta=POSITIVE)
 def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
-    """BCO: a binary classifier of good against bad, whose logit is the implicit reward minus δ, a scalar.
+    """BCO: a binary classifier of desirable completions, whose logit is the implicit reward minus δ, a scalar.
 
     See :func:`bco_delta`.
 
@@ -94,7 +96,7 @@ def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
 
 @Needs(PairLogps)
 def bco_pair(pair: PairLogps, *, beta: float) -> Tensor:
-    """BCO on a pair without shift, ``−log σ(r_w) − log σ(−r_l)``: an upper bound of DPO that fixes both signs.
+    """BCO on a pair without the shift, ``−log σ(r_w) − log σ(−r_l)``: a bound above DPO that fixes both signs.
 
     Label: eq:bco-bound
     Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment", the bound.

@@ -1,10 +1,11 @@
-"""Graders of free text: ``(completion, reference) -> reward``, from strings alone.
+"""Graders of free text: ``(completion, reference) -> reward``, computed from the two strings alone.
 
-A grader never raises, whatever the two texts are. NaN says that the *reference* cannot be used (no number, no tests): the
-sample could not be graded, and is counted and left out. What a completion says never makes a NaN: nonsense earns the least.
+A grader never raises, whatever the two texts are. NaN means that the *reference* is unusable (no number, no tests): the
+sample could not be graded, and is counted and left out. A completion never causes a NaN: nonsense gets the lowest
+reward.
 
-Each is a ``--grader NAME``; ``A*0.8+B*0.2`` is their weighted sum. The rewards that depend on how long a reply is, counted in
-tokens, are no graders: they are in :mod:`minirlhf.equations.shaping`.
+Each is a ``--grader NAME``; ``A*0.8+B*0.2`` is their weighted sum. Rewards that depend on the length of a completion in
+tokens are not graders: they are in :mod:`minirlhf.equations.shaping`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ GRADERS: dict[str, Grader] = {
     )
 }
 
-#: These grade a reply by itself; what the reference is does not matter, nor whether there is one.
+#: Graders that read the completion alone. They ignore the reference, which may be missing.
 ALONE: tuple[Grader, ...] = (think, repetition)
 
-#: What a reply says, for graders that compare a single answer: replies of one value vote alike. None: it gives no answer. Replies that such a grader
-#: accepts are alike, whatever stands here.
+#: For graders that compare a single answer: a function that extracts a completion's answer, by which completions vote.
+#: Its value is None if there is no answer. All completions that the grader accepts vote for one answer, whatever is
+#: extracted from them.
 ANSWER_OF: Mapping[str, Callable[[str], Hashable]] = {
     "exact": lambda text: tuple(text.split()),
     "numeric": answer_number,
@@ -47,10 +49,10 @@ _TERM = re.compile(r"([a-z_0-9]+)(?:\*([0-9]*\.?[0-9]+))?")
 
 
 def get(name: str) -> Grader:
-    """The grader of this name, or of a weighted sum of names, ``gsm8k*0.9+think*0.1``.
+    """Return the grader of this name, or the weighted sum that an expression such as ``gsm8k*0.9+think*0.1`` names.
 
     Raises:
-        UserError: no grader has this name (with the nearest), or a weight that is no number.
+        UserError: no grader has this name (the message suggests the nearest), or a weight is not a number.
     """
     if "+" not in name and "*" not in name:
         if name not in GRADERS:
@@ -58,20 +60,23 @@ def get(name: str) -> Grader:
         return GRADERS[name]
     parts: list[tuple[Grader, float]] = []
     for term in name.split("+"):
-        found = _TERM.fullmatch(term.strip())
-        if found is None:
+        match = _TERM.fullmatch(term.strip())
+        if match is None:
             raise UserError(
                 f"grader {name[:80]!r}: expected names with weights, such as gsm8k*0.9+think*0.1",
                 argument="grader",
                 value=name,
                 expected="NAME*WEIGHT",
             )
-        parts.append((get(found[1]), float(found[2] or 1)))
+        parts.append((get(match[1]), float(match[2] or 1)))
     return weighted(parts)
 
 
 def weighted(parts: list[tuple[Grader, float]]) -> Grader:
-    """Their sum, each times its weight; NaN where one of them is. On tensors: :func:`~minirlhf.equations.shaping.composite_reward`."""
+    """Return the weighted sum of graders; it is NaN if any of them is.
+
+    For tensors see :func:`~minirlhf.equations.shaping.composite_reward`.
+    """
 
     def grade(completion: str, reference: str) -> float:
         return math.fsum(weight * grader(completion, reference) for grader, weight in parts)

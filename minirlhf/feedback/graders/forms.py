@@ -1,4 +1,4 @@
-"""The form of a reply: tags, instructions that can be checked, its language, its repetitions."""
+"""Graders of a completion's form: tags, verifiable instructions, language and repetition."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-LONGEST = 100_000  # characters that are looked at
+LONGEST = 100_000  # characters that are read
 NGRAM = 4
 
 
 def think(completion: str, reference: str) -> float:
-    """1 for ``<think>…</think><answer>…</answer>`` and nothing else: each tag once, in this order, neither part empty.
+    """Return 1 for ``<think>…</think><answer>…</answer>`` and nothing else: each tag once, in this order, no part
+    empty.
 
-    White space may stand between and around. The reference is not read: this grades the form, whatever the answer is.
+    White space between and around the parts is allowed. The reference is ignored: only the form is graded.
 
     Source: the format reward of DeepSeek-AI (2025), "DeepSeek-R1", with the template of its R1-Zero.
     """
-    found = thought_and_answer(completion)
-    return float(found is not None and all(part.strip() for part in found))
+    parts = thought_and_answer(completion)
+    return float(parts is not None and all(part.strip() for part in parts))
 
 
 def thought_and_answer(completion: str) -> tuple[str, str] | None:
-    """The two parts of a reply of this form (see :func:`think`), or None."""
+    """Return the two parts of a completion of this form (see :func:`think`), or None."""
     text = completion.strip()
     if any(text.count(tag) != 1 for tag in TAGS):
         return None
@@ -39,25 +40,25 @@ def thought_and_answer(completion: str) -> tuple[str, str] | None:
 
 
 def constraints(completion: str, reference: str) -> float:
-    """The share of constraints that hold, of those that the reference names as a JSON object.
+    """Return the fraction of constraints that the completion satisfies. The reference names them as a JSON object.
 
     ``{"min_words": 5, "max_words": 20, "keywords": ["bee"], "forbidden": ["wasp"], "lower_case": true, "upper_case": true, "json":
-    true, "no_commas": true, "starts_with": "Dear", "ends_with": "Yours", "sentences": 3}``; any of them. NaN for a reference that is no
-    such object, or names a constraint that is not known.
+    true, "no_commas": true, "starts_with": "Dear", "ends_with": "Yours", "sentences": 3}``; any subset. NaN if the
+    reference is no such object, or names an unknown constraint or an invalid value.
 
     Source: the kinds of verifiable instructions in Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models"
         (their instruction-level accuracy counts all instructions of all prompts together).
     """
     try:
-        asked = json.loads(reference)
+        required = json.loads(reference)
     except (ValueError, RecursionError):
         return math.nan
-    if not isinstance(asked, Mapping) or not asked:
+    if not isinstance(required, Mapping) or not required:
         return math.nan
-    if any(name not in CONSTRAINTS or not can_be_asked(name, value) for name, value in asked.items()):
+    if any(name not in CONSTRAINTS or not can_be_asked(name, value) for name, value in required.items()):
         return math.nan
     text = completion[:LONGEST]
-    return sum(CONSTRAINTS[name](text, value) for name, value in asked.items()) / len(asked)
+    return sum(CONSTRAINTS[name](text, value) for name, value in required.items()) / len(required)
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -77,12 +78,12 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _cased(text: str, wanted: Callable[[str], bool]) -> bool:
+def _cased(text: str, predicate: Callable[[str], bool]) -> bool:
     letters = [c for c in text if c.isalpha() and c.lower() != c.upper()]
-    return bool(letters) and all(map(wanted, letters))
+    return bool(letters) and all(map(predicate, letters))
 
 
-#: Each is ``(text, what is asked) -> whether it holds``. Where true is asked for, false asks for nothing.
+#: Each maps ``(text, required value)`` to whether the text satisfies the constraint. The value false requires nothing.
 CONSTRAINTS: dict[str, Callable[[str, Any], bool]] = {
     "min_words": lambda text, count: len(text.split()) >= count,
     "max_words": lambda text, count: len(text.split()) <= count,
@@ -99,7 +100,7 @@ CONSTRAINTS: dict[str, Callable[[str, Any], bool]] = {
 
 
 def can_be_asked(name: str, value: Any) -> bool:
-    """Whether this can be asked of a constraint: a count, words, a text, or true and false."""
+    """Return whether a constraint accepts this value: a count, a list of words, a text, or true and false."""
     if name in ("min_words", "max_words", "sentences"):
         return type(value) is int and value >= 0
     if name in ("keywords", "forbidden"):
@@ -110,23 +111,23 @@ def can_be_asked(name: str, value: Any) -> bool:
 
 
 def language(completion: str, reference: str) -> float:
-    """The share of the completion's letters that are of the reference's script: latin, cyrillic, han, arabic, and so on.
+    """Return the fraction of the completion's letters in the reference's script: latin, cyrillic, han, arabic, ….
 
-    The script of a text is that of most of its letters. What is no letter does not count; a completion without letters has nothing
-    in a foreign script, and gets 1.
+    The script of a text is the script of most of its letters. Other characters do not count. A completion without
+    letters has nothing in a foreign script, and gets 1.
 
     Source: the language-consistency reward of DeepSeek-AI (2025), "DeepSeek-R1", 2.3.2: the proportion of words of the target
         language in the chain of thought. Scripts tell Chinese from English, and not English from French;
         Chinese characters are of the language of a reference with kana, if these are a tenth or more.
     """
-    asked = _scripts(reference)
-    if not asked:
+    expected = _scripts(reference)
+    if not expected:
         return math.nan
-    wanted = {asked.most_common(1)[0][0]}
-    if sum(asked[script] for script in _KANA) >= sum(asked[script] for script in _JAPANESE) / 10 and wanted & _JAPANESE:
-        wanted = _JAPANESE
-    found = _scripts(completion)
-    return sum(found[script] for script in wanted) / found.total() if found else 1.0
+    target = {expected.most_common(1)[0][0]}
+    if sum(expected[s] for s in _KANA) >= sum(expected[s] for s in _JAPANESE) / 10 and target & _JAPANESE:
+        target = _JAPANESE
+    counts = _scripts(completion)
+    return sum(counts[s] for s in target) / counts.total() if counts else 1.0
 
 
 _KANA = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
@@ -135,9 +136,9 @@ _SYMBOL = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0370-\u03ff](?![\u037
 
 
 def _scripts(text: str) -> Counter[str]:
-    """How many letters of each script: the first word of a letter's Unicode name, which is its script for all but a few.
+    """Count the letters of each script: the first word of a letter's Unicode name, which is right for all but a few.
 
-    Letters of formulas are of no script: Greek ones with no other beside them, and those that Unicode calls mathematical.
+    Letters of formulas have no script: Greek letters without a Greek neighbour, and Unicode's mathematical letters.
     """
     letters = Counter(c for c in _SYMBOL.sub("", text[:LONGEST]) if c.isalpha())
     scripts: Counter[str] = Counter()
@@ -149,9 +150,9 @@ def _scripts(text: str) -> Counter[str]:
 
 
 def repetition(completion: str, reference: str) -> float:
-    """Minus the share of 4-grams of words that stood there before: 0 for a text that never repeats itself, towards −1 for a loop.
+    """Return minus the fraction of repeated word 4-grams: 0 for a text without repetition, towards −1 for a loop.
 
-    The reference is not read. A text of fewer than four words has no 4-grams and gets 0.
+    The reference is ignored. A text of fewer than four words has no 4-grams and gets 0.
 
     Source: the repetition penalty of Yeo et al. (2025), "Demystifying Long Chain-of-Thought Reasoning in LLMs", as one number for
         the reply (theirs is given to the repeated tokens).

@@ -1,4 +1,4 @@
-"""Mathematical equivalence: ``\\frac{1}{2}``, ``0.5`` and ``2/4`` are one answer."""
+"""The grader of mathematical equivalence: ``\\frac{1}{2}``, ``0.5`` and ``2/4`` are the same answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 300  # characters of an answer
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _A_NUMBER = r"-?(?:[0-9]+ [0-9]+/[0-9]+|[0-9]*\.?[0-9]+\.?(?:/[0-9.]+)?)"
 _TEXT = r"\\(?:text|mathrm|mbox|textbf|mathbf)\{([^{}]*)\}"
-#: Words that may stand before a number and say no more than that it is the answer.
+#: Words before a number that only introduce it as the answer.
 _ANSWERS = frozenset(
     re.findall(
         "[a-z]+",
@@ -21,47 +21,47 @@ _ANSWERS = frozenset(
         "the their there therefore they this thus to total value we which will x y z",
     )
 )
-#: Words behind a number that make another one of it, or take it back; all others behind a blank are taken for a unit.
+#: Words after a number that change or negate it. Any other word after a space is read as a unit.
 _NO_UNIT = re.compile(
     rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|cos|exp|if|incorrect|is|isn|less|ln|log|more|never|nor|not|no|of [a-z]|only|or|pi|roughly|sin|sqrt|tan|than|times|to|was|wrong)\b"
 )
-#: What takes back the formula behind it, or makes another one of it.
+#: Words before a formula that negate or change it.
 _TAKEN_BACK = re.compile(
     r"(?i)(?:\b(?:at (?:least|most)|but|doubt (?:that )?it is|(?:half|halves|quarters?|root|square|thirds?) of|minus|negative|neither|nor|or|"
     r"than|twice)|(?:\bnever|not\b|n['’]t)(?: (?:be|equal|equal to|is))?)\s*$"
 )
-#: What is read as it stands, not as a product of its letters: words, rows of capitals, digits of a base above ten.
+#: Texts that are not read as a product of letters: words, sequences of capitals, digits of a base above ten.
 _WORD = re.compile(r"[a-zA-Z]{3,}|[A-Z]{2,}|(?=[0-9A-Z]*[0-9])(?=[0-9A-Z]*[A-Z])[0-9A-Z]+")
-#: Units that may stand behind a number without a blank; where capitals tell a unit from a product (7kW, 7kw) they have to be there.
+#: Units that may follow a number without a space. Capitals are required if they tell a unit from a product (7kW, 7kw).
 _GLUED = (
     r"[ckmd]?m|[mk]?g|[mcd]?l|lbs?|oz|ft|in|yds?|mi|h|hrs?|min|secs?|[mn]?s|am|pm|mph|km/?h|rpm|fps|psi|a|d|c|f|k|w|v|j|n|st|nd|rd|th|men|x|ac|cc|"
     r"k?cal|usd|eur|gbp|yrs?|mos?|wks?|deg|m?mol|px|gal|qts?|pts?|tsp|hp|[kmg]?hz|bce|[nu]m|[up]s|rad|ha|atm|bar|lx|lm|ppm|mpg|kph|pcs|pct|ct|yen|"
     r"-(?:days?|min|[ckm]m|[km]g|ml|ft|in|lbs?|oz|yds?|yrs?|hrs?|secs?|mi|mph|gal|hp|px)|"
     r"(?-i:BC|AD|CE|[mkKMG]W|[kM]J|[kKMGT]B|[KMG]iB|[MG]b|[kM]?eV|[hkMG]?Pa|dB|[mk]V|[mk]A|m?Ah|[kM]N|Nm|[kM]?Wh|[kMG]?Bq|m?Gy|m?Sv|CHF|JPY|CNY|CAD|AUD|INR)"
 )
-#: A product of letters behind a number, which is no unit: 7xy, 7 ab, 7-xy; not 7km.
+#: A product of letters after a number, which is not a unit: 7xy, 7 ab, 7-xy; not 7km.
 _PRODUCT = re.compile(
     rf"(?<=[0-9])(?: ?(?!(?:am|ac|cc|by|my|ax|bay|cab|(?-i:BC))\b)[abcxyz]{{2,3}}|[-=]? ?[xyz]|(?!(?:{_GLUED})\b)[-=]?[a-zA-Z]{{1,3}})(?![a-zA-Z])",
     re.IGNORECASE,
 )
-#: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}, 300 \mathrm{K}.
+#: Upright letters that are not a unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}, 300 \mathrm{K}.
 _FACTOR = re.compile(r"(?<!\s)\\[a-z]+\{K\s*\}|\{\s*(?:[eijkMBxyz]|of)\s*\}")
-#: Behind a sum of money a K is a thousand and no kelvin.
+#: After a sum of money, K means thousand, not kelvin.
 _MONEY = re.compile(r"[$€£¥]\s*-?[0-9.,]+\s*$")
 
 
-def _thousands(found: re.Match[str]) -> bool:
-    return re.search(r"\{\s*K\b", found[0]) is not None and _MONEY.search(found.string, 0, found.start()) is not None
+def _thousands(match: re.Match[str]) -> bool:
+    return re.search(r"\{\s*K\b", match[0]) is not None and _MONEY.search(match.string, 0, match.start()) is not None
 
 
-#: A unit: text behind a value, with a power of its own, up to the end of the part.
+#: A unit: text after a value, with an exponent of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
     (r"(?<!\\)\\[,;:! ]|~", " "),
     (
         _UNIT,
-        lambda found: found[0] if _NO_UNIT.search(found[0]) or _FACTOR.search(found[0]) or _thousands(found) else "",
+        lambda match: match[0] if _NO_UNIT.search(match[0]) or _FACTOR.search(match[0]) or _thousands(match) else "",
     ),
     (_TEXT, r" \1 "),
     (
@@ -81,28 +81,34 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 
 
 def maths(completion: str, reference: str) -> float:
-    """1 if both give the same mathematical answer, written in LaTeX or plainly.
+    """Return 1 if both texts give the same mathematical answer, in LaTeX or in plain text.
 
-    The answer of a text stands in its last ``<answer>…</answer>``, if it has one; there, or else in the whole text, in its last
-    ``\\boxed{…}`` or after its last ``####``, whichever comes later, else between its last dollar signs, unless words take that back (*not $7$*;
-    *$7$ is wrong, it is 8*); else it is the last line. Two answers are the same if they are expressions of the same value
-    (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and in
-    their brackets; words, rows of three letters or of capitals (*ABC*) and digits with capitals (*2A7*) are compared as text; sets ``\\{…\\}`` in any order. Units (``\\text{ cm}`` behind a value), currency and per cent signs are not compared, as
-    in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
-    not an expression is compared as text. Of words about a number the number counts if these words only say that it is the answer
-    (``The answer is 7``, ``7 apples``): who names two numbers, or says *at least*, *negative* or *squared*, has given another one or
-    none. A short unit behind a number without a blank is read if it is on a list (*7km*), else as a product (*7pq*). Blanks in a formula do
-    not count, but for those between digits. NaN for a reference without an answer.
+    If a text has an ``<answer>…</answer>``, its answer is searched in the last one, else in the whole text. The answer
+    is the last ``\\boxed{…}`` or the line after the last ``####``, whichever comes later. Without either, it is the
+    text between the last two dollar signs, unless words negate it (*not $7$*; *$7$ is wrong, it is 8*); else it is the
+    last line.
+
+    Two answers are equal if they are expressions of the same value (:func:`minirlhf.sandbox.algebra.same_value`). Of
+    ``x = …`` the right side counts. Tuples and intervals must agree in every part and in their brackets, sets
+    ``\\{…\\}`` in any order. Words, sequences of three letters or of capitals (*ABC*) and digits with capitals (*2A7*)
+    are compared as text. Units (``\\text{ cm}`` after a value), currency and per cent signs are ignored, as in
+    :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. Inequalities, matrices and units are
+    not understood: a text that is not an expression is compared as text.
+
+    In words about a number, the number counts if the words only introduce it as the answer (``The answer is 7``, ``7
+    apples``). A text with two numbers, or with *at least*, *negative* or *squared*, gives another answer or none. A
+    short unit after a number without a space is read as a unit if it is on a list (*7km*), else as a product (*7pq*).
+    Spaces in a formula are ignored, except between digits. NaN for a reference without an answer.
     """
-    asked = final_text(reference)
-    wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in (asked, final_text(completion)))
-    if re.fullmatch(_TEXT, asked) and wanted.isalpha():
-        return float(given.casefold() == wanted.casefold())
-    return float(given != "" and _same(given, wanted)) if wanted else math.nan
+    answer = final_text(reference)
+    expected, actual = (plain(text) if len(text) <= LONGEST else "" for text in (answer, final_text(completion)))
+    if re.fullmatch(_TEXT, answer) and expected.isalpha():
+        return float(actual.casefold() == expected.casefold())
+    return float(actual != "" and _same(actual, expected)) if expected else math.nan
 
 
 def final_text(text: str) -> str:
-    """What a text gives as its answer (see :func:`maths`), empty for none."""
+    """Return the answer of a text (see :func:`maths`), empty if there is none."""
     text = re.sub(r"(?<!\\)\\[()\[\]]|\$\$", "$", without_markup(text))  # \(7\), \[7\] and $$7$$
     if "<answer>" in text:
         text = text.rpartition("<answer>")[2].partition("</answer>")[0]
@@ -111,35 +117,35 @@ def final_text(text: str) -> str:
         return _balanced(text[boxed + len("\\boxed{") :]).strip()
     if marked >= 0:
         return text[marked + len("####") :].strip().partition("\n")[0].strip()
-    before, dollar, behind = text.rpartition("$")
-    before, opened, inside = before.rpartition("$")
-    if dollar and opened and inside.strip() and not _taken_back(before, behind):
+    before, dollar, rest = text.rpartition("$")
+    before, opening, inside = before.rpartition("$")
+    if dollar and opening and inside.strip() and not _taken_back(before, rest):
         return inside.strip()
     lines = text.strip().splitlines()
     return lines[-1].strip().removesuffix(".") if lines else ""
 
 
-def _taken_back(before: str, behind: str) -> bool:
-    """Whether the words around a formula say that it is not the answer, or name a number behind it."""
-    rest = re.split(r"[.;\n]", behind, maxsplit=1)[0]
-    return bool(_TAKEN_BACK.search(before[-LONGEST:]) or _NO_UNIT.search(rest) or re.search("[0-9]", behind))
+def _taken_back(before: str, after: str) -> bool:
+    """Return whether the words around a formula say that it is not the answer, or a number follows it."""
+    rest = re.split(r"[.;\n]", after, maxsplit=1)[0]
+    return bool(_TAKEN_BACK.search(before[-LONGEST:]) or _NO_UNIT.search(rest) or re.search("[0-9]", after))
 
 
 def _balanced(text: str) -> str:
-    """A text up to the brace that closes what was opened before it; all of it where none does."""
+    """Return the text up to the brace that closes an opened one; all of it if there is none."""
     depth = 1
-    for place, sign in enumerate(text[: 4 * LONGEST]):
-        depth += {"{": 1, "}": -1}.get(sign, 0)
+    for position, char in enumerate(text[: 4 * LONGEST]):
+        depth += {"{": 1, "}": -1}.get(char, 0)
         if not depth:
-            return text[:place]
+            return text[:position]
     return text
 
 
 def plain(text: str) -> str:
-    """An answer in LaTeX as plain text: ``\\frac{1}{2}`` as ``((1)/(2))``; at most :data:`LONGEST` characters are expected."""
+    """Turn a LaTeX answer into plain text: ``\\frac{1}{2}`` into ``((1)/(2))``; at most :data:`LONGEST` characters."""
     text = text.replace("\\{", "⦃").replace("\\}", "⦄")
-    for found, instead in _WORDS:
-        text = re.sub(found, instead, text)
+    for pattern, replacement in _WORDS:
+        text = re.sub(pattern, replacement, text)
     text = _joined(text)
     for _ in range(LONGEST):
         changed = re.sub(r"\\frac\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))", _fraction, text)
@@ -155,71 +161,71 @@ def plain(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """Without the commas that mark thousands; between brackets a comma parts two numbers."""
-    depth, kept, last = 0, [], 0
-    for found in re.finditer(r"[(\[⦃)\]⦄]|(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", text):
-        depth += (found[0] in "([⦃") - (found[0] in ")]⦄")
-        if found[0] == "," and depth == 0:
-            kept.append(text[last : found.start()])
-            last = found.end()
-    return "".join([*kept, text[last:]])
+    """Remove the commas that mark thousands. Between brackets a comma separates two numbers."""
+    depth, pieces, end = 0, [], 0
+    for match in re.finditer(r"[(\[⦃)\]⦄]|(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", text):
+        depth += (match[0] in "([⦃") - (match[0] in ")]⦄")
+        if match[0] == "," and depth == 0:
+            pieces.append(text[end : match.start()])
+            end = match.end()
+    return "".join([*pieces, text[end:]])
 
 
-def _fraction(found: re.Match[str]) -> str:
-    above, below = found[1] or found[2] or "", found[3] or found[4] or ""
-    return f"(({above})/({below}))"
+def _fraction(match: re.Match[str]) -> str:
+    numerator, denominator = match[1] or match[2] or "", match[3] or match[4] or ""
+    return f"(({numerator})/({denominator}))"
 
 
-def _same(given: str, wanted: str) -> bool:
-    if given == wanted or re.sub(r",\s+", ",", given) == re.sub(r",\s+", ",", wanted):
+def _same(actual: str, expected: str) -> bool:
+    if actual == expected or re.sub(r",\s+", ",", actual) == re.sub(r",\s+", ",", expected):
         return True
-    given, wanted = (re.sub(r"^[a-zA-Z](?:\([a-zA-Z]\))? ?= ?(?!=)", "", text) for text in (given, wanted))
-    parts = [_parts(text) for text in (given, wanted)]
+    actual, expected = (re.sub(r"^[a-zA-Z](?:\([a-zA-Z]\))? ?= ?(?!=)", "", text) for text in (actual, expected))
+    parts = [_parts(text) for text in (actual, expected)]
     if parts[0] and parts[1]:
         (left, inner, right), (left_, inner_, right_) = parts[0], parts[1]
         if (left, right) != (left_, right_) or len(inner) != len(inner_):
             return False
         if left != "{":
             return all(map(_same, inner, inner_))
-        rest = list(inner_)
-        for one in inner:
-            match = next((other for other in rest if _same(one, other)), None)
+        remaining = list(inner_)
+        for item in inner:
+            match = next((other for other in remaining if _same(item, other)), None)
             if match is None:
                 return False
-            rest.remove(match)
+            remaining.remove(match)
         return True
     if any(parts):
         return False
-    if given.casefold() == wanted.casefold() and len(given) > 1:
+    if actual.casefold() == expected.casefold() and len(actual) > 1:
         return True
-    if re.search(r"[<>≤≥=\\^_|]|^(?:[a-zA-Z] )+[a-zA-Z]$", wanted) and _joint(given) == _joint(wanted):
+    if re.search(r"[<>≤≥=\\^_|]|^(?:[a-zA-Z] )+[a-zA-Z]$", expected) and _joint(actual) == _joint(expected):
         return True
-    if _is_number(given) and _is_number(wanted):
-        numbers = [answer_number(text) for text in (given, wanted)]
+    if _is_number(actual) and _is_number(expected):
+        numbers = [answer_number(text) for text in (actual, expected)]
         return numbers[0] is not None and numbers[0] == numbers[1]
-    if re.fullmatch(r"[a-zA-Z0-9 .,'!/:=-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/:=-]*", given) and _is_number(wanted):
-        return _says_only(given) and answer_number(given) == answer_number(wanted)
-    if all(_WORD.fullmatch(re.sub(r"[()\s]", "", text)) for text in (given, wanted)):
+    if re.fullmatch(r"[a-zA-Z0-9 .,'!/:=-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/:=-]*", actual) and _is_number(expected):
+        return _says_only(actual) and answer_number(actual) == answer_number(expected)
+    if all(_WORD.fullmatch(re.sub(r"[()\s]", "", text)) for text in (actual, expected)):
         return False
-    return algebra.same_value(given, wanted)
+    return algebra.same_value(actual, expected)
 
 
 def _joint(text: str) -> str:
-    """A formula without blanks, but for those between digits; of these only such as part thousands go."""
+    """Remove spaces from a formula. Between digits, only the spaces that mark thousands are removed."""
     text = re.sub(r"(?<=[0-9])\s+(?=[0-9]{3}(?![0-9]))", "", text)
     return re.sub(r"(?<![0-9.])\s+|\s+(?![0-9.])", "", text)
 
 
 def _says_only(text: str) -> bool:
-    """Whether words about one number say no more than that it is the answer."""
-    found = list(re.finditer(rf"(?<![a-zA-Z0-9.]){_A_NUMBER}(?![0-9])", text))
-    if len(found) != 1:
+    """Return whether a text has one number and its words only introduce it as the answer."""
+    numbers = list(re.finditer(rf"(?<![a-zA-Z0-9.]){_A_NUMBER}(?![0-9])", text))
+    if len(numbers) != 1:
         return False
-    before, behind = text[: found[0].start()], text[found[0].end() :]
-    if _PRODUCT.match(text, found[0].end()):
+    before, after = text[: numbers[0].start()], text[numbers[0].end() :]
+    if _PRODUCT.match(text, numbers[0].end()):
         return False
-    known = set(re.split("[^a-z']+", before.casefold())) - {""} <= _ANSWERS
-    return known and not _NO_UNIT.search(behind) and re.search("[0-9/^!]", behind) is None
+    introduces = set(re.split("[^a-z']+", before.casefold())) - {""} <= _ANSWERS
+    return introduces and not _NO_UNIT.search(after) and re.search("[0-9/^!]", after) is None
 
 
 def _is_number(text: str) -> bool:
@@ -227,17 +233,20 @@ def _is_number(text: str) -> bool:
 
 
 def _parts(text: str) -> tuple[str, list[str], str] | None:
-    """Brackets and parts of ``(1, 2)``, ``[0, 1)``, ``{1, 2}``; None for what has no comma of its own or no brackets."""
+    """Return brackets and parts of ``(1, 2)``, ``[0, 1)``, ``{1, 2}``; None for anything else.
+
+    Tuples and intervals need a comma at the top level, sets do not.
+    """
     if len(text) < 2 or text[0] not in _BRACKETS or text[-1] not in _BRACKETS.values():
         return None
     depth, parts = 0, [""]
-    for sign in text[1:-1]:
-        depth += (sign in _BRACKETS) - (sign in _BRACKETS.values())
+    for char in text[1:-1]:
+        depth += (char in _BRACKETS) - (char in _BRACKETS.values())
         if depth < 0:
             return None
-        if sign == "," and not depth:
+        if char == "," and not depth:
             parts.append("")
         else:
-            parts[-1] += sign
+            parts[-1] += char
     inner = [part.strip() for part in parts]
     return (text[0], inner, text[-1]) if len(inner) > 1 or text[0] == "{" else None

@@ -1,4 +1,4 @@
-"""Programs: the reference is tests, and the completion is run in the sandbox."""
+"""Graders of programs: the reference holds tests, and the completion is run in the sandbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST = 100_000  # characters of a program
 
 @dataclass(frozen=True)
 class ProgramTests:
-    """What a program is asked: HumanEval's ``prompt``, ``entry_point`` and ``test``, as the JSON object of a reference."""
+    """A problem of a reference: a JSON object with HumanEval's ``prompt``, ``entry_point`` and ``test``."""
 
     prompt: str
     entry_point: str
@@ -24,32 +24,33 @@ class ProgramTests:
 
     @classmethod
     def read(cls, reference: str) -> ProgramTests | None:
-        """From a reference; None if it is none."""
+        """Parse a reference; None if it is no such JSON object."""
         try:
-            asked = json.loads(reference)
-            found = cls(*(asked[name] for name in ("prompt", "entry_point", "test")))
+            fields = json.loads(reference)
+            parsed = cls(*(fields[name] for name in ("prompt", "entry_point", "test")))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        texts = all(isinstance(text, str) for text in (found.prompt, found.entry_point, found.test))
-        return found if texts and found.entry_point.isidentifier() else None
+        all_strings = all(isinstance(text, str) for text in (parsed.prompt, parsed.entry_point, parsed.test))
+        return parsed if all_strings and parsed.entry_point.isidentifier() else None
 
     def program(self, completion: str) -> str:
-        """The program that a completion makes: it goes on from the prompt, or defines the function anew after it.
+        """Return the program of a completion, which continues the prompt or defines the function anew after it.
 
-        What stands in its last ``<answer>…</answer>`` is the completion, if it has one; there, or else in the whole, what stands in a fence (three
-        backquotes or tildes, whatever language they name); of several fences the last one that defines the function.
+        The code is searched in the last ``<answer>…</answer>`` if there is one, else in the whole completion. If that
+        text has fences (three backquotes or tildes, with any language), the code is in a fence: the last one that
+        defines the function, else the last one.
         """
         completion = "\n".join(completion.splitlines()) + "\n"
         if "<answer>" in completion:
             completion = completion.rpartition("<answer>")[2].partition("</answer>")[0]
-        fenced = [re.sub(rf"(?m)^{found[1]}", "", found[2]) for found in _FENCE.finditer(completion)]
+        fenced = [re.sub(rf"(?m)^{match[1]}", "", match[2]) for match in _FENCE.finditer(completion)]
         defines = re.compile(rf"(?m)^(?:async\s+)?def\s+{self.entry_point}\b|^{self.entry_point}\s*=")
         code = next((code for code in reversed(fenced) if defines.search(code)), fenced[-1] if fenced else completion)
         return f"{self.setup}\n\n{code}" if defines.search(code) else self.prompt + code
 
     @property
     def setup(self) -> str:
-        """The prompt as a program of its own; a head of a function without a body gets one."""
+        """The prompt as a complete program: a function header without a body gets one."""
         try:
             ast.parse(self.prompt)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -58,16 +59,19 @@ class ProgramTests:
 
 
 def tests(completion: str, reference: str) -> float:
-    """1 if the program passes all tests of the reference, else 0; see :class:`ProgramTests` and :func:`minirlhf.sandbox.programs.examine`."""
-    share = tests_share(completion, reference)
-    return share if math.isnan(share) else float(share == 1.0)
+    """Return 1 if the program passes all tests of the reference, else 0.
+
+    See :class:`ProgramTests` and :func:`minirlhf.sandbox.programs.examine`.
+    """
+    fraction = tests_share(completion, reference)
+    return fraction if math.isnan(fraction) else float(fraction == 1.0)
 
 
 def tests_share(completion: str, reference: str) -> float:
-    """The share of the tests' assertions that hold: partial credit. 0 for a program that ends, hangs, or breaks the tests off."""
-    exam = ProgramTests.read(reference)
-    if exam is None:
+    """Return the fraction of the tests' assertions that hold. 0 for a program that exits, hangs or aborts the tests."""
+    problem = ProgramTests.read(reference)
+    if problem is None:
         return math.nan
-    program = exam.program(completion[:LONGEST])
-    verdict = programs.examine(program, exam.entry_point, setup=exam.setup, tests=exam.test)
+    program = problem.program(completion[:LONGEST])
+    verdict = programs.examine(program, problem.entry_point, setup=problem.setup, tests=problem.test)
     return math.nan if verdict is None else verdict.share
