@@ -6,6 +6,7 @@
   minirlhf data inspect pairs.jsonl --html pairs.html     the same as a page
   minirlhf data biases pairs.jsonl                        what the chosen replies have more of, tested: length, apologies, ...
   minirlhf data formats                                   every format and what it looks like
+  minirlhf data samples --out .                           small files to try the other commands on
 
 In the token view the colour is the role; tokens on a coloured ground are learned from, the others are only read. Exit status
 1 means that a training run would refuse the data.
@@ -35,8 +36,10 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Three sub-commands."""
-    commands = parser.add_subparsers(dest="command", required=True, metavar="inspect | biases | formats")
+    """Four sub-commands."""
+    commands = parser.add_subparsers(dest="command", required=True, metavar="inspect | biases | formats | samples")
+    made = commands.add_parser("samples", help="write small data files to try the commands on", allow_abbrev=False)
+    made.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help="default: this folder")
     commands.add_parser("formats", help="the formats that are recognised", allow_abbrev=False)
     drawn = commands.add_parser("biases", help="test what the chosen replies have more of", allow_abbrev=False)
     sub = commands.add_parser("inspect", help="look at a data set", allow_abbrev=False)
@@ -62,6 +65,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.command == "biases":
         return _biases(args)
+    if args.command == "samples":
+        from minirlhf.data import samples
+
+        print("\n".join(f"wrote {path}" for path in samples.write(args.out)))
+        return 0
     from minirlhf.data import inspection
 
     scan = Scan(args.source, split=args.split, format=args.format, limit=args.limit)
