@@ -1,4 +1,4 @@
-"""The code cells of what somebody handed in. Standard library only: for a class it runs in a box, like what it reads."""
+"""Extract the code cells of a submitted file. Standard library only, because for a class it runs in a sandbox."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import re
 from minirlhf.core.errors import UserError
 
 MAX_CELLS = 5000
-MAX_PARSED = 1 << 20  # characters of a cell that are looked at for notebook commands
+MAX_PARSED = 1 << 20  # a longer cell (in characters) is not parsed as Python
 Cells = list[tuple[str, str]]  # (name, code); "cell 3" counts the code cells of a file from 1
 BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
 def text_of(raw: bytes, name: str) -> str:
-    """The text of a file: UTF-8, UTF-16 with its mark, or what a Python file's first two lines declare.
+    """Decode a file: UTF-8, UTF-16 with a byte order mark, or the encoding declared in a Python file's first two lines.
 
     Raises:
-        UserError: it is none of these.
+        UserError: the file has none of these encodings.
     """
-    encoding = next((e for mark, e in BOMS if raw.startswith(mark)), "")
-    declared = [COOKIE.match(line) for line in raw[:400].split(b"\n")[:2]] if name.endswith(".py") else []
-    encoding = encoding or next((m[1].decode("ascii") for m in declared if m), "utf-8")
+    encoding = next((codec for bom, codec in BOMS if raw.startswith(bom)), "")
+    cookies = [COOKIE.match(line) for line in raw[:400].split(b"\n")[:2]] if name.endswith(".py") else []
+    encoding = encoding or next((cookie[1].decode("ascii") for cookie in cookies if cookie), "utf-8")
     try:
         return raw.decode(encoding)
     except (UnicodeDecodeError, LookupError) as problem:
@@ -33,10 +33,10 @@ def text_of(raw: bytes, name: str) -> str:
 
 
 def code_cells(text: str, name: str) -> Cells:
-    """The code cells of a notebook, or of a Python file with ``# %%`` lines.
+    """Return the code cells of a notebook, or of a Python file with ``# %%`` lines.
 
     Raises:
-        UserError: the notebook is not one, or there are too many cells.
+        UserError: the file is not a notebook, or it has too many cells.
     """
     if name.endswith(".ipynb"):
         try:
@@ -54,15 +54,15 @@ def code_cells(text: str, name: str) -> Cells:
 
 
 def without_magics(code: str) -> str:
-    """Notebook commands (``%…``, ``!…``) are no Python; they become blank lines, so that line numbers stay.
+    """Replace notebook commands (``%…``, ``!…``) by blank lines, so that line numbers stay the same.
 
-    Only where the cell is no Python as it stands: a line of an expression may begin with ``%``.
+    A cell that is valid Python stays unchanged, because a line of an expression may begin with ``%``.
     """
-    commands = [line.lstrip()[:1] in ("%", "!") for line in code.split("\n")]
-    if not any(commands) or _is_python(code):
+    is_command = [line.lstrip()[:1] in ("%", "!") for line in code.split("\n")]
+    if not any(is_command) or _is_python(code):
         return code
-    lines = zip(code.split("\n"), commands, strict=True)
-    return "\n".join("" if command else line for line, command in lines)
+    lines = zip(code.split("\n"), is_command, strict=True)
+    return "\n".join("" if skip else line for line, skip in lines)
 
 
 def _is_python(code: str) -> bool:

@@ -1,4 +1,4 @@
-"""The self-learner's checker: what is wrong with an answer, by a counterexample, and the next hint; never the solution."""
+"""The self-learner's checker: it shows a counterexample and gives the next hint, never the solution."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from minirlhf.report.plotting import PALETTE, data_uri, panels, png
 
 @dataclass(frozen=True)
 class Verdict:
-    """The checker's answer; shows itself as text."""
+    """The checker's result; its repr is the text that the learner reads."""
 
     outcome: Outcome
     hint: str = ""
-    image: bytes = b""  # PNG: the answer's curve beside the right one, where the exercise has a picture
+    image: bytes = b""  # PNG: the answer's curve and the correct curve, if the exercise has a picture
     alt: str = ""
 
     @property
@@ -44,13 +44,13 @@ class Verdict:
 
     @property
     def says(self) -> tuple[float, str, str]:
-        """What does not depend on the inputs that were drawn: points, the first failed test, and its message."""
+        """The parts that do not depend on the random inputs: points, name of the first failed test, and its message."""
         failed = self.outcome.first_failure
         note = self.outcome.note
         return (self.outcome.points, failed.test.name if failed else "", failed.message if failed else note)
 
     def _repr_html_(self) -> str:
-        """In a notebook: the text, and the picture below it."""
+        """The text with the picture below it, for a notebook."""
         text = f"<pre>{html.escape(repr(self))}</pre>"
         image = f'<img src="{data_uri(self.image)}" alt="{html.escape(self.alt)}" width="600">' if self.image else ""
         return text + image
@@ -74,20 +74,20 @@ class Verdict:
 
 
 class Hints:
-    """How often each test has failed, kept between sessions: the first failure gets the first hint, each later one both."""
+    """How often each test has failed, stored between sessions. The first failure gets one hint, later ones both."""
 
     def __init__(self) -> None:
         self.path = cache_folder() / "hints.json"
 
     def _read(self) -> dict[str, int]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            counts = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        return {str(k): int(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
 
     def after(self, outcome: Outcome) -> str:
-        """The hint that this outcome deserves; a passed exercise starts afresh."""
+        """Count this outcome's failure and return its hints; a passed exercise resets its counts."""
         counts = {
             k: v for k, v in self._read().items() if outcome.reason or not k.startswith(f"{outcome.exercise.id} ")
         }
@@ -96,7 +96,7 @@ class Hints:
             key = f"{outcome.exercise.id} {failed.test.name} {failed.probe}".rstrip()
             counts[key] = counts.get(key, 0) + 1
             hint = "\n".join(f"Hint {n} of 2: {text}" for n, text in enumerate(failed.hints[: counts[key]], 1))
-        with contextlib.suppress(OSError):  # where the cache cannot be written, each failure counts as the first
+        with contextlib.suppress(OSError):  # if the cache is not writable, each failure counts as the first
             self.path.parent.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(f".{os.getpid()}")
             draft.write_text(json.dumps(counts), encoding="utf-8")
@@ -105,57 +105,57 @@ class Hints:
 
 
 def named(exercise: Exercise, functions: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring answers to the names that the exercise asks for.
+    """Map answers to the names that the exercise asks for.
 
     Raises:
-        UserError: an answer that it does not ask for, or none at all.
+        UserError: an answer that the exercise does not ask for, or no answer.
     """
-    wanted = [name for name, kind in exercise.asks.items() if kind == "function"]
-    found: dict[str, Any] = {}
+    function_names = [name for name, kind in exercise.asks.items() if kind == "function"]
+    answers: dict[str, Any] = {}
     for f in functions:
         name = getattr(f, "__name__", "")
-        if name not in wanted and len(wanted) == len(functions) == 1:
-            name = wanted[0]
-        if name not in wanted:
-            raise unknown(f"function for exercise {exercise.id}", name or str(type(f)), wanted)
-        found[name] = f
+        if name not in function_names and len(function_names) == len(functions) == 1:
+            name = function_names[0]
+        if name not in function_names:
+            raise unknown(f"function for exercise {exercise.id}", name or str(type(f)), function_names)
+        answers[name] = f
     for name, value in values.items():
         if name not in exercise.asks:
             raise unknown(f"answer to exercise {exercise.id}", name, exercise.asks)
-        found[name] = value
-    if not found:
+        answers[name] = value
+    if not answers:
         raise UserError(f"nothing to check; write {call(exercise)}", expected=call(exercise), problem="missing")
-    return found
+    return answers
 
 
 def call(exercise: Exercise) -> str:
-    """The line that checks this exercise in a notebook."""
-    asked = [name if kind == "function" else f"{name}={name}" for name, kind in exercise.asks.items()]
-    student = ["student=STUDENT"] if exercise.is_personal else []
-    return f'check("{exercise.id}", {", ".join(asked + student)})'
+    """Return the line of code that checks this exercise in a notebook."""
+    arguments = [name if kind == "function" else f"{name}={name}" for name, kind in exercise.asks.items()]
+    student_argument = ["student=STUDENT"] if exercise.is_personal else []
+    return f'check("{exercise.id}", {", ".join(arguments + student_argument)})'
 
 
 def foreign(answer: Any, exercise: Exercise) -> str:
-    """The module of this library that a function leans on although the grader will not send it along; empty if there is none."""
+    """Return the first library module that an answer uses but the grader will not provide; empty if there is none."""
     paths = (Path(relative).with_suffix("").parts for relative in exercise.library)
     allowed = {".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in paths} | {
         __name__.rpartition(".")[0]
     }
-    seen: set[int] = set()
-    waiting = [answer]
-    while waiting:
-        value = waiting.pop()
-        if id(value) in seen:
+    visited: set[int] = set()
+    queue = [answer]
+    while queue:
+        value = queue.pop()
+        if id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         if isinstance(name, str) and name.split(".")[0] == "minirlhf":
             if name not in allowed:
                 return name
         elif isinstance(value, FunctionType):
-            waiting += [cell.cell_contents for cell in value.__closure__ or () if cell.cell_contents is not value]
+            queue += [cell.cell_contents for cell in value.__closure__ or () if cell.cell_contents is not value]
             for code in _codes(value.__code__):
-                waiting += [value.__globals__[n] for n in code.co_names if n in value.__globals__]
+                queue += [value.__globals__[n] for n in code.co_names if n in value.__globals__]
                 for step in dis.get_instructions(code):
                     imported = str(step.argval) if step.opname == "IMPORT_NAME" else ""
                     if imported.split(".")[0] == "minirlhf" and imported not in allowed:
@@ -164,7 +164,7 @@ def foreign(answer: Any, exercise: Exercise) -> str:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of the functions in it."""
+    """Yield a function's code object and the code objects of its nested functions."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -172,7 +172,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any]) -> Verdict:
-    """Check answers that live in this process. See :func:`minirlhf.classroom.check`."""
+    """Check answers that are defined in this process. See :func:`minirlhf.classroom.check`."""
     if "." not in number:
         message = f"{number!r} is a chapter; name one of its exercises, such as '{number}.1'"
         raise UserError(message, value=number, expected=f"{number}.1")
@@ -195,17 +195,21 @@ def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any])
 def earlier_here(
     exercise: Exercise, functions: Sequence[Any], student: str, seed: int
 ) -> tuple[dict[str, Local], tuple[str, ...], list[Any]]:
-    """Of the functions handed to ``check``: the right answers to exercises that this one uses, what runs in words, and the rest."""
+    """Split the functions given to ``check`` into correct answers to used exercises and the rest.
+
+    Returns:
+        The correct answers by exercise, one remark per used exercise, and the remaining functions.
+    """
     earlier: dict[str, Local] = {}
     remarks, rest = [], list(functions)
     for needed in sources.load(sources.folder(), exercise.uses) if exercise.uses else ():
         names = set(needed.asks) - set(exercise.asks)
-        theirs = {f.__name__: f for f in rest if getattr(f, "__name__", "") in names}
-        rest = [f for f in rest if f not in theirs.values()]
-        if not theirs:
+        given_functions = {f.__name__: f for f in rest if getattr(f, "__name__", "") in names}
+        rest = [f for f in rest if f not in given_functions.values()]
+        if not given_functions:
             remarks.append(run_reference(needed, "was not handed to check"))
             continue
-        local = Local({**theirs, "STUDENT": student}, student)
+        local = Local({**given_functions, "STUDENT": student}, student)
         outcome = run_tests(needed, local, seed)
         if outcome.reason:
             remarks.append(run_reference(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
@@ -216,12 +220,12 @@ def earlier_here(
 
 
 def drawn(exercise: Exercise, answer: Submission) -> tuple[bytes, str]:
-    """The exercise's picture with this answer in it, as PNG, and its text; empty if there is none or it cannot be drawn."""
+    """Return the picture of this answer as PNG, and its text; both empty if there is none or drawing fails."""
     if exercise.picture is None:
         return b"", ""
     try:
         picture = exercise.picture(Asked(answer))
-    except Exception:  # the answer is of some unusable type; its tests have said so
+    except Exception:  # the answer has an unusable type, which its tests have reported
         return b"", ""
     figure, axes = panels(len(picture.panels), width=3.4, height=2.6)
     for ax, panel in zip(axes, picture.panels, strict=True):
@@ -233,27 +237,27 @@ def drawn(exercise: Exercise, answer: Submission) -> tuple[bytes, str]:
 
 
 def picture_of(server: Server, exercise: Exercise, handed: StudentSubmission, student: str) -> bytes:
-    """The picture with an answer in a file, drawn from its box.
+    """Return the picture of an answer in a file; the answer runs in a sandbox.
 
     Raises:
-        UserError: there is no answer, or none that can be drawn.
+        UserError: there is no answer, or it cannot be drawn.
     """
     section = handed.answer(exercise)
-    boxed = SandboxedSubmission(
+    sandboxed = SandboxedSubmission(
         server, section.cells if section else [], exercise.library, student, exercise_limits(exercise)
     )
     try:
-        image, _ = drawn(exercise, boxed)
+        image, _ = drawn(exercise, sandboxed)
     finally:
-        boxed.close()
+        sandboxed.close()
     if not image:
         raise UserError(f"the answer to {exercise.id} cannot be drawn; check it first")
     return image
 
 
 def student_of(handed: StudentSubmission) -> str:
-    """Who answers, as the files themselves say: the first ``STUDENT = "…"`` in them."""
-    for section in (s for found in handed.sections.values() for s in found):
+    """Return the student named in the files, by the first ``STUDENT = "…"`` in them."""
+    for section in (s for sections in handed.sections.values() for s in sections):
         for _, code in section.cells:
             if match := re.search(r"""(?m)^STUDENT = (["'])(.+?)\1""", code):
                 return match[2]
@@ -263,7 +267,7 @@ def student_of(handed: StudentSubmission) -> str:
 def check_files(
     server: Server, exercises: Sequence[Exercise], handed: StudentSubmission, student: str
 ) -> list[Verdict]:
-    """Check one's own files, each exercise in a process of its own."""
+    """Check a learner's own files, each exercise in its own process."""
     hints, progress = Hints(), Progress()
     verdicts = []
     for exercise in exercises:

@@ -1,27 +1,27 @@
-"""The one text source of an exercise, and how it is read.
+"""The source format of an exercise, and its parser.
 
 ``exercises/NN_chapter/ex_NN_K.py`` is exercise ``NN.K``. It is Python cut into blocks by ``# %% [name]`` lines::
 
     # ---
-    # title: What is a reply worth?          the header
+    # title: What is a completion worth?     the header
     # kind: implement                        implement | derive | numeric | choice | bughunt
     # minutes: 15
-    # seconds: 30                            of computing, where ten are not enough (optional)
+    # seconds: 30                            of computing, if ten are not enough (optional)
     # uses: 02.6, 12.1                       earlier answers that run in this one, see :mod:`.training` (optional)
     # ---
     # %% [statement]                         Markdown, as comments
-    # %% [given]                             code that the student gets and need not change (optional)
+    # %% [given]                             code that the student receives and does not need to change (optional)
     # %% [stub]                              what the student starts from
     # %% [solution]                          earns all points
     # %% [tests]                             hidden: functions (sub, draw) under @test(points=…, hints=(…, …))
-    # %% [probes]                            what the machine need not ask, and why, see :mod:`.probes` (optional)
-    # %% [picture]                           hidden: ``picture(sub)``, the learner's curve beside the right one (optional)
-    # %% [mutant] what is wrong with it      a wrong answer: definitions that replace the solution's
-    # caught by: name_of_the_test            … the first test that fails, hence the hint
+    # %% [probes]                            automatic probes to switch off, and why, see :mod:`.probes` (optional)
+    # %% [picture]                           hidden: ``picture(sub)``, the learner's and the correct curve (optional)
+    # %% [mutant] what is wrong with it      a wrong answer: definitions that replace those of the solution
+    # caught by: name_of_the_test            … the first test that fails, which decides the hint
     # says: words of its message             … (optional)
     # %% [partial] 2: what is right in it    an answer worth 2 points, written like a mutant
 
-Statement, given and stub are public. All else stays with the instructor.
+Statement, given and stub are public. Only the instructor has the other blocks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "picture"
 OPTIONAL = ("given", "probes", "picture")
 PROBES = ("inputs", "integers", "keywords", "size", "values", "float32", "nan", "gradient")
 DEFAULT_STUDENT = "reader"
-RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # what ``sub`` itself can do
+RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # the attributes of ``sub`` itself
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Variant:
-    """A submission that the machine grades to prove itself: a mutant or a partial answer."""
+    """A submission with a known result that tests the grader: a mutant or a partial answer."""
 
     note: str
     code: str
@@ -79,7 +79,7 @@ class Exercise:
     title: str
     kind: str
     minutes: int
-    seconds: int  # of computing for one answer; 0: the usual limit
+    seconds: int  # of computing for one answer; 0: the default limit
     uses: tuple[str, ...]  # numbers of earlier exercises whose answers run in this one
     statement: str
     given: str
@@ -93,51 +93,52 @@ class Exercise:
 
     @property
     def chapter(self) -> str:
-        """``"05"``."""
+        """The chapter's number, such as ``"05"``."""
         return self.id.split(".")[0]
 
     @property
     def points(self) -> float:
-        """What the tests are worth together."""
+        """The sum of the points of all tests."""
         return sum(t.points for t in self.tests)
 
     @cached_property
     def asks(self) -> dict[str, str]:
-        """What a student defines: ``{name: "function" | "value"}``, the definitions of the stub."""
-        found: dict[str, str] = {}
+        """The names that a student must define: ``{name: "function" | "value"}``, from the definitions of the stub."""
+        kinds: dict[str, str] = {}
         for node in ast.parse(self.stub).body:
             if isinstance(node, ast.FunctionDef):
-                found[node.name] = "function"
+                kinds[node.name] = "function"
             elif isinstance(node, ast.Assign):
-                found.update({t.id: "value" for t in node.targets if isinstance(t, ast.Name)})
-        return found
+                kinds.update({t.id: "value" for t in node.targets if isinstance(t, ast.Name)})
+        return kinds
 
     @property
     def differentiated(self) -> list[str]:
-        """The functions whose gradients count."""
+        """The functions whose gradients are tested."""
         off = self.off.get("gradient", {})
         return [n for n, kind in self.asks.items() if kind == "function" and not {"", n} & set(off)]
 
     @cached_property
     def is_personal(self) -> bool:
-        """Whether its numbers depend on who answers."""
+        """Whether the exercise's numbers depend on the student."""
         return "STUDENT" in self.given + self.stub
 
     @cached_property
     def library(self) -> dict[str, str]:
         """The modules of minirlhf that a graded answer may import, ``{relative path: source}``.
 
-        They are those that the public blocks import, with what these need; each is sent to the student's process.
+        These are the modules that the public blocks import, with their dependencies. They are sent to the student's
+        process.
         """
         known = set(provenance.all_modules())
-        wanted: set[str] = set()
+        imported: set[str] = set()
         for node in ast.walk(ast.parse(f"{self.given}\n{self.stub}")):
             if isinstance(node, ast.Import):
-                wanted.update(alias.name for alias in node.names)
+                imported.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 children = {f"{node.module}.{alias.name}" for alias in node.names} & known
-                wanted.update(children or {node.module})
-        names = provenance.closure(wanted & known)
+                imported.update(children or {node.module})
+        names = provenance.closure(imported & known)
         names |= {".".join(n.split(".")[:i]) for n in names for i in range(1, n.count(".") + 1)}
         return {_relative(name): provenance.module_path(name).read_text(encoding="utf-8") for name in sorted(names)}
 
@@ -147,7 +148,7 @@ def _relative(name: str) -> str:
 
 
 def split(text: str, path: Path) -> tuple[dict[str, str], list[Block]]:
-    """Header and blocks of a source."""
+    """Split a source into its header and its blocks."""
     lines = text.splitlines()
     fences = [i for i, line in enumerate(lines) if line.rstrip() == "# ---"][:2]
     if len(fences) < 2 or fences[0] != 0:
@@ -164,18 +165,18 @@ def split(text: str, path: Path) -> tuple[dict[str, str], list[Block]]:
     blocks: list[Block] = []
     start: tuple[str, str, int] | None = None
     for i in range(fences[1] + 1, len(lines) + 1):
-        match = BLOCK.fullmatch(lines[i].rstrip()) if i < len(lines) else None
-        if match or i == len(lines):
+        block_start = BLOCK.fullmatch(lines[i].rstrip()) if i < len(lines) else None
+        if block_start or i == len(lines):
             if start:
                 name, note, first = start
                 blocks.append(Block(name, note, "\n".join(lines[first:i]).strip("\n"), first + 1))
-            if match:
-                start = (match[1], match[2], i + 1)
+            if block_start:
+                start = (block_start[1], block_start[2], i + 1)
     return header, blocks
 
 
 def compiled(code: str, path: Path, line: int = 1) -> Any:
-    """``code`` compiled so that a traceback names ``path`` and the right line."""
+    """Compile ``code`` so that a traceback names ``path`` and the correct line."""
     return compile("\n" * (line - 1) + code, str(path), "exec")
 
 
@@ -183,10 +184,10 @@ def read(path: Path) -> Exercise:
     """Read one source.
 
     Raises:
-        UserError: anything missing or malformed, with the file and what is expected.
+        UserError: something is missing or malformed; the message names the file and what is expected.
     """
-    named = re.fullmatch(r"ex_(\d\d)_(\d+)\.py", path.name)
-    if not named:
+    name_match = re.fullmatch(r"ex_(\d\d)_(\d+)\.py", path.name)
+    if not name_match:
         raise UserError(f"{path}: expected a name like ex_05_2.py", value=path.name, file=path)
     header, blocks = split(path.read_text(encoding="utf-8"), path)
     fields = ("title", "kind", "minutes", "seconds", "uses")
@@ -223,8 +224,8 @@ def read(path: Path) -> Exercise:
     _check_syntax(blocks, path)
     given = single["given"].text if "given" in single else ""
     tests, picture = _tests(single, path)
-    made = Exercise(
-        id=f"{named[1]}.{named[2]}",
+    exercise = Exercise(
+        id=f"{name_match[1]}.{name_match[2]}",
         path=path,
         title=header["title"],
         kind=header["kind"],
@@ -241,19 +242,19 @@ def read(path: Path) -> Exercise:
         picture=picture,
         off=_switched_off(single["probes"], path) if "probes" in single else {},
     )
-    _check_switches(made)
-    if taken := sorted(set(made.asks) & RESERVED):
+    _check_switches(exercise)
+    if reserved := sorted(set(exercise.asks) & RESERVED):
         raise UserError(
-            f"{path}: a student cannot be asked for {taken[0]!r}: in a test, sub.{taken[0]} is something else",
-            value=taken[0],
+            f"{path}: the name {reserved[0]!r} is reserved, because sub.{reserved[0]} has another meaning in a test",
+            value=reserved[0],
             problem="reserved",
             file=path,
         )
-    return made
+    return exercise
 
 
 def _uses(text: str, path: Path) -> tuple[str, ...]:
-    """The numbers in the header's ``uses``."""
+    """Parse the exercise numbers in the header's ``uses``."""
     numbers = tuple(part.strip() for part in text.split(",")) if text else ()
     for number in numbers:
         if not re.fullmatch(r"\d\d\.\d+", number):
@@ -263,7 +264,7 @@ def _uses(text: str, path: Path) -> tuple[str, ...]:
 
 
 def uncomment(text: str) -> str:
-    """The Markdown of a block that is written as comments."""
+    """Return the Markdown of a block that is written as comments."""
     return "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines()).strip()
 
 
@@ -288,8 +289,8 @@ def _variant(block: Block, path: Path) -> Variant:
 
 
 def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
-    """The lines ``# no KIND, KIND of NAME, NAME: reason`` of a block [probes]."""
-    found: dict[str, dict[str, str]] = {}
+    """Parse the lines ``# no KIND, KIND of NAME, NAME: reason`` of a block [probes]."""
+    reasons: dict[str, dict[str, str]] = {}
     for i, line in enumerate(block.text.splitlines(), block.line):
         match = re.fullmatch(r"# no ([\w, ]+?)(?: of ([\w., ]+))?: (\S.*)", line.rstrip())
         if not match:
@@ -301,12 +302,12 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
             if kind not in PROBES:
                 raise unknown("probe", kind, PROBES, file=path, line=i)
             for target in match[2].split(", ") if match[2] else [""]:
-                found.setdefault(kind, {})[target] = match[3]
-    return found
+                reasons.setdefault(kind, {})[target] = match[3]
+    return reasons
 
 
 def _check_switches(exercise: Exercise) -> None:
-    """A probe is switched off for a function, or an argument of it, that there is."""
+    """Check that each function or argument for which a probe is switched off exists in the stub."""
     functions = {n.name: n for n in ast.parse(exercise.stub).body if isinstance(n, ast.FunctionDef)}
     for target in (t for targets in exercise.off.values() for t in targets if t):
         name, _, argument = target.partition(".")
@@ -323,7 +324,7 @@ def _check_switches(exercise: Exercise) -> None:
 
 
 def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
-    """Every block of code is Python."""
+    """Check that every code block is valid Python."""
     for block in blocks:
         if block.name not in ("statement", "probes"):
             try:
@@ -335,7 +336,7 @@ def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
 
 
 def _tests(single: dict[str, Block], path: Path) -> tuple[tuple[Test, ...], Callable[[Asked], Picture] | None]:
-    """The hidden tests, and the picture if there is one."""
+    """Execute the tests; return the hidden tests and the picture function, if there is one."""
     namespace: dict[str, Any] = {"__name__": f"exercise_{path.stem}"}
     for name in ("given", "tests", "picture"):
         if name in single:
@@ -343,12 +344,12 @@ def _tests(single: dict[str, Block], path: Path) -> tuple[tuple[Test, ...], Call
                 exec(compiled(single[name].text, path, single[name].line), namespace)
             except Exception as problem:
                 lines = [f.lineno for f in traceback.extract_tb(problem.__traceback__) if f.filename == str(path)]
-                said = f"{type(problem).__name__}: {problem}"
-                hint = "; expected @test(points=…, hints=(…, …), rounds=…, against=…)" if "test()" in said else ""
-                at = (lines or [single[name].line])[-1]
-                message = f"{path} line {at}: [{name}] stops with {said}{hint}"
+                error = f"{type(problem).__name__}: {problem}"
+                hint = "; expected @test(points=…, hints=(…, …), rounds=…, against=…)" if "test()" in error else ""
+                line = (lines or [single[name].line])[-1]
+                message = f"{path} line {line}: [{name}] stops with {error}{hint}"
                 kind = type(problem).__name__
-                raise UserError(message, argument=name, value=kind, problem="raised", file=path, line=at) from problem
+                raise UserError(message, argument=name, value=kind, problem="raised", file=path, line=line) from problem
     tests = tuple(value for value in namespace.values() if isinstance(value, Test))
     if not tests:
         raise UserError(f"{path}: [tests] defines no @test", argument="tests", problem="empty", file=path)
@@ -357,36 +358,36 @@ def _tests(single: dict[str, Block], path: Path) -> tuple[tuple[Test, ...], Call
     return tests, namespace["picture"] if "picture" in single else None
 
 
-# -- finding them ------------------------------------------------------------------------------------------------
+# -- finding exercises ------------------------------------------------------------------------------------------------
 
 
 def folder(given: Path | None = None) -> Path:
-    """Where the exercises are: ``given``, ``$MINIRLHF_EXERCISES``, beside the package, or in the working folder."""
-    named = given or (Path(os.environ["MINIRLHF_EXERCISES"]) if "MINIRLHF_EXERCISES" in os.environ else None)
-    if named:
-        if not named.is_dir():
-            message = f"no folder {named}; expected the exercises' sources, exercises/NN_chapter/ex_NN_K.py"
-            raise UserError(message, file=named, problem="missing")
-        return named
+    """Find the exercises' folder: ``given``, ``$MINIRLHF_EXERCISES``, beside the package, or in the working directory."""
+    path = given or (Path(os.environ["MINIRLHF_EXERCISES"]) if "MINIRLHF_EXERCISES" in os.environ else None)
+    if path:
+        if not path.is_dir():
+            message = f"no folder {path}; expected the exercises' sources, exercises/NN_chapter/ex_NN_K.py"
+            raise UserError(message, file=path, problem="missing")
+        return path
     for candidate in (provenance.PACKAGE.parent / "exercises", Path("exercises")):
         if any(candidate.glob("[0-9][0-9]_*/ex_*.py")):
             return candidate
     raise UserError(
-        "the exercises' sources are not on this machine (in a course your instructor has them: hand in your notebook); if they are, name their folder by MINIRLHF_EXERCISES"
+        "the exercises' sources were not found; set MINIRLHF_EXERCISES to their folder (in a course only your instructor has them: hand in your notebook)"
     )
 
 
 def sources(root: Path, chapter: str | None = None) -> list[Path]:
-    """The source files, in the order of their numbers."""
-    found = root.glob(f"{chapter or '[0-9][0-9]'}_*/ex_*.py")
-    return sorted(found, key=lambda p: [int(n) for n in re.findall(r"\d+", p.stem)])
+    """Return the source files in the order of their numbers."""
+    paths = root.glob(f"{chapter or '[0-9][0-9]'}_*/ex_*.py")
+    return sorted(paths, key=lambda p: [int(n) for n in re.findall(r"\d+", p.stem)])
 
 
 def load_chapter(root: Path, chapter: str) -> list[Exercise]:
-    """All exercises of a chapter, given by its number or by its folder's name without it (``"prerequisites"``).
+    """Load all exercises of a chapter, given by its number or by its folder's name without it (``"prerequisites"``).
 
     Raises:
-        UserError: the chapter has none.
+        UserError: the chapter has no exercises.
     """
     by_name = {p.parent.name[3:]: p.parent.name[:2] for p in sources(root)}
     number = by_name.get(chapter, chapter.zfill(2))
@@ -397,16 +398,16 @@ def load_chapter(root: Path, chapter: str) -> list[Exercise]:
 
 
 def load(root: Path, wanted: Iterable[str] = ()) -> list[Exercise]:
-    """The exercises named by chapter (``"05"``) or number (``"05.2"``); all of them if none is named."""
+    """Load the exercises named by chapter (``"05"``) or number (``"05.2"``); all exercises if no name is given."""
     names = list(wanted)
     if not names:
         return [read(path) for path in sources(root)]
-    found: dict[str, Exercise] = {}
+    loaded: dict[str, Exercise] = {}
     for name in names:
         chapter, _, number = name.partition(".")
         exercises = load_chapter(root, chapter)
-        chosen = [e for e in exercises if not number or e.id.split(".")[1] == number]
-        if not chosen:
+        selected = [e for e in exercises if not number or e.id.split(".")[1] == number]
+        if not selected:
             raise unknown("exercise", name, [e.id for e in exercises])
-        found.update({e.id: e for e in chosen})
-    return list(found.values())
+        loaded.update({e.id: e for e in selected})
+    return list(loaded.values())

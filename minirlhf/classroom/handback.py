@@ -1,9 +1,13 @@
-"""Marks and feedback in the form in which a learning platform takes them back.
+"""Export marks and feedback in the format that a learning platform imports.
 
-What the platforms' importers ask for: Canvas, a CSV file whose first columns are those of its export (``Student``, ``ID``,
-perhaps SIS ids, ``Section``), one column per assignment, and a second line ``Points Possible``; Moodle, its own grading
-worksheet with ``Identifier``, ``Grade`` and ``Last modified (grade)`` untouched but for the grade; GitHub Classroom takes
-nothing back, so its grades file is written as it hands it out, and the feedback in a folder per repository.
+The formats of the platforms' importers:
+
+* Canvas: a CSV file whose first columns are those of its export (``Student``, ``ID``, perhaps SIS ids, ``Section``),
+  one column per assignment, and a second line ``Points Possible``.
+* Moodle: its own grading worksheet with ``Identifier``, ``Grade`` and ``Last modified (grade)``, unchanged except for
+  the grade.
+* GitHub Classroom imports nothing. Its grades file is written in the format of its own export, and the feedback in one
+  folder per repository.
 """
 
 from __future__ import annotations
@@ -50,19 +54,19 @@ GITHUB = (
 
 @dataclass(frozen=True)
 class Total:
-    """One student's sum and what could be earned."""
+    """One student's points and the maximum."""
 
     points: float
     most: float
 
     def max_points(self, possible: float) -> str:
-        """The points as a share of ``possible``, as a platform reads a number: two digits, a full stop."""
+        """Return the points scaled to a maximum of ``possible``, with a decimal point and at most two decimals."""
         return f"{self.points * possible / self.most:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True)
 class GradeExport:
-    """What a platform's writer is given: its export, totals by student, and the prefixes of what each handed in."""
+    """The input of a platform's writer: its export, totals by student, and the prefix of each student's files."""
 
     table: Export
     students: Mapping[int, str]  # the export's row -> id
@@ -72,16 +76,16 @@ class GradeExport:
     scale: bool
 
     def possible(self, said: str, what: str) -> float:
-        """The points that the platform has for the assignment.
+        """Return the maximum points that the platform states for the assignment.
 
         Raises:
-            UserError: they are not those of the totals, and ``scale`` does not say to convert.
+            UserError: they are not positive, or they differ from the maximum of the totals and ``scale`` is False.
         """
         most = next(iter(self.totals.values())).most
         possible = marks.number(said.replace(",", "."), f"{self.table.path}: {what}") if said else most
         if possible <= 0 or (possible != most and not self.scale):
             raise UserError(
-                f"{self.table.path}: {what} is {said}, and the homework is worth {most:g}; --scale converts",
+                f"{self.table.path}: {what} is {said}, and the homework is worth {most:g}; use --scale to convert",
                 argument="--scale",
                 value=possible,
                 expected=most,
@@ -90,25 +94,25 @@ class GradeExport:
         return possible
 
 
-Written = dict[str, list[list[str]]]  # file name -> its rows
+Written = dict[str, list[list[str]]]  # file name -> rows
 
 
 def canvas(back: GradeExport) -> Written:
-    """The gradebook's own columns about the student, and the assignment's."""
+    """Return the gradebook's columns about the student, and the column of the assignment."""
     header = back.table.header
     info = [c for c in header if normalised(c) in CANVAS_INFO]
     if not any(normalised(c) == "section" for c in info) or not any(normalised(c) == "id" for c in info):
         message = f"{back.table.path} has no columns ID and Section; expected the exported gradebook"
         raise UserError(message, argument="ID, Section", file=back.table.path, problem="missing")
-    fits = [c for c in header if c == back.assignment or c.rpartition(" (")[0] == back.assignment]
-    if not back.assignment or not fits:
-        others = [c for c in header if c not in info]
+    matches = [c for c in header if c == back.assignment or c.rpartition(" (")[0] == back.assignment]
+    if not back.assignment or not matches:
+        assignments = [c for c in header if c not in info]
         raise unknown(
-            "assignment", back.assignment, others, file=back.table.path, place=f"{back.table.path} (--assignment)"
+            "assignment", back.assignment, assignments, file=back.table.path, place=f"{back.table.path} (--assignment)"
         )
-    rows = [[*info, fits[0]]]
-    said = next((back.table.cells(r) for r in back.table.rows if r[0].strip().lower() == "points possible"), {})
-    possible = back.possible(said.get(fits[0], ""), f"Points Possible of {fits[0]!r}")
+    rows = [[*info, matches[0]]]
+    possible_row = next((back.table.cells(r) for r in back.table.rows if r[0].strip().lower() == "points possible"), {})
+    possible = back.possible(possible_row.get(matches[0], ""), f"Points Possible of {matches[0]!r}")
     rows.append(["    Points Possible", *[""] * (len(info) - 1), f"{possible:g}"])
     for i, student in back.students.items():
         if student in back.totals:
@@ -118,7 +122,7 @@ def canvas(back: GradeExport) -> Written:
 
 
 def moodle(back: GradeExport) -> Written:
-    """The worksheet as it was, with the grades in it."""
+    """Return the worksheet with the grades filled in and all else unchanged."""
     what = "the grading worksheet, with Moodle set to English"
     grade, most = (back.table.column(c, what) for c in ("Grade", "Maximum grade"))
     for c in ("Identifier", "Last modified (grade)"):
@@ -134,18 +138,18 @@ def moodle(back: GradeExport) -> Written:
 
 
 def github(back: GradeExport) -> Written:
-    """The assignment's grades, in its ten columns."""
+    """Return the grades of the assignment in GitHub Classroom's ten columns."""
     rows = [list(GITHUB)]
     for i, student in back.students.items():
         if student in back.totals:
             cells = {normalised(c): v for c, v in back.table.cells(back.table.rows[i]).items()}
-            made = {c: cells.get(c, "") for c in GITHUB}
-            made["assignment_name"] = made["assignment_name"] or back.assignment
-            made["roster_identifier"] = made["roster_identifier"] or cells.get("identifier", "")
-            made["student_repository_name"] = made["student_repository_name"] or back.prefixes.get(student, "")
+            grades = {c: cells.get(c, "") for c in GITHUB}
+            grades["assignment_name"] = grades["assignment_name"] or back.assignment
+            grades["roster_identifier"] = grades["roster_identifier"] or cells.get("identifier", "")
+            grades["student_repository_name"] = grades["student_repository_name"] or back.prefixes.get(student, "")
             total = back.totals[student]
-            made |= {"points_awarded": f"{total.points:g}", "points_available": f"{total.most:g}"}
-            rows.append([made[c] for c in GITHUB])
+            grades |= {"points_awarded": f"{total.points:g}", "points_available": f"{total.most:g}"}
+            rows.append([grades[c] for c in GITHUB])
     return {"github.csv": rows}
 
 
@@ -169,17 +173,17 @@ WRITERS: dict[str, tuple[Callable[[GradeExport], Written], Callable[[str], str]]
 
 
 def read_totals(path: Path) -> dict[str, Total]:
-    """The sums that ``minirlhf grade --totals`` wrote, by normalised id."""
-    found = {}
-    for n, line in enumerate(marks.read(path, ("student", "total", "max"), "totals"), 2):
-        where = f"{path} line {n}"
+    """Read the totals that ``minirlhf grade --totals`` wrote, by normalised id."""
+    totals = {}
+    for line_number, line in enumerate(marks.read(path, ("student", "total", "max"), "totals"), 2):
+        where = f"{path} line {line_number}"
         total = Total(marks.number(line["total"], where), marks.number(line["max"], where))
         if total.most <= 0:
             raise UserError(f"{where}: max {total.most:g}; expected more than 0")
-        found[normalised(line["student"])] = total
-    if not found:
-        raise UserError(f"{path}: no student in it")
-    return found
+        totals[normalised(line["student"])] = total
+    if not totals:
+        raise UserError(f"{path} holds no student")
+    return totals
 
 
 def make(
@@ -191,19 +195,19 @@ def make(
     assignment: str,
     scale: bool,
 ) -> tuple[Written, list[str]]:
-    """The platform's files, and those in the totals whom its export does not have."""
+    """Return the platform's files, and the students in the totals who are missing from its export."""
     students = {s.row: s.id for s in roster.enrolled(table, id_column)}
-    mine = {s: totals[normalised(s)] for s in students.values() if normalised(s) in totals}
-    known = {normalised(s) for s in mine}
-    if not mine:
-        raise UserError(f"nobody in {table.path} has a total; is it the same class, and the same --id?")
+    graded = {s: totals[normalised(s)] for s in students.values() if normalised(s) in totals}
+    graded_ids = {normalised(s) for s in graded}
+    if not graded:
+        raise UserError(f"no student in {table.path} has a total; check that the class and --id are the same")
     write, _ = WRITERS[platform.name]
-    back = GradeExport(table, students, mine, prefixes, assignment, scale)
-    return write(back), [s for s in totals if s not in known]
+    back = GradeExport(table, students, graded, prefixes, assignment, scale)
+    return write(back), [s for s in totals if s not in graded_ids]
 
 
 def write(out: Path, made: Written, separator: str, pages: Mapping[str, str], archive: str) -> list[Path]:
-    """Write the tables and one archive of feedback pages into ``out``; all of it or nothing."""
+    """Write the tables and one archive of feedback pages into ``out``; nothing is copied until all files are complete."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as draft:
         for name, rows in made.items():
@@ -219,18 +223,18 @@ def write(out: Path, made: Written, separator: str, pages: Mapping[str, str], ar
 
 
 def pages(platform: Platform, feedback: Path, prefixes: Mapping[str, str]) -> dict[str, str]:
-    """Each student's feedback by the name under which the platform takes it; of those whom it can reach."""
+    """Return the feedback pages by the file name that the platform expects, for students who have a page."""
     _, name = WRITERS[platform.name]
-    found = {}
+    contents = {}
     for student, prefix in prefixes.items():
         path = feedback / f"{student.replace('/', '_')}.md"
         if path.is_file():
-            found[name(prefix)] = path.read_text(encoding="utf-8")
-    return found
+            contents[name(prefix)] = path.read_text(encoding="utf-8")
+    return contents
 
 
 def platform(name: str) -> Platform:
-    """A platform by its name."""
+    """Look up a platform by its name."""
     if name not in PLATFORMS:
         raise unknown("platform", name, PLATFORMS)
     return PLATFORMS[name]

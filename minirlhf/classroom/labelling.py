@@ -1,10 +1,11 @@
-"""Labelling in a notebook: a reader compares pairs of replies, by typing a letter; where nobody can answer, somebody else stands in.
+"""Labelling in a notebook: a reader compares pairs of completions by typing letters; else a stand-in labels them.
 
-    labelling = Labelling("07", shown, stand_in=somebody)
-    votes = labelling.ask()                 # one of "a", "b", "tie", "both bad" for each pair, kept for the next run
+    labelling = Labelling("07", shown, stand_in=annotator)
+    votes = labelling.ask()                 # "a", "b", "tie" or "both bad" for each pair, stored for the next run
 
-It asks with ``input``, as :mod:`minirlhf.classroom.predictions` does and for the same reasons: no extension is needed, and "run all"
-waits. Enter leaves the rest to the stand-in; an answer that was given is kept in ``labels/NAME.json`` in the package's cache.
+It asks with ``input``, for the same reasons as :mod:`minirlhf.classroom.predictions`: no extension is needed, and
+"run all" waits. If the reader presses Enter, the stand-in labels the remaining pairs. The reader's votes are stored
+in ``labels/NAME.json`` in the package's cache.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Labelling:
     """The comparisons of one notebook.
 
     Args:
-        notebook: its name, such as "07".
-        pairs: what is shown, in this order.
-        stand_in: who answers where nobody is there, or the reader has stopped.
+        notebook: the notebook's name, such as "07".
+        pairs: the pairs to label, in this order.
+        stand_in: labels a pair if there is no reader or the reader has stopped.
     """
 
     def __init__(self, notebook: str, pairs: Sequence[Shown], stand_in: Callable[[Shown], Vote]) -> None:
@@ -34,53 +35,53 @@ class Labelling:
         self.by_reader = 0
 
     def ask(self) -> list[Vote]:
-        """One vote per pair. The reader's come first; ``by_reader`` then says how many there are."""
-        mine = self._kept() if is_interactive() else []
+        """Return one vote per pair. The reader's votes come first; ``by_reader`` is their number."""
+        votes = self._kept() if is_interactive() else []
         if is_interactive():
-            for number in range(len(mine), len(self.pairs)):
-                said = self._one(number)
-                if said is None:
+            for number in range(len(votes), len(self.pairs)):
+                vote = self._one(number)
+                if vote is None:
                     break
-                mine.append(said)
-                self._keep(mine)
-        self.by_reader = len(mine)
-        rest = [self.stand_in(pair) for pair in self.pairs[len(mine) :]]
-        if mine:
-            print(f"{len(mine)} labels are yours" + (f", {len(rest)} are the stand-in's." if rest else "."))
+                votes.append(vote)
+                self._keep(votes)
+        self.by_reader = len(votes)
+        others = [self.stand_in(pair) for pair in self.pairs[len(votes) :]]
+        if votes:
+            print(f"{len(votes)} labels are yours" + (f", {len(others)} are the stand-in's." if others else "."))
         else:
-            print(f"Nobody was here to label: the {len(rest)} labels are a stand-in's.")
-        return [*mine, *rest]
+            print(f"Nobody was here to label: the {len(others)} labels are a stand-in's.")
+        return [*votes, *others]
 
     def forget(self) -> None:
-        """Be asked everything again."""
+        """Delete the stored votes, so that every pair is asked again."""
         self.file.unlink(missing_ok=True)
 
     def _one(self, number: int) -> Vote | None:
         pair = self.pairs[number]
         print(f"\n{number + 1} of {len(self.pairs)}.  {pair.prompt}\n\nA  {pair.a}\n\nB  {pair.b}\n")
         while True:
-            said = input("Better: a or b, t for a tie, n if neither is good, Enter to stop: ").strip().lower()
-            if said == "":
+            key = input("Better: a or b, t for a tie, n if neither is good, Enter to stop: ").strip().lower()
+            if key == "":
                 return None
-            if said in LETTERS:
-                return LETTERS[said]
+            if key in LETTERS:
+                return LETTERS[key]
 
     def _kept(self) -> list[Vote]:
-        """The votes on the same pairs in the same order; nothing if the file is no such file."""
+        """Return the stored votes on the same pairs in the same order; empty if the file is missing or invalid."""
         try:
-            kept = json.loads(self.file.read_text(encoding="utf-8"))
-            same = kept["pairs"] == self._texts()
-            votes = kept["votes"]
+            stored = json.loads(self.file.read_text(encoding="utf-8"))
+            same = stored["pairs"] == self._texts()
+            votes = stored["votes"]
         except (OSError, ValueError, TypeError, KeyError):
             return []
         known = set(LETTERS.values())
-        fits = same and isinstance(votes, list) and len(votes) <= len(self.pairs) and all(v in known for v in votes)
-        return list(votes) if fits else []
+        valid = same and isinstance(votes, list) and len(votes) <= len(self.pairs) and all(v in known for v in votes)
+        return list(votes) if valid else []
 
     def _keep(self, votes: Sequence[Vote]) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"pairs": self._texts(), "votes": list(votes)}
-        self.file.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        data = {"pairs": self._texts(), "votes": list(votes)}
+        self.file.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def _texts(self) -> list[list[str]]:
         return [[pair.prompt, pair.a, pair.b] for pair in self.pairs]

@@ -1,7 +1,7 @@
-"""The marks of a class: rows that regrades merge into, overrides by hand, weights, late days, statistics; all of it CSV.
+"""The marks of a class as CSV files: rows, regrades, manual overrides, weights, late days and statistics.
 
-A *row* is one student's one exercise. Everything else is computed from the rows, so that a regrade of one student, a mark
-set by hand and a change of weights each need no second grading of the rest.
+A *row* holds the mark of one student in one exercise. All other tables are computed from the rows, so that a regrade
+of one student, a manual override or a change of weights does not require grading the other students again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one test of one student: passed, failed or unanswered, and the well-known mistakes that it was."""
+    """The result of one test of one student: passed, failed or unanswered, and the well-known mistakes that matched."""
 
     exercise: str
     test: str
@@ -47,22 +47,22 @@ class Tried:
 
 
 def rows_of(report: Report) -> list[Mark]:
-    """A report's rows."""
+    """Return a report's rows."""
     return [Mark(report.student, o.exercise.id, o.points, o.exercise.points, o.reason) for o in report.outcomes]
 
 
 def tried_of(report: Report) -> list[Tried]:
-    """What became of each test that was run."""
-    found = []
+    """Return the result of each test in a report."""
+    results = []
     for o in report.outcomes:
         for r in o.results:
             result = "passed" if r.passed else "unanswered" if r.unanswered else "failed"
-            found.append(Tried(o.exercise.id, r.test.name, result, r.named))
-    return found
+            results.append(Tried(o.exercise.id, r.test.name, result, r.named))
+    return results
 
 
 def write(table: Iterable[Sequence[object]], path: Path) -> None:
-    """A CSV file, written whole or not at all; nothing in it is a formula."""
+    """Write a CSV file atomically, with cells made safe for spreadsheets (no formulas)."""
     with tempfile.NamedTemporaryFile("w", newline="", encoding="utf-8", dir=path.parent, delete=False) as file:
         csv.writer(file).writerows([plain(str(cell)) for cell in row] for row in table)
     os.chmod(file.name, 0o644)
@@ -70,21 +70,21 @@ def write(table: Iterable[Sequence[object]], path: Path) -> None:
 
 
 def read(path: Path, columns: Sequence[str], what: str) -> list[dict[str, str]]:
-    """The rows of a CSV file with at least these columns.
+    """Read the rows of a CSV file with at least these columns.
 
     Raises:
-        UserError: it cannot be read, or a column is missing.
+        UserError: the file cannot be read, or a column is missing.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            found = list(csv.DictReader(file, restval=""))
+            rows = list(csv.DictReader(file, restval=""))
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise UserError(
             f"{path} cannot be read; expected {what}: a CSV file with the columns {', '.join(columns)}",
             file=path,
             problem="unreadable",
         ) from problem
-    for row in found[:1]:
+    for row in rows[:1]:
         if missing := [c for c in columns if c not in row]:
             raise UserError(
                 f"{path} has no column {missing[0]!r}; {what} has {', '.join(columns)}",
@@ -93,62 +93,66 @@ def read(path: Path, columns: Sequence[str], what: str) -> list[dict[str, str]]:
                 problem="missing",
                 file=path,
             )
-    return found
+    return rows
 
 
 def number(text: str, where: str) -> float:
-    """A number in a file that somebody wrote."""
+    """Parse a number from an input file.
+
+    Raises:
+        UserError: the text is not a number.
+    """
     try:
         return float(text)
     except ValueError:
-        raise UserError(f"{where}: {text!r} is no number", value=text, expected=float) from None
+        raise UserError(f"{where}: {text!r} is not a number", value=text, expected=float) from None
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
 
 
 def read_rows(path: Path) -> list[Mark]:
-    """The rows of a file that :func:`write_rows` wrote."""
-    found = read(path, COLUMNS, "grades")
+    """Read the rows of a file that :func:`write_rows` wrote."""
+    lines = read(path, COLUMNS, "grades")
     where = f"{path}: points"
     return [
         Mark(r["student"], r["exercise"], number(r["points"], where), number(r["max"], where), r["reason"])
-        for r in found
+        for r in lines
     ]
 
 
 def write_rows(rows: Sequence[Mark], path: Path) -> None:
-    """One line per row: student, exercise, points, max, reason."""
+    """Write one line per row: student, exercise, points, max, reason."""
     write([COLUMNS, *([r.student, r.exercise, f"{r.points:g}", f"{r.max:g}", r.reason] for r in rows)], path)
 
 
 def merged(old: Sequence[Mark], new: Sequence[Mark]) -> list[Mark]:
-    """The old rows with the new ones in their places, and after them those that are new altogether.
+    """Replace old rows by new rows of the same student and exercise, and append the remaining new rows.
 
-    A mark that was set by hand stays.
+    A mark that was set by hand is not replaced.
     """
-    fresh = {(normalised(r.student), r.exercise): r for r in new}
-    found = []
+    new_by_key = {(normalised(r.student), r.exercise): r for r in new}
+    result = []
     for row in old:
-        regraded = fresh.pop((normalised(row.student), row.exercise), row)
-        found.append(row if row.reason.startswith(BY_HAND) else regraded)
-    return found + list(fresh.values())
+        regraded = new_by_key.pop((normalised(row.student), row.exercise), row)
+        result.append(row if row.reason.startswith(BY_HAND) else regraded)
+    return result + list(new_by_key.values())
 
 
 def lost(old: Sequence[Mark], new: Sequence[Mark]) -> list[str]:
-    """The students of the old rows whom the new ones do not have."""
-    there = {normalised(r.student) for r in new}
-    return list(dict.fromkeys(r.student for r in old if normalised(r.student) not in there))
+    """Return the students of the old rows who are missing from the new rows."""
+    new_students = {normalised(r.student) for r in new}
+    return list(dict.fromkeys(r.student for r in old if normalised(r.student) not in new_students))
 
 
 def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
-    """The rows with the points that were set by hand, in a file of the columns student, exercise, points, comment.
+    """Apply the points that were set by hand, from a file with the columns student, exercise, points, comment.
 
     Raises:
-        UserError: a line without a comment, for a row that there is not, or beyond what can be earned.
+        UserError: a line has no comment, names a row that does not exist, or gives points outside 0 to the maximum.
     """
     by_key = {(normalised(r.student), r.exercise): i for i, r in enumerate(rows)}
-    found = list(rows)
+    result = list(rows)
     for n, line in enumerate(read(path, ("student", "exercise", "points", "comment"), "overrides"), 2):
         where = f"{path} line {n}"
         key = (normalised(line["student"]), line["exercise"].strip())
@@ -156,7 +160,7 @@ def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
             if key[0] not in {student for student, _ in by_key}:
                 raise unknown("student", line["student"], {r.student for r in rows}, file=path, line=n)
             raise unknown("exercise", key[1], {r.exercise for r in rows}, file=path, line=n)
-        row, points = found[by_key[key]], number(line["points"], where)
+        row, points = result[by_key[key]], number(line["points"], where)
         if not 0 <= points <= row.max:
             message = f"{where}: {points:g} points; expected 0 to {row.max:g}"
             raise UserError(message, argument="points", value=points, expected=f"[0, {row.max:g}]", file=path, line=n)
@@ -164,8 +168,8 @@ def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
             message = f"{where}: a mark set by hand needs a comment"
             raise UserError(message, argument="comment", problem="missing", file=path, line=n)
         reason = f"{BY_HAND} {line['comment'].strip()} (graded: {row.points:g})"
-        found[by_key[key]] = replace(row, points=points, reason=reason)
-    return found
+        result[by_key[key]] = replace(row, points=points, reason=reason)
+    return result
 
 
 # -- a course's rules --------------------------------------------------------------------------------------------
@@ -173,57 +177,55 @@ def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
 
 @dataclass(frozen=True)
 class Late:
-    """What lateness costs. Days are begun days after the deadline and its grace.
+    """The rules for late submissions. Lateness is counted in begun days after the deadline and its grace period.
 
-    ``free_days`` are each student's own for the whole course; how many were spent stands in the file ``spent``.
+    ``free_days``: each student's late days without cost for the whole course; the file ``spent`` records those used.
     """
 
     deadline: datetime
     grace_minutes: float = 0.0
     free_days: int = 0
-    cost_per_day: float = 0.1  # share of the points
-    most_days: int = 7  # later than that earns nothing
+    cost_per_day: float = 0.1  # fraction of the points
+    most_days: int = 7  # more days late earn 0 points
     spent: str = ""
 
     def days(self, handed_in: datetime) -> int:
-        """Begun days of lateness."""
+        """Return the number of begun days of lateness."""
         over = handed_in - self.deadline - timedelta(minutes=self.grace_minutes)
         return max(0, -(-over // timedelta(days=1)))
 
 
 @dataclass(frozen=True)
 class Course:
-    """``weights``: what a point of an exercise ("05.3") or a chapter ("05") counts; 1 if not named."""
+    """The rules of a course. ``weights``: weight of a point of an exercise ("05.3") or a chapter ("05"); default 1."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     late: Late | None = None
 
     def weight(self, exercise: str) -> float:
-        """Of one exercise."""
+        """Return the weight of one exercise."""
         return self.weights.get(exercise, self.weights.get(exercise.split(".")[0], 1.0))
 
 
 def read_course(path: Path) -> Course:
-    """The rules of a course, a TOML file with the tables ``[weights]`` and ``[late]``.
+    """Read the rules of a course, a TOML file with the tables ``[weights]`` and ``[late]``.
 
     Raises:
-        UserError: it cannot be read, or holds something else.
+        UserError: the file cannot be read, or a table, name or value is invalid.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         message = f"{path} cannot be read ({problem}); expected TOML with [weights] and [late]"
         raise UserError(message, file=path, problem="unreadable") from problem
-    if extra := sorted(set(found) - {"weights", "late"}):
+    if extra := sorted(set(data) - {"weights", "late"}):
         raise unknown("table", extra[0], ("weights", "late"), file=path)
-    weights = found.get("weights", {})
+    weights = data.get("weights", {})
     for name, value in weights.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
             message = f'{path}: weight {name} = {value!r}; expected a number ≥ 0, such as "05.3" = 2'
             raise UserError(message, argument=name, value=value, expected="[0, ∞)", file=path)
-    return Course(
-        {str(k): float(v) for k, v in weights.items()}, _late(found["late"], path) if "late" in found else None
-    )
+    return Course({str(k): float(v) for k, v in weights.items()}, _late(data["late"], path) if "late" in data else None)
 
 
 def _late(table: dict[str, Any], path: Path) -> Late:
@@ -235,8 +237,8 @@ def _late(table: dict[str, Any], path: Path) -> Late:
         message = f"{path}: [late] needs a deadline, such as deadline = 2026-11-20T23:59:00"
         raise UserError(message, argument="deadline", problem="missing", file=path)
     for name, value in table.items():
-        kind = str if name == "spent" else datetime if name == "deadline" else (int, float)
-        if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
+        types = str if name == "spent" else datetime if name == "deadline" else (int, float)
+        if not isinstance(value, types) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
             raise UserError(
                 f"{path}: [late] {name} = {value!r}; expected {'a file name' if name == 'spent' else 'a number ≥ 0'}",
                 argument=name,
@@ -249,13 +251,13 @@ def _late(table: dict[str, Any], path: Path) -> Late:
 
 
 def _aware(moment: datetime) -> datetime:
-    """A time without a zone is one of this machine's."""
+    """Add a time zone: a time without one is in this machine's local time zone."""
     return moment.astimezone() if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def read_times(path: Path) -> dict[str, datetime]:
-    """When each student handed in, from a file of the columns student and handed_in (ISO 8601); the last one counts."""
-    found: dict[str, datetime] = {}
+    """Read each student's last submission time from a file with the columns student and handed_in (ISO 8601)."""
+    times: dict[str, datetime] = {}
     for n, line in enumerate(read(path, ("student", "handed_in"), "times"), 2):
         try:
             moment = _aware(datetime.fromisoformat(line["handed_in"].strip()))
@@ -263,13 +265,13 @@ def read_times(path: Path) -> dict[str, datetime]:
             message = f"{path} line {n}: {line['handed_in']!r} is no time; expected 2026-11-20T23:59"
             raise UserError(message, argument="handed_in", value=line["handed_in"], file=path, line=n) from None
         key = normalised(line["student"])
-        found[key] = max(moment, found.get(key, moment))
-    return found
+        times[key] = max(moment, times.get(key, moment))
+    return times
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """One student's: days late, how many of them are free, and the share of the points that is kept."""
+    """One student's lateness: days late, how many of them are free, and the fraction of the points that is kept."""
 
     days: int = 0
     free: int = 0
@@ -277,30 +279,30 @@ class Lateness:
 
 
 def lateness(rule: Late, times: Mapping[str, datetime], students: Iterable[str], homework: str) -> dict[str, Lateness]:
-    """Each student's lateness in this homework; what it spends of the free days is written down in the file ``spent``.
+    """Return each student's lateness in this homework, and record the used free days in the file ``spent``.
 
-    Who has no time is in time.
+    A student without a submission time counts as on time.
     """
     path = Path(rule.spent) if rule.spent else None
     columns = ("student", "homework", "days")
     ledger = read(path, columns, "spent late days") if path and path.exists() else []
-    before: Counter[str] = Counter()
+    days_spent: Counter[str] = Counter()
     for line in ledger:
         if line["homework"] != homework:
-            before[normalised(line["student"])] += int(number(line["days"], str(path)))
-    found = {}
+            days_spent[normalised(line["student"])] += int(number(line["days"], str(path)))
+    result = {}
     for student in students:
         key = normalised(student)
         days = rule.days(times[key]) if key in times else 0
-        free = min(days, max(0, rule.free_days - before[key]))
-        kept = 0.0 if days - free > rule.most_days else max(0.0, 1 - rule.cost_per_day * (days - free))
-        found[student] = Lateness(days, free, kept)
+        free = min(days, max(0, rule.free_days - days_spent[key]))
+        fraction = 0.0 if days - free > rule.most_days else max(0.0, 1 - rule.cost_per_day * (days - free))
+        result[student] = Lateness(days, free, fraction)
     if path:
-        mine = {normalised(student) for student in found}
-        others = [line for line in ledger if line["homework"] != homework or normalised(line["student"]) not in mine]
-        spent = [[student, homework, late.free] for student, late in found.items() if late.free]
+        graded = {normalised(student) for student in result}
+        others = [line for line in ledger if line["homework"] != homework or normalised(line["student"]) not in graded]
+        spent = [[student, homework, late.free] for student, late in result.items() if late.free]
         write([columns, *([line[c] for c in columns] for line in others), *spent], path)
-    return found
+    return result
 
 
 # -- totals and statistics ---------------------------------------------------------------------------------------
@@ -309,47 +311,47 @@ def lateness(rule: Late, times: Mapping[str, datetime], students: Iterable[str],
 def totals(
     rows: Sequence[Mark], course: Course | None = None, late: Mapping[str, Lateness] | None = None
 ) -> list[list[str]]:
-    """A table with one line per student: points per exercise, total, max; with late rules, the days and what they cost."""
+    """Return one line per student: points per exercise, total, max; with late rules, also days and fraction kept."""
     rules = course or Course()
-    worth = {r.exercise: r.max for r in rows}
+    max_points = {r.exercise: r.max for r in rows}
     students = dict.fromkeys(r.student for r in rows)
     points = {(r.student, r.exercise): r.points for r in rows}
-    most = sum(rules.weight(e) * m for e, m in worth.items())
-    head = ["student", *worth, *(("days_late", "free_days", "kept") if late is not None else ()), "total", "max"]
+    max_total = sum(rules.weight(e) * m for e, m in max_points.items())
+    head = ["student", *max_points, *(("days_late", "free_days", "kept") if late is not None else ()), "total", "max"]
     table = [head]
     for student in students:
-        earned = [points.get((student, e), 0.0) for e in worth]
-        total = sum(rules.weight(e) * p for e, p in zip(worth, earned, strict=True))
+        earned = [points.get((student, e), 0.0) for e in max_points]
+        total = sum(rules.weight(e) * p for e, p in zip(max_points, earned, strict=True))
         cells = [f"{p:g}" for p in earned]
         if late is not None:
-            mine = late.get(student, Lateness())
-            total *= mine.kept
-            cells += [str(mine.days), str(mine.free), f"{mine.kept:g}"]
-        table.append([student, *cells, f"{total:g}", f"{most:g}"])
+            student_lateness = late.get(student, Lateness())
+            total *= student_lateness.kept
+            cells += [str(student_lateness.days), str(student_lateness.free), f"{student_lateness.kept:g}"]
+        table.append([student, *cells, f"{total:g}", f"{max_total:g}"])
     return table
 
 
 def statistics(tried: Sequence[Tried]) -> list[list[str]]:
-    """What to teach again: for each test how many passed, failed or did not answer, and below it each mistake by name."""
+    """Return, for each test, how many students passed, failed or had no answer, and the count of each named mistake."""
     table = [["exercise", "test", "mistake", "students", "passed", "failed", "unanswered"]]
     for exercise, test in dict.fromkeys((t.exercise, t.test) for t in tried):
-        mine = [t for t in tried if (t.exercise, t.test) == (exercise, test)]
-        results = Counter(t.result for t in mine)
+        results = [t for t in tried if (t.exercise, t.test) == (exercise, test)]
+        counts = Counter(t.result for t in results)
         table.append(
-            [exercise, test, "", str(len(mine)), *(str(results[k]) for k in ("passed", "failed", "unanswered"))]
+            [exercise, test, "", str(len(results)), *(str(counts[k]) for k in ("passed", "failed", "unanswered"))]
         )
-        for mistake, count in Counter(name for t in mine for name in t.named).most_common():
+        for mistake, count in Counter(name for t in results for name in t.named).most_common():
             table.append([exercise, test, mistake, str(count), "", "", ""])
     return table
 
 
 def as_data(report: Report, page: str, digest: str) -> dict[str, Any]:
-    """What is kept of one student's grading, as JSON."""
+    """Convert one student's grading to JSON data for the journal."""
     rows, tried = [asdict(r) for r in rows_of(report)], [asdict(t) for t in tried_of(report)]
     return {"student": report.student, "digest": digest, "rows": rows, "tried": tried, "page": page}
 
 
 def from_data(data: Mapping[str, Any]) -> tuple[list[Mark], list[Tried]]:
-    """Rows and tests of :func:`as_data`."""
+    """Restore rows and test results from the data of :func:`as_data`."""
     tried = [Tried(t["exercise"], t["test"], t["result"], tuple(t["named"])) for t in data["tried"]]
     return [Mark(**r) for r in data["rows"]], tried

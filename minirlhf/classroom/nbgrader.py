@@ -1,8 +1,8 @@
-"""The nbgrader route, for institutions that run it: assignments with nbgrader's metadata, and the score of a cell.
+"""Support for nbgrader: assignments with nbgrader's metadata, and the score of a cell.
 
-An autograded cell asks the same boxed grader as ``minirlhf grade`` and ends in the points. But nbgrader runs that cell in
-the student's own kernel, after the student's code: whoever rewrites :func:`score` there writes the score. Where students
-are not trusted, ``minirlhf grade`` is the grader to use; it reads the same notebooks.
+An autograded cell calls the same sandboxed grader as ``minirlhf grade`` and returns the points. However, nbgrader
+runs that cell in the student's own kernel, after the student's code, so a student who replaces :func:`score` can set
+the score. If students are not trusted, use ``minirlhf grade``, which reads the same notebooks.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _metadata(exercise: Exercise, role: str) -> dict[str, Any]:
 
 
 def source_cells(exercises: Sequence[Exercise]) -> list[release.ReleaseCell]:
-    """The cells of the instructor's notebook: each answer holds stub and solution, each check becomes a graded cell."""
+    """Return the cells of the instructor's notebook: answers hold stub and solution, checks become graded cells."""
     by_id = {e.id: e for e in exercises}
-    made = []
+    cells = []
     for cell in release.cells(exercises):
         if cell.role == "answer":
             e = by_id[cell.exercise]
@@ -67,12 +67,12 @@ def source_cells(exercises: Sequence[Exercise]) -> list[release.ReleaseCell]:
             hidden = f'from minirlhf.classroom.nbgrader import score\n\nscore("{e.id}")'
             text = f"# graded when you have handed in\n### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS"
             cell = dataclasses.replace(cell, role="tests", text=text, metadata=_metadata(e, "tests"))
-        made.append(cell)
-    return made
+        cells.append(cell)
+    return cells
 
 
 def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> list[Path]:
-    """Write one chapter as an assignment of the course folder ``out``; its configuration too, if it has none."""
+    """Write one chapter as an assignment into the course folder ``out``, and a configuration if it has none."""
     folder = exercises[0].path.parent
     config = out / "nbgrader_config.py"
     if not config.exists():
@@ -88,12 +88,12 @@ def _server() -> Server:
 
 
 def score(number: str) -> float:
-    """Grade one exercise of the notebook in the working folder, in a box; prints feedback and returns the points."""
+    """Grade one exercise of the notebook in the working directory; print feedback and return the points."""
     (exercise,) = sources.load(sources.folder(), [number])
-    here = Path.cwd()
-    student = here.parent.name if here.parent.parent.name in ("autograded", "submitted") else DEFAULT_STUDENT
-    handed = read_files(p for p in here.iterdir() if p.suffix in SUFFIXES)
-    outcome = grade_answer(_server(), exercise, handed, student, secrets.randbits(31))
+    folder = Path.cwd()
+    student = folder.parent.name if folder.parent.parent.name in ("autograded", "submitted") else DEFAULT_STUDENT
+    submission = read_files(p for p in folder.iterdir() if p.suffix in SUFFIXES)
+    outcome = grade_answer(_server(), exercise, submission, student, secrets.randbits(31))
     failed = outcome.first_failure
     print(repr(Verdict(outcome, f"Hint: {failed.hints[0]}" if failed and not failed.unanswered else "")))
     return outcome.points

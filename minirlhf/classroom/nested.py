@@ -1,4 +1,4 @@
-"""Plain data, nested: its tensors, its sizes, whether two are the same, and the same data in another size."""
+"""Nested plain data: iterate over its tensors and sizes, compare it, and resize it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 from minirlhf.sandbox import wire
 
-LARGEST_AXIS = 64  # a longer one is data, not a size that somebody could have fixed
+LARGEST_AXIS = 64  # a longer axis is data, not a size that a solution could hard-code
 
 
 def copied(value: Any) -> Any:
-    """Plain data as it arrives on the other side."""
+    """Return a copy of plain data, encoded and decoded as for another process."""
     return wire.decode(wire.encode(value))
 
 
 def mapped(value: Any, f: Callable[[Tensor], Tensor]) -> Any:
-    """``f`` of every tensor in it."""
+    """Apply ``f`` to every tensor in ``value``."""
     if isinstance(value, Tensor):
         return f(value)
     if isinstance(value, list | tuple):
@@ -46,7 +46,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
 
 
 def finite(value: Any) -> bool:
-    """Whether no number in it is NaN or infinite."""
+    """Whether no number in ``value`` is NaN or infinite."""
     return all(
         bool(torch.isfinite(torch.as_tensor(x)).all()) for x in leaves(value) if isinstance(x, Tensor | int | float)
     )
@@ -57,12 +57,12 @@ def is_whole(x: Any) -> bool:
 
 
 def holds_whole_floats(x: Tensor) -> bool:
-    whole = x.is_floating_point() and bool(torch.isfinite(x).all()) and bool((x == x.round()).all())
-    return whole and x.numel() > 1 and bool((x != x.flatten()[0]).any())
+    integers_only = x.is_floating_point() and bool(torch.isfinite(x).all()) and bool((x == x.round()).all())
+    return integers_only and x.numel() > 1 and bool((x != x.flatten()[0]).any())
 
 
 def _is_coded(x: Tensor) -> bool:
-    """Whether its numbers are a code, such as 0 for wrong and 1 for right: whole, and some alike."""
+    """Whether the entries are codes, such as 0 for wrong and 1 for correct: integers, some of them equal."""
     return holds_whole_floats(x) and len(x.unique()) < x.numel()
 
 
@@ -71,7 +71,7 @@ def has_whole_floats(value: Any) -> bool:
 
 
 def axes(value: Any) -> Iterator[int]:
-    """The sizes of all axes in it, those of lists too."""
+    """Yield the sizes of all tensor axes and the lengths of all lists in ``value``, from 2 to ``LARGEST_AXIS``."""
     if isinstance(value, Tensor):
         yield from (n for n in value.shape if 2 <= n <= LARGEST_AXIS)
     elif isinstance(value, list | tuple):
@@ -85,39 +85,41 @@ def axes(value: Any) -> Iterator[int]:
 
 
 def stretch(value: Any, n: int, m: int, end: str = "") -> Any:
-    """``value`` with every axis of size ``n`` made one of ``m``: by entries between their neighbours, or one more that continues
-    the last two (``end="on"``) or turns back beyond them (``end="back"``).
+    """Return ``value`` with every axis of size ``n`` resized to ``m``, which is ``n + 1`` or ``2 n``.
 
-    Bools, integers, NaN and codes such as 0 and 1 are copied, what sums to one along its last axis does so afterwards, a
-    sign is kept; what lies in [0, 1] stays there.
+    New entries are interpolated between neighbours, or one entry is added at the end that extrapolates the last two
+    entries (``end="on"``) or extrapolates from the last entry back beyond the one before it (``end="back"``).
+
+    Bools, integers, NaN and codes such as 0 and 1 are copied. Distributions along the last axis still sum to one. Signs
+    are kept, and values in [0, 1] stay in [0, 1].
     """
     if m == n + 1 and end:
-        last = (n - 2, n - 1, 1.7) if end == "on" else (n - 1, n - 2, 1.7)
-        places = [*((i, i, 0.0) for i in range(n)), last]
+        extra = (n - 2, n - 1, 1.7) if end == "on" else (n - 1, n - 2, 1.7)
+        sources = [*((i, i, 0.0) for i in range(n)), extra]
     elif m == n + 1:
-        places = [(0, 0, 0.0), (0, 1, 0.63), *((i, i, 0.0) for i in range(1, n))]
+        sources = [(0, 0, 0.0), (0, 1, 0.63), *((i, i, 0.0) for i in range(1, n))]
     else:
-        places = [p for i in range(n) for p in ((i, i, 0.0), (i, i + 1, 0.63) if i + 1 < n else (i, i - 1, 0.37))]
-    return _stretch(value, n, places)
+        sources = [p for i in range(n) for p in ((i, i, 0.0), (i, i + 1, 0.63) if i + 1 < n else (i, i - 1, 0.37))]
+    return _stretch(value, n, sources)
 
 
-def _stretch(value: Any, n: int, places: list[tuple[int, int, float]]) -> Any:
+def _stretch(value: Any, n: int, sources: list[tuple[int, int, float]]) -> Any:
     if isinstance(value, Tensor):
-        return _stretch_tensor(value, n, places)
+        return _stretch_tensor(value, n, sources)
     if isinstance(value, dict):
-        return {k: _stretch(v, n, places) for k, v in value.items()}
+        return {k: _stretch(v, n, sources) for k, v in value.items()}
     if isinstance(value, tuple):
-        return tuple(_stretch(v, n, places) for v in value)
+        return tuple(_stretch(v, n, sources) for v in value)
     if not isinstance(value, list):
         return value
-    inner = [_stretch(v, n, places) for v in value]
+    items = [_stretch(v, n, sources) for v in value]
     if len(value) != n:
-        return inner
-    return [_between(inner[i], inner[j], w, inner[_copied_from(i, j, w)]) for i, j, w in places]
+        return items
+    return [_between(items[i], items[j], weight, items[_copied_from(i, j, weight)]) for i, j, weight in sources]
 
 
 def _copied_from(i: int, j: int, weight: float) -> int:
-    """Which entry is copied where none can be made: beyond the end it is the last, so that padding stays at the end."""
+    """Return the index to copy if interpolation is impossible: beyond the end the last, so that padding stays last."""
     return max(i, j) if weight > 1 else i
 
 
@@ -126,26 +128,26 @@ def _between(a: Any, b: Any, weight: float, copy: Any) -> Any:
         return copied(a)
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return {k: _between(v, b[k], weight, copy[k]) for k, v in a.items()}
-    like = isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point()
-    if like and not _is_coded(a) and finite([a, b]):
+    compatible = isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point()
+    if compatible and not _is_coded(a) and finite([a, b]):
         return torch.lerp(a, b.to(a.dtype), min(weight, 0.63))
     return _held(a + weight * (b - a), a, b) if isinstance(a, float) and isinstance(b, float) else copied(copy)
 
 
 def _held(x: float, a: float, b: float) -> float:
-    """``x``, or ``b`` where it has another sign than both."""
+    """Return ``x``, or ``b`` if the sign of ``x`` differs from that of both ``a`` and ``b``."""
     return b if (x <= 0 < min(a, b)) or (x >= 0 > max(a, b)) else x
 
 
-def _stretch_tensor(x: Tensor, n: int, places: list[tuple[int, int, float]]) -> Tensor:
+def _stretch_tensor(x: Tensor, n: int, sources: list[tuple[int, int, float]]) -> Tensor:
     smooth = x.is_floating_point() and not _is_coded(x) and finite(x)
     sums = log_sums = False
     if smooth and x.dim() and x.shape[-1] == n:
         sums = bool((x >= 0).all()) and bool(((x.sum(-1) - 1).abs() < 1e-6).all())
         log_sums = bool((x.logsumexp(-1).abs() < 1e-6).all())
-    first, second = (torch.tensor([p[k] for p in places]) for k in (0, 1))
-    copy = torch.tensor([_copied_from(*p) for p in places])
-    weight = torch.tensor([p[2] for p in places], dtype=x.dtype if smooth else torch.float64)
+    first, second = (torch.tensor([source[k] for source in sources]) for k in (0, 1))
+    copy = torch.tensor([_copied_from(*source) for source in sources])
+    weight = torch.tensor([source[2] for source in sources], dtype=x.dtype if smooth else torch.float64)
     if sums or log_sums:
         weight = weight.clamp(max=0.63)
     low, high = _bounds(x) if smooth and x.numel() else (None, None)
@@ -162,7 +164,7 @@ def _stretch_tensor(x: Tensor, n: int, places: list[tuple[int, int, float]]) -> 
 
 
 def _bounds(x: Tensor) -> tuple[float, float]:
-    """How far numbers of this kind may go: a sign is kept, and so is the unit interval."""
+    """Return the bounds of new entries, which keep the sign and the unit interval."""
     least, most = float(x.min()), float(x.max())
     low = 0.5 * least if least > 0 else 0.0 if least == 0 else -math.inf
     high = 0.5 * (1 + most) if least >= 0 and most <= 1 else 0.5 * most if most < 0 else math.inf
@@ -170,7 +172,7 @@ def _bounds(x: Tensor) -> tuple[float, float]:
 
 
 def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
-    """Whether plain data is equal, NaN included; lists and tuples are alike."""
+    """Whether plain data is equal; NaN equals NaN, and a list equals a tuple with the same entries."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):

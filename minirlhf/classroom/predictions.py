@@ -1,13 +1,14 @@
-"""Predictions: a reader of a notebook commits an answer before the result is shown, and hears afterwards what the run says.
+"""Predictions: a reader of a notebook predicts a result before it is shown, and then compares it with the run's result.
 
     predict = Predictions("03")
-    falls = predict("Does the loss fall?", "yes", "no")     # asks, once; the answer is kept
+    falls = predict("Does the loss fall?", "yes", "no")     # asks once; the answer is stored
     falls.reveal("yes" if history["loss"][-1] < history["loss"][0] else "no")
     predict.tally()
 
-It asks with ``input``, which every frontend of Jupyter knows, so it needs no extension, and "run all" waits for the reader.
-Where nobody can answer (a run without a frontend) it asks nothing, reads no kept answer, and says the same words at every run.
-In a frontend that cannot ask, the letter is written into the cell: ``predict("…", "yes", "no", mine="a")``.
+It asks with ``input``, which every Jupyter frontend supports, so it needs no extension, and "run all" waits for the
+reader. Without a frontend it asks nothing and reads no stored answer, so that every run prints the same text. In a
+frontend that does not support ``input``, the reader writes the letter into the cell:
+``predict("…", "yes", "no", mine="a")``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Choice = str | int | float
 
 
 class Prediction:
-    """One question, its choices, and what the reader said.
+    """One question, its choices, and the reader's prediction.
 
     Args:
         question: one sentence.
-        choices: two to ten, all texts or all numbers.
+        choices: two to ten choices, all strings or all numbers.
         mine: the index of the reader's choice, or None.
     """
 
@@ -42,19 +43,20 @@ class Prediction:
         return "\n".join([self.question, *(f"   {self.lettered(i)}" for i in range(len(self.choices)))])
 
     def lettered(self, index: int) -> str:
-        """A choice with its letter."""
+        """Return a choice with its letter."""
         return f"{ascii_lowercase[index]}  {self.choices[index]}"
 
     def reveal(self, answer: Choice) -> None:
-        """Print what came out, beside what was predicted.
+        """Print the run's result beside the reader's prediction.
 
         Args:
-            answer: what the run says: one of the choices; where these are numbers any number, of which the nearest choice is right.
+            answer: the run's result: one of the choices, or, if the choices are numbers, any number; the nearest
+                choice is right.
 
         Raises:
-            ValueError: an answer that is no choice.
+            ValueError: the answer is not one of the choices, or is NaN.
         """
-        said = ""
+        prefix = ""
         if isinstance(answer, str):
             if answer not in self.choices:
                 message = f"answer: expected one of {self.choices}, got {answer!r}"
@@ -69,19 +71,19 @@ class Prediction:
                 raise ValueError("answer: expected a number, got nan")
             self.answer = min(range(len(numbers)), key=lambda i: abs(numbers[i] - answer))
             if numbers[self.answer] != answer:
-                said = f"{answer:.3g}, nearest to "
-        mine = ""
+                prefix = f"{answer:.3g}, nearest to "
+        suffix = ""
         if self.mine is not None:
-            mine = ", as you predicted" if self.mine == self.answer else f"; you predicted {self.lettered(self.mine)}"
-        print(self.question)  # first: a folded output shows its first line in JupyterLab
-        print(f"Answer: {said}{self.lettered(self.answer)}{mine}")
+            suffix = ", as you predicted" if self.mine == self.answer else f"; you predicted {self.lettered(self.mine)}"
+        print(self.question)  # first, because JupyterLab shows the first line of a collapsed output
+        print(f"Answer: {prefix}{self.lettered(self.answer)}{suffix}")
 
 
 class Predictions:
-    """The predictions of one notebook, kept in ``predictions/NAME.json`` in the package's cache.
+    """The predictions of one notebook, stored in ``predictions/NAME.json`` in the package's cache.
 
     Args:
-        notebook: its name, such as "03".
+        notebook: the notebook's name, such as "03".
     """
 
     def __init__(self, notebook: str) -> None:
@@ -89,15 +91,16 @@ class Predictions:
         self.asked: dict[str, Prediction] = {}
 
     def __call__(self, question: str, *choices: Choice, mine: str | None = None) -> Prediction:
-        """Ask, unless there is an answer already.
+        """Ask the question, unless an answer is already stored.
 
         Args:
             question: one sentence.
-            choices: two to ten, all texts or all numbers.
-            mine: the letter of the reader's choice, for frontends that cannot ask.
+            choices: two to ten choices, all strings or all numbers.
+            mine: the letter of the reader's choice, for frontends that do not support ``input``.
 
         Raises:
-            ValueError: fewer than two choices or more than ten, a choice twice, texts and numbers, or a letter of no choice.
+            ValueError: fewer than two or more than ten choices, a duplicate choice, strings mixed with numbers, or an
+                invalid letter.
         """
         letters = ascii_lowercase[: len(choices)]
         if not 2 <= len(choices) <= 10 or len(set(choices)) < len(choices):
@@ -109,72 +112,72 @@ class Predictions:
         if mine is not None and mine not in list(letters):
             message = f"mine: expected one of {', '.join(letters)}, got {mine!r}"
             raise ArgumentError(message, argument="mine", value=mine, expected=list(letters))
-        found = self.asked[question] = Prediction(question, choices)
-        print(found)
+        prediction = self.asked[question] = Prediction(question, choices)
+        print(prediction)
         if mine is not None:
-            found.mine = letters.index(mine)
+            prediction.mine = letters.index(mine)
         elif is_interactive():
-            found.mine = self._kept(found)
-            if found.mine is None:
-                found.mine = _ask(letters)
-                self._keep(found)
+            prediction.mine = self._kept(prediction)
+            if prediction.mine is None:
+                prediction.mine = _ask(letters)
+                self._keep(prediction)
             else:
-                print(f"You predicted {found.lettered(found.mine)}")
-        return found
+                print(f"You predicted {prediction.lettered(prediction.mine)}")
+        return prediction
 
     def tally(self) -> None:
-        """Print how many of the predictions came true."""
-        asked = [x for x in self.asked.values() if x.answer is not None]
-        made = [x for x in asked if x.mine is not None]
-        if not made:
-            print(f"No predictions were made; the notebook asks for {len(asked)}.")
+        """Print how many of the predictions were right."""
+        revealed = [x for x in self.asked.values() if x.answer is not None]
+        predicted = [x for x in revealed if x.mine is not None]
+        if not predicted:
+            print(f"No predictions were made; the notebook asks for {len(revealed)}.")
             return
-        right = sum(x.mine == x.answer for x in made)
-        left_open = len(asked) - len(made)
-        print(f"You predicted {right} of {len(asked)}" + (f" ({left_open} left open)." if left_open else "."))
+        num_correct = sum(x.mine == x.answer for x in predicted)
+        num_open = len(revealed) - len(predicted)
+        print(f"You predicted {num_correct} of {len(revealed)}" + (f" ({num_open} left open)." if num_open else "."))
 
     def forget(self) -> None:
-        """Be asked everything again."""
+        """Delete the stored predictions, so that every question is asked again."""
         self.file.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any]:
-        """All that is kept; nothing if the file is no such file."""
+        """Read all stored predictions; empty if the file is missing or invalid."""
         try:
-            kept = json.loads(self.file.read_text(encoding="utf-8"))
+            stored = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return kept if isinstance(kept, dict) else {}
+        return stored if isinstance(stored, dict) else {}
 
     def _kept(self, prediction: Prediction) -> int | None:
-        """The index of the choice that was kept, if question and choices are still the same."""
-        kept = self._read().get(prediction.question)
-        if not isinstance(kept, dict) or kept.get("choices") != list(prediction.choices):
+        """Return the index of the stored choice, if the question and the choices are unchanged."""
+        stored = self._read().get(prediction.question)
+        if not isinstance(stored, dict) or stored.get("choices") != list(prediction.choices):
             return None
-        index = kept.get("mine")
+        index = stored.get("mine")
         return index if index in range(len(prediction.choices)) else None
 
     def _keep(self, prediction: Prediction) -> None:
         if prediction.mine is None:
             return
-        kept = self._read() | {prediction.question: {"choices": list(prediction.choices), "mine": prediction.mine}}
+        data = self._read() | {prediction.question: {"choices": list(prediction.choices), "mine": prediction.mine}}
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        self.file.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def _ask(letters: str) -> int | None:
-    """The index of the letter that the reader types; None for an empty line."""
+    """Ask for a letter and return its index; None for an empty line."""
     while True:
-        said = (
+        key = (
             input(f"Your prediction ({', '.join(letters[:-1])} or {letters[-1]}; Enter to leave it open): ")
             .strip()
             .lower()
         )
-        if said == "" or (len(said) == 1 and said in letters):
-            return letters.index(said) if said else None
+        if key == "" or (len(key) == 1 and key in letters):
+            return letters.index(key) if key else None
 
 
 def is_interactive() -> bool:
-    """Can a question be answered? A frontend says so with each request to its kernel; without a kernel, a terminal can."""
+    """Whether ``input`` can be answered: by a frontend that sets ``allow_stdin`` in its requests, or by a terminal."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is None or not hasattr(shell, "get_parent"):

@@ -1,11 +1,11 @@
-"""What the machine asks of every graded function, unasked: seven questions that no author has to write.
+"""Automatic tests of every graded function, called probes, which no author has to write.
 
-The tests of an exercise are run once on its own solution, and the calls that they make are kept. From each call follow
-*probes*, held against the solution: other sizes, float32, each number varied, NaN behind the mask, fractions where a test
-used whole numbers, gradients, integers that are integers; and no probe may come back with its inputs changed. A function
-is probed when all tests that call it have passed; the last of them fails if a probe does.
+The tests of an exercise run once on its own solution, and their calls are recorded. Each call yields *probes*, whose
+results are compared with the solution's: other sizes, float32, each number varied, NaN where the mask is False,
+fractions where a test used whole numbers, gradients, and integer dtypes. In addition, a call must not change its
+inputs. A function is probed when all tests that call it have passed. If a probe fails, the last of these tests fails.
 
-A block ``[probes]`` of the source switches off what an exercise does not ask for, with a reason::
+A block ``[probes]`` of the source switches off the probes that an exercise does not need, with a reason::
 
     # %% [probes]
     # no gradient: a formula's value is asked for, in whatever library
@@ -44,11 +44,11 @@ from minirlhf.classroom.side_by_side import Beside, solution
 from minirlhf.classroom.testing import Asked, Failure, Submission, expect, show
 from minirlhf.ledger.registry import Draw
 
-ORDER = ("inputs", "integers", "nan", "keywords", "size", "values", "float32", "gradient")  # as a learner meets them
-FEW = 3  # calls of a function; its tests are run on further inputs where they make fewer
-CALLS = 5  # per function: the first one of each test, then others
-MOST = 12  # runs of a test for a function that has said the same to all: a wrong answer may be this constant
-VARIATIONS = 2  # of a number, of those that change the answer; and zero where it has a default
+ORDER = ("inputs", "integers", "nan", "keywords", "size", "values", "float32", "gradient")  # as shown to a learner
+FEW = 3  # minimum calls of a function; if there are fewer, its tests run on further inputs
+CALLS = 5  # calls per function that yield probes: the first call of each test, then others
+MOST = 12  # maximum runs of a test while the function's result is constant: a wrong answer may be this constant
+VARIATIONS = 2  # variations per number that change the result; 0 is added if the argument has a default
 TOLERANCE = 1e-4
 FLOAT32_TOLERANCE = 2e-3
 
@@ -100,7 +100,7 @@ ASKS = {
 
 
 class Probed(Failure):
-    """A failed probe. ``kind`` is which; its hints are ``HINTS[kind]``."""
+    """A probe failed. ``kind`` is the kind of the probe; its hints are ``HINTS[kind]``."""
 
     def __init__(self, kind: str, message: str, lines: tuple[str, ...] = (), **facts: Any) -> None:
         super().__init__(message, lines, **facts)
@@ -110,16 +110,16 @@ class Probed(Failure):
 
 @dataclass(frozen=True, eq=False)
 class ProbeCall:
-    """One question to a function: a test's own, or one derived from it."""
+    """One call of a function: recorded from a test, or derived from a recorded call."""
 
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     test: str = ""
-    parameters: tuple[str, ...] = ()  # the function's, by position
+    parameters: tuple[str, ...] = ()  # names of the function's parameters, by position
 
     def label(self, key: int | str) -> str:
-        """What the learner calls an argument."""
+        """Return an argument's name for the learner."""
         if isinstance(key, str):
             return key
         return self.parameters[key] if key < len(self.parameters) else f"argument {key + 1}"
@@ -127,20 +127,20 @@ class ProbeCall:
 
 @dataclass(frozen=True)
 class Probe:
-    """A call, what the solution answers, and which gradients it has."""
+    """A call, the solution's result, and the solution's gradients."""
 
     kind: str
     call: ProbeCall
-    said: str  # what is unusual about it: "with epsilon = 0.32"
+    said: str  # how the call differs from the recorded one: "with epsilon = 0.32"
     want: Any = None
     tolerance: float = TOLERANCE
     target: str = ""  # the argument that is varied
-    gradients: tuple[tuple[int | str, str, Tensor, Tensor], ...] = ()  # (key, name, right one, where it is smooth)
+    gradients: tuple[tuple[int | str, str, Tensor, Tensor], ...] = ()  # (key, name, gradient, where it is smooth)
 
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """All probes of one exercise for one seed. ``unusable``: (kind, function, argument) on which the solution has no answer."""
+    """All probes of one exercise and seed. ``unusable``: (kind, function, argument) without a solution's result."""
 
     by_function: dict[str, tuple[Probe, ...]] = field(default_factory=dict)
     called_by: dict[str, tuple[str, ...]] = field(default_factory=dict)  # function -> names of the tests that call it
@@ -151,7 +151,7 @@ class ProbePlan:
 
 
 class Recorder:
-    """The solution as a submission that remembers what it was asked."""
+    """The solution as a submission that records its calls and results."""
 
     def __init__(self, namespace: dict[str, Any], student: str) -> None:
         self.namespace, self.student = namespace, student
@@ -172,16 +172,16 @@ class Recorder:
         return answer
 
     def differing(self, calls: Sequence[ProbeCall], among: Sequence[ProbeCall]) -> list[ProbeCall]:
-        """Which calls ``among`` others have another answer than all of ``calls``, if these have one in common; else none."""
-        told = [self.answers[c] for c in calls if c in self.answers]
-        if not told or not all(same(answer, told[0]) for answer in told):
+        """If all ``calls`` have the same result, return those in ``among`` with another result; else an empty list."""
+        answers = [self.answers[c] for c in calls if c in self.answers]
+        if not answers or not all(same(answer, answers[0]) for answer in answers):
             return []
-        return [c for c in among if c in self.answers and not same(self.answers[c], told[0])]
+        return [c for c in among if c in self.answers and not same(self.answers[c], answers[0])]
 
     def is_constant(self, name: str) -> bool:
-        """Whether the function has been called, and has answered the same each time."""
-        told = [answer for call, answer in self.answers.items() if call.name == name]
-        return bool(told) and all(same(answer, told[0]) for answer in told)
+        """Whether the function has been called and has returned the same result each time."""
+        answers = [answer for call, answer in self.answers.items() if call.name == name]
+        return bool(answers) and all(same(answer, answers[0]) for answer in answers)
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
@@ -203,7 +203,7 @@ _lock = threading.Lock()
 
 
 def plan(exercise: Exercise, seed: int, student: str) -> ProbePlan:
-    """The probes of an exercise; those of a personal one are the student's own. Made once per seed."""
+    """Return the probes of an exercise, cached per seed; a personal exercise has probes per student."""
     if "function" not in exercise.asks.values():
         return ProbePlan()
     with _lock:
@@ -211,7 +211,7 @@ def plan(exercise: Exercise, seed: int, student: str) -> ProbePlan:
 
 
 class _Key:
-    """An exercise as a key: its source's place and text."""
+    """A cache key for an exercise: its path, solution, given code, switched-off probes and tests."""
 
     def __init__(self, exercise: Exercise) -> None:
         self.exercise = exercise
@@ -230,40 +230,40 @@ def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
     recorder = Recorder(solution(exercise, student), student)
     functions = [name for name, kind in exercise.asks.items() if kind == "function"]
     tests = [t for t in exercise.tests if t.probed]
-    for number in range(MOST):
+    for repeat in range(MOST):
         counts = {name: sum(c.name == name for c in recorder.calls) for name in functions}
-        few = {c.test for c in recorder.calls if counts[c.name] < FEW}
+        rare = {c.test for c in recorder.calls if counts[c.name] < FEW}
         constant = {c.test for c in recorder.calls if recorder.is_constant(c.name)}
         for test in tests:
-            again = (test.name in few and number < test.rounds) or (test.name in constant and test.rounds > 1)
-            if number == 0 or again:
+            again = (test.name in rare and repeat < test.rounds) or (test.name in constant and test.rounds > 1)
+            if repeat == 0 or again:
                 recorder.test = test.name
-                test.run(Asked(recorder, Beside(exercise, student, {})), Draw(seed, exercise.id, test.name, number))
-    found: dict[str, tuple[Probe, ...]] = {}
+                test.run(Asked(recorder, Beside(exercise, student, {})), Draw(seed, exercise.id, test.name, repeat))
+    probes_by_function: dict[str, tuple[Probe, ...]] = {}
     called_by: dict[str, tuple[str, ...]] = {}
     calls: dict[str, tuple[ProbeCall, ...]] = {}
     unusable: list[tuple[str, str, str]] = []
     for name in functions:
-        mine = [c for c in recorder.calls if c.name == name]
-        called_by[name] = tuple(dict.fromkeys(c.test for c in mine))
-        first = list({c.test: c for c in reversed(mine)}.values())[::-1]
-        most = [*first, *(c for c in mine if c not in first)][:CALLS]
-        calls[name] = (*most, *recorder.differing(most, mine)[:1])
-        made = _Making(exercise, recorder, name, mine)
+        function_calls = [c for c in recorder.calls if c.name == name]
+        called_by[name] = tuple(dict.fromkeys(c.test for c in function_calls))
+        first_calls = list({c.test: c for c in reversed(function_calls)}.values())[::-1]
+        selected = [*first_calls, *(c for c in function_calls if c not in first_calls)][:CALLS]
+        calls[name] = (*selected, *recorder.differing(selected, function_calls)[:1])
+        derivation = _Making(exercise, recorder, name, function_calls)
         for call in calls[name]:
-            made.derive(call)
-        found[name] = tuple(sorted(made.probes, key=lambda p: ORDER.index(p.kind)))
-        unusable += made.unusable()
-    return ProbePlan(found, called_by, calls, tuple(unusable))
+            derivation.derive(call)
+        probes_by_function[name] = tuple(sorted(derivation.probes, key=lambda p: ORDER.index(p.kind)))
+        unusable += derivation.unusable()
+    return ProbePlan(probes_by_function, called_by, calls, tuple(unusable))
 
 
 class _Making:
-    """The probes of one function, and what was tried in vain."""
+    """Derives the probes of one function and records the attempts that gave no probe."""
 
     def __init__(self, exercise: Exercise, recorder: Recorder, name: str, calls: Sequence[ProbeCall]) -> None:
         self.exercise, self.recorder, self.name = exercise, recorder, name
         self.signature = inspect.signature(recorder.namespace[name])
-        self.fractions = {  # the arguments in which a test has used fractions
+        self.fractions = {  # the arguments for which a test has already used fractions
             argument
             for call in calls
             for argument, (_, value) in _named(self.signature, call)
@@ -273,7 +273,7 @@ class _Making:
         self.tried: set[tuple[str, str]] = set()
 
     def unusable(self) -> list[tuple[str, str, str]]:
-        """What was tried, and came to nothing for every call."""
+        """Return the (kind, function, argument) that were tried but gave no probe for any call."""
         usable = {(p.kind, p.target) for p in self.probes}
         return [(kind, self.name, target) for kind, target in sorted(self.tried - usable)]
 
@@ -282,27 +282,27 @@ class _Making:
         return any(t in targets for t in ("", self.name, *([f"{self.name}.{argument}"] if argument else ())))
 
     def answer(self, call: ProbeCall) -> Any:
-        """What the solution says; None if it cannot, or says NaN where the call's own test did not."""
+        """Return the solution's result; None if the solution raises an exception."""
         try:
             return self.recorder.examine(call.name, call.args, call.kwargs, [])["result"]
         except Exception:
             return None
 
     def add(self, kind: str, target: str, said: str, call: ProbeCall, base: Any, **more: Any) -> bool:
-        """Keep the derived call if the solution has an answer to it."""
+        """Add a probe for the derived call if the solution has a finite result; return whether it was added."""
         self.tried.add((kind, target))
-        want = self.answer(call)
-        if want is None or not finite(want):
+        expected = self.answer(call)
+        if expected is None or not finite(expected):
             return False
-        if kind == "keywords" and same(want, base):
-            return False  # an answer that does not notice could not be found out
-        self.probes.append(Probe(kind, call, said, want, target=target, **more))
+        if kind == "keywords" and same(expected, base):
+            return False  # an answer that ignores this argument would pass, so the probe tests nothing
+        self.probes.append(Probe(kind, call, said, expected, target=target, **more))
         return True
 
     def derive(self, call: ProbeCall) -> None:
         base = self.answer(call)
         if base is None:
-            raise RuntimeError(f"{self.exercise.path}: the solution's `{self.name}` cannot be asked twice")
+            raise RuntimeError(f"{self.exercise.path}: the solution's `{self.name}` fails on a repeated call")
         arguments = dict(_named(self.signature, call))
         self._plain(call, base, arguments)
         for kind in ("nan", "keywords", "size", "values", "float32"):
@@ -310,7 +310,7 @@ class _Making:
                 getattr(self, f"_{kind}")(call, base, arguments)
 
     def _plain(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
-        """The call itself, for inputs, integers and gradients."""
+        """Add the probes that use the call unchanged: inputs, integers and gradients."""
         if not self.is_off("inputs"):
             self.probes.append(Probe("inputs", call, "", base))
         if not self.is_off("integers") and any(map(is_whole, leaves(base))):
@@ -328,17 +328,17 @@ class _Making:
         keys = [key for key, _ in wrt]
         moved = self._moved(call, keys)
         try:
-            right, near = (self.recorder.examine(c.name, c.args, c.kwargs, keys)["gradients"] for c in (call, moved))
-        except RuntimeError:  # the solution itself cannot be differentiated
+            grads, nearby = (self.recorder.examine(c.name, c.args, c.kwargs, keys)["gradients"] for c in (call, moved))
+        except RuntimeError:  # the solution is not differentiable
             return
         gradients = []
-        for (key, name), g, other in zip(wrt, right, near, strict=True):
-            smooth = ~((g - other).abs() > 1e-3 * (1 + g.abs()))  # at a kink, right answers may differ
-            gradients.append((key, name, g, smooth))
+        for (key, name), grad, near_grad in zip(wrt, grads, nearby, strict=True):
+            smooth = ~((grad - near_grad).abs() > 1e-3 * (1 + grad.abs()))  # at a kink, correct gradients may differ
+            gradients.append((key, name, grad, smooth))
         self.probes.append(Probe("gradient", call, "", base, gradients=tuple(gradients)))
 
     def _moved(self, call: ProbeCall, keys: Sequence[int | str]) -> ProbeCall:
-        """The call a little to one side."""
+        """Return the call with a perturbation of at most 1e-6 added to each differentiated argument."""
         args, kwargs = list(call.args), dict(call.kwargs)
         for key in keys:
             x: Tensor = args[key] if isinstance(key, int) else kwargs[key]
@@ -351,68 +351,68 @@ class _Making:
             has_default = parameter.default is not parameter.empty
             key, value = arguments.get(name, (name, parameter.default))
             if isinstance(value, bool | int | float) and not self.is_off("keywords", name):
-                noticed = 0
-                others = {v for k, v in arguments.values() if type(v) is int and k != key}
-                for other in _variations(value, has_default):
-                    if type(other) is int and value not in others and other in others:
-                        continue  # two indices that differ may have to
-                    said = f"with `{name}` = {show(other)}"
-                    if noticed < VARIATIONS or other == 0:
-                        noticed += self.add("keywords", name, said, _with(call, {key: other}), base)
+                num_kept = 0
+                other_integers = {v for k, v in arguments.values() if type(v) is int and k != key}
+                for variation in _variations(value, has_default):
+                    if type(variation) is int and value not in other_integers and variation in other_integers:
+                        continue  # indices that differ may be required to differ
+                    description = f"with `{name}` = {show(variation)}"
+                    if num_kept < VARIATIONS or variation == 0:
+                        num_kept += self.add("keywords", name, description, _with(call, {key: variation}), base)
 
     def _size(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         values = [value for _, value in arguments.values()]
         for n in sorted({size for value in values for size in axes(value)}):
-            larger = 0
+            num_kept = 0
             for m, end in ((n + 1, ""), (n + 1, "on"), (n + 1, "back"), (2 * n, "")):
-                if m == n + 1 or not larger:  # twice as many, where one more does not fit
+                if m == n + 1 or not num_kept:  # 2n only if n + 1 gives no probe
                     stretched = {key: stretch(value, n, m, end) for key, value in arguments.values()}
-                    said = f"where {m} stands for {n} in its inputs' sizes"
-                    larger += self.add("size", "", said, _with(call, stretched), base)
+                    description = f"where {m} stands for {n} in its inputs' sizes"
+                    num_kept += self.add("size", "", description, _with(call, stretched), base)
 
     def _values(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (key, value) in arguments.items():
             if name not in self.fractions and not self.is_off("values", name) and has_whole_floats(value):
-                broken = mapped(value, lambda x: 0.7 * x + 0.15 if holds_whole_floats(x) else x)
-                self.add("values", name, f"with fractions in `{name}`", _with(call, {key: broken}), base)
+                fractional = mapped(value, lambda x: 0.7 * x + 0.15 if holds_whole_floats(x) else x)
+                self.add("values", name, f"with fractions in `{name}`", _with(call, {key: fractional}), base)
 
     def _float32(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
-        def narrow(x: Tensor) -> Tensor:
+        def to_float32(x: Tensor) -> Tensor:
             return x.float() if x.dtype == torch.float64 else x
 
-        narrowed = {key: mapped(value, narrow) for key, value in arguments.values()}
+        narrowed = {key: mapped(value, to_float32) for key, value in arguments.values()}
         if not any(x.dtype == torch.float64 for _, v in arguments.values() for x in tensors(v)):
             return
-        back = {
+        widened = {
             key: mapped(value, lambda x: x.double() if x.dtype == torch.float32 else x)
             for key, value in narrowed.items()
         }
-        exact, rough = self.answer(_with(call, back)), self.answer(_with(call, narrowed))
+        exact, rounded = self.answer(_with(call, widened)), self.answer(_with(call, narrowed))
         self.tried.add(("float32", ""))
-        if exact is None or rough is None or not finite(exact) or not same(rough, exact, FLOAT32_TOLERANCE / 4):
-            return  # in float32 the solution itself is far off: a matter of conditioning
+        if exact is None or rounded is None or not finite(exact) or not same(rounded, exact, FLOAT32_TOLERANCE / 4):
+            return  # the solution itself is inaccurate in float32, because the problem is ill-conditioned
         probe = Probe("float32", _with(call, narrowed), "in float32", exact, tolerance=FLOAT32_TOLERANCE)
         self.probes.append(probe)
 
     def _nan(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (_, mask) in arguments.items():
-            named = "mask" in name or "valid" in name
-            if not (named and isinstance(mask, Tensor) and mask.dtype == torch.bool and not bool(mask.all())):
+            is_mask_name = "mask" in name or "valid" in name
+            if not (is_mask_name and isinstance(mask, Tensor) and mask.dtype == torch.bool and not bool(mask.all())):
                 continue
-            spoilt, where = {}, []
+            poisoned, poisoned_names = {}, []
             for other, (key, x) in arguments.items():
-                fits = isinstance(x, Tensor) and x.is_floating_point() and x.shape[: mask.dim()] == mask.shape
-                if fits and not self.is_off("nan", other):
-                    behind = ~mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
-                    spoilt[key] = x.masked_fill(behind, torch.nan)
-                    where.append(f"`{other}`")
-            if spoilt and not self.is_off("nan", name):
-                said = f"with NaN in {' and '.join(where)} where `{name}` is False"
-                self.add("nan", name, said, _with(call, spoilt), base)
+                matches_mask = isinstance(x, Tensor) and x.is_floating_point() and x.shape[: mask.dim()] == mask.shape
+                if matches_mask and not self.is_off("nan", other):
+                    masked_out = ~mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
+                    poisoned[key] = x.masked_fill(masked_out, torch.nan)
+                    poisoned_names.append(f"`{other}`")
+            if poisoned and not self.is_off("nan", name):
+                description = f"with NaN in {' and '.join(poisoned_names)} where `{name}` is False"
+                self.add("nan", name, description, _with(call, poisoned), base)
 
 
 def _named(signature: inspect.Signature, call: ProbeCall) -> Iterator[tuple[str, tuple[int | str, Any]]]:
-    """The call's arguments by name, with where each stands: a position or a keyword."""
+    """Yield the call's arguments by name, each with its key (position or keyword) and value."""
     for i, (name, value) in enumerate(zip(signature.parameters, call.args, strict=False)):
         yield name, (i, value)
     for name, value in call.kwargs.items():
@@ -434,7 +434,7 @@ def _with(call: ProbeCall, changes: dict[int | str, Any]) -> ProbeCall:
 
 
 def _variations(value: bool | int | float, has_default: bool) -> list[bool | int | float]:
-    """Other values of a number; those that make no sense to the solution are dropped later."""
+    """Return other values of a number; values for which the solution has no finite result are dropped later."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -445,35 +445,35 @@ def _variations(value: bool | int | float, has_default: bool) -> list[bool | int
     return [0.6 * value, upward, 0.1 * value, *([0.0] if has_default else ())]
 
 
-# -- asking ------------------------------------------------------------------------------------------------------
+# -- running probes ----------------------------------------------------------------------------------------------
 
 
 def ask(probe: Probe, submission: Submission) -> None:
-    """Put one probe to a submission.
+    """Run one probe on a submission.
 
     Raises:
-        Probed: what came back is wrong, with the counterexample.
+        Probed: the submission's result is wrong; the failure holds the counterexample.
     """
     call, wrt = probe.call, [key for key, *_ in probe.gradients]
-    given: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
-    shown = tuple(f"{call.label(key)} = {show(value)}" for key, value in given.items())
-    where = f"`{call.name}`{f' {probe.said}' if probe.said else ''}"
+    arguments: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
+    lines = tuple(f"{call.label(key)} = {show(value)}" for key, value in arguments.items())
+    label = f"`{call.name}`{f' {probe.said}' if probe.said else ''}"
     try:
         answer = submission.examine(call.name, call.args, call.kwargs, wrt)
     except Failure as problem:
-        if type(problem) is not Failure:  # the process has ended: not for a probe to judge
+        if type(problem) is not Failure:  # for example, the process has ended, which is not a failed probe
             raise
-        raise Probed(probe.kind, f"{where}: {problem.message}", shown, **problem.facts) from problem
+        raise Probed(probe.kind, f"{label}: {problem.message}", lines, **problem.facts) from problem
     if not (isinstance(answer, dict) and {"result", "args", "kwargs", "gradients"} <= answer.keys()):
-        raise Probed(probe.kind, f"{where}: the answer is no plain data", shown)
+        raise Probed(probe.kind, f"{label}: the answer is no plain data", lines)
     if probe.kind == "inputs":
         _unchanged(call, answer)
     elif probe.kind == "integers":
-        _whole(probe, answer["result"], where, shown)
+        _whole(probe, answer["result"], label, lines)
     elif probe.kind == "gradient":
-        _gradients(probe, answer["gradients"], shown)
+        _gradients(probe, answer["gradients"], lines)
     else:
-        _compare(probe.kind, answer["result"], probe.want, f"the result of {where}", shown, probe.tolerance)
+        _compare(probe.kind, answer["result"], probe.want, f"the result of {label}", lines, probe.tolerance)
 
 
 def _unchanged(call: ProbeCall, answer: dict[str, Any]) -> None:
@@ -489,46 +489,46 @@ def _unchanged(call: ProbeCall, answer: dict[str, Any]) -> None:
             )
 
 
-def _whole(probe: Probe, got: Any, where: str, shown: tuple[str, ...]) -> None:
-    for mine, right in zip(leaves(got), leaves(probe.want), strict=False):
-        if is_whole(right) and isinstance(mine, Tensor | int | float) and not is_whole(mine):
-            kind = str(mine.dtype).removeprefix("torch.") if isinstance(mine, Tensor) else "float"
-            asked = "bools" if isinstance(right, bool) or getattr(right, "dtype", None) == torch.bool else "integers"
+def _whole(probe: Probe, got: Any, label: str, lines: tuple[str, ...]) -> None:
+    for leaf, target in zip(leaves(got), leaves(probe.want), strict=False):
+        if is_whole(target) and isinstance(leaf, Tensor | int | float) and not is_whole(leaf):
+            kind = str(leaf.dtype).removeprefix("torch.") if isinstance(leaf, Tensor) else "float"
+            types = "bools" if isinstance(target, bool) or getattr(target, "dtype", None) == torch.bool else "integers"
             raise Probed(
-                "integers", f"{where} answers in {kind}; {asked} are asked for", (*shown, f"yours: {show(got)}")
+                "integers", f"{label} answers in {kind}; {types} are asked for", (*lines, f"yours: {show(got)}")
             )
 
 
-def _compare(kind: str, got: Any, want: Any, what: str, shown: tuple[str, ...], tolerance: float) -> None:
-    if isinstance(want, list | tuple):
-        if not isinstance(got, list | tuple) or len(got) != len(want):
-            raise Probed(kind, f"{what} is {show(got)}; expected {len(want)} entries", shown)
-        for i, (mine, right) in enumerate(zip(got, want, strict=True)):
-            _compare(kind, mine, right, f"entry {i} of {what}", shown, tolerance)
-    elif isinstance(want, dict):
-        if not isinstance(got, dict) or got.keys() != want.keys():
-            raise Probed(kind, f"{what} is no dictionary with the names {sorted(map(str, want))}", shown)
-        for key, right in want.items():
-            _compare(kind, got[key], right, f"{key!r} in {what}", shown, tolerance)
-    elif isinstance(want, Tensor | int | float):
+def _compare(kind: str, actual: Any, expected: Any, what: str, lines: tuple[str, ...], tolerance: float) -> None:
+    if isinstance(expected, list | tuple):
+        if not isinstance(actual, list | tuple) or len(actual) != len(expected):
+            raise Probed(kind, f"{what} is {show(actual)}; expected {len(expected)} entries", lines)
+        for i, (actual_entry, expected_entry) in enumerate(zip(actual, expected, strict=True)):
+            _compare(kind, actual_entry, expected_entry, f"entry {i} of {what}", lines, tolerance)
+    elif isinstance(expected, dict):
+        if not isinstance(actual, dict) or actual.keys() != expected.keys():
+            raise Probed(kind, f"{what} is no dictionary with the names {sorted(map(str, expected))}", lines)
+        for key, expected_entry in expected.items():
+            _compare(kind, actual[key], expected_entry, f"{key!r} in {what}", lines, tolerance)
+    elif isinstance(expected, Tensor | int | float):
         try:
-            expect(got, want, what=what, tolerance=tolerance)
+            expect(actual, expected, what=what, tolerance=tolerance)
         except Failure as problem:
-            raise Probed(kind, problem.message, (*shown, *problem.lines), **problem.facts) from problem
-    elif got != want:
-        raise Probed(kind, f"{what} is wrong", (*shown, f"yours: {show(got)}"))
+            raise Probed(kind, problem.message, (*lines, *problem.lines), **problem.facts) from problem
+    elif actual != expected:
+        raise Probed(kind, f"{what} is wrong", (*lines, f"yours: {show(actual)}"))
 
 
-def _gradients(probe: Probe, got: Any, shown: tuple[str, ...]) -> None:
-    found = got if isinstance(got, list | tuple) else ()
-    for (_, name, right, smooth), mine in zip(probe.gradients, found, strict=False):
-        if not isinstance(mine, Tensor) or mine.shape != right.shape:
-            raise Probed("gradient", f"`{probe.call.name}` has no gradient in `{name}`", shown)
-        where = smooth & ~right.isnan()
-        a, b = torch.where(where, mine.double(), 0.0), torch.where(where, right.double(), 0.0)
+def _gradients(probe: Probe, got: Any, inputs: tuple[str, ...]) -> None:
+    gradients = got if isinstance(got, list | tuple) else ()
+    for (_, name, expected, smooth), gradient in zip(probe.gradients, gradients, strict=False):
+        if not isinstance(gradient, Tensor) or gradient.shape != expected.shape:
+            raise Probed("gradient", f"`{probe.call.name}` has no gradient in `{name}`", inputs)
+        compared = smooth & ~expected.isnan()
+        a, b = torch.where(compared, gradient.double(), 0.0), torch.where(compared, expected.double(), 0.0)
         if same(a, b, TOLERANCE):
             continue
-        lines = (*shown, f"your gradient in {name}:     {show(a)}", f"expected: {show(b)}")
+        lines = (*inputs, f"your gradient in {name}:     {show(a)}", f"expected: {show(b)}")
         if not bool((a != 0).any()):
             raise Probed("gradient", f"no gradient of `{probe.call.name}` reaches `{name}`", lines)
         if not bool((b != 0).any()):

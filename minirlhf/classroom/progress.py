@@ -1,4 +1,4 @@
-"""A learner's way through the course: the best that each exercise has earned on this machine, and what is next."""
+"""A learner's progress: the best score of each exercise on this machine, and the next exercise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.grading import Outcome
 from minirlhf.core.folders import cache_folder
 
-BAR = 10  # characters of a chapter's bar
+BAR = 10  # length of a chapter's bar, in characters
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ExerciseScore:
 
 
 class Progress:
-    """What was reached, kept between sessions in the cache; where that cannot be written, only for this one."""
+    """The best scores, stored in the cache; if the cache is not writable, they last for this session only."""
 
     def __init__(self) -> None:
         self.path = cache_folder() / "progress.json"
@@ -33,13 +33,13 @@ class Progress:
 
     def _read(self) -> dict[str, ExerciseScore]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            return {str(k): ExerciseScore(float(v["points"]), int(v["checks"])) for k, v in found.items()}
+            scores = json.loads(self.path.read_text(encoding="utf-8"))
+            return {str(k): ExerciseScore(float(v["points"]), int(v["checks"])) for k, v in scores.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
 
     def add(self, outcome: Outcome) -> None:
-        """Count a check, and keep the best."""
+        """Count a check and keep the best score."""
         before = self.reached.get(outcome.exercise.id, ExerciseScore())
         self.reached[outcome.exercise.id] = ExerciseScore(max(before.points, outcome.points), before.checks + 1)
         with contextlib.suppress(OSError):
@@ -50,16 +50,16 @@ class Progress:
 
 
 def table(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -> str:
-    """One line per chapter and one per exercise, the shortest open ones named at the end."""
+    """Return one line per chapter and one per exercise, with the next exercise at the end."""
     lines = []
     for _, chapter in groupby(exercises, lambda e: e.chapter):
-        mine = list(chapter)
-        earned = sum(min(e.points, reached.get(e.id, ExerciseScore()).points) for e in mine)
-        most = sum(e.points for e in mine)
-        full = int(BAR * earned / most)
-        name = mine[0].path.parent.name.replace("_", " ")
-        lines.append(f"{'█' * full}{'░' * (BAR - full)}  {earned:>3g} of {most:g}  {name}")
-        for e in mine:
+        chapter_exercises = list(chapter)
+        earned = sum(min(e.points, reached.get(e.id, ExerciseScore()).points) for e in chapter_exercises)
+        max_points = sum(e.points for e in chapter_exercises)
+        num_filled = int(BAR * earned / max_points)
+        name = chapter_exercises[0].path.parent.name.replace("_", " ")
+        lines.append(f"{'█' * num_filled}{'░' * (BAR - num_filled)}  {earned:>3g} of {max_points:g}  {name}")
+        for e in chapter_exercises:
             r = reached.get(e.id, ExerciseScore())
             mark = "✓" if r.points >= e.points else "·" if r.checks else " "
             tries = f", {r.checks} checks" if r.checks > 1 else ", 1 check" if r.checks else ""
@@ -68,14 +68,14 @@ def table(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -
 
 
 def following(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -> Exercise | None:
-    """What to do next: in the first chapter that is not finished, what was begun, then what takes least time."""
+    """Return the next exercise: in the first unfinished chapter, a begun exercise before others, then the shortest."""
     undone = [e for e in exercises if reached.get(e.id, ExerciseScore()).points < e.points]
-    mine = [e for e in undone if e.chapter == undone[0].chapter]
-    return min(mine, key=lambda e: (e.id not in reached, e.minutes), default=None)
+    candidates = [e for e in undone if e.chapter == undone[0].chapter]
+    return min(candidates, key=lambda e: (e.id not in reached, e.minutes), default=None)
 
 
 def after(exercises: Sequence[Exercise], reached: Mapping[str, ExerciseScore]) -> str:
-    """What to do next, and how long it takes, in words."""
+    """Describe the next exercise and how long it takes, in words."""
     chosen = following(exercises, reached)
     if chosen is None:
         return "all done"

@@ -1,8 +1,9 @@
-"""An exercise's proof of itself: what must hold of its own answers before anybody else's is judged by it.
+"""The validation of an exercise: what must hold for its own answers before it grades a student's answer.
 
-The stub earns nothing, the solution everything, each mutant fails where it says and with the words it says, partial answers
-earn what is stated, on fresh inputs and with fresh students' numbers. The machine adds mutants of its own to every function:
-detached, spoilt by NaN, writing into its inputs, of one size, of one dtype, deaf to an argument.
+The stub earns 0 points, the solution all points. Each mutant fails the stated test with the stated words, and each
+partial answer earns the stated points. All of this is checked on fresh inputs and with fresh students' numbers. In
+addition, mutants are generated for every function: detached, propagating NaN, writing into its inputs, correct for
+one size or one dtype only, ignoring an argument.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from minirlhf.classroom.runner import Local
 from minirlhf.classroom.testing import Failure
 from minirlhf.core.randomness import derive_seed
 
-MUTANTS = 3  # at least
+MUTANTS = 3  # minimum number of mutants per exercise
 
 
 @dataclass(frozen=True)
 class ExerciseProof:
-    """One thing that must hold of an exercise, and what is wrong with it, if anything is.
+    """One claim about an exercise, and the problem if it does not hold.
 
-    ``key`` is its name for programs: "solution", "stub", or the note of a mutant or partial answer.
+    ``key`` is the claim's name for programs: "solution", "stub", or the note of a mutant or partial answer.
     """
 
     what: str
@@ -38,7 +39,7 @@ class ExerciseProof:
 
 
 def answer(exercise: Exercise, *blocks: str, student: str = "ada") -> Local:
-    """The submission that these blocks of code are, run after the given one."""
+    """Return the submission that results from running these blocks of code after the given block."""
     namespace: dict[str, Any] = {"__name__": "__main__", "STUDENT": student, "print": lambda *args, **kwargs: None}
     for code in (exercise.given, *blocks):
         exec(compiled(code, exercise.path), namespace)
@@ -46,22 +47,24 @@ def answer(exercise: Exercise, *blocks: str, student: str = "ada") -> Local:
 
 
 def outcomes(exercise: Exercise, seed: int, rounds: int, *blocks: str) -> Iterator[grading.Outcome]:
-    """The outcomes of an answer on fresh inputs and with fresh students' numbers."""
+    """Grade an answer ``rounds`` times, with fresh inputs and fresh students' numbers."""
     for i in range(rounds):
         student = f"student-{derive_seed(seed, 'student', i) % 10**6}"
         yield grading.run_tests(exercise, answer(exercise, *blocks, student=student), derive_seed(seed, i))
 
 
 def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExerciseProof]:
-    """All claims about one exercise, each with its problem or without. One that trains brings several seeds with every round: it
-    takes a third of the rounds."""
+    """Check all claims about one exercise; a claim that does not hold carries its problem.
+
+    An exercise that trains uses several seeds in every round, so it takes a third of the rounds.
+    """
     if not all(t.probed for t in exercise.tests):
         rounds = math.ceil(rounds / 3)
     yield complete(exercise)
-    found = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds), "solution")
-    yield found
-    if found.problem:
-        return  # the rest would only repeat it
+    solution_proof = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds), "solution")
+    yield solution_proof
+    if solution_proof.problem:
+        return  # the other claims would fail for the same reason
     yield _claim("the stub earns nothing", lambda: stub(exercise, seed, rounds), "stub")
     for variant in exercise.mutants:
         yield _claim(f"mutant: {variant.note}", lambda v=variant: mutant(exercise, v, seed, rounds), variant.note)
@@ -75,7 +78,7 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExercisePr
 
 
 def _claim(what: str, prove_one: Callable[..., str], key: str = "") -> ExerciseProof:
-    """The claim, with whatever its code raised as its problem."""
+    """Check one claim; an exception in its code becomes its problem."""
     try:
         return ExerciseProof(what, prove_one(), key)
     except Failure as problem:
@@ -85,7 +88,7 @@ def _claim(what: str, prove_one: Callable[..., str], key: str = "") -> ExerciseP
 
 
 def complete(exercise: Exercise) -> ExerciseProof:
-    """Mutants, a partial answer, names in the statement, hints that differ."""
+    """Check the number of mutants, a partial answer, the names in the statement, and that all hints differ."""
     hints = [hint for t in exercise.tests for hint in t.hints]
     unnamed = [n for n in exercise.asks if f"`{n}" not in exercise.statement and exercise.kind != "bughunt"]
     problem = ""
@@ -103,7 +106,7 @@ def complete(exercise: Exercise) -> ExerciseProof:
 
 
 def stub(exercise: Exercise, seed: int, rounds: int) -> str:
-    """What is wrong if the stub earns something."""
+    """Return the problem if the stub earns points, else an empty string."""
     for outcome in outcomes(exercise, seed, rounds, exercise.stub):
         if outcome.points or not outcome.reason:
             return f"it earns {outcome.points:g}"
@@ -111,7 +114,7 @@ def stub(exercise: Exercise, seed: int, rounds: int) -> str:
 
 
 def solution(exercise: Exercise, seed: int, rounds: int) -> str:
-    """What is wrong if the solution does not earn everything."""
+    """Return the problem if the solution does not earn all points, else an empty string."""
     for outcome in outcomes(exercise, seed, rounds, exercise.solution):
         if outcome.reason or outcome.points != exercise.points:
             return f"it earns {outcome.points:g} of {exercise.points:g}: {outcome.reason}"
@@ -119,7 +122,7 @@ def solution(exercise: Exercise, seed: int, rounds: int) -> str:
 
 
 def mutant(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str:
-    """What is wrong if a mutant does not fail first where it says, with the words it says."""
+    """Return the problem if the first test that a mutant fails, or its message, is not the stated one."""
     names = [t.name for t in exercise.tests]
     if variant.caught_by not in names:
         return f"no test {variant.caught_by!r}; there are {', '.join(names)}"
@@ -135,7 +138,7 @@ def mutant(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str:
 
 
 def partial(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str:
-    """What is wrong if a partial answer does not earn what is stated."""
+    """Return the problem if a partial answer does not earn the stated points."""
     if not 0 < variant.points < exercise.points:
         return f"{variant.points:g} points is not a part of {exercise.points:g}"
     for outcome in outcomes(exercise, seed, rounds, exercise.solution, variant.code):
@@ -145,52 +148,52 @@ def partial(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str
 
 
 def leaks(exercise: Exercise) -> str:
-    """What is wrong if a private line stands in the release."""
+    """Return the problem if the release contains a private line."""
     for text in release.texts([exercise]):
-        if found := release.leaks(exercise, text):
-            return f"it holds {found[0]!r}"
+        if leaked_lines := release.leaks(exercise, text):
+            return f"it holds {leaked_lines[0]!r}"
     return ""
 
 
 def personal(exercise: Exercise, seed: int) -> str:
-    """What is wrong if one student's numbers are right for another."""
+    """Return the problem if one student's numbers are accepted for several other students."""
     if not exercise.is_personal:
         return "a numeric exercise depends on the student" if exercise.kind == "numeric" else ""
-    theirs = answer(exercise, exercise.solution, student="ada")
-    others = ("bob", "eve", "grace", "zoe", "max")
-    copied = [Local({**theirs.namespace, "STUDENT": name}, name) for name in others]
-    right = [c.student for c in copied if not grading.run_tests(exercise, c, seed).reason]
-    return f"ada's numbers are right for {' and '.join(right)}" if len(right) > 1 else ""
+    original = answer(exercise, exercise.solution, student="ada")
+    other_students = ("bob", "eve", "grace", "zoe", "max")
+    copies = [Local({**original.namespace, "STUDENT": name}, name) for name in other_students]
+    accepted = [c.student for c in copies if not grading.run_tests(exercise, c, seed).reason]
+    return f"ada's numbers are right for {' and '.join(accepted)}" if len(accepted) > 1 else ""
 
 
-# -- what the machine asks, and its own mutants ------------------------------------------------------------------
+# -- probes and generated mutants --------------------------------------------------------------------------------
 
 
 def probed(exercise: Exercise, seed: int, rounds: int) -> str:
-    """What is wrong if the solution has no answer to a probe that is not switched off."""
+    """Return the problem if the solution has no answer to a probe that is not switched off."""
     for i in range(rounds):
         for kind, name, argument in probes.plan(exercise, derive_seed(seed, i), "ada").unusable:
-            of = f"{name}.{argument}" if argument else name
-            return f"the solution has no answer to the probe {kind!r}; mend it, or write in [probes]: # no {kind} of {of}: why"
+            target = f"{name}.{argument}" if argument else name
+            return f"the solution has no answer to the probe {kind!r}; mend it, or write in [probes]: # no {kind} of {target}: why"
     return ""
 
 
 def machine(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
-    """The machine's mutants of every graded function, and what is wrong if one is not found by its probe."""
-    made = probes.plan(exercise, seed, "ada")
-    right = side_by_side.solution(exercise, "ada") if made.by_function else {}
-    for name, asked in made.by_function.items():
-        for note, kind, f in _mutants(right[name], asked, made.calls[name]):
-            mutated = Local({**right, name: f}, "ada")
-            found = _found(asked, mutated) or grading.run_tests(exercise, mutated, seed).reason
+    """Grade the generated mutants of every graded function; a mutant that earns all points is a problem."""
+    plan = probes.plan(exercise, seed, "ada")
+    namespace = side_by_side.solution(exercise, "ada") if plan.by_function else {}
+    for name, function_probes in plan.by_function.items():
+        for note, kind, function in _mutants(namespace[name], function_probes, plan.calls[name]):
+            mutant = Local({**namespace, name: function}, "ada")
+            caught = _found(function_probes, mutant) or grading.run_tests(exercise, mutant, seed).reason
             yield (
                 f"machine's mutant of `{name}`: {note}",
-                "" if found else f"it earned all points; is there a probe {kind!r}?",
+                "" if caught else f"it earned all points; is there a probe {kind!r}?",
             )
 
 
-def _found(asked: tuple[probes.Probe, ...], submission: Local) -> bool:
-    for probe in asked:
+def _found(function_probes: tuple[probes.Probe, ...], submission: Local) -> bool:
+    for probe in function_probes:
         try:
             probes.ask(probe, submission)
         except probes.Probed:
@@ -199,73 +202,73 @@ def _found(asked: tuple[probes.Probe, ...], submission: Local) -> bool:
 
 
 def _mutants(
-    right: Callable[..., Any], asked: tuple[probes.Probe, ...], calls: tuple[probes.ProbeCall, ...]
+    function: Callable[..., Any], function_probes: tuple[probes.Probe, ...], calls: tuple[probes.ProbeCall, ...]
 ) -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    kinds, signature = {p.kind for p in asked}, inspect.signature(right)
+    kinds, signature = {p.kind for p in function_probes}, inspect.signature(function)
     names = list(signature.parameters)
 
     def bound(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        found = signature.bind(*args, **kwargs)
-        found.apply_defaults()
-        return found.arguments
+        bound_arguments = signature.bind(*args, **kwargs)
+        bound_arguments.apply_defaults()
+        return bound_arguments.arguments
 
-    def writes(name: str) -> Callable[..., Any]:
-        def f(*args: Any, **kwargs: Any) -> Any:
-            result = right(*nested.copied(args), **nested.copied(kwargs))
+    def writing(name: str) -> Callable[..., Any]:
+        def mutated(*args: Any, **kwargs: Any) -> Any:
+            result = function(*nested.copied(args), **nested.copied(kwargs))
             _spoil(bound(*args, **kwargs)[name])
             return result
 
-        return f
+        return mutated
 
-    def pinned(name: str, value: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: right(**{**bound(*args, **kwargs), name: value})
+    def ignoring(name: str, value: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(**{**bound(*args, **kwargs), name: value})
 
-    def one_size(*args: Any, **kwargs: Any) -> Any:
-        usual = [_sizes((*c.args, *c.kwargs.values())) for c in calls]
-        result = right(*args, **kwargs)
-        return result if _sizes((*args, *kwargs.values())) in usual else _distorted(result)
+    def one_size_only(*args: Any, **kwargs: Any) -> Any:
+        known_sizes = [_sizes((*c.args, *c.kwargs.values())) for c in calls]
+        result = function(*args, **kwargs)
+        return result if _sizes((*args, *kwargs.values())) in known_sizes else _distorted(result)
 
-    def one_dtype(*args: Any, **kwargs: Any) -> Any:
+    def float64_only(*args: Any, **kwargs: Any) -> Any:
         if any(x.dtype == torch.float32 for x in nested.tensors((args, kwargs))):
             raise RuntimeError("expected scalar type Double but found Float")
-        return right(*args, **kwargs)
+        return function(*args, **kwargs)
 
-    def multiplied(*args: Any, **kwargs: Any) -> Any:
-        poison = sum(0.0 * x.sum() for x in nested.tensors((args, kwargs)) if x.is_floating_point())
-        return nested.mapped(right(*args, **kwargs), lambda x: x + poison)
+    def propagates_nan(*args: Any, **kwargs: Any) -> Any:
+        zero = sum(0.0 * x.sum() for x in nested.tensors((args, kwargs)) if x.is_floating_point())
+        return nested.mapped(function(*args, **kwargs), lambda x: x + zero)
 
-    def whole(*args: Any, **kwargs: Any) -> Any:
-        result, given = right(*args, **kwargs), bound(*args, **kwargs)
-        targets = {p.target for p in asked if p.kind == "values"}
-        broken = any(bool((x != x.round()).any()) for name in targets for x in nested.tensors(given[name]))
-        return _distorted(result) if broken else result
+    def whole_numbers_only(*args: Any, **kwargs: Any) -> Any:
+        result, arguments = function(*args, **kwargs), bound(*args, **kwargs)
+        targets = {p.target for p in function_probes if p.kind == "values"}
+        has_fractions = any(bool((x != x.round()).any()) for name in targets for x in nested.tensors(arguments[name]))
+        return _distorted(result) if has_fractions else result
 
     if "inputs" in kinds:
         for i, value in enumerate(calls[0].args):
             if any(True for _ in nested.tensors(value)) or isinstance(value, list):
-                yield f"it writes into `{names[i]}`", "inputs", writes(names[i])
+                yield f"it writes into `{names[i]}`", "inputs", writing(names[i])
     if "integers" in kinds:
-        yield "floats for integers", "integers", lambda *a, **k: _floats(right(*a, **k))
-    for name in dict.fromkeys(p.target for p in asked if p.kind == "keywords"):
-        yield f"`{name}` is ignored", "keywords", pinned(name, bound(*calls[0].args, **calls[0].kwargs)[name])
-    for kind, note, f in (
-        ("size", "right for one size only", one_size),
-        ("values", "right for whole numbers only", whole),
-        ("float32", "float64 only", one_dtype),
-        ("nan", "multiplied by the mask", multiplied),
-        ("gradient", "detached", lambda *a, **k: nested.mapped(right(*a, **k), Tensor.detach)),
+        yield "floats for integers", "integers", lambda *a, **k: _floats(function(*a, **k))
+    for name in dict.fromkeys(p.target for p in function_probes if p.kind == "keywords"):
+        yield f"`{name}` is ignored", "keywords", ignoring(name, bound(*calls[0].args, **calls[0].kwargs)[name])
+    for kind, note, mutated in (
+        ("size", "right for one size only", one_size_only),
+        ("values", "right for whole numbers only", whole_numbers_only),
+        ("float32", "float64 only", float64_only),
+        ("nan", "multiplied by the mask", propagates_nan),
+        ("gradient", "detached", lambda *a, **k: nested.mapped(function(*a, **k), Tensor.detach)),
     ):
-        if kind in kinds and (kind != "gradient" or any(_flows(p) for p in asked)):
-            yield note, kind, f
+        if kind in kinds and (kind != "gradient" or any(_flows(p) for p in function_probes)):
+            yield note, kind, mutated
 
 
 def _flows(probe: probes.Probe) -> bool:
-    """Whether the solution has a gradient here."""
-    return any(bool((right.nan_to_num() != 0).any()) for _, _, right, _ in probe.gradients)
+    """Whether a gradient of the solution is non-zero in this probe."""
+    return any(bool((gradient.nan_to_num() != 0).any()) for _, _, gradient, _ in probe.gradients)
 
 
 def _spoil(value: Any) -> None:
-    """Write into all tensors of an argument, or into the list that it is."""
+    """Modify an argument in place: all its tensors, and the argument itself if it is a list."""
     for x in nested.tensors(value):
         x.logical_not_() if x.dtype == torch.bool else x.add_(1)
     if isinstance(value, list):
@@ -273,15 +276,15 @@ def _spoil(value: Any) -> None:
 
 
 def _sizes(values: tuple[Any, ...]) -> list[Any]:
-    """The shapes of all tensors and the lengths of all lists."""
-    found: list[Any] = []
+    """Return the shapes of all tensors and the lengths of all lists, tuples and dicts."""
+    sizes: list[Any] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(tuple(value.shape))
+            sizes.append(tuple(value.shape))
         elif isinstance(value, list | tuple | dict):
-            inner = tuple(value.values()) if isinstance(value, dict) else tuple(value)
-            found += [len(inner), *_sizes(inner)]
-    return found
+            items = tuple(value.values()) if isinstance(value, dict) else tuple(value)
+            sizes += [len(items), *_sizes(items)]
+    return sizes
 
 
 def _distorted(result: Any) -> Any:

@@ -1,7 +1,8 @@
-"""A made class, to rehearse grading before it counts: good, partial, untouched, broken, late, missing and hostile submissions.
+"""A synthetic class for rehearsing grading: correct, partial, unchanged, broken, late, missing and hostile submissions.
 
-What each student should get is known from the exercises' own sources, where the tests of this package prove it, and is
-written beside the submissions in the form of ``minirlhf grade --totals``: if grading is right, the two files are equal.
+The expected points of each student follow from the exercises' sources, which the tests of this package verify. They
+are written beside the submissions in the format of ``minirlhf grade --totals``. If grading is correct, the two files
+are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from minirlhf.classroom import marks, release
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
 from minirlhf.ledger.registry import Draw
 
-# Instead of the answer to the first exercise. None of these earns a point, and none costs another student one.
+# These replace the answer to the first exercise. None of them earns a point or changes another student's points.
 HOSTILE = {
     "loops for ever": "while True:\n    pass",
     "ends the process and claims a score": "import os\n\nprint('6 of 6 points')\nos._exit(0)",
@@ -26,17 +27,17 @@ HOSTILE = {
 
 @dataclass
 class Rehearsed:
-    """One made student: what is handed in, and what it should earn per exercise."""
+    """One synthetic student: the submitted files, and the expected points per exercise."""
 
     id: str
     note: str
     points: dict[str, float]
-    files: dict[str, bytes]  # by path in the folder of submissions; empty: nothing handed in
+    files: dict[str, bytes]  # content by path in the folder of submissions; empty: no submission
     late: bool = False
 
 
 def answers(exercises: Sequence[Exercise], draw: Draw) -> tuple[dict[str, str], dict[str, float]]:
-    """For each exercise the solution, a partial answer or the stub, by chance; the code, and the points it earns."""
+    """Sample for each exercise the solution, a partial answer or the stub; return the code and the points it earns."""
     code, points = {}, {}
     for e in exercises:
         choices = [(e.solution, e.points), (e.solution, e.points), (e.stub, 0.0)]
@@ -46,20 +47,20 @@ def answers(exercises: Sequence[Exercise], draw: Draw) -> tuple[dict[str, str], 
 
 
 def cells(exercises: Sequence[Exercise], code: dict[str, str], student: str) -> list[release.ReleaseCell]:
-    """The release with these answers in it, and ``student`` in place of the name it comes with."""
-    made = []
+    """Return the release's cells with these answers filled in and ``student`` as the student's name."""
+    filled = []
     for cell in release.cells(exercises):
         if cell.role == "setup":
             cell = replace(cell, text=cell.text.replace(f'"{DEFAULT_STUDENT}"', f'"{student}"'))
         elif cell.role == "answer":
             marker = cell.text.split("\n")[0] + "\n" if cell.text.startswith("# exercise") else ""
             cell = replace(cell, text=marker + code[cell.exercise])
-        made.append(cell)
-    return made
+        filled.append(cell)
+    return filled
 
 
 def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Rehearsed]:
-    """The class. The first ones are all the kinds of trouble there are, the rest do their homework."""
+    """Return the class: first one student per special case, then students with ordinary homework."""
     name = exercises[0].path.parent.name
     full = {e.id: e.points for e in exercises}
     solved = {e.id: e.solution for e in exercises}
@@ -72,31 +73,31 @@ def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Rehea
     def script(student: str, code: dict[str, str]) -> bytes:
         return release.script(cells(exercises, code, student)).encode()
 
-    def but(points: dict[str, float], *lost: str) -> dict[str, float]:
-        return {number: 0.0 if number in lost else worth for number, worth in points.items()}
+    def without(points: dict[str, float], *lost: str) -> dict[str, float]:
+        return {number: 0.0 if number in lost else value for number, value in points.items()}
 
-    nothing = but(full, *full)
-    troubles: list[Callable[[str], Rehearsed]] = [
-        lambda s: Rehearsed(s, "hands in nothing", nothing, {}),
-        lambda s: Rehearsed(s, "hands in an archive", nothing, {f"{s}/{name}.zip": b"PK\x03\x04"}),
-        lambda s: Rehearsed(s, "half a notebook", nothing, {f"{s}/{name}.ipynb": notebook(s, solved)[:2000]}),
-        lambda s: Rehearsed(s, "unchanged", nothing, {f"{s}/{name}.py": script(s, {e.id: e.stub for e in exercises})}),
+    zero = without(full, *full)
+    builders: list[Callable[[str], Rehearsed]] = [
+        lambda s: Rehearsed(s, "hands in nothing", zero, {}),
+        lambda s: Rehearsed(s, "hands in an archive", zero, {f"{s}/{name}.zip": b"PK\x03\x04"}),
+        lambda s: Rehearsed(s, "half a notebook", zero, {f"{s}/{name}.ipynb": notebook(s, solved)[:2000]}),
+        lambda s: Rehearsed(s, "unchanged", zero, {f"{s}/{name}.py": script(s, {e.id: e.stub for e in exercises})}),
         lambda s: Rehearsed(
-            s, "a syntax error", but(full, first), {f"{s}/{name}.py": script(s, solved | {first: "def broken(:"})}
+            s, "a syntax error", without(full, first), {f"{s}/{name}.py": script(s, solved | {first: "def broken(:"})}
         ),
         lambda s: Rehearsed(
             s,
             "deleted the line that names the last exercise",
-            but(full, last),
+            without(full, last),
             {f"{s}/{name}.py": script(s, solved).replace(f"exercise {last} (keep this line)".encode(), b"")},
         ),
         lambda s: Rehearsed(
-            s, "forgot STUDENT", but(full, *personal), {f"{s}/{name}.ipynb": notebook(s, solved, DEFAULT_STUDENT)}
+            s, "forgot STUDENT", without(full, *personal), {f"{s}/{name}.ipynb": notebook(s, solved, DEFAULT_STUDENT)}
         ),
         lambda s: Rehearsed(
             s,
             "copied from a neighbour",
-            but(full, *personal),
+            without(full, *personal),
             {f"{s}/{name}.ipynb": notebook(s, solved, f"{s}-friend")},
         ),
         lambda s: Rehearsed(s, "late", full, {f"{s}/{name}.ipynb": notebook(s, solved)}, late=True),
@@ -106,37 +107,39 @@ def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Rehea
         ),
     ]
     for note, code in HOSTILE.items():
-        troubles.append(
+        builders.append(
             lambda s, note=note, code=code: Rehearsed(  # type: ignore[misc]
-                s, note, but(full, first), {f"{s}/{name}.ipynb": notebook(s, solved | {first: code})}
+                s, note, without(full, first), {f"{s}/{name}.ipynb": notebook(s, solved | {first: code})}
             )
         )
-    made = [troubles[i](f"s{i + 1:02}") for i in range(min(count, len(troubles)))]
-    for i in range(len(made), count):
+    members = [builders[i](f"s{i + 1:02}") for i in range(min(count, len(builders)))]
+    for i in range(len(members), count):
         student = f"s{i + 1:02}"
-        work, points = answers(exercises, Draw(seed, student))
-        content = notebook(student, work) if i % 2 else script(student, work)
-        made.append(Rehearsed(student, "works", points, {f"{student}/{name}{'.ipynb' if i % 2 else '.py'}": content}))
-    return made
+        answer_code, points = answers(exercises, Draw(seed, student))
+        content = notebook(student, answer_code) if i % 2 else script(student, answer_code)
+        members.append(
+            Rehearsed(student, "works", points, {f"{student}/{name}{'.ipynb' if i % 2 else '.py'}": content})
+        )
+    return members
 
 
 def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> list[Rehearsed]:
     """Write ``submissions``, ``late``, ``roster.txt``, ``who.txt`` and ``expected.csv`` into ``out``."""
-    made = students(exercises, count, seed)
-    for student in made:
+    group = students(exercises, count, seed)
+    for student in group:
         for relative, content in student.files.items():
             path = out / ("late" if student.late else "submissions") / relative
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    (out / "roster.txt").write_text("".join(f"{s.id}\n" for s in made), encoding="utf-8")
-    (out / "who.txt").write_text("".join(f"{s.id}  {s.note}\n" for s in made), encoding="utf-8")
-    worth = {e.id: e.points for e in exercises}
-    rows = [marks.Mark(s.id, e, 0.0 if s.late else s.points[e], most) for s in made for e, most in worth.items()]
+    (out / "roster.txt").write_text("".join(f"{s.id}\n" for s in group), encoding="utf-8")
+    (out / "who.txt").write_text("".join(f"{s.id}  {s.note}\n" for s in group), encoding="utf-8")
+    maxima = {e.id: e.points for e in exercises}
+    rows = [marks.Mark(s.id, e, 0.0 if s.late else s.points[e], most) for s in group for e, most in maxima.items()]
     marks.write(marks.totals(rows), out / "expected.csv")
-    return made
+    return group
 
 
-# -- as a learning platform would hand it out --------------------------------------------------------------------
+# -- in the format of a learning platform --------------------------------------------------------------------
 
 
 def _canvas(student: Rehearsed, i: int, k: int, path: PurePosixPath) -> str:
@@ -152,32 +155,32 @@ def _github(student: Rehearsed, i: int, k: int, path: PurePosixPath) -> str:
     return f"homework-{student.id}/{path.name}"
 
 
-def _gradebook(made: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
+def _gradebook(students: Sequence[Rehearsed], chapter: str, max_points: float) -> list[list[str]]:
     rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", f"Homework {chapter} (901)"]]
-    rows.append(["    Points Possible", "", "", "", "", f"{most:g}"])
-    return rows + [[f"Student, {s.id.upper()}", str(1000 + i), "", s.id, "1", ""] for i, s in enumerate(made)]
+    rows.append(["    Points Possible", "", "", "", "", f"{max_points:g}"])
+    return rows + [[f"Student, {s.id.upper()}", str(1000 + i), "", s.id, "1", ""] for i, s in enumerate(students)]
 
 
-def _worksheet(made: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
+def _worksheet(students: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
     head = "Identifier,Full name,Username,Status,Grade,Maximum grade,Grade can be changed,Last modified (submission)"
     rows = [[*head.split(","), "Last modified (grade)"]]
-    for i, s in enumerate(made):
-        when = f"Friday, {21 if s.late else 20} November 2026, 10:00 AM" if s.files else "-"
+    for i, s in enumerate(students):
+        time = f"Friday, {21 if s.late else 20} November 2026, 10:00 AM" if s.files else "-"
         rows.append(
-            [f"Participant {1000 + i}", f"Student {s.id.upper()}", s.id, "", "", f"{most:.2f}", "Yes", when, "-"]
+            [f"Participant {1000 + i}", f"Student {s.id.upper()}", s.id, "", "", f"{most:.2f}", "Yes", time, "-"]
         )
     return rows
 
 
-def _classroom(made: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
-    return [["identifier", "github_username", "github_id", "name"], *([s.id, s.id, "", ""] for s in made)]
+def _classroom(students: Sequence[Rehearsed], chapter: str, max_points: float) -> list[list[str]]:
+    return [["identifier", "github_username", "github_id", "name"], *([s.id, s.id, "", ""] for s in students)]
 
 
 DRESSES = {"canvas": (_canvas, _gradebook), "moodle": (_moodle, _worksheet), "github": (_github, _classroom)}
 
 
 def dress(made: Sequence[Rehearsed], exercises: Sequence[Exercise], platform: str, out: Path) -> None:
-    """Write ``download.zip`` and ``export.csv`` as the platform would, see :mod:`minirlhf.classroom.downloads`."""
+    """Write ``download.zip`` and ``export.csv`` in the platform's format, see :mod:`minirlhf.classroom.downloads`."""
     name, table = DRESSES[platform]
     with zipfile.ZipFile(out / "download.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for i, student in enumerate(made):

@@ -1,6 +1,7 @@
-"""What students get: a chapter's statements and stubs as a notebook and as a Python file. Nothing else crosses over.
+"""The release for students: a chapter's statements and stubs as a notebook and as a Python file, and nothing else.
 
-Only public blocks are read here. An optional ``intro.md`` in the chapter's folder opens the notebook.
+The release contains public blocks only. An optional ``intro.md`` in the chapter's folder is the notebook's
+introduction.
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ class ReleaseCell:
 
 
 def intro(exercises: Sequence[Exercise]) -> str:
-    """The chapter's opening words, with its list of exercises."""
+    """Return the chapter's introduction with its table of exercises."""
     folder = exercises[0].path.parent
-    written = folder / "intro.md"
+    intro_file = folder / "intro.md"
     name = folder.name[3:].replace("_", " ")
-    text = written.read_text(encoding="utf-8").strip() if written.exists() else f"# Exercises: {name}"
+    text = intro_file.read_text(encoding="utf-8").strip() if intro_file.exists() else f"# Exercises: {name}"
     rows = [f"| {e.id} | {e.title} | {e.points:g} | {e.minutes} |" for e in exercises]
     text += f"\n\n{PROBED}" if any("function" in e.asks.values() for e in exercises) else ""
     return "\n".join([text, "", "| exercise | | points | minutes |", "|---|---|---:|---:|", *rows])
 
 
 def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
-    """The cells of a chapter's release."""
-    found = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
+    """Return the cells of a chapter's release."""
+    release_cells = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
     for e in exercises:
         heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes*\n\n"
         names = " and ".join(f"`{name}`" for name in e.differentiated)
         gradients = f"\n\n*Gradients count, too: those of {names}.*" if names else ""
-        found.append(ReleaseCell("markdown", "text", heading + e.statement + gradients + _used(e), e.id))
+        release_cells.append(ReleaseCell("markdown", "text", heading + e.statement + gradients + _used(e), e.id))
         marker = f"# exercise {e.id} (keep this line)\n"
         if e.given:
-            found.append(ReleaseCell("code", "given", marker + e.given, e.id))
-        found.append(ReleaseCell("code", "answer", e.stub if e.given else marker + e.stub, e.id))
-        found.append(ReleaseCell("code", "check", call(e), e.id))
-    return found
+            release_cells.append(ReleaseCell("code", "given", marker + e.given, e.id))
+        release_cells.append(ReleaseCell("code", "answer", e.stub if e.given else marker + e.stub, e.id))
+        release_cells.append(ReleaseCell("code", "check", call(e), e.id))
+    return release_cells
 
 
 def _used(e: Exercise) -> str:
-    """Which earlier answers run in it."""
+    """Return a note about the earlier answers that run in this exercise."""
     if not e.uses:
         return ""
     numbers = " and ".join(e.uses)
@@ -77,7 +78,7 @@ itself to `check`. Otherwise ours does.*"""
 
 
 def notebook(cells: Sequence[ReleaseCell]) -> str:
-    """The cells as a notebook (nbformat 4.5), with ids that do not change from one release to the next."""
+    """Return the cells as a notebook (nbformat 4.5), with cell ids that stay the same across releases."""
     body = []
     for i, cell in enumerate(cells):
         entry: dict[str, Any] = {
@@ -90,17 +91,17 @@ def notebook(cells: Sequence[ReleaseCell]) -> str:
             entry |= {"execution_count": None, "outputs": []}
         body.append(entry)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    whole = {
+    document = {
         "cells": body,
         "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def script(cells: Sequence[ReleaseCell]) -> str:
-    """The cells as a Python file in percent format."""
+    """Return the cells as a Python file in percent format."""
     parts = []
     for cell in cells:
         if cell.kind == "markdown":
@@ -114,31 +115,31 @@ def script(cells: Sequence[ReleaseCell]) -> str:
 
 
 def texts(exercises: Sequence[Exercise]) -> tuple[str, str]:
-    """What a student can read in the notebook and in the Python file."""
-    made = cells(exercises)
-    return plain_text(notebook(made)), script(made)
+    """Return the texts that a student can read in the notebook and in the Python file."""
+    release_cells = cells(exercises)
+    return plain_text(notebook(release_cells)), script(release_cells)
 
 
 def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> list[Path]:
-    """Write one chapter's release into ``out``; returns the files. See :func:`place`."""
-    made = cells(exercises)
+    """Write one chapter's release into ``out`` and return the files. See :func:`place`."""
+    release_cells = cells(exercises)
     name = exercises[0].path.parent.name
-    texts = {out / f"{name}.ipynb": notebook(made), out / f"{name}.py": script(made)}
+    texts = {out / f"{name}.ipynb": notebook(release_cells), out / f"{name}.py": script(release_cells)}
     return place(texts, replace)
 
 
 def place(texts: dict[Path, str], replace: bool) -> list[Path]:
-    """Write these files, all or none. A file that is there with another content, perhaps somebody's work, stays unless ``replace``.
+    """Write all files or none. An existing file with other content may hold a student's work and needs ``replace``.
 
     Raises:
-        UserError: there is such a file.
+        UserError: a file exists with other content, and ``replace`` is False.
     """
-    worked_on = [p for p, text in texts.items() if p.exists() and p.read_bytes() != text.encode("utf-8")]
-    if worked_on and not replace:
+    changed = [p for p, text in texts.items() if p.exists() and p.read_bytes() != text.encode("utf-8")]
+    if changed and not replace:
         raise UserError(
-            f"{worked_on[0]} is there already and has been changed; name another folder, or --replace it and lose what is in it",
+            f"{changed[0]} exists and has been changed; name another folder, or use --replace to overwrite it",
             argument="--replace",
-            file=worked_on[0],
+            file=changed[0],
             problem="exists",
         )
     for path, text in texts.items():
@@ -147,29 +148,29 @@ def place(texts: dict[Path, str], replace: bool) -> list[Path]:
 
 
 def key(exercises: Sequence[Exercise], student: str = "") -> str:
-    """The answer key for assistants, as Markdown: solution, what each test asks, its hints, the mistakes it knows by name.
+    """Return the answer key as Markdown: solutions, each test's description, its hints, and the mistakes that it names.
 
     Args:
-        exercises: of one chapter.
-        student: whose numbers the personal exercises are answered with; none if empty.
+        exercises: the exercises of one chapter.
+        student: the student whose numbers the personal exercises use; if empty, their answers are left out.
     """
     parts = [f"# Answer key: {exercises[0].path.parent.name}", "For those who mark. Not for students."]
     for e in exercises:
         parts += [f"## {e.id} {e.title} ({e.points:g} points)", f"~~~python\n{e.solution}\n~~~"]
         if e.is_personal and student:
-            found = personal_answers(e, student).items()
-            parts.append("\n".join(f"* `{n}` for {student}: {v}" for n, v in found))
+            values = personal_answers(e, student).items()
+            parts.append("\n".join(f"* `{n}` for {student}: {v}" for n, v in values))
         for t in e.tests:
             known = [f"* {v.note}" + (f": *…{v.says}…*" if v.says else "") for v in e.mutants if v.caught_by == t.name]
             lines = [f"**{t.name}** ({t.points:g}): {t.asks}", "", f"1. {t.hints[0]}", f"2. {t.hints[1]}"]
             parts.append("\n".join([*lines, *(["", "Mistakes that it tells by name:", "", *known] if known else [])]))
-        partial = [f"* {v.points:g}: {v.note}" for v in e.partials]
-        parts.append("\n".join(["What parts are worth:", "", *partial]))
+        partials = [f"* {v.points:g}: {v.note}" for v in e.partials]
+        parts.append("\n".join(["What parts are worth:", "", *partials]))
     return "\n\n".join(parts) + "\n"
 
 
 def personal_answers(exercise: Exercise, student: str) -> dict[str, str]:
-    """The values that this student should answer with."""
+    """Return the correct values for this student."""
     namespace: dict[str, Any] = {"STUDENT": student, "print": lambda *args, **kwargs: None}
     for code in (exercise.given, exercise.solution):
         exec(compiled(code, exercise.path), namespace)
@@ -177,17 +178,17 @@ def personal_answers(exercise: Exercise, student: str) -> dict[str, str]:
 
 
 def write_key(exercises: Sequence[Exercise], out: Path, replace: bool = False, student: str = "") -> list[Path]:
-    """Write one chapter's answer key into ``out``; returns the file."""
+    """Write one chapter's answer key into ``out`` and return the file."""
     return place({out / f"{exercises[0].path.parent.name}-key.md": key(exercises, student)}, replace)
 
 
 def plain_text(notebook: str) -> str:
-    """The sources of all cells of a notebook."""
+    """Return the sources of all cells of a notebook."""
     return "\n\n".join("".join(cell["source"]) for cell in json.loads(notebook)["cells"])
 
 
 def leaks(exercise: Exercise, text: str) -> list[str]:
-    """Lines of the exercise's private blocks that stand in ``text``: none may. Lines that are also public do not count."""
+    """Return the lines of private blocks that occur in ``text``; lines that are also in public blocks do not count."""
     public = {
         line.strip() for block in (exercise.given, exercise.stub, exercise.statement) for line in block.splitlines()
     }

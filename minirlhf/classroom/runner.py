@@ -1,4 +1,4 @@
-"""Asking a submission: in this process (a reader's own function) or boxed in another (anybody's)."""
+"""Run a submission: in this process (a reader's own functions) or in a sandboxed process (untrusted code)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.sandbox import inside, wire
 from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
 
-# In a submission's process `check` does nothing: the grader asks.
+# In a submission's process `check` does nothing, because the grader calls the functions.
 QUIET_CHECK = {
     "minirlhf/__init__.py": "",
     "minirlhf/classroom/__init__.py": "def check(*args, **kwargs):\n    return None\n",
@@ -25,7 +25,7 @@ CUTTING = Limits(cpu=5, wall=30.0)
 
 
 class Ended(Failure):
-    """The submission's process is no longer there to answer."""
+    """The submission's process has ended or timed out."""
 
     def __init__(self, message: str, timed_out: bool = False) -> None:
         super().__init__(message, problem="timeout" if timed_out else "ended")
@@ -37,7 +37,7 @@ class Missing(Failure):
 
 
 class Local:
-    """A reader's own functions and values, asked in this process, by copies of the data as in any other."""
+    """A reader's own functions and values in this process; they receive copies of the data, as in another process."""
 
     def __init__(self, namespace: Mapping[str, Any], student: str) -> None:
         self.namespace, self.student = namespace, student
@@ -50,9 +50,9 @@ class Local:
     def _copied(self, value: Any) -> Any:
         return wire.decode(wire.encode(value))
 
-    def _answer(self, f: Any, *args: Any) -> Any:
+    def _answer(self, function: Any, *args: Any) -> Any:
         try:
-            return self._copied(f(*args))
+            return self._copied(function(*args))
         except NotImplementedError as problem:
             message = "not written yet: it still raises NotImplementedError"
             raise Failure(message, problem="unwritten") from problem
@@ -64,8 +64,8 @@ class Local:
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
-        f, copies = self._find(name), self._copied((args, kwargs))
-        return self._answer(lambda: f(*copies[0], **copies[1]))
+        function, copies = self._find(name), self._copied((args, kwargs))
+        return self._answer(lambda: function(*copies[0], **copies[1]))
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
@@ -82,47 +82,47 @@ class Local:
 
 
 class Server(SandboxPool):
-    """The process that forks submissions' processes; a context manager.
+    """The process that forks the submissions' processes; a context manager.
 
     Args:
         hidden: folders that no submission may read.
-        at_most: the best isolation level to use, see :mod:`minirlhf.sandbox.isolation`.
+        at_most: the strongest isolation level to use, see :mod:`minirlhf.sandbox.isolation`.
 
     Attributes:
-        level: the level that the system allowed.
+        level: the isolation level that the system allowed.
     """
 
     def __init__(self, hidden: Sequence[Path] = (), at_most: str = "namespaces") -> None:
         super().__init__("minirlhf.classroom.worker", hidden, at_most)
 
     def cut(self, text: str, name: str) -> Cells:
-        """:func:`minirlhf.classroom.cells.code_cells` in a box.
+        """Run :func:`minirlhf.classroom.cells.code_cells` in a sandbox.
 
         Raises:
-            UserError: the file is no notebook, or takes more than a modest file does.
+            UserError: the file is not a notebook, or parsing it exceeds the limits ``CUTTING``.
         """
-        packed = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+        encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
         try:
             with Sandbox(self, CUTTING) as box:
-                found = wire.decode(box.ask({"op": "cut", "text": packed, "name": name})["ok"])
+                result = wire.decode(box.ask({"op": "cut", "text": encoded, "name": name})["ok"])
         except (BoxEnded, KeyError, wire.WireError):
-            found = None
-        if not isinstance(found, dict):
-            raise UserError(f"{name} is too large or too strange to be read", file=name, problem="unreadable")
-        if "problem" in found:
-            raise UserError(str(found["problem"]), file=name)
-        return [(str(cell), str(code)) for cell, code in found["cells"]]
+            result = None
+        if not isinstance(result, dict):
+            raise UserError(f"{name} cannot be read: it is too large or malformed", file=name, problem="unreadable")
+        if "problem" in result:
+            raise UserError(str(result["problem"]), file=name)
+        return [(str(cell), str(code)) for cell, code in result["cells"]]
 
 
 class SandboxedSubmission:
-    """A submission in a box: questions go in, data comes out. It starts at the first question.
+    """A submission in a sandboxed process that receives requests and returns data. It starts at the first request.
 
     Args:
         server: forks the process.
         cells: ``(name, code)`` pairs, run in order.
-        library: modules that it may import, ``{relative path: source}``.
-        student: who handed it in; defined as ``STUDENT`` before the cells run.
-        limits: of its time and memory; an exercise's are `minirlhf.classroom.grading.exercise_limits`.
+        library: modules that the submission may import, ``{relative path: source}``.
+        student: the submission's student; defined as ``STUDENT`` before the cells run.
+        limits: limits of time and memory, see :func:`minirlhf.classroom.grading.exercise_limits`.
     """
 
     def __init__(
@@ -138,31 +138,31 @@ class SandboxedSubmission:
         self._box: Sandbox | None = None
         self._errors: list[str] = []
 
-    def _ask(self, question: dict[str, Any]) -> Any:
+    def _ask(self, request: dict[str, Any]) -> Any:
         if self._box is None:
             self._box = Sandbox(self.server, self.limits, any(OPTIMISES.search(code) for _, code in self.cells))
             load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
             errors = self._exchange(load)
             self._errors = [e[:500] for e in errors if isinstance(e, str)] if isinstance(errors, list) else []
-        return self._exchange(question)
+        return self._exchange(request)
 
-    def _exchange(self, question: dict[str, Any]) -> Any:
+    def _exchange(self, request: dict[str, Any]) -> Any:
         assert self._box is not None
         try:
-            answer = self._box.ask(question)
+            response = self._box.ask(request)
         except BoxEnded as problem:
             self.close()
             raise Ended(str(problem), problem.timed_out) from problem
-        if "error" in answer:
-            raise self._error(str(answer["error"])[:500], question)
+        if "error" in response:
+            raise self._error(str(response["error"])[:500], request)
         try:
-            return wire.decode(answer["ok"])
+            return wire.decode(response["ok"])
         except Exception as problem:
             raise Failure("the answer is no plain data", problem="type") from problem
 
-    def _error(self, text: str, question: dict[str, Any]) -> Failure:
-        """The :class:`Failure` for an error that the submission's side reported."""
-        name = str(question.get("name", ""))
+    def _error(self, text: str, request: dict[str, Any]) -> Failure:
+        """Return the :class:`Failure` for an error that the submission's process reported."""
+        name = str(request.get("name", ""))
         if text == f"LookupError: {name}":
             cause = f": your code stopped with {self._errors[0]}" if self._errors else ""
             if "No module named 'minirlhf" in cause:
@@ -181,20 +181,20 @@ class SandboxedSubmission:
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
-        packed = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
-        return self._ask({"op": "gradient", "name": name, "wrt": wrt, **packed})
+        inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
+        return self._ask({"op": "gradient", "name": name, "wrt": wrt, **inputs})
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
-        packed = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
-        return self._ask({"op": "examine", "name": name, "wrt": wrt, **packed})
+        inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
+        return self._ask({"op": "examine", "name": name, "wrt": wrt, **inputs})
 
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
         return self._ask({"op": "value", "name": name})
 
     def close(self) -> None:
-        """End the process; a further question starts a fresh one."""
+        """End the process; a further request starts a fresh one."""
         if self._box is not None:
             self._box.close()
             self._box = None

@@ -1,7 +1,8 @@
-"""What stands beside an answer while it is tested: the student's earlier answers, and our solution.
+"""The context of an answer under test: the student's earlier answers, and the reference solution.
 
-An exercise whose header says ``uses: 02.6`` runs with the student's own answer to 02.6 where that earns everything, and with ours otherwise, so
-that what went wrong in one chapter is nobody's loss in another. Ours runs in the grader, like every solution, never in a submission's process.
+An exercise whose header says ``uses: 02.6`` runs with the student's own answer to 02.6 if that answer earns full
+marks, and with the reference solution otherwise. So a mistake in one chapter does not cost points in another.
+Reference solutions run in the grader's process, never in a submission's process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Curve = Callable[[Asked, Draw], Sequence[float]]
 
 
 def solution(exercise: Exercise, student: str) -> dict[str, Any]:
-    """The namespace that the exercise's solution leaves, for this student."""
+    """Execute the exercise's solution for this student and return its namespace."""
     namespace: dict[str, Any] = {"__name__": "__main__", "STUDENT": student, "print": lambda *args, **kwargs: None}
     for code in (exercise.given, exercise.solution):
         exec(compiled(code, exercise.path), namespace)
@@ -30,23 +31,23 @@ def solution(exercise: Exercise, student: str) -> dict[str, Any]:
 
 
 def run_once(run: Curve, sub: Asked, base: int, k: int) -> list[float]:
-    """The curve of seed ``k`` of those that begin at ``base``."""
+    """Return the curve of the ``k``-th run; its random numbers are derived from ``base`` and ``k``."""
     return [float(x) for x in run(sub, Draw(base, "run", k))]
 
 
 class _Part(Asked):
-    """An earlier answer of the student. What is wrong with it is said with its number."""
+    """An earlier answer of the student. Its failures name its exercise number."""
 
     def __init__(self, number: str, submission: Submission) -> None:
         super().__init__(submission)
         self._number = number
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        asked = super().__getattr__(name)
+        function = super().__getattr__(name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return asked(*args, **kwargs)
+                return function(*args, **kwargs)
             except Ended:
                 raise
             except Failure as problem:
@@ -57,41 +58,41 @@ class _Part(Asked):
 
 
 class Beside:
-    """What stands beside an answer to ``exercise`` while it is tested: earlier answers, and our solution's runs.
+    """The context of an answer to ``exercise`` under test: earlier answers, and the runs of the reference solution.
 
     Args:
-        earlier: the student's own answers to exercises that it uses, those that are right; ours take the place of others.
+        earlier: the student's correct answers to exercises that it uses; reference solutions replace the others.
     """
 
     def __init__(self, exercise: Exercise, student: str, earlier: Mapping[str, Submission]) -> None:
         self.exercise, self.student, self.earlier = exercise, student, earlier
 
     def part(self, number: str) -> Asked:
-        """The answer to an earlier exercise that this one uses."""
+        """Return the answer to an earlier exercise that this one uses."""
         if number not in self.exercise.uses:
-            raise ValueError(f"{self.exercise.path}: the header does not say that it uses {number}")
+            raise ValueError(f"{self.exercise.path}: the header's 'uses' does not list {number}")
         if number in self.earlier:
             return _Part(number, self.earlier[number])
         return _Ours(_ours(self.exercise.path.parents[1], number))
 
     def reference(self, run: Curve, base: int, k: int) -> Sequence[float]:
-        """Our solution's curve of one seed. Computed once for a whole class."""
-        of = (self.exercise.path, self.exercise.solution, self.exercise.given)
-        key = (*of, run.__name__, base, k, self.student if self.exercise.is_personal else "")
+        """Return the reference solution's curve for one seed, computed once for a whole class."""
+        source = (self.exercise.path, self.exercise.solution, self.exercise.given)
+        key = (*source, run.__name__, base, k, self.student if self.exercise.is_personal else "")
         with _lock:
-            known = _curves.get(key)
-        if known is None:
-            known = run_once(run, self.ours(), base, k)
+            curve = _curves.get(key)
+        if curve is None:
+            curve = run_once(run, self.ours(), base, k)
             with _lock:
                 while len(_curves) >= KEPT:
                     del _curves[next(iter(_curves))]
-                _curves[key] = known
-        return known
+                _curves[key] = curve
+        return curve
 
     def ours(self) -> Asked:
-        """Our answer, with our earlier ones."""
-        ours = Local(solution(self.exercise, self.student), self.student)
-        return Asked(ours, Beside(self.exercise, self.student, {}))
+        """Return the reference solution, with reference solutions for the earlier exercises."""
+        local = Local(solution(self.exercise, self.student), self.student)
+        return Asked(local, Beside(self.exercise, self.student, {}))
 
 
 KEPT = 4096
@@ -106,7 +107,7 @@ def _ours(root: Path, number: str) -> Local:
 
 
 class _Ours(Asked):
-    """An earlier answer of ours. It is trusted with its inputs, so nothing is copied: a training asks thousands of times."""
+    """A reference solution of an earlier exercise. Inputs are not copied, because a training run calls it often."""
 
     def __init__(self, local: Local) -> None:
         super().__init__(local)
@@ -115,15 +116,15 @@ class _Ours(Asked):
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        found: Callable[..., Any] = self._namespace[name]
-        return found
+        function: Callable[..., Any] = self._namespace[name]
+        return function
 
 
 def run_reference(needed: Exercise, why: str) -> str:
-    """What a student reads where an earlier answer is replaced."""
+    """Return the remark for an earlier answer that the reference solution replaces."""
     return f"Our own answer to {needed.id} ({needed.title}) runs here: yours {why}."
 
 
 def run_submission(needed: Exercise) -> str:
-    """What a student reads where it is not."""
+    """Return the remark for an earlier answer of the student that runs in this one."""
     return f"Your own answer to {needed.id} ({needed.title}) runs here."

@@ -1,7 +1,8 @@
-"""Long answers that resemble each other: which pairs a human should look at. No proof of anything.
+"""Find pairs of similar long answers, which a person should inspect. Similarity does not prove copying.
 
-Answers are compared as sequences of Python's tokens, in which names stand for their order of appearance and comments,
-layout, strings and what everybody was given do not count; so renaming and reformatting hide nothing.
+Answers are compared as sequences of Python tokens. Names are numbered by their order of appearance; comments, layout,
+the content of strings and the lines of the given code and the stub are ignored. So renaming and reformatting hide
+nothing.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from collections.abc import Mapping, Sequence
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.submission import StudentSubmission
 
-LONG = 80  # tokens: shorter right answers are alike by themselves
+LONG = 80  # tokens; shorter correct answers resemble each other without copying
 SHARE = 0.9
-PIECE = 6  # tokens in a row; pairs with few such pieces in common are not compared further
+PIECE = 6  # length of an n-gram in tokens; pairs with few common n-grams are not compared further
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
 def tokens(code: str) -> list[str]:
-    """The tokens of a piece of Python, names by their order of appearance; of what does not parse, its words."""
+    """Return the tokens of Python code, with names numbered by appearance; if the code does not parse, its words."""
     try:
-        found = list(tokenize.generate_tokens(io.StringIO(code).readline))
+        python_tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
     except (tokenize.TokenError, SyntaxError, ValueError):
         return code.split()
     names: dict[str, str] = {}
     result = []
-    for token in found:
+    for token in python_tokens:
         if token.type in LAYOUT or token.type == tokenize.ENDMARKER:
             continue
         if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
@@ -41,8 +42,8 @@ def tokens(code: str) -> list[str]:
 
 
 def similar(work: Mapping[str, StudentSubmission], exercises: Sequence[Exercise]) -> list[tuple[str, str, str, float]]:
-    """``(exercise, student, student, share)`` of all pairs of long answers that are nearly alike, most alike first."""
-    found = []
+    """Return ``(exercise, student, student, similarity)`` of all pairs of similar long answers, most similar first."""
+    pairs = []
     for e in exercises:
         given = set(e.given.splitlines()) | set(e.stub.splitlines())
         answers = {}
@@ -50,12 +51,12 @@ def similar(work: Mapping[str, StudentSubmission], exercises: Sequence[Exercise]
             section = handed.answer(e)
             if section is None or section.is_stub(e):
                 continue
-            own = [line for _, code in section.own for line in code.splitlines() if line not in given]
-            if len(mine := tokens("\n".join(own))) >= LONG:
-                answers[student] = (mine, {tuple(mine[i : i + PIECE]) for i in range(len(mine) - PIECE + 1)})
-        for (a, (x, pieces)), (b, (y, others)) in itertools.combinations(answers.items(), 2):
-            if len(pieces & others) >= 0.5 * max(len(pieces), len(others)):
+            own_lines = [line for _, code in section.own for line in code.splitlines() if line not in given]
+            if len(words := tokens("\n".join(own_lines))) >= LONG:
+                answers[student] = (words, {tuple(words[i : i + PIECE]) for i in range(len(words) - PIECE + 1)})
+        for (a, (x, ngrams)), (b, (y, other_ngrams)) in itertools.combinations(answers.items(), 2):
+            if len(ngrams & other_ngrams) >= 0.5 * max(len(ngrams), len(other_ngrams)):
                 share = difflib.SequenceMatcher(None, x, y, autojunk=False).ratio()
                 if share >= SHARE:
-                    found.append((e.id, a, b, share))
-    return sorted(found, key=lambda pair: -pair[3])
+                    pairs.append((e.id, a, b, share))
+    return sorted(pairs, key=lambda pair: -pair[3])

@@ -1,4 +1,4 @@
-"""A new exercise to begin from: it works and proves itself, and everything in it is to be replaced."""
+"""A template for a new exercise. It is valid as it is; the author replaces all its parts."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ better = None
 
 
 def text(number: str, kind: str, title: str) -> str:
-    """The source of a new exercise: functions to write, or values to answer with."""
+    """Return the source of a new exercise that asks for functions, or for values if ``kind`` is numeric or choice."""
     body = VALUES if kind in ("numeric", "choice") else FUNCTIONS
     return body.replace("NUMBER", number).replace("KIND", kind, 1).replace("TITLE", title, 1)
 
@@ -184,7 +184,7 @@ def write(root: Path, number: str, kind: str, title: str) -> Path:
     """Write a new exercise into the folder of its chapter.
 
     Raises:
-        UserError: a malformed number, an unknown kind or chapter, or an exercise that is there already.
+        UserError: the number is malformed, the title is empty, the kind or chapter is unknown, or the exercise exists.
     """
     match = re.fullmatch(r"(\d{1,2})\.([1-9]\d*)", number)
     if not match:
@@ -200,6 +200,6 @@ def write(root: Path, number: str, kind: str, title: str) -> Path:
         raise unknown("chapter", chapter, folders)
     path = folders[chapter] / f"ex_{chapter}_{match[2]}.py"
     if path.exists():
-        raise UserError(f"{path} is there already", file=path, problem="exists")
+        raise UserError(f"{path} already exists", file=path, problem="exists")
     path.write_text(text(f"{chapter}.{match[2]}", kind, title.strip()), encoding="utf-8")
     return path

@@ -1,7 +1,8 @@
-"""What a student hands in: notebooks or Python files, cut into the sections of their exercises.
+"""A student's submission: notebooks or Python files, split into one section per exercise.
 
-A section begins at a cell whose first line is ``# exercise 05.2`` (``# %% exercise 05.2`` in a Python file) and ends where
-the next one begins. What stands before the first section, such as imports, belongs to all sections of its file.
+A section begins at a cell whose first line is ``# exercise 05.2`` (``# %% exercise 05.2`` in a Python file) and ends
+where the next section begins. The cells before the first section, such as imports, belong to all sections of their
+file.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ class Section:
     preamble: Cells
     own: Cells
     whole: Cells = field(default_factory=list)  # all cells of the file
-    at: int = 0  # where in it the section begins
+    at: int = 0  # index of the section's first cell in ``whole``
 
     @property
     def before(self) -> Cells:
-        """All cells above it: the preamble and other exercises."""
+        """All cells of the file above the section: the preamble and other exercises."""
         return self.whole[: self.at]
 
     @property
     def cells(self) -> Cells:
-        """All of it, in order."""
+        """The cells to run, in order: the preamble and the exercise's own cells."""
         return self.preamble + self.own
 
     def is_stub(self, exercise: Exercise) -> bool:
-        """Whether it is what the student was given, unchanged."""
+        """Whether the section is the unchanged stub that the student received."""
         return _bare("\n".join(code for _, code in self.own)) == _bare(f"{exercise.given}\n{exercise.stub}")
 
 
 @dataclass
 class StudentSubmission:
-    """All that one student handed in. ``problems`` says what could not be read, one sentence each."""
+    """All work that one student handed in. ``problems``: one sentence for each file that could not be read."""
 
     sections: dict[str, list[Section]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -59,44 +60,44 @@ class StudentSubmission:
     also: tuple[str, ...] = ()  # other names of the student
 
     def add(self, other: StudentSubmission) -> None:
-        """Take in what the same student handed in elsewhere."""
-        for exercise, found in other.sections.items():
-            self.sections.setdefault(exercise, []).extend(found)
+        """Merge another submission of the same student into this one."""
+        for exercise, sections in other.sections.items():
+            self.sections.setdefault(exercise, []).extend(sections)
         self.problems += other.problems
         self.digest += other.digest
 
     def answer(self, exercise: Exercise) -> Section | None:
-        """The section for this exercise; of several, the first that was worked on (notebooks come first)."""
-        found = self.sections.get(exercise.id, [])
-        return next((s for s in found if not s.is_stub(exercise)), found[0] if found else None)
+        """Return this exercise's section; of several, the first that differs from the stub (notebooks come first)."""
+        sections = self.sections.get(exercise.id, [])
+        return next((s for s in sections if not s.is_stub(exercise)), sections[0] if sections else None)
 
     def why_missing(self, exercise: Exercise) -> str:
-        """Why there is no answer to this exercise, as far as the files tell."""
+        """Explain why there is no answer to this exercise, as far as the files show."""
         marker = f": no cell begins with '# exercise {exercise.id}'" if self.sections else ""
         return "; ".join([f"not handed in{marker}", *self.problems])
 
 
 def _bare(code: str) -> str:
-    """Code without comments, blank lines and checks: two answers that differ in these only are the same."""
+    """Strip comments, blank lines and calls of ``check``: answers that differ only in these count as equal."""
     lines = (line.split("#")[0].rstrip() for line in code.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("check("))
 
 
 def named(path: Path) -> str:
-    """A file's name as text: bytes that are no UTF-8 become question marks."""
+    """Return a file's name as text: bytes that are not UTF-8 become question marks."""
     return path.name.encode("utf-8", "replace").decode("utf-8")
 
 
 def normalised(student: str) -> str:
-    """An id as it is compared: case, spaces and the way in which accents are composed do not matter."""
+    """Return an id normalised for comparison: case, spaces and the Unicode form of accents do not matter."""
     return " ".join(unicodedata.normalize("NFC", student).split()).casefold()
 
 
 def read_safely(path: Path) -> bytes:
-    """The bytes of a file that somebody else wrote: a plain file of modest size, and no link to anything.
+    """Read the bytes of an untrusted file, which must be a regular file, not a link, of at most ``MAX_BYTES`` bytes.
 
     Raises:
-        UserError: it is a link, a device or a folder, or too large.
+        UserError: the file is a link, a device or a folder, or is too large.
     """
     name = named(path)
     try:
@@ -115,24 +116,24 @@ def read_safely(path: Path) -> bytes:
 
 
 def sections(cells: Cells, file: str) -> dict[str, Section]:
-    """The sections of one file's cells, by exercise."""
+    """Group the cells of one file into sections, by exercise."""
     preamble: Cells = []
-    found: dict[str, Section] = {}
+    sections_by_exercise: dict[str, Section] = {}
     current = preamble
     for i, (name, code) in enumerate(cells):
-        first = code.lstrip().split("\n", 1)[0]
-        if match := MARKER.match(first):
-            current = found.setdefault(match[1], Section(file, preamble, [], cells, i)).own
+        first_line = code.lstrip().split("\n", 1)[0]
+        if match := MARKER.match(first_line):
+            current = sections_by_exercise.setdefault(match[1], Section(file, preamble, [], cells, i)).own
         current.append((name, code))
-    return found
+    return sections_by_exercise
 
 
 def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_cells) -> StudentSubmission:
-    """The sections of all these files. A file that cannot be read is a problem, not an error.
+    """Read the sections of all these files. A file that cannot be read is recorded in ``problems``; nothing is raised.
 
     Args:
         paths: notebooks and Python files.
-        cut: takes a text and a name apart into cells; somebody else's files are cut in a box.
+        cut: splits a text, given with its file name, into cells; for untrusted files it runs in a sandbox.
     """
     result, unmarked, digest = StudentSubmission(), [], hashlib.sha256()
     for path in sorted(paths, key=lambda p: (SUFFIXES.index(p.suffix), p.name)):
@@ -140,12 +141,12 @@ def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_ce
         try:
             raw = read_safely(path)
             digest.update(raw)
-            found = sections(cut(text_of(raw, name), name), name)
+            file_sections = sections(cut(text_of(raw, name), name), name)
         except UserError as problem:
             result.problems.append(str(problem))
             continue
-        unmarked += [name] if not found else []
-        for exercise, section in found.items():
+        unmarked += [name] if not file_sections else []
+        for exercise, section in file_sections.items():
             result.sections.setdefault(exercise, []).append(section)
     if unmarked and not result.sections:
         result.problems.append(f"{', '.join(unmarked[:5])}: no cell begins with a line like '# exercise 05.1'")
@@ -154,9 +155,9 @@ def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_ce
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files in a student's folder and the folders in it, hidden ones left out."""
-    found = []
+    """Return the files in a student's folder and its subfolders, without hidden files and folders."""
+    paths = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
-        found += [Path(root, n) for n in sorted(names) if not n.startswith(".")]
-    return found
+        paths += [Path(root, n) for n in sorted(names) if not n.startswith(".")]
+    return paths

@@ -1,8 +1,8 @@
-"""What the hidden tests of an exercise are written with: ``test``, ``expect``, ``fail`` and tidy inputs.
+"""The API for the hidden tests of an exercise: ``test``, ``expect``, ``fail`` and inputs with few digits.
 
-A test is a function ``(sub, draw)``. ``sub`` answers like the student's module, ``sub.f(x)`` and ``sub.value("answer")``,
-but runs in another process when a class is graded; ``draw`` gives fresh random inputs (:class:`minirlhf.ledger.registry.Draw`).
-What is compared, and with what, stays on this side.
+A test is a function ``(sub, draw)``. ``sub`` behaves like the student's module, ``sub.f(x)`` and
+``sub.value("answer")``, but runs in another process when a class is graded; ``draw`` gives fresh random inputs
+(:class:`minirlhf.ledger.registry.Draw`). The comparison and the expected values stay in the grader's process.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from torch import Tensor
 from minirlhf.core.errors import Facts
 from minirlhf.ledger.registry import Draw
 
-SHOWN = 12  # a tensor with more entries is shown at its worst entry only
+SHOWN = 12  # of a tensor with more entries, only the entry with the largest error is shown
 worst_error: ContextVar[float] = ContextVar("worst_error", default=0.0)
 
 
 class Failure(Facts, Exception):
-    """What is wrong with an answer: one sentence, and the counterexample as lines. ``named``: well-known mistakes it is.
+    """An answer is wrong: one sentence, the counterexample as lines, and the matching well-known mistakes (``named``).
 
-    Its facts are for programs (see :class:`minirlhf.core.errors.Facts`); ``problem`` is "wrong" where no more can be said.
+    Programs read its facts (see :class:`minirlhf.core.errors.Facts`); ``problem`` is "wrong" if nothing more specific
+    is known.
     """
 
     def __init__(self, message: str, lines: tuple[str, ...] = (), named: tuple[str, ...] = (), **facts: Any) -> None:
@@ -35,35 +36,35 @@ class Failure(Facts, Exception):
 
 
 class Submission(Protocol):
-    """An answer that can be asked, wherever it runs."""
+    """A submitted answer whose functions can be called, in this process or in another."""
 
     student: str
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the student's function ``name``."""
+        """Return the result of the student's function ``name``."""
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
-        """The derivative of (the sum of) the function's result in its ``wrt``-th argument, by autograd."""
+        """Return the derivative of the (summed) result with respect to the ``wrt``-th argument, by autograd."""
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
-        """Result, inputs afterwards and gradients, see :func:`minirlhf.classroom.worker.examine`."""
+        """Return the result, the inputs after the call and gradients, see :func:`minirlhf.classroom.worker.examine`."""
 
     def value(self, name: str) -> Any:
-        """The student's value ``name``."""
+        """Return the student's value ``name``."""
 
 
 class Surroundings(Protocol):
-    """What stands beside an answer that trains, see :class:`minirlhf.classroom.training.Beside`."""
+    """The context of an answer that trains, see :class:`minirlhf.classroom.side_by_side.Beside`."""
 
     def part(self, number: str) -> Asked:
-        """An earlier answer that runs in this one."""
+        """Return the earlier answer that runs in this one."""
 
     def reference(self, run: Callable[[Asked, Draw], Sequence[float]], base: int, k: int) -> Sequence[float]:
-        """Our solution's curve of one seed."""
+        """Return the reference solution's curve for one seed."""
 
 
 class Asked:
-    """What a test sees of a submission: ``sub.f(x)``, ``sub.value("answer")``, ``sub.gradient("f", x)``, ``sub.student``."""
+    """A test's view of a submission: ``sub.f(x)``, ``sub.value("v")``, ``sub.gradient("f", x)``, ``sub.student``."""
 
     def __init__(self, submission: Submission, beside: Surroundings | None = None) -> None:
         self._submission, self._beside = submission, beside
@@ -71,13 +72,13 @@ class Asked:
 
     @property
     def beside(self) -> Surroundings:
-        """What stands beside it in an exercise that trains."""
+        """The context of the answer: earlier answers and the reference solution."""
         if self._beside is None:
-            raise ValueError("nothing stands beside this answer: it is asked outside of a test")
+            raise ValueError("no earlier answers and no reference solution exist outside a test")
         return self._beside
 
     def part(self, number: str) -> Asked:
-        """The answer to an earlier exercise, ``sub.part("02.6").sample``: the student's own if it is right, else ours."""
+        """Return an earlier answer (``sub.part("02.6").sample``): the student's own if correct, else the reference."""
         return self.beside.part(number)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -86,14 +87,14 @@ class Asked:
         return lambda *args, **kwargs: self._submission.call(name, args, kwargs)
 
     def value(self, name: str) -> Any:
-        """The student's value ``name``; a :class:`Failure` while it is still None."""
+        """Return the student's value ``name``; raise :class:`Failure` if it is still None."""
         value = self._submission.value(name)
         if value is None:
             raise Failure(f"`{name}` is still None", argument=name, problem="none")
         return value
 
     def number(self, name: str) -> float:
-        """The student's value ``name`` as a number."""
+        """Return the student's value ``name`` as a number."""
         value = self.value(name)
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
@@ -102,7 +103,7 @@ class Asked:
         return float(value)
 
     def truth(self, name: str) -> bool:
-        """The student's value ``name``, True or False; NumPy's and torch's are as good."""
+        """Return the student's value ``name``, True or False; a NumPy or torch bool is accepted too."""
         value = self.value(name)
         if isinstance(value, Tensor) and value.numel() == 1 and value.dtype == torch.bool:
             value = value.item()
@@ -111,7 +112,7 @@ class Asked:
         return value
 
     def choice(self, name: str, options: str) -> str:
-        """The student's value ``name`` as one of the letters ``options``, such as ``"abcd"``."""
+        """Return the student's value ``name`` as one of the letters ``options``, such as ``"abcd"``."""
         value = self.value(name)
         if not isinstance(value, str) or len(value.strip()) != 1 or value.strip().lower() not in options:
             message = f"`{name}` is {show(value)!r}; expected one of the letters {', '.join(options)}"
@@ -119,13 +120,13 @@ class Asked:
         return value.strip().lower()
 
     def gradient(self, name: str, *args: Any, wrt: int = 0, **kwargs: Any) -> Any:
-        """The derivative of (the sum of) ``name(*args)`` in argument ``wrt``, by autograd on the student's side."""
+        """Return d(sum of ``name(*args)``)/d(argument ``wrt``), by autograd in the student's process."""
         return self._submission.gradient(name, args, kwargs, wrt)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing: the learner's curve over ``x`` beside the right one, ``(N,)`` each."""
+    """One panel: the learner's curve and the correct curve over ``x``, each ``(N,)``."""
 
     title: str
     x: Tensor
@@ -137,7 +138,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """Panels side by side, and a sentence about what to look at: the figure's text for those who do not see it."""
+    """Panels side by side, and a sentence about what they show, which is the figure's alt text."""
 
     says: str
     panels: tuple[Panel, ...]
@@ -145,7 +146,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Test:
-    """One hidden test. ``asks`` is its docstring: what it asks for, shown in feedback."""
+    """One hidden test. ``asks`` is its docstring: what the test checks, shown in feedback."""
 
     name: str
     asks: str
@@ -154,7 +155,7 @@ class Test:
     rounds: int
     against: str
     run: Callable[[Asked, Draw], None]
-    probed: bool = True  # whether the machine's probes may begin from its calls
+    probed: bool = True  # whether automatic probes may be derived from its calls
 
 
 def test(
@@ -163,20 +164,20 @@ def test(
     """Make the decorated function a hidden test.
 
     Args:
-        points: what it is worth, all or nothing.
-        hints: two, the second nearer to the answer than the first. Neither gives the line away.
-        rounds: how many fresh inputs it runs on.
+        points: the points for passing; there is no partial credit.
+        hints: two hints, the second closer to the solution than the first. Neither contains the solution's code.
+        rounds: number of fresh inputs that the test runs on.
         against: for a derivation, the oracle in a few words; a passed test then prints a proof mark.
 
     Raises:
-        ValueError: no docstring, no points, or not two hints.
+        ValueError: no docstring, points ≤ 0, rounds < 1, or not two hints.
     """
 
     def build(run: Callable[[Asked, Draw], None]) -> Test:
         name = run.__name__
         asks = " ".join((run.__doc__ or "").split())
         if not asks:
-            raise ValueError(f"test {name} has no docstring; it says what the test asks for")
+            raise ValueError(f"test {name} has no docstring; expected one that says what the test checks")
         if points <= 0 or rounds < 1 or len(hints) != 2 or not all(hints):
             raise ValueError(f"test {name}: expected points > 0, rounds ≥ 1 and two hints")
         return Test(name, asks, points, hints, rounds, against, run)
@@ -185,12 +186,12 @@ def test(
 
 
 def fail(message: str, **given: Any) -> NoReturn:
-    """End the test: the answer is wrong. ``given`` are the inputs to show."""
+    """Fail the test because the answer is wrong. ``given``: the inputs to show."""
     raise Failure(message, tuple(f"{name} = {show(value)}" for name, value in given.items()))
 
 
 def named(mistakes: Sequence[str]) -> str:
-    """What follows the name of an answer that these mistakes would have given: a clause behind "when", or a sentence that begins with "that"."""
+    """Return the predicate that names these mistakes; a mistake is a clause after "when" or a sentence with "that"."""
     if any(mistake.split()[0] in ("that", "this", "those", "these") for mistake in mistakes):
         return f"is wrong: {'; or '.join(mistakes)}"
     return f"is what comes out when {', or when '.join(mistakes)}"
@@ -206,16 +207,16 @@ def expect(
     tolerance: float = 1e-5,
     reveal: bool = True,
 ) -> None:
-    """Hold an answer against the right one; a :class:`Failure` with a counterexample if they differ.
+    """Compare an answer with the correct one; raise :class:`Failure` with a counterexample if they differ.
 
     Args:
-        got: what the student's side answered: anything.
-        want: the right answer, from an oracle.
-        what: names the answer in the message.
+        got: the student's answer, of any type.
+        want: the correct answer, from an oracle.
+        what: the name of the answer in the message.
         given: the inputs, shown with the counterexample.
-        mistakes: what well-known mistakes would have answered; a match is named in the message.
+        mistakes: the results of well-known mistakes; the message names those that match the answer.
         tolerance: largest ``|got − want| / max(1, |want|)``.
-        reveal: whether the message may show the right answer.
+        reveal: whether the message may show the correct answer.
     """
     right = torch.as_tensor(want, dtype=torch.float64)
     answer = _as_tensor(got, right, what)
@@ -241,21 +242,21 @@ def expect(
     if not reveal and error <= 5 * tolerance:
         message = f"{what} is near, but not near enough: was it rounded too early?"
         raise Failure(message, tuple(lines), problem="near")
-    kind, said = _resemblance(answer, right, tolerance)
-    if said:
-        raise Failure(f"{what} {said}", tuple(lines), (said,), problem=kind)
+    kind, clause = _resemblance(answer, right, tolerance)
+    if clause:
+        raise Failure(f"{what} {clause}", tuple(lines), (clause,), problem=kind)
     raise Failure(f"{what} is wrong", tuple(lines), problem="wrong")
 
 
 def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, str]:
-    """How a wrong answer is related to the right one, where no exercise has a name for it: a kind and a clause, or two empty texts."""
+    """Relate a wrong answer to the correct one: return a kind and a clause, or two empty strings."""
 
     def same(a: Tensor) -> bool:
         return bool(torch.isfinite(a).all()) and _error(a, right) <= tolerance
 
-    counted = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
-    if right.numel() == 0 or counted or _error(right, torch.zeros_like(right)) <= tolerance:
-        return "", ""  # of two whole numbers, one is often a multiple of the other by chance
+    both_integers = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
+    if right.numel() == 0 or both_integers or _error(right, torch.zeros_like(right)) <= tolerance:
+        return "", ""  # one integer is often a multiple of another by chance
     for times in range(2, 13):
         if same(answer / times):
             return (
@@ -264,7 +265,7 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, 
             )
         if same(answer * times):
             return "fraction", f"is 1/{times} of what it should be: is a mean taken where a sum is meant?"
-    turns = (
+    transforms = (
         ("reciprocal", "is upside down: it is 1 over what it should be", torch.reciprocal),
         ("square", "is the square of what it should be", torch.sqrt),
         ("root", "is the root of what it should be", torch.square),
@@ -273,12 +274,12 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, 
         ("bits", "is in bits; it should be in nats", lambda x: x * math.log(2)),
         ("nats", "is in nats; it should be in bits", lambda x: x / math.log(2)),
     )
-    for kind, said, turned in turns:
-        if same(turned(answer)):
-            return kind, said
-    whole = bool((answer == answer.round()).all())  # one reply with probability 1 is an answer of its own
-    for digits in range(2 if right.numel() < 3 else 1, 6):  # a lone number of one digit may come from anywhere
-        if not whole and _error(answer, right.round(decimals=digits)) <= 1e-7:
+    for kind, clause, inverse in transforms:
+        if same(inverse(answer)):
+            return kind, clause
+    all_integers = bool((answer == answer.round()).all())  # a one-hot distribution is not a rounded answer
+    for digits in range(2 if right.numel() < 3 else 1, 6):  # one number with one decimal could match by chance
+        if not all_integers and _error(answer, right.round(decimals=digits)) <= 1e-7:
             return "rounded", f"is rounded to {digits} decimal{'s' * (digits > 1)}, and more are asked for"
     if answer.numel() < 2:
         return "", ""
@@ -296,7 +297,7 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, 
 
 
 def _distributions(x: Tensor) -> bool:
-    """Whether each row is one: nothing below 0, and a sum of 1."""
+    """Whether each row is a distribution: no entry below 0, and a sum of 1."""
     return bool((x >= 0).all()) and float((x.sum(-1) - 1).abs().max()) <= 1e-5
 
 
@@ -314,7 +315,7 @@ def _as_tensor(got: Any, right: Tensor, what: str) -> Tensor:
 
 
 def _error(a: Tensor, b: Tensor) -> float:
-    """Largest relative error; equal infinities agree, NaN never does."""
+    """Return the largest relative error; equal infinities agree, NaN never agrees."""
     gap = torch.where(a == b, 0.0, (a - b).abs() / b.abs().clamp(min=1.0))
     error = gap.max().item() if gap.numel() else 0.0
     return error if error == error else float("inf")
@@ -328,7 +329,7 @@ def _kind(value: Any) -> str:
 
 def _compare(answer: Tensor, right: Tensor) -> list[str]:
     if right.numel() <= SHOWN:
-        clean = right.round(decimals=9) + 0.0  # an oracle's last digits, and −0, would only puzzle
+        clean = right.round(decimals=9) + 0.0  # rounding errors of the oracle, and −0, would confuse the learner
         return [f"yours:    {show(answer)}", f"expected: {show(clean)}"]
     gap = (answer - right).abs().nan_to_num(nan=float("inf"))
     where = torch.unravel_index(gap.argmax(), gap.shape)
@@ -337,7 +338,7 @@ def _compare(answer: Tensor, right: Tensor) -> list[str]:
 
 
 def show(value: Any) -> str:
-    """A value in one short line."""
+    """Format a value as one short line."""
     if isinstance(value, Tensor):
         if value.numel() > 4 * SHOWN:
             return f"(a tensor of shape {tuple(value.shape)})"
@@ -355,14 +356,14 @@ def _list(value: Any) -> str:
 
 
 def tidy(x: Tensor, digits: int = 1) -> Tensor:
-    """``x`` rounded, so that a counterexample can be typed in by hand."""
-    return torch.round(x, decimals=digits) + 0.0  # and 0 instead of −0
+    """Round ``x``, so that a counterexample can be typed in by hand."""
+    return torch.round(x, decimals=digits) + 0.0  # adding 0.0 turns −0 into 0
 
 
 def tidy_distribution(draw: Draw, size: int, parts: int = 20) -> Tensor:
-    """A probability vector ``(size,)`` whose entries are positive multiples of ``1/parts``."""
+    """Sample a probability vector ``(size,)`` whose entries are positive multiples of ``1/parts``."""
     if size > parts:
         raise ValueError(f"size = {size}; expected at most parts = {parts}")
-    cuts = draw.permutation(parts - 1)[: size - 1].sort().values + 1  # (size-1,), distinct in 1 .. parts-1
+    cuts = draw.permutation(parts - 1)[: size - 1].sort().values + 1  # (size-1,), distinct integers in 1 .. parts-1
     edges = torch.cat([torch.tensor([0]), cuts, torch.tensor([parts])]).double()
     return edges.diff() / parts

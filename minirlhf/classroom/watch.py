@@ -1,4 +1,4 @@
-"""Files that are being worked on: wait until one is saved. By looking at them, so that it works on every system."""
+"""Wait until a watched file is saved. The files are polled, so that this works on every operating system."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-PAUSE = 0.5  # seconds between two looks
+PAUSE = 0.5  # seconds between two polls
 
 
 def modification_times(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
-    """Each file's time of change and size; a file that is not there at the moment is left out: editors replace files."""
-    found = {}
+    """Return each file's modification time and size, without missing files: an editor may be replacing a file."""
+    times = {}
     for path in paths:
         try:
             state = path.stat()
         except OSError:
             continue
-        found[path] = (state.st_mtime_ns, state.st_size)
-    return found
+        times[path] = (state.st_mtime_ns, state.st_size)
+    return times
 
 
 def saves(look: Callable[[], Sequence[Path]], pause: float = PAUSE) -> Iterator[list[Path]]:
-    """The files that were changed, each time that something was saved; never ends.
+    """Yield the changed files after each save; never ends.
 
-    A change counts once two looks in a row find the same, so that a file which is still being written is not read.
+    A change is reported once two consecutive polls agree, so that a file that is still being written is not read.
 
     Args:
-        look: the files to watch, asked at every look: new ones may come.
-        pause: seconds between two looks.
+        look: returns the files to watch; it is called at every poll, so that new files are found.
+        pause: seconds between two polls.
     """
-    seen = before = modification_times(look())
+    reported = previous = modification_times(look())
     while True:
         time.sleep(pause)
-        now = modification_times(look())
-        if now == before and now != seen:
-            changed = [p for p, stamp in now.items() if seen.get(p) != stamp]
-            seen = now
+        current = modification_times(look())
+        if current == previous and current != reported:
+            changed = [p for p, stamp in current.items() if reported.get(p) != stamp]
+            reported = current
             if changed:
                 yield changed
-        before = now
+        previous = current

@@ -1,4 +1,4 @@
-"""The other side: what serves in the box of a submission. Started by :class:`minirlhf.classroom.runner.Server`."""
+"""The process in the sandbox that runs a submission. Started by :class:`minirlhf.classroom.runner.Server`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minirlhf.sandbox.inside import SandboxWorker, describe
 
 
 class Student(SandboxWorker):
-    """The boxed process: runs the submission's cells, then answers the grader's questions with data."""
+    """The sandboxed process: runs the submission's cells, then answers the grader's requests with data."""
 
     def __init__(self, sock: socket.socket, box: Path) -> None:
         super().__init__(sock, box)
@@ -25,7 +25,7 @@ class Student(SandboxWorker):
 
     @staticmethod
     def prepare() -> None:
-        """Import torch, which takes seconds, once for all submissions."""
+        """Import torch once for all submissions, because the import takes seconds."""
         import numpy  # noqa: F401
         import torch
 
@@ -36,7 +36,7 @@ class Student(SandboxWorker):
         """The first step of an optimiser imports a compiler: seconds, paid here once for all."""
 
     def _on_load(self, question: dict[str, Any]) -> list[str]:
-        """Write the library, run the cells as a notebook would, and return the errors that they ended with."""
+        """Write the library, run the cells as in a notebook, and return the errors that they raised."""
         library = self.box / "library"
         for relative, text in question["library"].items():
             path = library / relative
@@ -57,7 +57,7 @@ class Student(SandboxWorker):
         return errors
 
     def _on_cut(self, question: dict[str, Any]) -> Any:
-        """Take a file apart into cells, in place of running any."""
+        """Split a file into cells without running them."""
         text = base64.b64decode(question["text"]).decode("utf-8")
         try:
             return {"cells": cells.code_cells(text, question["name"])}
@@ -86,46 +86,47 @@ class Student(SandboxWorker):
 
 
 def gradient(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
-    """d(sum of ``f(*args)``)/d(``args[wrt]``) by autograd; zeros where it does not depend on it."""
+    """Return d(sum of ``f(*args)``)/d(``args[wrt]``) by autograd; zeros if the result does not depend on it."""
     import torch
 
-    chosen = args[wrt].detach().clone().requires_grad_()
-    result = f(*args[:wrt], chosen, *args[wrt + 1 :], **kwargs)
+    leaf = args[wrt].detach().clone().requires_grad_()
+    result = f(*args[:wrt], leaf, *args[wrt + 1 :], **kwargs)
     if not isinstance(result, torch.Tensor) or not result.requires_grad:
         raise TypeError("the result does not depend on the input in a way that autograd can follow")
-    (found,) = torch.autograd.grad(result.sum(), chosen, allow_unused=True)
-    return torch.zeros_like(chosen) if found is None else found
+    (grad,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True)
+    return torch.zeros_like(leaf) if grad is None else grad
 
 
 def examine(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> dict[str, Any]:
-    """The result of ``f``, its inputs as they are afterwards, and gradients.
+    """Return the result of ``f``, its inputs after the call, and gradients.
 
-    ``gradients[i]`` is the derivative in argument ``wrt[i]`` (a position or a keyword) of all floating-point numbers of the
-    result, each with a weight of its own, so that none cancels another; zeros where the result does not depend on it.
+    ``gradients[i]`` is the derivative with respect to argument ``wrt[i]`` (a position or a keyword) of a weighted sum
+    of all floating-point entries of the result. Every entry has its own weight, so that no two derivatives cancel.
+    The gradient is zero if the result does not depend on the argument.
     """
     import torch
 
     inputs: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
-    chosen = [inputs[key].detach().clone().requires_grad_() for key in wrt]
-    inputs.update((key, leaf.clone()) for key, leaf in zip(wrt, chosen, strict=True))  # may be written into
-    sent, named = [inputs[i] for i in range(len(args))], {name: inputs[name] for name in kwargs}
-    result = f(*sent, **named)
-    total, numbers = torch.zeros((), dtype=torch.float64), 0
+    leaves = [inputs[key].detach().clone().requires_grad_() for key in wrt]
+    inputs.update((key, leaf.clone()) for key, leaf in zip(wrt, leaves, strict=True))  # f may write into them
+    positional, keyword = [inputs[i] for i in range(len(args))], {name: inputs[name] for name in kwargs}
+    result = f(*positional, **keyword)
+    total, num_entries = torch.zeros((), dtype=torch.float64), 0
     for leaf in _tensors(result):
         if leaf.is_floating_point():
-            weights = torch.cos(0.7 * torch.arange(numbers, numbers + leaf.numel(), dtype=torch.float64))
-            total, numbers = total + (weights * leaf.reshape(-1)).sum(), numbers + leaf.numel()
-    found = (
-        torch.autograd.grad(total, chosen, allow_unused=True)
-        if chosen and total.requires_grad
-        else [None] * len(chosen)
+            weights = torch.cos(0.7 * torch.arange(num_entries, num_entries + leaf.numel(), dtype=torch.float64))
+            total, num_entries = total + (weights * leaf.reshape(-1)).sum(), num_entries + leaf.numel()
+    grads = (
+        torch.autograd.grad(total, leaves, allow_unused=True)
+        if leaves and total.requires_grad
+        else [None] * len(leaves)
     )
-    gradients = [torch.zeros_like(x) if g is None else g for x, g in zip(chosen, found, strict=True)]
-    return {"result": result, "args": sent, "kwargs": named, "gradients": gradients}
+    gradients = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
+    return {"result": result, "args": positional, "kwargs": keyword, "gradients": gradients}
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """The tensors in lists, tuples and dictionaries."""
+    """Yield the tensors in nested lists, tuples and dictionaries."""
     import torch
 
     if isinstance(value, torch.Tensor):

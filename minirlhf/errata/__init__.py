@@ -1,1 +1,1 @@
-"""Executable errata: what the texts that the course teaches from have wrong, each with the computation that shows it."""
+"""Executable errata: errors in the texts that the course teaches from, each with the computation that shows it."""

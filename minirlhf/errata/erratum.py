@@ -1,4 +1,4 @@
-"""What an erratum is: a number as it is printed, the number by the corrected formula, and the same by another road."""
+"""Errata: a number as it is printed, the number by the corrected formula, and the same number by another method."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 from minirlhf.core.errors import ArgumentError
 
-#: Relative; for numbers near zero absolute.
+#: Relative tolerance; absolute for numbers near zero.
 TOLERANCE = 1e-4
 
 
 class Found(NamedTuple):
-    """What a computation gives.
+    """The numbers that the computation of an erratum returns.
 
     Attributes:
-        quantity: what it is a number of, in words.
-        printed: by the text's formula, listing or sentence; NaN where that gives none.
-        right: by the corrected one.
-        exact: the same, without the corrected formula.
+        quantity: the quantity in words.
+        printed: its value by the text's formula, listing or sentence; NaN if that gives no number.
+        right: its value by the corrected formula, listing or sentence.
+        exact: its value computed without the corrected formula.
     """
 
     quantity: str
@@ -46,11 +46,11 @@ def close(a: float, b: float) -> bool:
 
 @dataclass(frozen=True)
 class Erratum:
-    """One error; its words stand under its name in ``errata.toml``.
+    """One error; its texts are in ``errata.toml``, under its name.
 
     Attributes:
-        name: for the command line and the page.
-        compute: the computation, whose code the page shows.
+        name: the name on the command line and the page.
+        compute: the computation; the page shows its code.
     """
 
     name: str
@@ -58,23 +58,23 @@ class Erratum:
 
     @property
     def title(self) -> str:
-        """What it is about."""
+        """The title of the erratum."""
         return texts()[self.name]["title"]
 
     @property
     def where(self) -> str:
-        """Which text, and where in it."""
+        """The text and the location in it."""
         text = texts()[self.name]
         return f"{sources()[text['source']]}, {text['place']}"
 
     @property
     def says(self) -> str:
-        """What is printed there."""
+        """What the text says there."""
         return texts()[self.name]["says"]
 
     @property
     def truth(self) -> str:
-        """What holds, and where this book derives it."""
+        """The correct statement, and where this book derives it."""
         return texts()[self.name]["truth"]
 
     @property
@@ -84,16 +84,18 @@ class Erratum:
         return textwrap.dedent(body).strip()
 
 
-#: As they register.
+#: All errata, in the order of their registration.
 REGISTERED: dict[str, Erratum] = {}
 
 
 def erratum(name: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
-    """Register a computation as the erratum ``name``; one name twice is a ``ValueError``."""
+    """Register a computation as the erratum ``name``; a duplicate name is a ``ValueError``."""
 
     def register(compute: Callable[[], Found]) -> Callable[[], Found]:
         if name in REGISTERED:
-            raise ArgumentError(f"two errata are called {name!r}", argument="erratum", value=name, problem="duplicate")
+            raise ArgumentError(
+                f"erratum {name!r} is registered twice", argument="erratum", value=name, problem="duplicate"
+            )
         REGISTERED[name] = Erratum(name, compute)
         return compute
 
@@ -101,7 +103,7 @@ def erratum(name: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
 
 
 def sources() -> dict[str, str]:
-    """The texts, by their letter."""
+    """The source texts, by their letter."""
     return _file()["sources"]
 
 
@@ -111,5 +113,5 @@ def _file() -> dict[str, dict[str, str]]:
 
 
 def texts() -> dict[str, dict[str, str]]:
-    """The words of each erratum, in the order of the page."""
+    """The texts of each erratum, in the order of the page."""
     return {name: text for name, text in _file().items() if name != "sources"}  # type: ignore[misc]

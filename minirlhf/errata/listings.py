@@ -14,7 +14,7 @@ from minirlhf.errata.erratum import Found, erratum
 
 @erratum("nine_called_ten")
 def _() -> Found:
-    first, second = [1.0] * 4 + [10.0], [1.0] * 8 + [10.0]  # the second is said to have ten tokens
+    first, second = [1.0] * 4 + [10.0], [1.0] * 8 + [10.0]  # the text says that the second has ten tokens
     printed = 2.27
     mask = torch.arange(9) < torch.tensor([[5], [9]])
     losses = torch.tensor([[*first, 0, 0, 0, 0], second])
@@ -36,7 +36,7 @@ def _() -> Found:
 def _() -> Found:
     rewards = torch.tensor([[.7, .3, .5, .2], [.4, .8, .6, .5], [.9, .3, .4, .7], [.2, .5, .8, .6], [.5, .4, .3, .6]])  # fmt: skip
     printed = rewards.flatten()[19]
-    right = rewards[3 - 1, 4 - 1]  # completion 4 of prompt 3, which is place 11
+    right = rewards[3 - 1, 4 - 1]  # completion 4 of prompt 3, which has the flat index 11
     return Found(
         "reward of the fifth best of twenty", float(printed), float(right), sorted(rewards.flatten().tolist())[-5]
     )
@@ -57,7 +57,7 @@ def _() -> Found:
     logits, labels = (
         torch.tensor([0.3, -0.2, 1.0, 2.0]),
         torch.tensor([-100, -100, 1, 1]),
-    )  # two of the prompt, two of a right reply
+    )  # two tokens of the prompt, two of a right completion
     mask = labels != -100
     printed = F.binary_cross_entropy_with_logits(logits[~mask], labels[~mask].float())
     right = F.binary_cross_entropy_with_logits(logits[mask], labels[mask].float())
@@ -67,8 +67,8 @@ def _() -> Found:
 
 @erratum("samples_first")
 def _() -> Found:
-    groups = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])  # three replies to each of two prompts
-    rewards = groups.flatten()  # the prompts first
+    groups = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])  # three completions for each of two prompts
+    rewards = groups.flatten()  # prompt-major order: all completions of the first prompt come first
     columns = rewards.reshape(3, -1)
     printed = (columns - (columns.sum(0) - columns) / 2).flatten()[0]
     right = advantages.leave_one_out(groups)[0, 0]
@@ -77,22 +77,22 @@ def _() -> Found:
 
 @erratum("cut_is_not_ended")
 def _() -> Found:
-    rewards, values, behind = torch.zeros(1, 2), torch.tensor([[0.5, 0.6]]), torch.tensor([0.7])
+    rewards, values, next_values = torch.zeros(1, 2), torch.tensor([[0.5, 0.6]]), torch.tensor([0.7])
     mask, lam = torch.ones(1, 2, dtype=torch.bool), 0.95
     printed = returns.gae(rewards, values, mask, lam=lam)
-    right = returns.gae(rewards, values, mask, lam=lam, bootstrap=behind)
-    steps = [0.6 - 0.5, 0.7 - 0.5]  # advantages of the first token after one step and after two
-    return Found("advantage of the first of two tokens of a reply that was cut", float(printed[0, 0]), float(right[0, 0]), (1 - lam) * steps[0] + lam * steps[1])  # fmt: skip
+    right = returns.gae(rewards, values, mask, lam=lam, bootstrap=next_values)
+    n_step = [0.6 - 0.5, 0.7 - 0.5]  # advantages of the first token after one step and after two
+    return Found("advantage of the first of two tokens of a reply that was cut", float(printed[0, 0]), float(right[0, 0]), (1 - lam) * n_step[0] + lam * n_step[1])  # fmt: skip
 
 
 @erratum("pooled_padding")
 def _() -> Found:
-    hidden = torch.tensor([[1.0, 3.0, 100.0, 100.0]])  # two tokens; whatever the model says at padding
+    hidden = torch.tensor([[1.0, 3.0, 100.0, 100.0]])  # two tokens; the values at padding are arbitrary
     mask = torch.tensor([[1, 1, 0, 0]])
     printed = hidden.mean(1)
     right = (hidden * mask).sum(1) / mask.sum(1)
-    alone = hidden[:, :2].mean(1)  # the same reply in a batch of its own
-    return Found("pooled feature of a reply of two tokens", float(printed), float(right), float(alone))
+    unpadded = hidden[:, :2].mean(1)  # the same completion in a batch without padding
+    return Found("pooled feature of a reply of two tokens", float(printed), float(right), float(unpadded))
 
 
 @erratum("kl_div_arguments")
@@ -109,7 +109,7 @@ def _() -> Found:
 def _() -> Found:
     logit = torch.tensor(
         0.0, requires_grad=True
-    )  # the first of two tokens is good with probability σ(logit); the reward comes at the second
+    )  # the first of two tokens is good with probability σ(logit); the reward comes at the second token
     p, value = logit.sigmoid(), 0.5
     printed = p.detach() * p.log() * (0.0 - value) + (1 - p.detach()) * (1 - p).log() * (0.0 - value)
     right = p.detach() * p.log() * (1.0 - value) + (1 - p.detach()) * (1 - p).log() * (0.0 - value)

@@ -1,22 +1,23 @@
-"""Generic claims: what every labelled function promises, whatever it computes. Made here for all of them, not written 200 times.
+"""Generic claims: what every labelled function promises, whatever it computes. One implementation serves all functions.
 
-The checks of a function hand it their inputs; these are recorded, changed, and handed to it again. What then must hold follows
-from the function's signature and its docstring.
+The checks of a function call it with their inputs. We record these calls, change the inputs, and call the function
+again. What must then hold follows from the function's signature and its docstring.
 
 =============  ==================================================================================================
-``mask``       what stands where the mask is 0 never matters, not even NaN, neither in value nor in gradient, and the
-               result is 0 there; a column that nobody sampled changes nothing, wherever it stands (behind all others where
-               integers stand beside it, or where "a gap in the mask" has a meaning by the docstring)
-``valid``      the same of the rewards of a group that could not be graded
-``gradient``   along a random direction autograd gives what finite differences give; and nothing at all in the arguments
-               that the docstring of function or module excludes: "no gradient", "gradients run through ``x`` only"
+``mask``       entries where the mask is 0, even NaN, change neither the value nor the gradient, and the result is 0
+               there; an extra column that is masked in all rows changes nothing, at any position (only behind all
+               other columns if there are integer tensors, or if the docstring gives "a gap in the mask" a meaning)
+``valid``      the same for the rewards of a group that could not be graded
+``gradient``   along a random direction autograd gives the same derivative as finite differences; and it gives zero
+               for the arguments that the docstring of function or module excludes: "no gradient",
+               "gradients run through ``x`` only"
 ``batch``      leading axes ``...`` are independent: a stack of inputs gives the stack of results
 ``inputs``     no argument is changed
-``keywords``   the checks hand over every keyword with two values that are not its default, of which a flag has one
+``keywords``   the checks pass two values other than the default for every keyword, and one for a flag
 =============  ==================================================================================================
 
-A docstring that writes ``sg[x]``, the stop-gradient, in its formula means another gradient than that of the value: the checks of its
-label state which.
+If the formula in a docstring contains ``sg[x]``, the stop-gradient, its gradient is not the derivative of its value.
+The checks of its label state which gradient it has.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from minirlhf.ledger.registry import Check, Draw
 Path: TypeAlias = tuple[str | int, ...]
 Function: TypeAlias = Callable[..., Any]
 
-# Calls of one function that the claims look at, and how far rounding and curvature may take finite differences.
+# Calls tested per function; step of the finite differences, and their tolerance for rounding and curvature.
 CALLS, STEP, TOLERANCE = 8, 1e-6, 1e-5
 
 
@@ -49,22 +50,22 @@ CALLS, STEP, TOLERANCE = 8, 1e-6, 1e-5
 
 @dataclass(frozen=True)
 class Call:
-    """One call that a check made of a function, its tensors without history."""
+    """One call of a function by a check; its tensors have no autograd history."""
 
     function: Function
     arguments: Mapping[str, Any]
 
     def __call__(self, changes: Mapping[Path, Tensor] | None = None) -> list[Tensor]:
-        """The tensors that the function returns, some of those in its arguments being replaced."""
+        """Call the function with some tensors of its arguments replaced; return the tensors of its result."""
         copies = {path: t.clone() for path, t in self.tensors.items()} | dict(changes or {})
-        given = {name: _replaced(value, (name,), copies) for name, value in self.arguments.items()}
+        arguments = {name: _replaced(value, (name,), copies) for name, value in self.arguments.items()}
         bound = inspect.signature(self.function).bind_partial()
-        bound.arguments.update(given)
+        bound.arguments.update(arguments)
         return list(_leaves(self.function(*bound.args, **bound.kwargs), ()).values())
 
     @property
     def tensors(self) -> dict[Path, Tensor]:
-        """Every tensor in the arguments, those inside of records and lists included."""
+        """Every tensor in the arguments, including tensors inside records and lists."""
         return {path: t for name, value in self.arguments.items() for path, t in _leaves(value, (name,)).items()}
 
 
@@ -77,7 +78,7 @@ def _leaves(value: Any, path: Path) -> dict[Path, Tensor]:
         value = dict(enumerate(value))
     elif not isinstance(value, dict):
         return {}
-    return {inner: t for key, part in value.items() for inner, t in _leaves(part, (*path, key)).items()}
+    return {inner: t for key, item in value.items() for inner, t in _leaves(item, (*path, key)).items()}
 
 
 def _replaced(value: Any, path: Path, changes: Mapping[Path, Tensor]) -> Any:
@@ -90,13 +91,13 @@ def _replaced(value: Any, path: Path, changes: Mapping[Path, Tensor]) -> Any:
         parts = [_replaced(part, (*path, i), changes) for i, part in enumerate(value)]
         return (
             type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-        )  # a named tuple takes them one by one
+        )  # a named tuple takes its fields one by one
     return value
 
 
 def record(checks: Iterable[Check], seeds: Iterable[int]) -> dict[Function, list[Call]]:
-    """Every call that these checks make of the function under test: the first of each check and seed, then the second ..."""
-    made: dict[Function, list[list[Call]]] = {}
+    """Record the calls of each function under test: the first of every check and seed, then the second ..."""
+    calls_of: dict[Function, list[list[Call]]] = {}
     for entry, seed in itertools.product(checks, seeds):
         calls: list[Call] = []
         signature = inspect.signature(entry.of)
@@ -106,22 +107,22 @@ def record(checks: Iterable[Check], seeds: Iterable[int]) -> dict[Function, list
             *args: Any, _entry: Check = entry, _calls: list[Call] = calls, _signature: Any = signature, **kwargs: Any
         ) -> Any:
             bound = _signature.bind(*args, **kwargs)
-            plain = {name: _plain(value) for name, value in bound.arguments.items()}
-            _calls.append(Call(_entry.of, plain))
+            arguments = {name: _plain(value) for name, value in bound.arguments.items()}
+            _calls.append(Call(_entry.of, arguments))
             return _entry.of(*args, **kwargs)
 
         outcome = entry.compare(candidate, Draw(derive_seed(seed, entry.label, entry.claim)))
         if not isinstance(outcome, tuple):
             list(outcome)
-        made.setdefault(entry.of, []).append(calls)
+        calls_of.setdefault(entry.of, []).append(calls)
     return {
         of: [call for calls in itertools.zip_longest(*lists) for call in calls if call is not None]
-        for of, lists in made.items()
+        for of, lists in calls_of.items()
     }
 
 
 def _plain(value: Any) -> Any:
-    """Tensors as they were handed over: a copy, so that nothing done to them later is seen."""
+    """Copy an argument and its tensors, so that later changes in place do not affect the recorded call."""
     return _replaced(value, (), {path: t.detach().clone() for path, t in _leaves(value, ()).items()})
 
 
@@ -129,33 +130,33 @@ def _plain(value: Any) -> Any:
 
 
 def flows(call: Call, path: Path) -> bool:
-    """Whether a gradient should flow in this argument, by the docstring of the function or else of its module.
+    """Return whether a gradient should flow in this argument, by the docstring of the function or else of its module.
 
-    In a field of a record, it must by the record's docstring too.
+    For a field of a record, the record's docstring must allow the gradient too.
     """
     module = sys.modules[call.function.__module__]
-    sayings = [call.function.__doc__, module.__doc__]
+    docstrings = [call.function.__doc__, module.__doc__]
     record = call.arguments[str(path[0])]
-    inside = len(path) == 1 or not dataclasses.is_dataclass(record) or _allows(str(path[-1]), [type(record).__doc__])
-    return inside and _allows(str(path[0]), sayings)
+    allowed = len(path) == 1 or not dataclasses.is_dataclass(record) or _allows(str(path[-1]), [type(record).__doc__])
+    return allowed and _allows(str(path[0]), docstrings)
 
 
 def _allows(name: str, docstrings: Iterable[str | None]) -> bool:
-    for text in docstrings:
-        said = " ".join((text or "").split())
-        if found := re.search(r"[Gg]radients run through ((?:``\w+``(?:, | and )?)+) only", said):
-            return f"``{name}``" in found.group(1)
-        if re.search(r"[Nn]o gradient flows|[.;,] [Nn]o gradient[.;,]", said):
+    for docstring in docstrings:
+        text = " ".join((docstring or "").split())
+        if match := re.search(r"[Gg]radients run through ((?:``\w+``(?:, | and )?)+) only", text):
+            return f"``{name}``" in match.group(1)
+        if re.search(r"[Nn]o gradient flows|[.;,] [Nn]o gradient[.;,]", text):
             return False
     return True
 
 
 def stops_gradients(function: Function) -> bool:
-    """Whether the formula in its docstring holds a stop-gradient."""
+    """Return whether the formula in the function's docstring contains a stop-gradient."""
     return "sg[" in (function.__doc__ or "")
 
 
-# -- the claims: each yields what is wrong ---------------------------------------------------------------------------
+# -- the claims: each yields its violations ---------------------------------------------------------------------------
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
@@ -163,12 +164,13 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 
 class BrokenClaim(str):
-    """A sentence about a promise that is not kept.
+    """A sentence about a violated promise.
 
     Attributes:
-        kind: of problem: ``changed``, ``flows``, ``derivative``, ``result``, ``not 0``, ``gradient``, ``column``, ``stack``, ``error``.
-        argument: whose gradient or value it is about.
-        promise: its name in :data:`PROMISES`.
+        kind: ``changed``, ``flows``, ``derivative``, ``result``, ``not 0``, ``gradient``, ``column``,
+            ``stack``, ``error``.
+        argument: the argument whose gradient or value is wrong.
+        promise: the name of the promise in :data:`PROMISES`.
     """
 
     kind: str
@@ -176,11 +178,11 @@ class BrokenClaim(str):
     promise: str
 
     def __new__(cls, sentence: str, *, kind: str, argument: object = None, promise: str = "") -> Self:
-        """The sentence and its facts."""
-        problem = super().__new__(cls, sentence)
-        problem.kind, problem.promise = kind, promise
-        problem.argument = None if argument is None else str(argument)
-        return problem
+        """Create the sentence and attach its facts."""
+        claim = super().__new__(cls, sentence)
+        claim.kind, claim.promise = kind, promise
+        claim.argument = None if argument is None else str(argument)
+        return claim
 
     def __reduce__(self) -> tuple[Any, ...]:  # for copies
         return functools.partial(BrokenClaim, str(self), **vars(self)), ()
@@ -188,15 +190,15 @@ class BrokenClaim(str):
 
 def inputs(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """No argument is changed."""
-    given = {path: t.clone() for path, t in call.tensors.items()}
-    call(given)
-    for path, t in given.items():
+    originals = {path: t.clone() for path, t in call.tensors.items()}
+    call(originals)
+    for path, t in originals.items():
         if not _close(t, call.tensors[path]):
             yield BrokenClaim(f"changes its argument {path[-1]}", kind="changed", argument=path[-1])
 
 
 def gradient(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
-    """Autograd is the derivative of the value, in each argument that is not excluded; there it is nothing."""
+    """Autograd gives the derivative of the value in each argument, and zero in each excluded argument."""
     weights = [draw.normal(*t.shape) * t.isfinite() for t in call() if t.is_floating_point()]
     if not weights:
         return
@@ -207,42 +209,42 @@ def gradient(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
             [(w * t.masked_fill(w == 0, 0.0)).sum() for w, t in zip(weights, results, strict=True)]
         ).sum()
 
-    for path, given in call.tensors.items():
-        if not given.is_floating_point():
+    for path, tensor in call.tensors.items():
+        if not tensor.is_floating_point():
             continue
-        leaf = given.double().requires_grad_()
-        here = total(path, leaf)
-        slope = torch.autograd.grad(here, leaf, allow_unused=True)[0] if here.requires_grad else None
-        slope = torch.zeros_like(leaf) if slope is None else slope
+        leaf = tensor.double().requires_grad_()
+        value = total(path, leaf)
+        grad = torch.autograd.grad(value, leaf, allow_unused=True)[0] if value.requires_grad else None
+        grad = torch.zeros_like(leaf) if grad is None else grad
         if not flows(call, path):
-            if bool((slope != 0).any()):
+            if bool((grad != 0).any()):
                 message = f"a gradient flows in {path[-1]}, which the documentation excludes"
                 yield BrokenClaim(message, kind="flows", argument=path[-1])
         elif not stops_gradients(call.function):
             x = leaf.detach()
             direction = _direction(x, draw)
-            got = float((slope.masked_fill(direction == 0, 0.0) * direction).sum())
-            size = TOLERANCE * (1 + float(here.detach().abs()))
+            actual = float((grad.masked_fill(direction == 0, 0.0) * direction).sum())
+            tolerance = TOLERANCE * (1 + float(value.detach().abs()))
 
-            def along(step: float, path: Path = path, x: Tensor = x, direction: Tensor = direction) -> float:
+            def value_along(step: float, path: Path = path, x: Tensor = x, direction: Tensor = direction) -> float:
                 return float(total(path, x + step * direction).detach())
 
-            exact = _slope(along, size)
-            if exact is not None and not abs(got - exact) <= size + TOLERANCE * abs(exact):
+            exact = _slope(value_along, tolerance)
+            if exact is not None and not abs(actual - exact) <= tolerance + TOLERANCE * abs(exact):
                 message = (
-                    f"the gradient in {path[-1]} is not the derivative of the value: {got:.6g}, expected {exact:.6g}"
+                    f"the gradient in {path[-1]} is not the derivative of the value: {actual:.6g}, expected {exact:.6g}"
                 )
                 yield BrokenClaim(message, kind="derivative", argument=path[-1])
 
 
 def _slope(value: Callable[[float], float], tolerance: float) -> float | None:
-    """The derivative at 0 by central differences; None at a kink, a jump, or the edge of what the argument may be."""
+    """The derivative at 0 by central differences; None at a kink, a jump, or the edge of the argument's domain."""
     try:
-        here, ends, half = value(0.0), (value(STEP), value(-STEP)), (value(STEP / 2), value(-STEP / 2))
+        center, ends, half = value(0.0), (value(STEP), value(-STEP)), (value(STEP / 2), value(-STEP / 2))
     except ValueError:
         return None
     slope = (ends[0] - ends[1]) / (2 * STEP)
-    others = [(ends[0] - here) / STEP, (here - ends[1]) / STEP, (half[0] - half[1]) / STEP]
+    others = [(ends[0] - center) / STEP, (center - ends[1]) / STEP, (half[0] - half[1]) / STEP]
     return slope if all(abs(other - slope) <= tolerance + TOLERANCE * abs(slope) for other in others) else None
 
 
@@ -257,97 +259,100 @@ def _direction(x: Tensor, draw: Draw) -> Tensor:
 
 
 def mask(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
-    """What is not sampled never matters: other numbers there, NaN there, a column more."""
+    """Entries outside the mask never matter: neither other numbers, nor NaN, nor an extra column."""
     yield from _hidden(call, draw, "mask", call.arguments.get("mask"))
 
 
 def valid(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
-    """The same of rewards that could not be graded; ``valid`` may be left out, and all count."""
+    """The same for rewards that could not be graded; if a call omits ``valid``, all rewards count."""
     if "valid" in inspect.signature(call.function).parameters:
         grid = next(t for t in call.tensors.values() if t.dim() == 2)
         yield from _hidden(call, draw, "valid", call.arguments.get("valid", torch.ones_like(grid, dtype=torch.bool)))
 
 
-def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[BrokenClaim]:
-    if not isinstance(given, Tensor) or given.dim() != 2:
+def _hidden(call: Call, draw: Draw, name: str, mask: Any) -> Iterator[BrokenClaim]:
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
         return
-    call = Call(call.function, {**call.arguments, by: given})
-    rows, width = given.shape
-    ragged = given.bool() & (draw.uniform(rows, width) < 0.7)
-    ragged[torch.arange(rows), given.bool().int().argmax(-1)] = True  # no row is empty
-    tokens = {p: t for p, t in call.tensors.items() if t.shape[:2] == given.shape and p != (by,)}
+    call = Call(call.function, {**call.arguments, name: mask})
+    rows, width = mask.shape
+    ragged = mask.bool() & (draw.uniform(rows, width) < 0.7)
+    ragged[torch.arange(rows), mask.bool().int().argmax(-1)] = True  # no row is empty
+    tokens = {p: t for p, t in call.tensors.items() if t.shape[:2] == mask.shape and p != (name,)}
     flags = {p: t & ragged for p, t in tokens.items() if t.dtype == torch.bool}
-    counts = {p: t for p, t in tokens.items() if not t.is_floating_point() and t.dtype != torch.bool}
+    integers = {p: t for p, t in tokens.items() if not t.is_floating_point() and t.dtype != torch.bool}
     floats = {p: t.double() for p, t in tokens.items() if t.is_floating_point()}
-    base = {(by,): ragged.to(given.dtype), **flags}
+    base = {(name,): ragged.to(mask.dtype), **flags}
 
-    # Logits beside token ids predict the next place, and so does the mask of the next place rule over them.
-    ruled = dict.fromkeys(tokens, ragged)
+    # Logits that come with token ids predict the next position, so the mask of the next position applies to them.
+    masks = dict.fromkeys(tokens, ragged)
     if "input_ids" in call.arguments:
-        ruled[("logits",)] = torch.cat([ragged[:, 1:], torch.zeros_like(ragged[:, :1])], 1)
+        masks[("logits",)] = torch.cat([ragged[:, 1:], torch.zeros_like(ragged[:, :1])], 1)
 
     def outside(path: Path, value: float | Tensor) -> Tensor:
         t = floats[path]
-        shown = ruled[path].view(rows, width, *[1] * (t.dim() - 2))
-        # A check's own NaN stood outside its mask, and so it does here.
-        return torch.where(shown, t.nan_to_num(), value)
+        visible = masks[path].view(rows, width, *[1] * (t.dim() - 2))
+        # NaN in a check's own inputs was outside its mask, so it is outside this smaller mask too.
+        return torch.where(visible, t.nan_to_num(), value)
 
     try:
-        plain = call(base | {p: outside(p, draw.normal(*t.shape)) for p, t in floats.items()})
-    except ValueError:  # too few tokens are left for it
+        expected = call(base | {p: outside(p, draw.normal(*t.shape)) for p, t in floats.items()})
+    except ValueError:  # too few tokens are left for the function
         return
     with_nan = {p: outside(p, torch.nan).requires_grad_() for p in floats}
-    got = call(base | with_nan)
-    if not all(_close(a, b) for a, b in zip(plain, got, strict=True)):
-        yield BrokenClaim(f"what stands outside the {by} changes the result", kind="result")
-    for t in got:
-        if t.shape[:2] == given.shape and width > 1 and bool((t.detach()[~ragged] != 0).any()):
-            yield BrokenClaim(f"the result is not 0 outside the {by}", kind="not 0")
-    roots = [t for t in got if t.requires_grad]
-    if roots and floats:
-        total = torch.stack([t.masked_fill(~t.detach().isfinite(), 0.0).sum() for t in roots]).sum()
-        slopes = torch.autograd.grad(total, list(with_nan.values()), allow_unused=True)
-        for path, slope in zip(with_nan, slopes, strict=True):
-            if slope is not None and not bool(slope.isfinite().all() and (slope[~ruled[path]] == 0).all()):
-                message = f"what stands outside the {by} reaches the gradient in {path[-1]}"
+    actual = call(base | with_nan)
+    if not all(_close(a, b) for a, b in zip(expected, actual, strict=True)):
+        yield BrokenClaim(f"what stands outside the {name} changes the result", kind="result")
+    for t in actual:
+        if t.shape[:2] == mask.shape and width > 1 and bool((t.detach()[~ragged] != 0).any()):
+            yield BrokenClaim(f"the result is not 0 outside the {name}", kind="not 0")
+    outputs = [t for t in actual if t.requires_grad]
+    if outputs and floats:
+        total = torch.stack([t.masked_fill(~t.detach().isfinite(), 0.0).sum() for t in outputs]).sum()
+        grads = torch.autograd.grad(total, list(with_nan.values()), allow_unused=True)
+        for path, grad in zip(with_nan, grads, strict=True):
+            if grad is not None and not bool(grad.isfinite().all() and (grad[~masks[path]] == 0).all()):
+                message = f"what stands outside the {name} reaches the gradient in {path[-1]}"
                 yield BrokenClaim(message, kind="gradient", argument=path[-1])
 
-    # Where integers stand or gaps say something, the place of a token has a meaning; elsewhere a column may come anywhere.
-    placed = counts or "input_ids" in call.arguments or "gap in the mask" in (call.function.__doc__ or "")
-    at = width if by == "mask" and placed else draw.integer(0, width)
-    shown = {**base, **{p: outside(p, 0.0) for p in floats}, **counts}
-    wider: dict[Path, Tensor] = {p: torch.cat([t[:, :at], _nobody(t), t[:, at:]], 1) for p, t in shown.items()}
-    for a, b in zip(plain, call(wider), strict=True):
+    # With integers, or if gaps have a meaning, the position of a token matters; otherwise any column will do.
+    positional = integers or "input_ids" in call.arguments or "gap in the mask" in (call.function.__doc__ or "")
+    column = width if name == "mask" and positional else draw.integer(0, width)
+    tensors = {**base, **{p: outside(p, 0.0) for p in floats}, **integers}
+    wider: dict[Path, Tensor] = {
+        p: torch.cat([t[:, :column], _nobody(t), t[:, column:]], 1) for p, t in tensors.items()
+    }
+    for a, b in zip(expected, call(wider), strict=True):
         if b.shape[:2] == (rows, width + 1):
-            empty, b = b[:, at], torch.cat([b[:, :at], b[:, at + 1 :]], 1)
-            if bool((empty != 0).any()):
+            inserted, b = b[:, column], torch.cat([b[:, :column], b[:, column + 1 :]], 1)
+            if bool((inserted != 0).any()):
                 yield BrokenClaim("the result is not 0 in a column that nobody sampled", kind="not 0")
         if not _close(a, b):
             yield BrokenClaim("a column that nobody sampled changes the result", kind="column")
 
 
 def _nobody(t: Tensor) -> Tensor:
+    """A column of ``t`` that nobody sampled: NaN if it holds floating-point numbers, else 0."""
     column = torch.zeros_like(t[:, :1])
     return column.fill_(torch.nan) if t.is_floating_point() and t.dim() >= 2 else column
 
 
 def batch(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
     """Leading axes are independent: two inputs in a stack give their two results."""
-    said = {path: getattr(call.function, "__rules__", {}).get(str(path[0]), "") for path in call.tensors}
-    # Where "..." stands in the shape, as in (K, ..., V): there the stack's axis goes.
-    place = {
-        path: found.start(1) // 3 for path, rule in said.items() if (found := re.match(r"\((?:\w, )?(\.\.\.)", rule))
+    shapes = {path: getattr(call.function, "__rules__", {}).get(str(path[0]), "") for path in call.tensors}
+    # The stack's axis goes to the position of "..." in the shape, as in (K, ..., V).
+    stack_axis = {
+        path: match.start(1) // 3 for path, rule in shapes.items() if (match := re.match(r"\((?:\w, )?(\.\.\.)", rule))
     }
-    here: dict[Path, Tensor] = {path: call.tensors[path] for path in place}
-    if not here or any(t.dim() == 0 for t in here.values()) or not call():
-        return  # nothing to stack, or a number as the result
-    there: dict[Path, Tensor] = {path: t.flip(-1) for path, t in here.items()}
+    first: dict[Path, Tensor] = {path: call.tensors[path] for path in stack_axis}
+    if not first or any(t.dim() == 0 for t in first.values()) or not call():
+        return  # nothing to stack, or the result is a number
+    second: dict[Path, Tensor] = {path: t.flip(-1) for path, t in first.items()}
     try:
-        alone = [call(here), call(there)]
-        together = call({path: torch.stack([t, there[path]], place[path]) for path, t in here.items()})
+        separate = [call(first), call(second)]
+        stacked = call({path: torch.stack([t, second[path]], stack_axis[path]) for path, t in first.items()})
     except ValueError:
         return
-    for a, b, both in zip(*alone, together, strict=True):
+    for a, b, both in zip(*separate, stacked, strict=True):
         if not _close(torch.stack([a, b]), both):
             yield BrokenClaim("a stack of two inputs does not give the two results", kind="stack")
 
@@ -362,7 +367,7 @@ PROMISES: dict[str, Callable[[Call, Draw], Iterator[BrokenClaim]]] = {
 
 
 def is_applicable(call: Call) -> bool:
-    """Whether the function takes these arguments without their history; what it is to differentiate has none here."""
+    """Return whether the function accepts the recorded arguments, which have no autograd history to differentiate."""
     try:
         call()
     except ValueError:
@@ -371,37 +376,39 @@ def is_applicable(call: Call) -> bool:
 
 
 def violated_claims(calls: Iterable[Call], seed: int) -> list[BrokenClaim]:
-    """Which promises a function does not keep on the first :data:`CALLS` of these calls; empty if all is well."""
-    found: dict[BrokenClaim, None] = {}
+    """Return the promises that a function violates on the first :data:`CALLS` of these calls; empty if it keeps all."""
+    violations: dict[BrokenClaim, None] = {}
     first = itertools.islice(filter(is_applicable, calls), CALLS)
     for (i, call), (name, promise) in itertools.product(enumerate(first), PROMISES.items()):
         try:
             problems = list(promise(call, Draw(seed, name, i)))
-        except Exception as error:  # what the function took, it takes without padding or in a stack too
+        except Exception as error:  # the function must accept the same arguments without padding and in a stack
             problems = [BrokenClaim(f"{type(error).__name__}: {error}", kind="error")]
         for problem in problems:
             message = f"{name}: {call.function.__module__}.{call.function.__name__}: {problem}"
-            found[BrokenClaim(message, kind=problem.kind, argument=problem.argument, promise=name)] = None
-    return list(found)
+            violations[BrokenClaim(message, kind=problem.kind, argument=problem.argument, promise=name)] = None
+    return list(violations)
 
 
 def keywords(function: Function, calls: Iterable[Call]) -> dict[str, list[Any]]:
-    """Keywords that the checks do not vary, with the values other than the default that they hand over.
+    """Return the keywords that the checks do not vary enough, with the non-default values that the checks pass.
 
-    Two such values are asked for; of a flag, and of a number of 0 or 1 such as ``ddof``, there is only one.
+    Two such values are required. A flag, and a number that is 0 or 1 such as ``ddof``, has only one.
     """
     missing = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY:
             continue
-        seen: list[Any] = []
+        values: list[Any] = []
         for call in calls:
             value = call.arguments.get(name, parameter.default)
-            if value is not parameter.default and not any(_same(value, other) for other in [parameter.default, *seen]):
-                seen.append(value)
-        needed = 1 if isinstance(parameter.default, bool) or name == "ddof" else 2
-        if len(seen) < needed:
-            missing[name] = seen
+            if value is not parameter.default and not any(
+                _same(value, other) for other in [parameter.default, *values]
+            ):
+                values.append(value)
+        num_required = 1 if isinstance(parameter.default, bool) or name == "ddof" else 2
+        if len(values) < num_required:
+            missing[name] = values
     return missing
 
 

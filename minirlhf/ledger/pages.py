@@ -1,6 +1,6 @@
-"""The ledger as a reader sees it: a table of checks, a page on one equation, the list of derivations.
+"""Text and JSON for readers of the ledger: a table of checks, a page on one equation, the list of derivations.
 
-:mod:`minirlhf.ledger.registry` holds the registry and runs single checks; here their outcomes become text and JSON.
+:mod:`minirlhf.ledger.registry` holds the registry and runs single checks; this module formats their outcomes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ REJECTION = 1000.0
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """One check on one seed, and every wrong variant that it must reject on the same inputs."""
+    """Results of one check on one seed, and of every wrong variant that it must reject on the same inputs."""
 
     result: Result
     wrong: Mapping[str, Result]
 
     @property
     def accepted(self) -> list[str]:
-        """The wrong variants that it does not reject by a finite wrong value; one that raises was not computed at all."""
-        least = REJECTION * self.result.check.tolerance
-        return [name for name, variant in self.wrong.items() if variant.message or not variant.error > least]
+        """The wrong variants without a finite wrong value. A variant that raises is one: it computed nothing."""
+        threshold = REJECTION * self.result.check.tolerance
+        return [name for name, variant in self.wrong.items() if variant.message or not variant.error > threshold]
 
 
 def outcome(entry: Check, seed: int) -> CheckOutcome:
@@ -56,7 +56,7 @@ def scientific(x: float) -> str:
 
 
 def written(number: float) -> str:
-    """As on paper, and never broken at the end of a line: ``1.6 × 10⁻¹⁶``."""
+    """Format a number as in print, with no-break spaces: ``1.6 × 10⁻¹⁶``."""
     digits, _, power = scientific(number).partition("e")
     if power in ("", "0"):
         return digits
@@ -114,7 +114,7 @@ class Table:
 
 
 def run_and_print(checks: Sequence[Check], seed: int, width: int | None = None) -> bool:
-    """Run the checks, each printed when it is done; whether all hold. ``width``: of the terminal, None for any."""
+    """Run the checks, print each when it is done, return whether all hold. ``width`` None: no limit to a line."""
     table, start, results = Table.fit(checks, width), time.perf_counter(), []
     print(table.header())
     for entry in checks:
@@ -131,14 +131,14 @@ def replay(result: Result) -> str:
 
 
 def failure(result: Result) -> str:
-    """What went wrong in a failed check, and how to see it again."""
+    """Describe a failed check and the command that repeats it."""
     c = result.check
-    what = result.message or f"error {scientific(result.error)}, tolerance {scientific(c.tolerance)}"
-    return f"{c.label} ({c.claim}): {c.statement}\n  {what}\n  replay: {replay(result)}"
+    detail = result.message or f"error {scientific(result.error)}, tolerance {scientific(c.tolerance)}"
+    return f"{c.label} ({c.claim}): {c.statement}\n  {detail}\n  replay: {replay(result)}"
 
 
 def summary(results: Sequence[Result], seconds: float) -> str:
-    """One line on all results."""
+    """Summarise all results in one line."""
     failed = sum(not r.passed for r in results)
     checks = _count(len(results), "check")
     outcome = f"{failed} of {checks} FAILED" if failed else f"{checks} passed"
@@ -147,7 +147,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
 
 
 def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
-    """The results as plain data. An error that is no finite number is null."""
+    """The results as plain data. An error that is not finite becomes null."""
     return {
         "seed": results[0].seed,
         "seconds": seconds,
@@ -173,26 +173,26 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
     }
 
 
-# -- where an equation lives -------------------------------------------------------------------------------------
+# -- where an equation is implemented ----------------------------------------------------------------------------
 
 
 def labels_in(docstring: str | None) -> list[str]:
     """The labels on the ``Label:`` line of a docstring."""
     line = re.search(r"^\s*Label:(.*)$", docstring or "", re.MULTILINE)
-    return [found.group() for found in LABEL.finditer(line.group(1))] if line else []
+    return [match.group() for match in LABEL.finditer(line.group(1))] if line else []
 
 
 @functools.cache
 def homes() -> dict[str, tuple[Callable[..., Any], ...]]:
-    """Every label that the docstrings of core and equations claim, with the functions or classes that claim it."""
-    found: dict[str, tuple[Callable[..., Any], ...]] = {}
+    """Map each label on a ``Label:`` line in core and equations to the functions or classes with that docstring."""
+    functions: dict[str, tuple[Callable[..., Any], ...]] = {}
     for name in provenance.all_modules():
         if name.startswith(("minirlhf.core.", "minirlhf.equations.")):
-            for _, thing in inspect.getmembers(importlib.import_module(name), callable):
-                if getattr(thing, "__module__", None) == name:
-                    for label in labels_in(thing.__doc__):
-                        found[label] = (*found.get(label, ()), thing)
-    return found
+            for _, member in inspect.getmembers(importlib.import_module(name), callable):
+                if getattr(member, "__module__", None) == name:
+                    for label in labels_in(member.__doc__):
+                        functions[label] = (*functions.get(label, ()), member)
+    return functions
 
 
 def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,20 +207,20 @@ def _is_named(thing: Callable[..., Any]) -> bool:
 
 
 def implementations(checks: Sequence[Check]) -> list[Callable[..., Any]]:
-    """The library's functions behind these checks: the labels' homes, then what else the checks were handed."""
-    found = [home for c in checks for home in homes().get(c.label, ())] + [c.of for c in checks]
-    return [f for f in dict.fromkeys(map(unwrapped, found)) if _is_named(f)]
+    """The library's functions behind these checks: first those that name the labels, then those under test."""
+    functions = [home for c in checks for home in homes().get(c.label, ())] + [c.of for c in checks]
+    return [f for f in dict.fromkeys(map(unwrapped, functions)) if _is_named(f)]
 
 
 def source(thing: Callable[..., Any]) -> tuple[str, list[str]]:
     """``("minirlhf/equations/kl.py:42", lines of code)``."""
     lines, first = inspect.getsourcelines(thing)
     path = Path(inspect.getsourcefile(thing) or "").resolve()
-    where = path.relative_to(provenance.PACKAGE.parent) if path.is_relative_to(provenance.PACKAGE) else path.name
-    return f"{where}:{max(first, 1)}", textwrap.dedent("".join(lines)).rstrip().splitlines()
+    location = path.relative_to(provenance.PACKAGE.parent) if path.is_relative_to(provenance.PACKAGE) else path.name
+    return f"{location}:{max(first, 1)}", textwrap.dedent("".join(lines)).rstrip().splitlines()
 
 
-# -- a reader's page ---------------------------------------------------------------------------------------------
+# -- the page on one equation ------------------------------------------------------------------------------------
 
 
 def _wrap_code(lines: Sequence[str], width: int) -> Iterator[str]:
@@ -249,8 +249,8 @@ def _paragraph(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _listing(thing: Callable[..., Any]) -> list[str]:
-    where, code = source(thing)
-    return [f"── {where} ──", *code]
+    location, code = source(thing)
+    return [f"── {location} ──", *code]
 
 
 def _told(outcome: CheckOutcome) -> list[str]:
@@ -279,13 +279,13 @@ def _neighbourhood(ledger: Ledger, chain: Chain, label: str, width: int) -> list
 def page(
     ledger: Ledger, label: str, seed: int, width: int = 100, prove: Callable[[Check, int], CheckOutcome] = outcome
 ) -> tuple[str, bool]:
-    """Everything about one equation: statements, code and checks, a fresh run, the derivations that it belongs to.
+    """Describe one equation: statements, code and checks, a fresh run, the derivations that it belongs to.
 
     Args:
         label: a label of the ledger.
-        seed: of the fresh run.
-        width: of the terminal; from 147 characters on, code and check stand side by side.
-        prove: runs a check and its wrong variants, or knows what came of it.
+        seed: the seed of the fresh run.
+        width: of the terminal; from 147 characters on, code and check are printed side by side.
+        prove: runs a check and its wrong variants, or returns their stored outcome.
 
     Returns:
         The text, and whether all checks passed.
@@ -301,28 +301,28 @@ def page(
     proofs = [line for c in checks for line in [*_listing(c.compare), ""]]
     lines += beside(library, proofs, width)
     outcomes = [prove(c, seed) for c in checks]
-    lines += [f"A fresh run, seed {seed}", *(line for found in outcomes for line in _told(found))]
+    lines += [f"A fresh run, seed {seed}", *(line for proved in outcomes for line in _told(proved))]
     for chain in ledger.chains.values():
         if label in chain.labels:
             lines += ["", *_neighbourhood(ledger, chain, label, width)]
-    return "\n".join(lines), all(found.result.passed for found in outcomes)
+    return "\n".join(lines), all(proved.result.passed for proved in outcomes)
 
 
 def promises(ledger: Ledger, label: str, seed: int) -> tuple[str, bool]:
-    """What the functions of this label promise as all do, on the inputs of all their checks; and whether they keep it.
+    """Test the generic promises of this label's functions on the inputs of all their checks; return text and success.
 
     See :mod:`minirlhf.ledger.claims`.
     """
     under_test = {c.of for c in ledger.select([label])}
     entries = [c for c in ledger.checks.values() if c.of in under_test]
-    lines, well = [f"Promises of every function: {', '.join(claims.PROMISES)}"], True
+    lines, all_kept = [f"Promises of every function: {', '.join(claims.PROMISES)}"], True
     for function, calls in claims.record(entries, range(seed, seed + 3)).items():
         problems: list[str] = [*claims.violated_claims(calls, seed)]
         unvaried = ", ".join(claims.keywords(function, calls))
         problems += [f"keywords: {function.__name__}: no check varies {unvaried}"] if unvaried else []
         lines += [f"    {problem}" for problem in problems] or [f"    {function.__name__}: kept"]
-        well = well and not problems
-    return "\n".join(lines), well
+        all_kept = all_kept and not problems
+    return "\n".join(lines), all_kept
 
 
 def chain_list(ledger: Ledger, width: int = 100) -> str:

@@ -1,7 +1,7 @@
 """The check registry: what proves each labelled equation, keyed by (label, claim).
 
-A check computes the same quantity twice: by the function under test and by an independent oracle. It draws fresh inputs
-from a seed, samples nothing, and names wrong variants of the function that it must reject::
+A check computes the same quantity twice: with the function under test and with an independent oracle. It draws fresh
+inputs from a seed, computes expectations exactly (never by sampling), and names wrong variants that it must reject::
 
     @check("eq:k3", "value", of=kl.k3, against="KL summed over all outcomes",
            wrong={"log-ratio reversed": lambda logps, ref_logps: kl.k3(ref_logps, logps)})
@@ -65,7 +65,7 @@ class Draw:
         return -self.uniform(*shape, low=0.05, high=4.0)
 
     def away_from(self, kinks: Iterable[float], *shape: int, low: float, high: float, margin: float = 0.02) -> Tensor:
-        """Uniform numbers in ``[low, high)`` at least ``margin`` away from every kink, so that no check is bad luck."""
+        """Uniform numbers in ``[low, high)`` at least ``margin`` away from every kink, so that no check is unlucky."""
         points = sorted(kinks)
         x = self.uniform(*shape, low=low, high=high)
         for _ in range(1000):
@@ -76,17 +76,17 @@ class Draw:
                 return x
             x = torch.where(near, self.uniform(*shape, low=low, high=high), x)
         raise ArgumentError(
-            f"no room between {low} and {high} that is {margin} away from {points}", argument="margin", value=margin
+            f"no room between {low} and {high} at {margin} from {points}", argument="margin", value=margin
         )
 
     def mask(self, rows: int, width: int) -> Tensor:
         """A right-padded token mask ``(rows, width)`` of ragged lengths, none empty, at least one full."""
-        length = torch.randint(1, width + 1, (rows,), generator=self._rng)
-        length[self.integer(0, rows - 1)] = width
-        return torch.arange(width)[None, :] < length[:, None]
+        lengths = torch.randint(1, width + 1, (rows,), generator=self._rng)
+        lengths[self.integer(0, rows - 1)] = width
+        return torch.arange(width)[None, :] < lengths[:, None]
 
     def holed_mask(self, rows: int, width: int) -> Tensor:
-        """A token mask with holes, as tool output leaves them; every row keeps at least its last token."""
+        """A token mask with holes, as for tool output inside a completion; every row keeps at least its last token."""
         mask = torch.rand(rows, width, generator=self._rng) < 0.7
         mask[:, -1] = True
         return mask
@@ -98,7 +98,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Check:
-    """One entry of the ledger. ``statement`` is the claim in words, the docstring of ``compare``."""
+    """One entry of the ledger. ``statement`` is the claim in words: the docstring of ``compare``."""
 
     label: str
     claim: str
@@ -119,7 +119,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation: labelled steps, each of which has a check that equates it with the step before."""
+    """A derivation: labelled steps. Each step has a check that equates it with the previous step."""
 
     name: str
     title: str
@@ -155,12 +155,12 @@ class Ledger:
         return list(dict.fromkeys(label for label, _ in self.checks))
 
     def select(self, labels: Iterable[str] = (), chapter: int | None = None) -> list[Check]:
-        """The checks of these labels (all of them if none is given) and of this chapter."""
-        wanted = set(labels)
+        """The checks of these labels (all labels if none is given) and of this chapter (all chapters if None)."""
+        label_set = set(labels)
         return [
             c
             for c in self.checks.values()
-            if (not wanted or c.label in wanted) and (chapter is None or c.chapter == chapter)
+            if (not label_set or c.label in label_set) and (chapter is None or c.chapter == chapter)
         ]
 
 
@@ -168,8 +168,8 @@ LEDGER = Ledger()
 
 
 def _chapter_of(module: str) -> int:
-    found = re.search(r"\.chapters\.ch(\d\d)_\w+\.checks(?:_[a-z_]+)?$", module)
-    return int(found.group(1)) if found else 0
+    match = re.search(r"\.chapters\.ch(\d\d)_\w+\.checks(?:_[a-z_]+)?$", module)
+    return int(match.group(1)) if match else 0
 
 
 def check(
@@ -187,15 +187,15 @@ def check(
 
     Args:
         label: ``eq:name``, as in the book.
-        claim: what about it: ``value``, ``gradient``, ``limit``, ``step`` ...
-        of: the function under test; it is handed to the check, so that a wrong variant can take its place.
+        claim: which property is checked: ``value``, ``gradient``, ``limit``, ``step`` ...
+        of: the function under test; the check receives it as an argument, so that a wrong variant can replace it.
         against: the oracle, in a few words.
-        wrong: named variants with the signature of ``of``, which the check must reject. At least one.
+        wrong: named variants with the signature of ``of`` that the check must reject; at least one.
         tolerance: largest ``|a − b| / max(1, |b|)``.
-        follows: the label of the derivation step that this one is equated with.
+        follows: the label of the derivation step that this step is equated with.
 
     Raises:
-        ValueError: malformed label, a key used twice, no statement, or no wrong variant.
+        ValueError: malformed label, duplicate key, no statement, or no wrong variant.
     """
     if not LABEL.fullmatch(label):
         raise ArgumentError(
@@ -203,14 +203,14 @@ def check(
         )
     if not wrong:
         raise ArgumentError(
-            f"check ({label}, {claim}) names no wrong variant that it must reject", argument="wrong", problem="empty"
+            f"check ({label}, {claim}) has no wrong variant; name one to reject", argument="wrong", problem="empty"
         )
 
     def register(compare: Callable[..., Any]) -> Callable[..., Any]:
         statement = " ".join((compare.__doc__ or "").split())
         if not statement:
             raise ArgumentError(
-                f"check ({label}, {claim}) has no docstring; it is the statement that readers see",
+                f"check ({label}, {claim}) has no docstring; readers see it as the statement of the check",
                 argument="docstring",
                 problem="missing",
             )
@@ -239,7 +239,7 @@ def check(
 
 
 def chain(name: str, title: str, labels: Iterable[str], *, module: str, ledger: Ledger = LEDGER) -> Chain:
-    """Declare a derivation. Pass ``module=__name__``; the chapter is read from it."""
+    """Declare a derivation. Pass ``module=__name__``, from which the chapter is derived."""
     if name in ledger.chains:
         raise ArgumentError(f"chain {name!r} is declared twice", argument="chain", value=name, problem="duplicate")
     ledger.chains[name] = Chain(name, title, tuple(labels), _chapter_of(module))
@@ -267,7 +267,7 @@ def discrepancies(entry: Check, candidate: Callable[..., Any], seed: int) -> lis
 
 
 def evaluate(entry: Check, candidate: Callable[..., Any], seed: int) -> float:
-    """The worst of them."""
+    """The largest discrepancy over all comparisons that this check makes of ``candidate``."""
     return max(discrepancies(entry, candidate, seed))
 
 
@@ -277,16 +277,16 @@ def run(entry: Check, seed: int) -> Result:
 
 
 def run_wrong(entry: Check, variant: Callable[..., Any], seed: int) -> Result:
-    """What a check makes of a wrong variant: by how much it is off where it has a value at all.
+    """Run one check on a wrong variant; the error is the largest finite discrepancy.
 
-    A variant that raises, has another shape or is infinite everywhere has computed nothing; the message says so.
+    A variant that raises, returns another shape or is infinite everywhere has computed nothing; the message says so.
     """
 
     def finite() -> float:
-        found = [error for error in discrepancies(entry, variant, seed) if error < math.inf]
-        if not found:
-            raise ValueError("no comparison has a finite value of the right shape")
-        return max(found)
+        finite_errors = [error for error in discrepancies(entry, variant, seed) if error < math.inf]
+        if not finite_errors:
+            raise ValueError("no comparison has a finite value of the expected shape")
+        return max(finite_errors)
 
     return _timed(entry, seed, finite)
 
@@ -295,6 +295,6 @@ def _timed(entry: Check, seed: int, compute: Callable[[], float]) -> Result:
     start = time.perf_counter()
     try:
         error, message = compute(), ""
-    except Exception as problem:
-        error, message = math.inf, f"{type(problem).__name__}: {problem}"
+    except Exception as exception:
+        error, message = math.inf, f"{type(exception).__name__}: {exception}"
     return Result(entry, seed, error, time.perf_counter() - start, message)

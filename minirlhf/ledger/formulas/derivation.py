@@ -1,6 +1,6 @@
 """A reader's own derivation: a Markdown file with labelled equations, each with a block of Python that proves it.
 
-``minirlhf verify mine.md`` reads it here; :mod:`.derivation_names` says what a block finds and leaves.
+This module reads the file for ``minirlhf verify mine.md``; :mod:`.derivation_names` lists what a block can use and set.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ class Step:
     blocks: tuple[tuple[str, int], ...]
 
     def as_data(self) -> dict[str, Any]:
-        """What :func:`minirlhf.ledger.formulas.derivation_names.check` takes."""
+        """The step as :func:`minirlhf.ledger.formulas.derivation_names.check` takes it."""
         return {"latex": self.latex, "line": self.line, "blocks": [list(block) for block in self.blocks]}
 
 
 def read(path: Path) -> tuple[str, list[Step]]:
-    """The text of a file and its steps.
+    """Read a file; return its text and its steps.
 
     Raises:
-        UserError: no such file, no labelled equation, a label twice, or something that is never closed.
+        UserError: no such file, no labelled equation, a duplicate label, or a display or fence that is never closed.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(
-            f"{path}: {problem.strerror if isinstance(problem, OSError) else 'not a text in UTF-8'}",
+            f"{path}: {problem.strerror if isinstance(problem, OSError) else 'the file is not UTF-8 text'}",
             file=path,
             problem="unreadable",
         ) from None
     try:
-        labelled = [found for found in displays(text) if found.label]
-        blocks = [found for found in fences(text) if found.info.split()[:1] == ["python"]]
+        labelled = [display for display in displays(text) if display.label]
+        blocks = [fence for fence in fences(text) if fence.info.split()[:1] == ["python"]]
     except FormulaError as problem:
         raise UserError(f"{path}:{problem}", file=path, line=problem.line, problem="never closed") from None
     if not labelled:
@@ -60,45 +60,45 @@ def read(path: Path) -> tuple[str, list[Step]]:
             problem="missing",
         )
     steps: list[Step] = []
-    for number, found in enumerate(labelled):
-        if any(found.label == step.label for step in steps):
+    for number, display in enumerate(labelled):
+        if any(display.label == step.label for step in steps):
             raise UserError(
-                f"{path}:{found.line}: the label {found.label} is used twice",
+                f"{path}:{display.line}: the label {display.label} is used twice",
                 argument="label",
-                value=found.label,
+                value=display.label,
                 file=path,
-                line=found.line,
+                line=display.line,
                 problem="duplicate",
             )
-        first = found.line if number else 0  # what stands before the first equation belongs to it
+        first = display.line if number else 0  # blocks before the first equation belong to it
         end = labelled[number + 1].line if number + 1 < len(labelled) else len(text.splitlines()) + 1
-        own = tuple((block.code, block.line) for block in blocks if first <= block.line < end)
-        steps.append(Step(found.label or "", found.latex, found.line, own))
+        step_blocks = tuple((block.code, block.line) for block in blocks if first <= block.line < end)
+        steps.append(Step(display.label or "", display.latex, display.line, step_blocks))
     return text, steps
 
 
 def library() -> dict[str, str]:
-    """The modules that a block may import, as ``{relative path: source}``: the oracle, the equations, and what runs blocks."""
-    named = [name for name in provenance.all_modules() if name.startswith("minirlhf.equations")]
-    wanted = provenance.closure(["minirlhf.ledger.formulas.derivation_names", *named])
-    paths = {name: provenance.module_path(name).relative_to(provenance.PACKAGE.parent) for name in wanted}
+    """The modules that a block may import, ``{relative path: source}``: oracle, equations, and what runs blocks."""
+    equation_modules = [name for name in provenance.all_modules() if name.startswith("minirlhf.equations")]
+    modules = provenance.closure(["minirlhf.ledger.formulas.derivation_names", *equation_modules])
+    paths = {name: provenance.module_path(name).relative_to(provenance.PACKAGE.parent) for name in modules}
     return {str(path): provenance.source(name) for name, path in paths.items()}
 
 
-# -- what is said ------------------------------------------------------------------------------------------------
+# -- the report --------------------------------------------------------------------------------------------------
 
 
 def _mark(verdict: Verdict) -> str:
-    """What a step that holds has shown."""
-    said = [f"worst error {scientific(verdict['error'])}"]
+    """Describe what was verified for a step that holds."""
+    parts = [f"worst error {scientific(verdict['error'])}"]
     if verdict["sides"]:
-        said.append("both sides computed")
+        parts.append("both sides computed")
     if verdict["printed"]:
-        seen = verdict["misprints"] - len(verdict["missed"])
-        said.append(f"printed formula evaluated, {seen} of {verdict['misprints']} misprints noticed")
+        num_noticed = verdict["misprints"] - len(verdict["missed"])
+        parts.append(f"printed formula evaluated, {num_noticed} of {verdict['misprints']} misprints noticed")
         if verdict["missed"]:
-            said.append(f"{len(verdict['missed'])} would hold as well")
-    return "; ".join(said)
+            parts.append(f"{len(verdict['missed'])} would hold as well")
+    return "; ".join(parts)
 
 
 def _failure(example: Mapping[str, Any]) -> list[str]:
@@ -114,17 +114,17 @@ def _failure(example: Mapping[str, Any]) -> list[str]:
 
 
 def report_lines(verdict: Verdict) -> list[str]:
-    """Lines on one step that was tried: what it has shown, or a counterexample."""
+    """Describe one step that was tried: what was verified, or a counterexample."""
     if verdict["holds"]:
         return [_mark(verdict)]
     return ["does not hold", *_failure(verdict["counterexample"])]
 
 
 def report(path: Path, steps: Sequence[Step], verdicts: Sequence[Verdict], seed: int) -> str:
-    """Proof marks up to the first step that fails, which comes with a counterexample.
+    """Report the steps up to the first that fails, with its counterexample.
 
     Raises:
-        UserError: a block or a formula that cannot be run or read; one line with file and line.
+        UserError: a block cannot be run or a formula cannot be parsed; one line with file and line number.
     """
     for step, verdict in zip(steps, verdicts, strict=False):
         if "broken" in verdict:
@@ -133,15 +133,15 @@ def report(path: Path, steps: Sequence[Step], verdicts: Sequence[Verdict], seed:
     width = max(len(step.label) for step in steps)
     lines = []
     for step, verdict in zip(steps, verdicts, strict=False):
-        first, *more = report_lines(verdict)
-        where = "" if verdict["holds"] else f" (line {step.line})"
+        first, *details = report_lines(verdict)
+        location = "" if verdict["holds"] else f" (line {step.line})"
         lines += [
-            f"{'✓' if verdict['holds'] else '✗'} {step.label:<{width}}  {first}{where}",
-            *(f"    {m}" for m in more),
+            f"{'✓' if verdict['holds'] else '✗'} {step.label:<{width}}  {first}{location}",
+            *(f"    {line}" for line in details),
         ]
-        lines += [f"    would hold as well: {wrong}" for wrong in verdict.get("missed", ())]
-    left = len(steps) - len(verdicts)
-    if left:
-        lines.append(f"{left} later {'step was' if left == 1 else 'steps were'} not tried")
-    holding = sum(bool(verdict["holds"]) for verdict in verdicts)
-    return "\n".join([*lines, f"{holding} of {len(steps)} steps hold, seed {seed}"])
+        lines += [f"    would hold as well: {variant}" for variant in verdict.get("missed", ())]
+    num_untried = len(steps) - len(verdicts)
+    if num_untried:
+        lines.append(f"{num_untried} later {'step was' if num_untried == 1 else 'steps were'} not tried")
+    num_holding = sum(bool(verdict["holds"]) for verdict in verdicts)
+    return "\n".join([*lines, f"{num_holding} of {len(steps)} steps hold, seed {seed}"])

@@ -13,7 +13,7 @@ _CLOSE = re.compile(r"\$\$\s*(?:\(([^()\s]*)\))?\s*$")
 
 
 class Display(NamedTuple):
-    """One display: its label (None without one), what is printed, the lines on which it opens and ends, from 1."""
+    """One display: its label (None without one), its LaTeX, its first and last line, counted from 1."""
 
     label: str | None
     latex: str
@@ -22,7 +22,7 @@ class Display(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """One block of fenced code: what stands behind the opening mark, the code, the lines of the two marks."""
+    """One block of fenced code: the text behind the opening fence, the code, the lines of the two fences."""
 
     info: str
     code: str
@@ -31,53 +31,53 @@ class Fence(NamedTuple):
 
 
 def fences(markdown: str) -> Iterator[Fence]:
-    """All fenced blocks of code in order; what opens when a question is answered, ``{predict}``, is text, and its blocks count.
+    """Yield all fenced blocks of code in order, including those inside ``{predict}`` fences, whose content is text.
 
     Raises:
-        FormulaError: one that is never closed; the message begins with its line.
+        FormulaError: a fence that is never closed; the message begins with its line.
     """
     mark, info, first = "", "", 0
-    inner: list[str] = []
-    around: list[tuple[str, int]] = []  # marks of what is text all the same, and the lines on which they open
+    code: list[str] = []
+    outer: list[tuple[str, int]] = []  # fences whose content is text, and their first lines
     for number, line in enumerate(markdown.splitlines(), 1):
-        found = _FENCE.match(line)
-        if not mark and found and line[found.end() :].strip().startswith("{predict}"):
-            around.append((found.group(1), number))
-        elif not mark and found and around and found.group(1) == around[-1][0] and not line[found.end() :].strip():
-            around.pop()
-        elif not mark and found:
-            mark, info, first, inner = found.group(1), line[found.end() :].strip(), number, []
-        elif mark and found and found.group(1).startswith(mark) and not line[found.end() :].strip():
-            yield Fence(info, "\n".join(inner) + "\n", first, number)
+        match = _FENCE.match(line)
+        if not mark and match and line[match.end() :].strip().startswith("{predict}"):
+            outer.append((match.group(1), number))
+        elif not mark and match and outer and match.group(1) == outer[-1][0] and not line[match.end() :].strip():
+            outer.pop()
+        elif not mark and match:
+            mark, info, first, code = match.group(1), line[match.end() :].strip(), number, []
+        elif mark and match and match.group(1).startswith(mark) and not line[match.end() :].strip():
+            yield Fence(info, "\n".join(code) + "\n", first, number)
             mark = ""
         elif mark:
-            inner.append(line)
-    if around and not mark:
-        mark, first = around[-1]
+            code.append(line)
+    if outer and not mark:
+        mark, first = outer[-1]
     if mark:
         raise FormulaError(f"{first}: {mark} is never closed", value=mark, problem="not closed", line=first)
 
 
 def displays(markdown: str) -> Iterator[Display]:
-    """All displays in order; what stands in fenced code is none.
+    """Yield all displays in order, except those inside fenced code.
 
     Raises:
         FormulaError: a display or a fence that is never closed; the message begins with its line.
     """
-    code = [range(found.line, found.last + 1) for found in fences(markdown)]
-    opened, inner = 0, ""
+    code_lines = [range(fence.line, fence.last + 1) for fence in fences(markdown)]
+    first, latex = 0, ""
     for number, line in enumerate(markdown.splitlines(), 1):
         text = line.strip()
-        if any(number in block for block in code):
+        if any(number in block for block in code_lines):
             continue
-        if not opened and text.startswith("$$"):
-            opened, inner, text = number, "", text[2:]
-        if not opened:
+        if not first and text.startswith("$$"):
+            first, latex, text = number, "", text[2:]
+        if not first:
             continue
         closing = _CLOSE.search(text)
-        inner += (text[: closing.start()] if closing else text) + "\n"
+        latex += (text[: closing.start()] if closing else text) + "\n"
         if closing:
-            yield Display(closing.group(1), inner.strip(), opened, number)
-            opened = 0
-    if opened:
-        raise FormulaError(f"{opened}: $$ is never closed", line=opened)
+            yield Display(closing.group(1), latex.strip(), first, number)
+            first = 0
+    if first:
+        raise FormulaError(f"{first}: $$ is never closed", line=first)

@@ -1,4 +1,4 @@
-"""Printed LaTeX as nested items: what carries no meaning (sizes, spaces, alignment) is gone, every bracket is one group."""
+"""Printed LaTeX as nested items: sizes, spaces and alignment are removed, and every bracket becomes one group."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from minirlhf.core.errors import ArgumentError
 
 
 class FormulaError(ArgumentError):
-    """Ink that cannot be read or evaluated under its legend."""
+    """A formula that cannot be parsed or evaluated with its symbol definitions."""
 
 
 class Group(NamedTuple):
-    """A bracket and what stands in it; ``open`` is ``(``, ``[``, ``{``, ``\\{`` or ``cases``."""
+    """A bracket and its content; ``open`` is ``(``, ``[``, ``{``, ``\\{`` or ``cases``."""
 
     open: str
     items: tuple[Item, ...]
@@ -31,9 +31,9 @@ _SILENT = re.compile(
 )
 
 
-def _named(found: re.Match[str]) -> str:
+def _named(match: re.Match[str]) -> str:
     """``\\piref`` for ``\\pi_{\\mathrm{ref}}``."""
-    return rf"\pi{found['a'] or found['b']} "
+    return rf"\pi{match['a'] or match['b']} "
 
 
 _SPELLINGS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
@@ -54,16 +54,16 @@ _TOKEN = re.compile(
 
 
 def tokens(latex: str) -> list[str]:
-    """The signs of a formula that mean something, each in one spelling."""
+    """The tokens of a formula that carry meaning, each in one spelling."""
     for pattern, spelling in _SPELLINGS:
         latex = pattern.sub(spelling, latex)
-    # A line break is two backslashes, the second of which must not be taken for the start of a space.
+    # A line break is two backslashes; the second one must not be parsed as the start of a space.
     parts = re.split(r"(\\\\)", latex)
     return _TOKEN.findall("".join(part if part == r"\\" else _SILENT.sub(" ", part) for part in parts))
 
 
 def digest(latex: str) -> str:
-    """Twelve hexadecimal digits of what a formula says; spaces and sizes do not count."""
+    """Twelve hexadecimal digits that identify a formula; spaces and sizes do not count."""
     return hashlib.sha256(" ".join(tokens(latex)).encode()).hexdigest()[:12]
 
 
@@ -113,7 +113,7 @@ def read(latex: str) -> Items:
 
 
 def show(items: Sequence[Item]) -> str:
-    """Items as LaTeX again, for messages."""
+    """Convert items back to LaTeX, for messages."""
     return " ".join(
         item if isinstance(item, str) else f"{item.open} {show(item.items)} {_CLOSING.get(item.open, ')')}"
         for item in items
@@ -121,7 +121,7 @@ def show(items: Sequence[Item]) -> str:
 
 
 def split(items: Items, at: Collection[str]) -> tuple[list[Items], list[str]]:
-    """The pieces between these items, and the items between the pieces; brackets stay whole."""
+    """Split at these items: the pieces, and the items between them; brackets are not split."""
     pieces: list[list[Item]] = [[]]
     separators: list[str] = []
     for item in items:
@@ -134,7 +134,7 @@ def split(items: Items, at: Collection[str]) -> tuple[list[Items], list[str]]:
 
 
 def replaced(items: Items, piece: Items, by: Items) -> Items:
-    """Every occurrence of ``piece`` put ``by`` something else, inside groups too."""
+    """Replace every occurrence of ``piece`` ``by`` other items, inside groups too."""
     out: list[Item] = []
     at = 0
     while at < len(items):
@@ -149,7 +149,7 @@ def replaced(items: Items, piece: Items, by: Items) -> Items:
 
 
 def leaves(items: Sequence[Item]) -> Iterator[str]:
-    """All signs, those in groups too, in order."""
+    """All tokens in order, including those in groups."""
     for item in items:
         if isinstance(item, Group):
             yield from leaves(item.items)

@@ -1,14 +1,16 @@
-"""What the ink of each label stands for: legends, registered beside the label's checks.
+"""Symbol definitions for the printed formula of each label, registered beside the label's checks.
 
-A legend draws the inputs of the label's check and says what each piece of the printed formula is, the library's output among them::
+The decorated function draws the inputs of the label's check and gives each symbol of the formula a value. One of these
+values is the library's output::
 
-    @ink("eq:odpo")
+    @symbols_of("eq:odpo")
     def _(draw):
         pair, legend = answers(draw)
         offset = draw.uniform(8)
         return legend | {r"\\Delta": offset, r"\\ell_{\\text{ODPO}}": pl.odpo(pair, offset, beta=BETA)}
 
-A formula that cannot be evaluated, a rule in words, is :func:`not_evaluated`: its reason is shown, and an edit asks for a second reading.
+A formula that cannot be evaluated, such as a rule in words, is registered with :func:`not_evaluated`. Readers see the
+reason. After an edit the digest no longer matches, and the formula must be read again.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from minirlhf.ledger.registry import LABEL, Draw
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """How to evaluate the formula that is printed at a label.
+    """How to evaluate the printed formula of a label.
 
     Attributes:
         label: ``eq:name``.
-        build: draws inputs and gives ``{piece of ink: value}``; see :mod:`minirlhf.ledger.formulas.reader`.
+        build: draws inputs and returns ``{symbol in LaTeX: value}``; see :mod:`minirlhf.ledger.formulas.reader`.
         tolerance: largest ``|a − b| / max(1, |b|)`` between neighbouring sides.
-        linear: do products multiply vectors and matrices?
-        harmless: misprints that leave the claim true, each with the reason; a piece of their tokens tells which.
+        linear: whether products multiply vectors and matrices.
+        harmless: misprint variants that leave the claim true: ``{piece of the variant's tokens: reason}``.
     """
 
     label: str
@@ -40,13 +42,13 @@ class SymbolTable:
     harmless: Mapping[str, str]
 
     def values(self, seed: int) -> Mapping[str, Any]:
-        """The legend on the inputs of this seed."""
+        """The symbol definitions on the inputs of this seed."""
         return self.build(Draw(derive_seed(seed, self.label, "ink")))
 
 
 @dataclass(frozen=True)
 class NotEvaluated:
-    """A formula that is read by people only: its digest (:func:`.items.digest`) and why."""
+    """A formula that only people check: its digest (:func:`.items.digest`) and the reason."""
 
     label: str
     digest: str
@@ -55,21 +57,21 @@ class NotEvaluated:
 
 @dataclass
 class Printings:
-    """All legends and pins, in the order of their registration."""
+    """All symbol tables and all pins (formulas that are not evaluated), in the order of their registration."""
 
     legends: dict[str, SymbolTable] = field(default_factory=dict)
     pins: dict[str, NotEvaluated] = field(default_factory=dict)
 
     def claim(self, label: str) -> None:
-        """Make sure that a label is well formed and free.
+        """Make sure that a label is well formed and not registered yet.
 
         Raises:
-            ValueError: it is not.
+            ValueError: the label is malformed or registered already.
         """
         if not LABEL.fullmatch(label):
             raise ValueError(f"label {label!r}; expected the form 'eq:some-name'")
         if label in self.legends or label in self.pins:
-            raise ValueError(f"{label} has a legend or a pin already")
+            raise ValueError(f"{label} has symbol definitions or a pin already; register each label once")
 
 
 PRINTINGS = Printings()
@@ -78,10 +80,10 @@ PRINTINGS = Printings()
 def symbols_of(
     label: str, *, tolerance: float = 1e-9, linear: bool = False, harmless: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Draw], Mapping[str, Any]]], Callable[[Draw], Mapping[str, Any]]]:
-    """Register the decorated function as the legend of ``label``; see :class:`SymbolTable`.
+    """Register the decorated function as the symbol definitions of ``label``; see :class:`SymbolTable`.
 
     Raises:
-        ValueError: a malformed label, or one that has a legend or a pin already.
+        ValueError: a malformed label, or one that has symbol definitions or a pin already.
     """
     PRINTINGS.claim(label)
 
@@ -93,10 +95,10 @@ def symbols_of(
 
 
 def not_evaluated(label: str, digest: str, because: str) -> None:
-    """Say that the formula with this digest was read with care and why it is not evaluated.
+    """Register (pin) a formula with this digest as read with care, and the reason why it is not evaluated.
 
     Raises:
-        ValueError: a malformed label, or one that has a legend or a pin already.
+        ValueError: a malformed label, or one that has symbol definitions or a pin already.
     """
     PRINTINGS.claim(label)
     PRINTINGS.pins[label] = NotEvaluated(label, digest, because)

@@ -1,4 +1,4 @@
-"""Is the printed formula true? Every pair of neighbouring sides is evaluated and compared, and misprints must be noticed."""
+"""Prove a printed formula: compare all neighbouring sides by value, and require that misprint variants are noticed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from minirlhf.ledger.formulas.items import FormulaError, Group, Items, nested, r
 from minirlhf.ledger.formulas.legends import SymbolTable
 from minirlhf.ledger.formulas.reader import FormulaParser, Term
 
-# A misprint counts as noticed by value when its error exceeds this multiple of the tolerance.
+# A misprint variant is noticed by its value if the error exceeds this multiple of the tolerance.
 REJECTION = 1000.0
-# How far apart the sides of ≈ may be, relative to the right one.
+# Largest difference between the sides of ≈, relative to the right side.
 APPROXIMATE = 1e-3
-# What ≤ and ≥ forgive.
+# Rounding error that ≤ and ≥ tolerate.
 ROUNDING = 1e-9
-# Signs between the sides of a clause, and the relation that each asks for.
+# Tokens between the sides of a clause, and the relation that each token requires.
 _CLAIMS = {sign: sign for sign in v.RELATIONS} | {
     r"\leftarrow": "=",
     r"\to": "=",
@@ -35,12 +35,12 @@ _CLAIMS = {sign: sign for sign in v.RELATIONS} | {
 _BREAKS = {r"\qquad", r"\quad", r"\\", r"\Longrightarrow"}
 
 
-# What is no part of a name that a clause may define.
+# Tokens that cannot be part of a symbol that a clause defines.
 _OPERATORS = {"+", "-", "/", r"\cdot", r"\frac"}
 
 
 class Claim(NamedTuple):
-    """One pair of neighbouring sides at every value of their free indices."""
+    """One pair of neighbouring sides, evaluated at every value of their free indices."""
 
     clause: str
     relation: str
@@ -49,7 +49,7 @@ class Claim(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far the relation is from holding: ``|a − b| / max(1, |b|)``, and infinite for a broken inequality."""
+        """The error of the relation: ``|a − b| / max(1, |b|)``, and infinite for a violated inequality."""
         a, b = self.left, self.right
         if self.relation in v.RELATIONS and self.relation != "=":
             nearly = (a - b).abs() <= ROUNDING if self.relation in (r"\ge", r"\le") else torch.zeros(())
@@ -83,7 +83,7 @@ class _Clause(NamedTuple):
 
     @classmethod
     def of(cls, items: Items, before: Items) -> _Clause:
-        """Split at the relations; a new line that starts with one goes on from the side ``before``."""
+        """Split at the relations; a new line that starts with a relation continues from the side ``before``."""
         outer = r"\iff" in items
         sides, signs = split(items, {r"\iff"} if outer else _CLAIMS)
         goes_on = bool(before) and not outer and not sides[0]
@@ -91,32 +91,32 @@ class _Clause(NamedTuple):
 
 
 def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
-    """The claims of a display; a clause in brackets, or with ∈, says where the clause before it holds."""
-    found: list[_Clause] = []
+    """The clauses of a display; a clause in brackets, or with ∈, is the condition of the previous clause."""
+    clauses: list[_Clause] = []
     before: Items = ()
     pieces, breaks = split(items, _BREAKS)
-    for piece, opened_by in zip(pieces, [r"\\", *breaks], strict=True):
+    for piece, separator in zip(pieces, [r"\\", *breaks], strict=True):
         clause = _without(_bare(tuple(item for item in piece if item != "&")), remarks)
         if not clause:
             continue
         bracket = clause[0] if len(clause) == 1 else None
-        where = bracket.items if isinstance(bracket, Group) and bracket.open == "(" else ()
+        condition = bracket.items if isinstance(bracket, Group) and bracket.open == "(" else ()
         if r"\in" in clause and split(clause, _CLAIMS)[1] == [r"\in"]:
-            where = clause
-        if where and found:
-            found[-1] = found[-1]._replace(condition=where)
+            condition = clause
+        if condition and clauses:
+            clauses[-1] = clauses[-1]._replace(condition=condition)
             continue
-        found.append(_Clause.of(clause, before if opened_by == r"\\" else ()))
-        before = found[-1].sides[-1] or found[-1].sides[0]
-    return found
+        clauses.append(_Clause.of(clause, before if separator == r"\\" else ()))
+        before = clauses[-1].sides[-1] or clauses[-1].sides[0]
+    return clauses
 
 
 def _define(clauses: list[_Clause], reader: FormulaParser) -> tuple[list[_Clause], dict[str, int]]:
-    """Let each clause ``new ink = expression`` explain its left side; returns the other clauses, and a count of uses."""
+    """Define the left side of each clause ``new symbol = expression``; return the other clauses and a count of uses."""
     uses: dict[str, int] = {}
-    waiting = list(clauses)
+    remaining = list(clauses)
     while True:
-        for clause in waiting:
+        for clause in remaining:
             if clause.signs[:1] != ["="] or clause.goes_on or _OPERATORS & set(clause.sides[0]):
                 continue
             if reader.known(clause.sides[0]) or not reader.known(clause.sides[1]):
@@ -129,12 +129,12 @@ def _define(clauses: list[_Clause], reader: FormulaParser) -> tuple[list[_Clause
                 return term.value(env)
 
             reader.define(clause.sides[0], Term(counted, term.free))
-            waiting.remove(clause)
+            remaining.remove(clause)
             if len(clause.signs) > 1:
-                waiting.append(_Clause(clause.sides[1:], clause.signs[1:], clause.condition))
+                remaining.append(_Clause(clause.sides[1:], clause.signs[1:], clause.condition))
             break
         else:
-            return waiting, uses
+            return remaining, uses
 
 
 def _stacked(rows: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -150,37 +150,39 @@ def _compared(clause: _Clause, reader: FormulaParser, stops_gradients: bool) -> 
         sides[0] = (*sides[0], r"\leftarrow")
     read_side = reader.condition if r"\iff" in clause.signs else reader.relation
     terms = [read_side(side) for side in sides]
-    truth = reader.condition(clause.condition) if clause.condition else Term(lambda env: v.tensor(1))
-    free = sorted(truth.free.union(*(term.free for term in terms)))
+    condition = reader.condition(clause.condition) if clause.condition else Term(lambda env: v.tensor(1))
+    free = sorted(condition.free.union(*(term.free for term in terms)))
     envs = [dict(zip(free, xs, strict=True)) for xs in itertools.product(*(reader.indices[name] for name in free))]
-    kept = [(env, [term.value(env) for term in terms]) for env in envs if bool((truth.value(env) > 0).any())]
-    if not kept:
-        raise FormulaError("the condition never holds on these inputs")
+    evaluated = [(env, [term.value(env) for term in terms]) for env in envs if bool((condition.value(env) > 0).any())]
+    if not evaluated:
+        raise FormulaError("the condition holds for none of these inputs")
     text = show(tuple(itertools.chain(*clause.sides)))
     for k, sign in enumerate(clause.signs):
         relation = _CLAIMS.get(sign, "=")
-        if any(isinstance(x, frozenset | set) for _, row in kept for x in row[k : k + 2]):
+        if any(isinstance(x, frozenset | set) for _, row in evaluated for x in row[k : k + 2]):
             yield Claim(
-                text, "=", *_stacked([(v.RELATIONS[relation](*row[k : k + 2]), v.tensor(1)) for _, row in kept])
+                text, "=", *_stacked([(v.RELATIONS[relation](*row[k : k + 2]), v.tensor(1)) for _, row in evaluated])
             )
             continue
-        rows = [(v.tensor(row[k]), v.tensor(row[k + 1])) for _, row in kept]
-        rows = [(torch.where(truth.value(env) > 0, a, b), b) for (env, _), (a, b) in zip(kept, rows, strict=True)]
+        rows = [(v.tensor(row[k]), v.tensor(row[k + 1])) for _, row in evaluated]
+        rows = [
+            (torch.where(condition.value(env) > 0, a, b), b) for (env, _), (a, b) in zip(evaluated, rows, strict=True)
+        ]
         left, right = _stacked(rows)
         if sign == r"\propto":
             left, right, relation = left / left.sum(), right / right.sum(), "="
         yield Claim(text, relation, left.detach(), right.detach())
-        if stops_gradients:  # a stopped gradient does not show in the value
+        if stops_gradients:  # the value does not show a stopped gradient
             leaf, _ = reader.leaf()
             slopes = (v.derivative(torch.stack([row[j].sum() for row in rows]).sum(), leaf) for j in (0, 1))
             yield Claim(text, relation, *(slope.detach() for slope in slopes))
 
 
 def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: FormulaParser) -> Iterator[Claim]:
-    """Every claim of a formula, given by its tokens, under one legend and a fresh reader of it.
+    """Yield every claim of a formula, given its tokens, its symbol definitions and a fresh parser with them.
 
     Raises:
-        FormulaError: ink that the legend does not cover, a definition that nothing uses, or nothing to compare.
+        FormulaError: a symbol without a definition, a definition that nothing uses, or nothing to compare.
     """
     remarks = [read(key) for key, meaning in values.items() if meaning is None]
     clauses, uses = _define(_clauses(nested(signs), remarks), reader)
@@ -189,21 +191,21 @@ def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: Formula
     for name, count in uses.items():
         if not count:
             raise FormulaError(
-                f"{name} is defined, but nothing uses it; it needs a legend", argument="legend", value=name
+                f"{name} is defined, but not used; add a symbol definition", argument="legend", value=name
             )
     if not clauses:
-        raise FormulaError("nothing is compared")
+        raise FormulaError("the formula has no two sides to compare")
 
 
 def worst(signs: Sequence[str], values: Mapping[str, Any], linear: bool = False) -> tuple[float, set[str]]:
-    """The largest error over all claims (see :attr:`Claim.error`), and the keys of the legend that were needed."""
+    """The largest error over all claims (see :attr:`Claim.error`), and the keys of the definitions that were needed."""
     reader = FormulaParser(values, linear)
     return max(comparison.error for comparison in comparisons(signs, values, reader)), reader.used
 
 
 @dataclass(frozen=True)
 class MisprintReport:
-    """What became of one misprint: noticed by ``value``, ``refused`` by the reader, ``harmless`` or ``missed``."""
+    """Verdict on one misprint variant: noticed by ``value``, ``refused`` by the parser, ``harmless`` or ``missed``."""
 
     kind: str
     latex: str
@@ -212,16 +214,16 @@ class MisprintReport:
 
 @dataclass(frozen=True)
 class Printed:
-    """What came of evaluating one printed formula.
+    """The result of evaluating one printed formula.
 
     Attributes:
-        label: of the formula.
-        error: the largest over all claims; infinite if it could not be evaluated.
-        message: why it could not be evaluated, or nothing.
-        misprints: every generated misprint and how it was noticed.
-        explained: what the legend said of the signs that were read.
+        label: the label of the formula.
+        error: the largest error over all claims; infinite if the formula could not be evaluated.
+        message: why the formula could not be evaluated, or empty.
+        misprints: every generated misprint variant and how it was noticed.
+        explained: the symbols that were needed, and their values in a few words.
         remarks: pieces of the formula that are words and were left out.
-        seconds: for the formula itself.
+        seconds: time for the formula itself, without its misprint variants.
     """
 
     label: str
@@ -235,11 +237,11 @@ class Printed:
 
     @property
     def passed(self) -> bool:
-        """Do all sides agree?"""
+        """True if all sides agree."""
         return self.error <= self.tolerance
 
 
-# What evaluation may end with: ink that cannot be read, and ink that makes torch stumble (two shapes, two kinds).
+# Exceptions of evaluation: a formula that cannot be parsed, and one that torch rejects (incompatible shapes or types).
 STUMBLES = (
     *(FormulaError, RuntimeError, TypeError, IndexError, KeyError, AttributeError),
     *(ValueError, OverflowError, ZeroDivisionError),
@@ -247,46 +249,46 @@ STUMBLES = (
 
 
 def noticed(signs: Sequence[str], worlds: Sequence[Mapping[str, Any]], linear: bool, tolerance: float) -> str:
-    """How a misprint is noticed on these inputs: ``value``, ``refused`` or ``missed``."""
+    """How a misprint variant is noticed on these inputs: ``value``, ``refused`` or ``missed``."""
     for values in worlds:
         try:
             if not worst(signs, values, linear)[0] <= REJECTION * tolerance:
                 return "value"
-        except STUMBLES:  # it does not compute; that is no wrong value
+        except STUMBLES:  # it cannot be evaluated, so it has no wrong value
             return "refused"
     return "missed"
 
 
 def prove(latex: str, legend: SymbolTable, seed: int, misprinted: int | None = None) -> Printed:
-    """Evaluate a printed formula on the inputs of ``seed``, and at most ``misprinted`` of its misprints."""
+    """Evaluate a printed formula on the inputs of ``seed``, and at most ``misprinted`` of its misprint variants."""
     start, signs = time.perf_counter(), tokens(latex)
     values = legend.values(seed)
     try:
         (error, used), message = worst(signs, values, legend.linear), ""
-    except Exception as problem:
-        error, used, message = math.inf, set(), f"{type(problem).__name__}: {problem}"
+    except Exception as exception:
+        error, used, message = math.inf, set(), f"{type(exception).__name__}: {exception}"
     seconds = time.perf_counter() - start
-    planted = misprints.generate(signs, [key for key, meaning in values.items() if isinstance(meaning, range | list)])
-    if misprinted is not None and len(planted) > misprinted:
-        planted = planted[:: -(-len(planted) // misprinted)]
-    found = []
+    variants = misprints.generate(signs, [key for key, meaning in values.items() if isinstance(meaning, range | list)])
+    if misprinted is not None and len(variants) > misprinted:
+        variants = variants[:: -(-len(variants) // misprinted)]
+    reports = []
     if not message:
         worlds = (values, legend.values(seed + 1))
-        for kind, wrong in planted:
-            text, how = " ".join(wrong), noticed(wrong, worlds, legend.linear, legend.tolerance)
+        for kind, variant in variants:
+            text, how = " ".join(variant), noticed(variant, worlds, legend.linear, legend.tolerance)
             if how == "missed" and any(piece in text for piece in legend.harmless):
                 how = "harmless"
-            found.append(MisprintReport(kind, text, how))
+            reports.append(MisprintReport(kind, text, how))
     explained = tuple((name, described(value)) for name, value in values.items() if name in used)
     remarks = tuple(name for name, value in values.items() if value is None)
-    return Printed(legend.label, error, message, tuple(found), explained, remarks, seconds, legend.tolerance)
+    return Printed(legend.label, error, message, tuple(reports), explained, remarks, seconds, legend.tolerance)
 
 
-# -- as a reader sees it -----------------------------------------------------------------------------------------
+# -- text for readers --------------------------------------------------------------------------------------------
 
 
 def described(value: Any) -> str:
-    """A legend's value in a few words: ``0.42``, ``8 numbers``, ``0 … 4``, ``a function``."""
+    """The value of a symbol in a few words: ``0.42``, ``8 numbers``, ``0 … 4``, ``a function``."""
     if isinstance(value, Tensor) and value.ndim:
         return f"{' × '.join(map(str, value.shape))} numbers"
     if isinstance(value, range):

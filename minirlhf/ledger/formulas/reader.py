@@ -1,20 +1,20 @@
-"""From printed LaTeX to values: a precedence-climbing reader whose vocabulary is a legend ``{piece of ink: value}``.
+"""From printed LaTeX to values: a precedence-climbing parser whose vocabulary is a table of symbol definitions.
 
 =====================  =========================================================================================
-in the legend          means
+definition             meaning
 =====================  =========================================================================================
-``"i": range(4)``      an index. Inside another key it is a slot: ``"r_i"`` also reads ``r_j`` and ``r_{i+1}``; with a
-                       subscript (``a_t``) it is another thing
-``"r_i": tensor``      looked up by its slots, in the order in which they are printed
+``"i": range(4)``      an index. Inside another key it is a slot: ``"r_i"`` also matches ``r_j`` and ``r_{i+1}``; with
+                       a subscript (``a_t``) it is a different symbol
+``"r_i": tensor``      indexed by its slots, in the order in which they are printed
 ``"V(s_t)": f``        computed from its slots
 ``"f(#)": f``          the same; ``#`` is a slot for any expression
-``r"\\E_\\pi": p``       weights of the hidden outcomes; ``("y", p)`` if the index ``y`` names them
-``r"\\theta": leaf``    what ``∇`` differentiates in
+``r"\\E_\\pi": p``       probabilities of the hidden outcomes; ``("y", p)`` if the index ``y`` names them
+``r"\\theta": leaf``    the variable in which ``∇`` differentiates
 ``r"\\dots": (x, a)``   in ``… + \\dots`` the piece ``x`` of the general term counts up from ``a``
 ``"words": None``      a remark that is not evaluated; the page says so
 =====================  =========================================================================================
 
-What is neither in the legend nor a known sign is an error, as is what could be read in two ways.
+A symbol that is neither defined nor built in is an error, and so is an ambiguous formula.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minirlhf.ledger.formulas.items import FormulaError, Group, Item, Items, lea
 
 Env: TypeAlias = Mapping[str, Any]
 
-# What ends a product.
+# Tokens that end a product.
 _STOPS = {*v.RELATIONS, "+", "-", ",", ".", ";", ":", "&", r"\\", "/", r"\cdot", r"\times", r"\sim", r"\mid", r"\|"}
 _ANY, _DOTS = "#", r"\dots"
 _COUNT = r"\#"  # the index that counts the terms of a series with dots
@@ -54,7 +54,7 @@ def apply(f: Callable[..., v.Value], *terms: Term) -> Term:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A piece of ink that the legend explains."""
+    """A symbol definition: the items that it matches, its slots, its value, and its key."""
 
     pattern: Items
     slots: tuple[str, ...]
@@ -63,7 +63,7 @@ class _Entry:
 
     @property
     def length(self) -> int:
-        """How many signs it explains at once."""
+        """The number of tokens that it matches."""
         return sum(1 for _ in leaves(self.pattern))
 
 
@@ -72,14 +72,14 @@ def _is_leaf(meaning: Any) -> bool:
 
 
 class FormulaParser:
-    """Reads formulas under one legend; definitions that the ink makes itself are added by :meth:`define`."""
+    """Parses formulas with one table of symbol definitions; :meth:`define` adds those that a formula makes itself."""
 
     def __init__(self, legend: Mapping[str, Any], linear: bool = False) -> None:
         keys = [(name, read(name), meaning) for name, meaning in legend.items() if meaning is not None]
         self.indices: dict[str, Sequence[Any]] = {
             str(key[0]): meaning for _, key, meaning in keys if isinstance(meaning, range | list)
         }
-        self.used: set[str] = set()  # keys of the legend
+        self.used: set[str] = set()  # keys of the symbol definitions that were needed
         self.times = v.matrix_product if linear else v.product
         self.dot = v.inner_product if linear else v.product
         self.linear = linear
@@ -96,38 +96,38 @@ class FormulaParser:
                 self.define(key, meaning, name)
 
     def define(self, pattern: Items, meaning: Any, name: str = "") -> None:
-        """Give a piece of ink a meaning: a value, a function of its slots, or a term. ``name`` is its key in the legend."""
+        """Define a symbol as a value, a function of its slots, or a term. ``name`` is its key among the definitions."""
         if isinstance(meaning, Tensor) and not meaning.is_floating_point():
-            meaning = meaning.double()  # an integer times a number would be rounded to float32
-        signs = list(self._slots(pattern))
-        slots = tuple(sign for k, sign in enumerate(signs) if sign == _ANY or sign not in signs[:k])
+            meaning = meaning.double()  # an integer tensor times a number would be rounded to float32
+        names = list(self._slots(pattern))
+        slots = tuple(slot for k, slot in enumerate(names) if slot == _ANY or slot not in names[:k])
         self._entries.append(_Entry(pattern, slots, meaning, name))
         self._entries.sort(key=lambda e: (-e.length, len(e.slots)))
 
     def is_index(self, items: Items, at: int) -> bool:
-        """Does an index stand here? With a subscript it is another thing."""
+        """Return whether the item is an index; with a subscript it is a different symbol."""
         return items[at] in self.indices and items[at + 1 : at + 2] != ("_",)
 
     def _slots(self, pattern: Items) -> Iterator[str]:
-        for at, sign in enumerate(pattern):
-            if isinstance(sign, Group):
-                yield from self._slots(sign.items)
-            elif sign == _ANY or self.is_index(pattern, at):
-                yield sign
+        for at, item in enumerate(pattern):
+            if isinstance(item, Group):
+                yield from self._slots(item.items)
+            elif item == _ANY or self.is_index(pattern, at):
+                yield item
 
     def term(self, items: Items) -> Term:
-        """The whole of these items as one expression.
+        """Parse all of these items as one expression.
 
         Raises:
-            FormulaError: ink that the legend does not cover.
+            FormulaError: a symbol without a definition.
         """
         line = Line(self, items)
-        found = line.sum()
+        term = line.sum()
         line.finish()
-        return found
+        return term
 
     def relation(self, items: Items) -> Term:
-        """A condition such as ``a < b \\le c`` (1 where it holds, else 0), or an expression without a relation."""
+        """Parse a condition such as ``a < b \\le c`` (1 if it holds, else 0), or an expression without a relation."""
         sides, signs = split(items, v.RELATIONS)
         terms = [self.term(side) for side in sides]
         if not signs:
@@ -142,25 +142,25 @@ class FormulaParser:
         return apply(holds, *terms)
 
     def condition(self, items: Items) -> Term:
-        """Relations joined by commas or the word *and*; *otherwise* always holds."""
-        words = {r"\text{if}", r"\text{and}", r"\text{otherwise}", r"\text{otherwise,}", r"\text{otherwise.}"}
-        parts = [_unpunctuated(part) for part in split(items, {",", *words})[0] if _unpunctuated(part)]
+        """Parse relations joined by commas or the word *and*; *otherwise* always holds."""
+        separators = {r"\text{if}", r"\text{and}", r"\text{otherwise}", r"\text{otherwise,}", r"\text{otherwise.}"}
+        parts = [_unpunctuated(part) for part in split(items, {",", *separators})[0] if _unpunctuated(part)]
         return apply(lambda *truths: math.prod(map(v.tensor, truths), start=v.tensor(1)), *map(self.relation, parts))
 
     def known(self, items: Items) -> bool:
-        """Can this be read as a whole?"""
+        """Return whether all of these items can be parsed."""
         try:
             self.term(items)
         except FormulaError:
             return False
         return True
 
-    # -- the legend ----------------------------------------------------------------------------------------------
+    # -- symbol definitions --------------------------------------------------------------------------------------
 
     def entry_at(self, items: Items, at: int) -> tuple[_Entry, list[Term], int] | None:
-        """The longest entry that reads the ink from here on, the terms in its slots, and where it ends.
+        """Find the longest entry that matches from here on; return it, the terms in its slots, and where it ends.
 
-        Among equally long ones it is the one whose slots are filled by their own names.
+        Among entries of equal length we take the one with the most slots that are filled by their own names.
         """
         best: tuple[int, tuple[_Entry, list[Term], int]] | None = None
         length = 0
@@ -171,16 +171,16 @@ class FormulaParser:
                 continue
             slots: list[tuple[str, Items]] = []
             end = self._match(entry.pattern, items, at, slots, inside=False)
-            # What goes on with a subscript is another thing.
+            # A symbol that continues with a subscript is a different symbol.
             if end is None or items[end : end + 1] == ("_",):
                 continue
-            literal = sum(piece == (name,) for name, piece in slots)
+            num_own_names = sum(piece == (name,) for name, piece in slots)
             try:
-                found = entry, [self.term(piece) for _, piece in slots], end
+                match = entry, [self.term(piece) for _, piece in slots], end
             except FormulaError:
                 continue
-            if best is None or literal > best[0]:
-                best, length = (literal, found), entry.length
+            if best is None or num_own_names > best[0]:
+                best, length = (num_own_names, match), entry.length
         return best[1] if best else None
 
     def _match(self, pattern: Items, items: Items, at: int, slots: list[tuple[str, Items]], inside: bool) -> int | None:
@@ -200,10 +200,10 @@ class FormulaParser:
                 piece = items[at:end]
                 if len(piece) == 1 and isinstance(piece[0], Group) and piece[0].open == "{":
                     piece = piece[0].items
-                before = dict(slots).get(sign) if sign != _ANY else None
-                if not piece or before not in (None, piece):
+                previous = dict(slots).get(sign) if sign != _ANY else None
+                if not piece or previous not in (None, piece):
                     return None
-                if before is None:
+                if previous is None:
                     slots.append((sign, piece))
                 at = end
             elif sign == items[at]:
@@ -214,7 +214,7 @@ class FormulaParser:
 
     @staticmethod
     def _slot_end(pattern: Items, k: int, items: Items, at: int, inside: bool) -> int:
-        """One item after ``_`` or at the end of an entry; in a bracket all up to the entry's next fixed piece."""
+        """The end of a slot: one item outside brackets or after ``_``, ``^``; otherwise up to the next fixed item."""
         if not inside or (k and pattern[k - 1] in ("_", "^")):
             return at + 1
         following = pattern[k + 1] if k + 1 < len(pattern) else None
@@ -225,10 +225,10 @@ class FormulaParser:
         return len(items)
 
     def looked_up(self, entry: _Entry, terms: list[Term]) -> Term:
-        """The value of a piece of ink, given what stands in its slots."""
+        """The value of a defined symbol, given the terms in its slots."""
         meaning = entry.meaning
         self.used.add(entry.name)
-        if isinstance(meaning, Term):  # defined in the ink
+        if isinstance(meaning, Term):  # defined by the formula itself
             names = dict(zip(entry.slots, terms, strict=True))
             free = (meaning.free - names.keys()).union(*(t.free for t in terms))
             return Term(lambda env: meaning.value({**env, **{n: t.value(env) for n, t in names.items()}}), free)
@@ -237,52 +237,52 @@ class FormulaParser:
         if callable(meaning):
             return apply(meaning, *terms)
 
-        def entry_of(*at: v.Value) -> Tensor:
-            found = meaning
-            for name, x in zip(entry.slots, at, strict=True):
+        def entry_of(*values: v.Value) -> Tensor:
+            value = meaning
+            for name, x in zip(entry.slots, values, strict=True):
                 position = int(x) - int(self.indices[name][0])
-                if not 0 <= position < found.shape[0]:
+                if not 0 <= position < value.shape[0]:
                     message = f"{show(entry.pattern)} has no entry {name} = {int(x)}"
                     raise FormulaError(message, argument=name, value=int(x), problem="no entry")
-                found = found[position]
-            return found
+                value = value[position]
+            return value
 
         return apply(entry_of, *terms)
 
-    # -- what ∇ and E refer to -----------------------------------------------------------------------------------
+    # -- the variables of ∇ and the probabilities of E -----------------------------------------------------------
 
     def leaf(self, items: Items = (r"\theta",)) -> tuple[Tensor, list[Term]]:
-        """The tensor that a derivative is taken in, and the index at which."""
+        """The variable of a derivative, and the terms of the index at which it is taken."""
         for entry in self._entries:
             slots: list[tuple[str, Items]] = []
             if _is_leaf(entry.meaning) and self._match(entry.pattern, items, 0, slots, inside=True) is not None:
                 self.used.add(entry.name)
                 return entry.meaning, [self.term(piece) for _, piece in slots]
-        raise FormulaError(f"the legend has no {show(items)} to differentiate in", problem="no variable")
+        raise FormulaError(f"no symbol definition for the variable {show(items)} of ∇ or ∂", problem="no variable")
 
     def single_leaf(self) -> Tensor:
-        """The one tensor of the legend that derivatives can be taken in."""
-        found = [e.meaning for e in self._entries if _is_leaf(e.meaning)]
-        if len(found) != 1:
-            message = f"the legend has {len(found)} tensors to differentiate in; one is needed"
-            raise FormulaError(message, value=len(found), expected=1, problem="no variable")
-        return found[0]
+        """The only defined tensor in which we can differentiate."""
+        tensors = [e.meaning for e in self._entries if _is_leaf(e.meaning)]
+        if len(tensors) != 1:
+            message = f"the legend has {len(tensors)} tensors to differentiate in; one is needed"
+            raise FormulaError(message, value=len(tensors), expected=1, problem="no variable")
+        return tensors[0]
 
     def law(self, below: Items) -> tuple[str | None, Term]:
-        """The weights behind ``E`` with this subscript, and the index that names the outcomes, if one does."""
+        """The index that names the outcomes (None if they are hidden), and the weights of ``E`` with this subscript."""
         key = (r"\E", "_", below[0] if len(below) == 1 else Group("{", below)) if below else (r"\E",)
         if key in self._laws:
-            said, meaning = self._laws[key]
-            self.used.add(said)
+            entry_name, meaning = self._laws[key]
+            self.used.add(entry_name)
             name, weights = meaning if isinstance(meaning, tuple) else (None, meaning)
             return name, Term(lambda env: weights)
         if not below:
-            raise FormulaError(r"no legend for \E without a subscript", value=r"\E", problem="no legend")
+            raise FormulaError(r"no symbol definition for \E without a subscript", value=r"\E", problem="no legend")
         return None, self.term(below)
 
 
 class Line:
-    """A position in the items of one bracket; the methods read on from there, by descending precedence."""
+    """A position in the items of one bracket. Its methods parse on from there: sums, their products, factors, atoms."""
 
     def __init__(self, reader: FormulaParser, items: Items) -> None:
         self.reader, self.items, self.at = reader, items, 0
@@ -293,7 +293,7 @@ class Line:
     def take(self) -> Item:
         if self.at >= len(self.items):
             raise FormulaError(
-                f"something is missing after {show(self.items) or 'an opening bracket'}", problem="missing"
+                f"an argument is missing after {show(self.items) or 'an opening bracket'}", problem="missing"
             )
         self.at += 1
         return self.items[self.at - 1]
@@ -304,106 +304,106 @@ class Line:
             raise FormulaError(message, problem="unread rest")
 
     def argument(self) -> Items:
-        """What ``\\frac``, ``_`` and ``^`` take: the items in braces, or one item."""
+        """Take the argument of ``\\frac``, ``_`` or ``^``: the items in braces, or one item."""
         item = self.take()
         return item.items if isinstance(item, Group) and item.open == "{" else (item,)
 
     # -- sums and products ---------------------------------------------------------------------------------------
 
     def sum(self) -> Term:
-        """Products joined by + and −."""
+        """Parse products joined by + and −."""
         total: Term | None = None
-        shown: list[Term] = []
+        terms: list[Term] = []
         start = self.at
         while True:
-            sign = self.peek()
-            if sign not in ("+", "-"):
+            operator = self.peek()
+            if operator not in ("+", "-"):
                 if total is not None:
                     return total
                 total = self.product()
-                shown.append(total)
+                terms.append(total)
                 continue
             self.at += 1
-            if self.peek() == _DOTS and sign == "+":
-                total = self._series(tuple(shown), self.items[start : self.at - 1])
+            if self.peek() == _DOTS and operator == "+":
+                total = self._series(tuple(terms), self.items[start : self.at - 1])
                 continue
             start = self.at
             term = self.product()
-            signed = term if sign == "+" else apply(lambda a: -a, term)
-            shown.append(signed)
+            signed = term if operator == "+" else apply(lambda a: -a, term)
+            terms.append(signed)
             total = signed if total is None else apply(lambda a, b: a + b, total, signed)
 
-    def _series(self, shown: tuple[Term, ...], before: Items) -> Term:
-        """``a + b + … + z``, and ``a + b + c + …`` without an end: the terms shown must follow the general one.
+    def _series(self, printed: tuple[Term, ...], last_printed: Items) -> Term:
+        """Parse ``a + b + … + z``, or an endless ``a + b + c + …``; the printed terms must agree with the general one.
 
-        A series without an end stops at the third number of the legend's ``\\dots``.
+        An endless series stops at the third entry in the definition of ``\\dots``.
         """
         if self.reader.dots is None:
-            raise FormulaError(r"no legend for \dots: which piece of the general term counts up?")
-        counting, first, ends = self.reader.dots
+            raise FormulaError(r"no symbol definition for \dots; define which piece of the general term counts up")
+        counter, first, stop = self.reader.dots
         self.at += 1
         if self.peek() == "+":
             self.at += 1
             start = self.at
             self.product()
-            before = self.items[start : self.at]
-        general = self.reader.term(replaced(before, counting, (_COUNT,)))
-        last = self.reader.term(counting) if ends is None else Term(lambda env: ends)
+            last_printed = self.items[start : self.at]
+        general = self.reader.term(replaced(last_printed, counter, (_COUNT,)))
+        last = self.reader.term(counter) if stop is None else Term(lambda env: stop)
         if _COUNT not in general.free:
-            raise FormulaError(f"{show(counting)} does not occur in {show(before)}")
+            raise FormulaError(f"{show(counter)} does not occur in {show(last_printed)}")
 
         def series(env: Env) -> v.Value:
             terms = [general.value({**env, _COUNT: k}) for k in range(first, int(last.value(env)) + 1)]
-            for a, b in zip(terms, shown, strict=False):
+            for a, b in zip(terms, printed, strict=False):
                 if not torch.allclose(v.tensor(a), v.tensor(b.value(env))):
-                    raise FormulaError("the terms shown before the dots do not follow the general one")
+                    raise FormulaError("the terms before the dots do not agree with the general term")
             return sum(terms)
 
-        return Term(series, (general.free - {_COUNT}).union(*(t.free for t in (*shown, last))))
+        return Term(series, (general.free - {_COUNT}).union(*(t.free for t in (*printed, last))))
 
     def product(self) -> Term:
-        """Factors side by side, with · and /; ``a/b c`` is refused."""
-        found, slashed = self.factor(), False
+        """Parse factors side by side, with · and /; ``a/b c`` is an error."""
+        term, slashed = self.factor(), False
         while True:
             item = self.peek()
             if item == "/":
                 self.at += 1
-                found, slashed = apply(v.quotient, found, self.factor()), True
+                term, slashed = apply(v.quotient, term, self.factor()), True
             elif item in (r"\cdot", r"\times"):
                 self.at += 1
-                found = apply(self.reader.dot, found, self.factor())
+                term = apply(self.reader.dot, term, self.factor())
             elif item is None or item in _STOPS or (isinstance(item, str) and item.startswith(r"\text")):
-                return found
+                return term
             elif slashed:
-                raise FormulaError("a/b c can be read in two ways; print a fraction", problem="ambiguous")
+                raise FormulaError("a/b c is ambiguous; print a fraction", problem="ambiguous")
             else:
-                found = apply(self.reader.times, found, self.factor())
+                term = apply(self.reader.times, term, self.factor())
 
     def factor(self) -> Term:
-        """An atom with its powers."""
-        found = self.atom()
+        """Parse an atom with its powers."""
+        term = self.atom()
         while self.peek() == "^":
             self.at += 1
             exponent = self.argument()
             if exponent == (r"\top",) and self.reader.linear:
-                found = apply(v.transposed, found)
+                term = apply(v.transposed, term)
             else:
-                found = apply(v.power, found, self.reader.term(exponent))
-        return found
+                term = apply(v.power, term, self.reader.term(exponent))
+        return term
 
     # -- atoms ---------------------------------------------------------------------------------------------------
 
     def atom(self) -> Term:
-        """One thing: from the legend first, then what every reader knows."""
-        here = self.at
+        """Parse one symbol, number, bracket or function; definitions take precedence over built-in symbols."""
+        start = self.at
         item = self.take()
-        matched = self.reader.entry_at(self.items, here)
-        if matched is not None:
-            entry, terms, self.at = matched
+        match = self.reader.entry_at(self.items, start)
+        if match is not None:
+            entry, terms, self.at = match
             return self.reader.looked_up(entry, terms)
         if isinstance(item, Group):
             return self._group(item)
-        if self.reader.is_index(self.items, here):
+        if self.reader.is_index(self.items, start):
             return Term(lambda env: env[item], frozenset({item}))
         if item.isdigit() or item == ".":
             return self._number(item)
@@ -416,20 +416,20 @@ class Line:
         if item == "e" and self.peek() == "^":
             self.at += 1
             return apply(v.FUNCTIONS[r"\exp"], self.reader.term(self.argument()))
-        message = f"no legend for {show(self.items[here : here + 5])!r}"
-        raise FormulaError(message, value=show(self.items[here : here + 5]), problem="no legend")
+        message = f"no legend for {show(self.items[start : start + 5])!r}"
+        raise FormulaError(message, value=show(self.items[start : start + 5]), problem="no legend")
 
     def _number(self, first: str) -> Term:
         digits = first
         while True:
             item = self.peek()
-            after = self.items[self.at + 1 : self.at + 2]
-            point = item == "." and "." not in digits and after and isinstance(after[0], str) and after[0].isdigit()
-            if not (isinstance(item, str) and (item.isdigit() or point)):
+            rest = self.items[self.at + 1 : self.at + 2]
+            is_point = item == "." and "." not in digits and rest and isinstance(rest[0], str) and rest[0].isdigit()
+            if not (isinstance(item, str) and (item.isdigit() or is_point)):
                 break
             digits += str(self.take())
         if digits == ".":
-            raise FormulaError("a full stop inside a formula")
+            raise FormulaError("a full stop stands inside the formula; it may only end it")
         number = float(digits) if "." in digits else int(digits)
         return Term(lambda env: number)
 
@@ -449,7 +449,7 @@ class Line:
                     raise FormulaError(f"a case needs one & before its condition: {show(row)}")
                 rows.append((self.reader.term(_unpunctuated(value)), self.reader.condition(condition[0])))
 
-        def chosen(*flat: v.Value) -> Tensor:
+        def select(*flat: v.Value) -> Tensor:
             values, truths = flat[::2], [v.tensor(t) > 0 for t in flat[1::2]]
             if not bool(torch.stack(torch.broadcast_tensors(*truths)).any(0).all()):
                 raise FormulaError("no case applies", problem="no case")
@@ -458,23 +458,23 @@ class Line:
                 result = torch.where(truth, v.tensor(value), result)
             return result
 
-        return apply(chosen, *(term for row in rows for term in row))
+        return apply(select, *(term for row in rows for term in row))
 
     def _set(self, items: Items) -> Term:
         (name, *_), condition = split(items, {":"})[0]
         if name not in self.reader.indices:
-            raise FormulaError(f"{show((name,))} is no index")
+            raise FormulaError(f"{show((name,))} is not defined as an index")
         truth = self.reader.condition(condition)
-        chosen = lambda env: frozenset(x for x in self.reader.indices[name] if truth.value({**env, name: x}))
-        return Term(chosen, truth.free - {name})
+        members = lambda env: frozenset(x for x in self.reader.indices[name] if truth.value({**env, name: x}))
+        return Term(members, truth.free - {name})
 
     def bars(self) -> Term:
         return apply(lambda x: v.tensor(x).abs(), self._between("|"))
 
     def norm(self) -> Term:
-        """Of a vector, whose components stand in front."""
-        length = lambda x: v.tensor(x).square().sum(0).sqrt()
-        return apply(length, self._between(r"\|"))
+        """Parse the norm of a vector, whose components are on the first axis."""
+        norm = lambda x: v.tensor(x).square().sum(0).sqrt()
+        return apply(norm, self._between(r"\|"))
 
     def _between(self, bar: str) -> Term:
         try:
@@ -485,34 +485,34 @@ class Line:
         return self.reader.term(inner)
 
     def fraction(self) -> Term:
-        top, below = self.argument(), self.argument()
-        d = below[0] if below and below[0] in (r"\partial", "d") else None
-        if d and top[:1] == (d,) and len(below) > 1:
-            return self._derivative(top[1:], below[1:])
-        return apply(v.quotient, self.reader.term(top), self.reader.term(below))
+        numerator, denominator = self.argument(), self.argument()
+        differential = denominator[0] if denominator and denominator[0] in (r"\partial", "d") else None
+        if differential and numerator[:1] == (differential,) and len(denominator) > 1:
+            return self._derivative(numerator[1:], denominator[1:])
+        return apply(v.quotient, self.reader.term(numerator), self.reader.term(denominator))
 
-    def _derivative(self, top: Items, below: Items) -> Term:
-        term = self.reader.term(top) if top else self.product()
+    def _derivative(self, numerator: Items, denominator: Items) -> Term:
+        term = self.reader.term(numerator) if numerator else self.product()
         try:
-            leaf, at = self.reader.leaf(below)
+            leaf, index_terms = self.reader.leaf(denominator)
         except FormulaError:
-            single, other = self.reader.single_leaf(), self.reader.term(below)
-            ratio = lambda x, y: v.slopes(x, single) / v.slopes(y, single)
-            return apply(ratio, term, other)
+            variable, inner = self.reader.single_leaf(), self.reader.term(denominator)
+            ratio = lambda x, y: v.slopes(x, variable) / v.slopes(y, variable)
+            return apply(ratio, term, inner)
 
         def slope(x: v.Value, *index: v.Value) -> Tensor:
             if not index:
                 return v.slopes(x, leaf)
             return v.derivative(x, leaf)[int(index[0])]
 
-        return apply(slope, term, *at)
+        return apply(slope, term, *index_terms)
 
     def gradient(self) -> Term:
-        below: Items = (r"\theta",)
+        variable: Items = (r"\theta",)
         if self.peek() == "_":
             self.at += 1
-            below = self.argument()
-        leaf, _ = self.reader.leaf(below)
+            variable = self.argument()
+        leaf, _ = self.reader.leaf(variable)
 
         def gradient(x: v.Value) -> Tensor:
             x = v.tensor(x)
@@ -540,77 +540,77 @@ class Line:
         if isinstance(group, Group) and group.open in "([":
             self.at += 1
             pieces = split(group.items, {",", r"\|"})[0]
-            found = self._checked_call(name, [self.reader.term(p) for p in pieces])
+            result = self._checked_call(name, [self.reader.term(p) for p in pieces])
         elif name == r"\sigma":
-            raise FormulaError(r"\sigma without a bracket is not in the legend", value=r"\sigma", problem="no bracket")
+            raise FormulaError(r"\sigma without a bracket is not defined", value=r"\sigma", problem="no bracket")
         else:
-            found = self._checked_call(name, [self.factor()])
-        return apply(v.power, found, exponent) if exponent else found
+            result = self._checked_call(name, [self.factor()])
+        return apply(v.power, result, exponent) if exponent else result
 
     @staticmethod
     def _checked_call(name: str, arguments: list[Term]) -> Term:
-        wanted = {r"\KL": 2, r"\mathrm{clip}": 3, r"\min": None, r"\max": None}.get(name, 1)
-        if wanted not in (None, len(arguments)):
-            raise FormulaError(f"{name} takes {wanted} arguments, not {len(arguments)}")
+        num_expected = {r"\KL": 2, r"\mathrm{clip}": 3, r"\min": None, r"\max": None}.get(name, 1)
+        if num_expected not in (None, len(arguments)):
+            raise FormulaError(f"{name} takes {num_expected} arguments, not {len(arguments)}")
         return apply(v.FUNCTIONS[name], *arguments)
 
-    # -- indices that run ----------------------------------------------------------------------------------------
+    # -- running indices -----------------------------------------------------------------------------------------
 
     def _runs(self) -> tuple[list[str], Callable[[Env], Iterator[Env]], frozenset[str]]:
-        """The subscript (and superscript) of Σ and its kin: the indices, their values, and what else occurs."""
+        """Parse the subscript (and superscript) of Σ, Π, max …: the indices, their values, the other free indices."""
         self.take()
-        below, above = self.argument(), None
+        subscript, upper = self.argument(), None
         if self.peek() == "^":
             self.at += 1
-            above = self.reader.term(self.argument())
-        rules: list[tuple[str, Term]] = []
-        for said in split(below, {","})[0]:
-            piece = tuple(item for item in said if isinstance(item, Group) or not item.startswith(r"\text"))
+            upper = self.reader.term(self.argument())
+        domains: list[tuple[str, Term]] = []
+        for part in split(subscript, {","})[0]:
+            piece = tuple(item for item in part if isinstance(item, Group) or not item.startswith(r"\text"))
             name = next((sign for sign in leaves(piece) if sign in self.reader.indices), None)
             if name is None:
                 raise FormulaError(f"no index in {show(piece)!r}")
-            rules.append((name, self._run(name, piece, above)))
-        names = [name for name, _ in rules]
+            domains.append((name, self._run(name, piece, upper)))
+        names = [name for name, _ in domains]
 
-        def values(env: Env, at: int = 0) -> Iterator[Env]:
-            if at == len(rules):
+        def values(env: Env, depth: int = 0) -> Iterator[Env]:
+            if depth == len(domains):
                 yield env
                 return
-            name, domain = rules[at]
+            name, domain = domains[depth]
             for x in domain.value(env):
-                yield from values({**env, name: x}, at + 1)
+                yield from values({**env, name: x}, depth + 1)
 
         # A domain may depend on the indices that run before it.
-        outer = (domain.free - set(names[:k]) for k, (_, domain) in enumerate(rules))
+        outer = (domain.free - set(names[:k]) for k, (_, domain) in enumerate(domains))
         return names, values, frozenset().union(*outer)
 
-    def _run(self, name: str, piece: Items, above: Term | None) -> Term:
-        """The values of one index: ``i``, ``t = 1`` (with an upper end), ``v \\in K``, or a condition such as ``j \\ne i``."""
+    def _run(self, name: str, piece: Items, upper: Term | None) -> Term:
+        """The values of an index: ``i``, ``t = 1`` (with upper limit), ``v \\in K``, or a condition: ``j \\ne i``."""
         domain = self.reader.indices[name]
         if len(piece) == 1:
             return Term(lambda env: domain)
         if piece[1] == "=":
-            if above is None:
-                raise FormulaError(f"{show(piece)} has no upper end")
-            return apply(lambda a, b: range(int(a), int(b) + 1), self.reader.term(piece[2:]), above)
+            if upper is None:
+                raise FormulaError(f"{show(piece)} has no upper limit")
+            return apply(lambda a, b: range(int(a), int(b) + 1), self.reader.term(piece[2:]), upper)
         if piece[1] == r"\in":
             return apply(sorted, self.reader.term(piece[2:]))
-        truth = self.reader.relation(piece)
-        kept = lambda env: [x for x in domain if truth.value({**env, name: x})]
-        return Term(kept, truth.free - {name})
+        condition = self.reader.relation(piece)
+        selected = lambda env: [x for x in domain if condition.value({**env, name: x})]
+        return Term(selected, condition.free - {name})
 
     def _big(self, reduce: Callable[[Sequence[v.Value]], v.Value]) -> Term:
         names, values, outer = self._runs()
         body = self.product()
         for name in names:
             if name not in body.free:
-                raise FormulaError(f"the index {name} runs, but does not occur", argument=name, problem="unused index")
-        over = lambda env: reduce([body.value(inner) for inner in values(env)])
-        return Term(over, (body.free - set(names)) | outer)
+                raise FormulaError(f"the index {name} runs, but is not used", argument=name, problem="unused index")
+        reduced = lambda env: reduce([body.value(inner) for inner in values(env)])
+        return Term(reduced, (body.free - set(names)) | outer)
 
     def argmax(self) -> Term:
         if self.peek() != "_":
-            raise FormulaError(r"\argmax over what?")
+            raise FormulaError(r"\argmax needs an index as its subscript")
         names, values, outer = self._runs()
         body = self.product()
         best = lambda env: max(values(env), key=lambda inner: float(body.value(inner)))[names[0]]
@@ -627,19 +627,19 @@ class Line:
         return self._mean(names, weights, body)
 
     def _law(self) -> tuple[list[str], Term]:
-        """After E, Var or Cov: the indices of the outcomes (none if they are hidden), and the weights."""
-        below: Items = ()
+        """Parse the subscript of E, Var or Cov: the indices of the outcomes (none if hidden), and the weights."""
+        subscript: Items = ()
         if self.peek() == "_":
             self.at += 1
-            below = self.argument()
-        if r"\sim" not in below:
-            name, weights = self.reader.law(below)
+            subscript = self.argument()
+        if r"\sim" not in subscript:
+            name, weights = self.reader.law(subscript)
             return ([name] if name else []), weights
-        (outcome, *_), law = split(below, {r"\sim"})[0]
+        (outcome, *_), distribution = split(subscript, {r"\sim"})[0]
         inner = outcome.items if isinstance(outcome, Group) else (outcome,)
         names = [sign for sign in leaves(inner) if sign in self.reader.indices]
-        placed = replaced(law, (r"\cdot",), inner)
-        return names, self.reader.term(placed if placed != law else (*law, Group("(", inner)))
+        applied = replaced(distribution, (r"\cdot",), inner)
+        return names, self.reader.term(applied if applied != distribution else (*distribution, Group("(", inner)))
 
     def _mean(self, names: list[str], weights: Term, body: Term) -> Term:
         named = set(names) & (body.free | weights.free)
@@ -649,12 +649,12 @@ class Line:
         domains = [self.reader.indices[name] for name in names]
 
         def mean(env: Env) -> v.Value:
-            inner = [{**env, **dict(zip(names, xs, strict=True))} for xs in itertools.product(*domains)]
-            ps = [weights.value(e) for e in inner] if weights.free & named else list(weights.value(env))
+            envs = [{**env, **dict(zip(names, xs, strict=True))} for xs in itertools.product(*domains)]
+            probs = [weights.value(e) for e in envs] if weights.free & named else list(weights.value(env))
             if not body.free & named:  # the outcomes of the body are hidden in its last axis
-                return (torch.stack([v.tensor(p) for p in ps]) * v.tensor(body.value(env))).sum(-1)
-            # What has no probability does not count, whatever its value.
-            return sum(p * body.value(e) for p, e in zip(ps, inner, strict=True) if v.tensor(p).any())
+                return (torch.stack([v.tensor(p) for p in probs]) * v.tensor(body.value(env))).sum(-1)
+            # An outcome of probability 0 does not count, whatever its value.
+            return sum(p * body.value(e) for p, e in zip(probs, envs, strict=True) if v.tensor(p).any())
 
         return Term(mean, free)
 

@@ -1,7 +1,7 @@
-"""What the names and signs of printed formulas compute. A value is a number, a tensor or a finite set.
+"""Functions, operators and relations of printed formulas. A value is a number, a tensor or a finite set.
 
-The last axis of a tensor is that of hidden outcomes (or of a batch): ``E_π[r]`` sums over it, everything else works
-elementwise along it. A gradient ``∇x`` puts its components in front, ``(D, outcomes)``.
+The last axis of a tensor holds the hidden outcomes (or a batch): ``E_π[r]`` sums over it, everything else is
+elementwise along it. A gradient ``∇x`` has its components on the first axis, ``(D, outcomes)``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Value: TypeAlias = Any
 
 
 def tensor(x: Value) -> Tensor:
-    """A number or a truth as a float64 tensor; a tensor with its gradient."""
+    """Convert a number or a truth value to a float64 tensor; a tensor keeps its gradient."""
     if isinstance(x, frozenset | set):
-        raise FormulaError("a set stands where a number should")
+        raise FormulaError("expected a number, not a set")
     return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
 
 
 def _folded(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     def fold(*xs: Value) -> Tensor:
-        first, *rest = map(tensor, xs)
+        result, *rest = map(tensor, xs)
         for x in rest:
-            first = f(first, x)
-        return first
+            result = f(result, x)
+        return result
 
     return fold
 
@@ -42,12 +42,12 @@ def divergence(p: Value, q: Value) -> Tensor:
     """``KL(p‖q)`` of two distributions over the last axis."""
     p, q = tensor(p), tensor(q)
     if not p.ndim:
-        raise FormulaError("KL of two numbers: give the legend a divergence of two coins")
+        raise FormulaError("KL of two numbers; define the KL of two Bernoulli distributions as a symbol")
     return (p * (p.log() - q.log())).sum(-1)
 
 
 def clip(x: Value, low: Value, high: Value) -> Tensor:
-    """``x`` kept between ``low`` and ``high``; the lower bound first, as in ``torch.clamp``."""
+    """``x`` clipped to ``low`` and ``high``; the lower bound is applied first, as in ``torch.clamp``."""
     return minimum(maximum(x, low), high)
 
 
@@ -75,38 +75,38 @@ def matrix_product(a: Value, b: Value) -> Value:
     """``a b`` in linear algebra, where a vector is a column and a number scales.
 
     Raises:
-        FormulaError: two columns side by side; one of them lacks its transpose.
+        FormulaError: a column to the left of a vector or matrix; it lacks a transpose.
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim and b.ndim):
         return a * b
     if a.ndim == 1:
-        raise FormulaError("a column stands to the left of a vector or matrix; it lacks a transpose")
-    found = a @ b
-    return found[0] if found.shape == (1,) else found
+        raise FormulaError("a column stands to the left of a vector or matrix; transpose it")
+    result = a @ b
+    return result[0] if result.shape == (1,) else result
 
 
 def inner_product(a: Value, b: Value) -> Value:
-    """``a · b``: of two vectors a number, otherwise :func:`matrix_product`."""
+    """``a · b``: a number for two vectors, otherwise :func:`matrix_product`."""
     vectors = isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim == b.ndim == 1
     return a @ b if vectors else matrix_product(a, b)
 
 
 def transposed(a: Value) -> Value:
-    """A column becomes a row."""
+    """The transpose; a column becomes a row."""
     return (a[None] if a.ndim == 1 else a.mT) if isinstance(a, Tensor) and a.ndim else a
 
 
 def total(xs: Sequence[Value]) -> Value:
-    """The sum, 0 for none."""
+    """The sum, 0 for no values."""
     return sum(xs)
 
 
 def stacked(reduce: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Value]], Tensor]:
-    """A reduction over the values that an index runs through."""
+    """Make a reduction over the values at all values of a running index."""
 
     def over(xs: Sequence[Value]) -> Tensor:
         if not xs:
-            raise FormulaError("the index runs through nothing")
+            raise FormulaError("the running index has no values")
         return reduce(torch.stack(torch.broadcast_tensors(*map(tensor, xs))))
 
     return over
@@ -147,11 +147,11 @@ def _equal(a: Value, b: Value) -> Tensor:
 
 def _element(a: Value, b: Value) -> Tensor:
     if not isinstance(b, frozenset | set | range | list):
-        raise FormulaError("∈ needs a set on its right")
+        raise FormulaError("∈ needs a set on its right side")
     return tensor(int(a) in b)
 
 
-# Each gives 1 where it holds and 0 elsewhere.
+# Each returns 1 where the relation holds and 0 elsewhere.
 RELATIONS: dict[str, Callable[[Value, Value], Tensor]] = {
     "=": _equal,
     "<": lambda a, b: tensor(tensor(a) < tensor(b)),
@@ -167,18 +167,18 @@ RELATIONS: dict[str, Callable[[Value, Value], Tensor]] = {
 
 
 def derivative(x: Value, leaf: Tensor) -> Tensor:
-    """``dx/dleaf``: components of the leaf in front, hidden outcomes of ``x`` behind."""
+    """``dx/dleaf``: components of the leaf on the first axes, hidden outcomes of ``x`` on the last."""
     x = tensor(x)
     if not x.requires_grad:
         return torch.zeros(leaf.shape + x.shape, dtype=torch.float64)
 
-    each = torch.eye(x.numel(), dtype=torch.float64).reshape(-1, *x.shape)
-    (slope,) = torch.autograd.grad(
-        x, leaf, each, create_graph=True, is_grads_batched=True, allow_unused=True, materialize_grads=True
+    basis = torch.eye(x.numel(), dtype=torch.float64).reshape(-1, *x.shape)
+    (grad,) = torch.autograd.grad(
+        x, leaf, basis, create_graph=True, is_grads_batched=True, allow_unused=True, materialize_grads=True
     )
-    return slope.movedim(0, -1).reshape(leaf.shape + x.shape)
+    return grad.movedim(0, -1).reshape(leaf.shape + x.shape)
 
 
 def slopes(x: Value, leaf: Tensor) -> Tensor:
-    """``dx/dleaf``, entry by entry where both are a batch of one shape."""
+    """``dx/dleaf``, entry by entry if both are batches of the same shape."""
     return derivative(tensor(x).sum(), leaf) if tensor(x).shape == leaf.shape else derivative(x, leaf)

@@ -1,1 +1,1 @@
-"""Made-up inputs that the checks of several chapters draw."""
+"""Random inputs that the checks of several chapters share."""

@@ -1,4 +1,4 @@
-"""What the checks of chapter 14 share: a policy over N answers written out, its optimum, and derivatives of losses."""
+"""Inputs of the checks of chapter 14: a tabular policy over N completions, its optimum, and derivatives of losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minirlhf.ledger.registry import Draw
 
 
 class Bandit(NamedTuple):
-    """One prompt with N answers: reference, rewards, β, and the optimum found by numerical maximisation."""
+    """One prompt with N completions: reference, rewards, β, and the optimum found by numerical maximisation."""
 
     ref: Tensor
     rewards: Tensor
@@ -29,18 +29,18 @@ class Bandit(NamedTuple):
 
 
 def bandit(draw: Draw, size: int = 4) -> Bandit:
-    """Random reference and rewards; β in [0.4, 0.8], where β, 1 and 1/β cannot be confused."""
+    """Random reference and rewards; β in [0.4, 0.8], where no check confuses β, 1 and 1/β."""
     return Bandit(draw.distribution(size), draw.normal(size), float(draw.uniform(low=0.4, high=0.8)))
 
 
 def all_pairs(logps: Tensor, ref: Tensor) -> tuple[PairLogps, Tensor, Tensor]:
-    """Every ordered pair of different answers, and the indices of the two."""
+    """Every ordered pair of different completions, and the indices of both."""
     i, j = (~torch.eye(len(ref), dtype=torch.bool)).nonzero(as_tuple=True)
     return PairLogps(logps[i], logps[j], ref.log()[i], ref.log()[j]), i, j
 
 
 def pairs(draw: Draw, size: int = 4, lengths: bool = False) -> PairLogps:
-    """Random log-probabilities of answers; the implicit rewards have both signs."""
+    """Random log-probabilities of completions; the implicit rewards have both signs."""
     pair = PairLogps(*(-draw.uniform(size, low=1.0, high=6.0) for _ in range(4)))
     if not lengths:
         return pair
@@ -49,13 +49,13 @@ def pairs(draw: Draw, size: int = 4, lengths: bool = False) -> PairLogps:
 
 
 def at(pair: PairLogps, *, chosen: Tensor, rejected: Tensor) -> PairLogps:
-    """The pairs moved to these log-ratios."""
+    """The pairs with their log-ratios set to ``chosen`` and ``rejected``."""
     assert pair.ref_chosen is not None and pair.ref_rejected is not None
     return replace(pair, chosen=pair.ref_chosen + chosen, rejected=pair.ref_rejected + rejected)
 
 
 def log_quotients(pair: PairLogps) -> tuple[Tensor, Tensor]:
-    """Log of the quotient of probabilities of every chosen and every rejected answer, from lists: no property of the record."""
+    """Log-ratios of every chosen and every rejected completion, from lists, not the record's properties."""
     assert pair.ref_chosen is not None and pair.ref_rejected is not None
     sides = ((pair.chosen, pair.ref_chosen), (pair.rejected, pair.ref_rejected))
     chosen, rejected = ([x - y for x, y in zip(a.tolist(), b.tolist(), strict=True)] for a, b in sides)
@@ -63,19 +63,19 @@ def log_quotients(pair: PairLogps) -> tuple[Tensor, Tensor]:
 
 
 def written_margins(pair: PairLogps) -> Tensor:
-    """The difference of the two."""
+    """The difference of the two :func:`log_quotients`: chosen minus rejected."""
     chosen, rejected = log_quotients(pair)
     return chosen - rejected
 
 
 def pair_gradient(loss: Callable[[PairLogps], Tensor], pair: PairLogps) -> Tensor:
     """Derivatives of every pair's loss in its two log-probabilities, ``(2B,)``: chosen, then rejected."""
-    moving = replace(pair, chosen=pair.chosen.clone().requires_grad_(), rejected=pair.rejected.clone().requires_grad_())
-    return exact.gradient(loss(moving).sum(), moving.chosen, moving.rejected)
+    leaves = replace(pair, chosen=pair.chosen.clone().requires_grad_(), rejected=pair.rejected.clone().requires_grad_())
+    return exact.gradient(loss(leaves).sum(), leaves.chosen, leaves.rejected)
 
 
 def policy_gradient(loss: Callable[[Tensor], Tensor], logps: Tensor) -> Tensor:
-    """Gradient in the logits of a tabular policy of a population loss that is a function of its log-probabilities."""
+    """Gradient, in the logits of a tabular policy, of a population loss of its log-probabilities."""
     logits = logps.detach().clone().requires_grad_()
     return exact.gradient(loss(logits.log_softmax(-1)), logits)
 
@@ -91,20 +91,20 @@ def logistic_cdf(x: Tensor) -> Tensor:
 
 
 def without_reference(pair: PairLogps) -> PairLogps:
-    """The common slip: the policy's own log-probabilities where log-ratios should stand."""
+    """A common error: the policy's log-probabilities instead of the log-ratios."""
     return replace(pair, ref_chosen=torch.zeros_like(pair.chosen), ref_rejected=torch.zeros_like(pair.rejected))
 
 
 def token_pairs(draw: Draw) -> tuple[PairLogps, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
-    """Pairs of answers of an enumerable model, of different lengths; and their token log-probabilities, NaN at padding.
+    """Pairs of completions of an enumerable model, of different lengths; their token log-probabilities, NaN at padding.
 
     Returns:
-        The record, then (policy, reference) of the chosen and of the rejected answers, ``(2, 3)`` each.
+        The record, then (policy, reference) of the chosen and of the rejected completions, ``(2, 3)`` each.
     """
     model, reference = draw.toy(2, 3), draw.toy(2, 3)
     responses = model.responses()  # EOS | 1 EOS | 1 1 EOS | 1 1 1
-    hide = lambda x: torch.where(responses.mask, x.completion_token_logps()[0].detach(), torch.nan)
-    policy, ref = hide(model), hide(reference)
+    nan_padded = lambda x: torch.where(responses.mask, x.completion_token_logps()[0].detach(), torch.nan)
+    policy, ref = nan_padded(model), nan_padded(reference)
     w, l = torch.tensor([0, 2]), torch.tensor([1, 0])  # lengths 1, 3 against 2, 1
     w_logps, l_logps, w_ref, l_ref = (x.nansum(-1) for x in (policy[w], policy[l], ref[w], ref[l]))
     pair = PairLogps(w_logps, l_logps, w_ref, l_ref, responses.lengths[w], responses.lengths[l])

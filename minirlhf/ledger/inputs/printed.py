@@ -1,4 +1,4 @@
-"""What legends of several chapters draw: sequences that end, and all responses of a small language model."""
+"""Inputs for the symbol definitions of several chapters: sequences that end, all completions of a small model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from minirlhf.ledger.registry import Draw
 
 
 def until(x: Tensor) -> Callable[[int], Tensor]:
-    """``x[t]``, and 0 behind its end."""
+    """The function ``t ↦ x[t]``, 0 behind the end of ``x``."""
     return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
 
 
 class EveryResponse(NamedTuple):
-    """All responses of a small language model, in the last axis; behind the end of one stand tokens of probability 1.
+    """All completions of a small language model, on the last axis; tokens behind the end have probability 1.
 
     Attributes:
         logps, ref_logps: ``(N, T)``, of the model (differentiable) and of a reference, 0 at padding.
         probs: ``(N,)``, differentiable.
         mask: ``(N, T)``.
         rewards: ``(N,)``.
-        legend: the symbols that chapters share; ``t`` counts from 1.
+        legend: the symbol definitions that chapters share; ``t`` counts from 1.
     """
 
     logps: Tensor
@@ -37,7 +37,7 @@ class EveryResponse(NamedTuple):
 
 
 def world(draw: Draw) -> EveryResponse:
-    """Seven responses of at most three tokens."""
+    """Seven completions of at most three tokens."""
     toy, ref = draw.toy(2, 3), draw.toy(2, 3)
     mask, logps, ref_logps = (
         toy.responses().mask,
@@ -53,13 +53,13 @@ def world(draw: Draw) -> EveryResponse:
 
 
 class Groups(NamedTuple):
-    """Every group of G responses, in the last axis, drawn by a differentiable policy over a few of them.
+    """Every group of G completions, on the last axis, sampled by a differentiable policy over a few completions.
 
     Attributes:
-        members: ``(P, G)``, the responses of each group.
-        probs: ``(M,)``, of one response.
+        members: ``(P, G)``, the completions of each group.
+        probs: ``(M,)``, of one completion.
         rewards: ``(P, G)``.
-        legend: the symbols that chapters share.
+        legend: the symbol definitions that chapters share.
     """
 
     members: Tensor
@@ -69,7 +69,7 @@ class Groups(NamedTuple):
 
 
 def groups(draw: Draw, size: int = 3, num_generations: int = 3, binary: bool = False) -> Groups:
-    """Groups of three out of three responses; on demand with rewards 0 and 1."""
+    """Groups of three out of three completions by default; with ``binary`` the rewards are 0 and 1."""
     theta = draw.normal(size).requires_grad_()
     values = (torch.arange(size) > 0).double() if binary else draw.normal(size)
     probs, index = theta.softmax(-1), all_groups(size, num_generations)
@@ -80,9 +80,9 @@ def groups(draw: Draw, size: int = 3, num_generations: int = 3, binary: bool = F
 
 
 def clipped_tokens(draw: Draw) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], dict[str, Any]]:
-    """Eight tokens on both sides of a clip range of .2 and .3, with advantages of both signs, and the symbols for them.
+    """Eight tokens on both sides of a clip range of .2 and .3, with advantages of both signs, and their symbols.
 
-    The inputs are ``logps, old_logps, advantages, mask``, ``(1, 8)``, the first differentiable.
+    The inputs are ``logps, old_logps, advantages, mask``, ``(1, 8)``; ``logps`` is differentiable.
     """
     ratios = torch.tensor([0.5, 0.9, 1.1, 1.6] * 2, dtype=torch.float64) * draw.uniform(8, low=0.95, high=1.05)
     A = draw.uniform(1, 8, low=0.5, high=2.0) * torch.tensor([1.0] * 4 + [-1.0] * 4)

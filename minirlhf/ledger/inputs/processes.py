@@ -1,4 +1,4 @@
-"""What the checks of chapters 03 and 04 share: small random decision processes of which everything can be summed."""
+"""Inputs of the checks of chapters 03 and 04: small random decision processes whose expectations are finite sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RandomProcess(NamedTuple):
 
 
 def random_process(draw: Draw, states: int = 3, actions: int = 2, terminal: bool = False) -> RandomProcess:
-    """A random decision process; on demand its last state is terminal."""
+    """A random decision process; with ``terminal`` its last state is terminal."""
     transitions, rewards = draw.distribution(states, actions, states), draw.normal(states, actions)
     if terminal:
         transitions[-1], rewards[-1] = torch.eye(states, dtype=torch.float64)[-1], 0.0
@@ -35,7 +35,7 @@ def random_process(draw: Draw, states: int = 3, actions: int = 2, terminal: bool
 def jacobian(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     """Derivative of every output with respect to all of ``theta``: ``(..., D)``.
 
-    Backward twice is forward: J^T u is linear in u, and its derivatives with respect to u are the columns of J.
+    Two backward passes give forward mode: J^T u is linear in u, its derivatives with respect to u are the columns of J.
     """
     at = theta.detach().requires_grad_()
     outputs = function(at)
@@ -60,7 +60,7 @@ class RandomEpisodes(NamedTuple):
     Attributes:
         probs: ``(N,)``, probability of each episode.
         mask: ``(N, H)``, the steps before the terminal state.
-        rewards, values, action_values: ``(N, H)``, the true values with the steps that remain.
+        rewards, values, action_values: ``(N, H)``, exact values for the remaining steps.
         scores: ``(N, H, D)``, gradients of the log-probabilities of the actions.
     """
 
@@ -77,7 +77,7 @@ class RandomEpisodes(NamedTuple):
     scores: Tensor
 
     def objective(self, theta: Tensor, gamma: float = 1.0) -> Tensor:
-        """J(θ), by pushing the distribution over states forward."""
+        """J(θ), by propagating the distribution over states forward."""
         return exact_mdp.expected_return(
             self.start, self.transitions, self.reward_table, theta.softmax(-1), gamma=gamma, steps=HORIZON
         )
@@ -88,7 +88,7 @@ class RandomEpisodes(NamedTuple):
 
 
 def episodes(draw: Draw, terminal: bool = True) -> RandomEpisodes:
-    """Two states (and on demand a terminal one), two actions; the second action and the second state pay more."""
+    """Two states (and a terminal one on request), two actions; the second action and the second state pay more."""
     states = 3 if terminal else 2
     transitions, start = _pulled(draw, states), draw.distribution(2)
     rewards = draw.uniform(states, 2, low=0.5, high=1.0) + torch.tensor([0.0, 1.0]) + torch.arange(states)[:, None]
@@ -101,9 +101,11 @@ def episodes(draw: Draw, terminal: bool = True) -> RandomEpisodes:
     probs = exact_mdp.probabilities(paths, start, transitions, policy)
     paths = exact_mdp.Trajectories(paths.states[probs > 0], paths.actions[probs > 0])
     before = paths.states[:, :-1]
-    left = [exact_mdp.state_values(transitions, rewards, policy, gamma=1.0, steps=k) for k in range(HORIZON + 1)]
-    value = torch.stack(left[:0:-1])  # (H, S)
-    action_value = torch.stack([rewards + transitions @ after for after in left[-2::-1]])  # (H, S, A)
+    state_values = [
+        exact_mdp.state_values(transitions, rewards, policy, gamma=1.0, steps=k) for k in range(HORIZON + 1)
+    ]
+    value = torch.stack(state_values[:0:-1])  # (H, S)
+    action_value = torch.stack([rewards + transitions @ after for after in state_values[-2::-1]])  # (H, S, A)
     time = torch.arange(HORIZON)
     return RandomEpisodes(
         theta=theta,

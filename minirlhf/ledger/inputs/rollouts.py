@@ -1,4 +1,4 @@
-"""What the checks of the policy gradient share: expectations over every group of responses, and ratios in every clip case."""
+"""Inputs of the policy-gradient checks: expectations over every group of completions, and ratios in every clip case."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from minirlhf.ledger.registry import Draw
 
 
 def all_groups(size: int, num_generations: int) -> Tensor:
-    """Every group of ``num_generations`` responses out of ``size``: ``(size^G, G)`` indices."""
+    """Every group of ``num_generations`` completions out of ``size``: ``(size^G, G)`` indices."""
     return torch.cartesian_prod(*[torch.arange(size)] * num_generations).view(-1, num_generations)
 
 
 def expected_gradient(
     lm: ToyLM, rewards: Tensor, num_generations: int, coefficient: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """Gradient of the table that ``Σ_i coefficient_i · log π(y_i)`` has on average over all groups that ``lm`` can sample.
+    """Gradient, in the table of ``lm``, of ``Σ_i coefficient_i · log π(y_i)``, averaged over all groups of ``lm``.
 
     Args:
-        rewards: ``(N,)``, one per response of ``lm.responses()``.
-        coefficient: from the rewards ``(P, G)`` and responses ``(P, G)`` of all groups to the factors ``(P, G)``.
+        rewards: ``(N,)``, one per completion of ``lm.responses()``.
+        coefficient: maps the rewards ``(P, G)`` and completions ``(P, G)`` of all groups to the factors ``(P, G)``.
     """
     probs = lm.distribution()[0]
     index = all_groups(len(rewards), num_generations)  # (P, G)
-    chance = probs.detach()[index].prod(-1)  # (P,)
+    probability = probs.detach()[index].prod(-1)  # (P,)
     factors = coefficient(rewards[index], index).detach()
-    return exact.gradient((chance[:, None] * factors * probs.log()[index]).sum(), lm.table)
+    return exact.gradient((probability[:, None] * factors * probs.log()[index]).sum(), lm.table)
 
 
 def mean_over_group(advantage: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """The coefficient ``A_i / G`` for an advantage on ``(P, G)``."""
+    """The coefficient ``A_i / G`` of an advantage function on ``(P, G)``."""
     return lambda rewards, index: advantage(rewards) / rewards.shape[-1]
 
 
@@ -46,7 +46,7 @@ def reward_gradient(lm: ToyLM, rewards: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Cases:
-    """Two rows, advantage positive and negative, of seven tokens on both sides of each bound in ``clip``, and one padding of NaN."""
+    """Two rows, advantage positive and negative: seven tokens around the bounds in ``clip``, one padding of NaN."""
 
     logps: Tensor
     old_logps: Tensor
@@ -76,27 +76,27 @@ class Cases:
 
 
 def clip_cases(draw: Draw) -> Cases:
-    """A clip, none of it a default, and ratios close to its bounds and far from them, yet away from the kinks.
+    """A clip range without default values, and ratios close to its bounds and far from them, yet away from the kinks.
 
-    Its upper bound is above the inverse of the lower one, so that a range that is the same on both sides of ``log ρ = 0`` is
-    another range on every draw.
+    Its upper bound is above the inverse of its lower bound. A range that is symmetric about ``log ρ = 0`` therefore
+    differs from it on every draw.
     """
     clip = {
         "epsilon": float(draw.away_from([0.2], low=0.12, high=0.35, margin=0.04)),
         "epsilon_high": float(draw.uniform(low=0.6, high=0.8)),
         "delta": float(draw.uniform(low=2.5, high=4.0)),
     }
-    low, high, most = 1 - clip["epsilon"], 1 + clip["epsilon_high"], clip["delta"]
-    centres = torch.tensor([low - 0.3, low - 0.03, low + 0.03, high - 0.03, high + 0.03, most - 0.1, most + 1.0])
+    low, high, delta = 1 - clip["epsilon"], 1 + clip["epsilon_high"], clip["delta"]
+    centres = torch.tensor([low - 0.3, low - 0.03, low + 0.03, high - 0.03, high + 0.03, delta - 0.1, delta + 1.0])
     ratios = centres + draw.uniform(2, 7, low=-0.02, high=0.02)
-    nothing = torch.full((2, 1), torch.nan, dtype=torch.float64)
+    padding = torch.full((2, 1), torch.nan, dtype=torch.float64)
     old_logps = draw.logps(2, 7)
     advantages = draw.uniform(2, 7, low=0.5, high=2.0) * torch.tensor([[1.0], [-1.0]])
     mask = torch.tensor([[True] * 7 + [False]] * 2)
     return Cases(
-        torch.cat([old_logps + ratios.log(), nothing], 1),
-        torch.cat([old_logps, nothing], 1),
-        torch.cat([advantages, nothing], 1),
+        torch.cat([old_logps + ratios.log(), padding], 1),
+        torch.cat([old_logps, padding], 1),
+        torch.cat([advantages, padding], 1),
         mask,
         ratios,
         clip,

@@ -1,7 +1,8 @@
-"""Peers: TRL's own code on the same tensors as ours, in value and gradient.
+"""Peers: compare this library with TRL's code on the same tensors, in value and gradient.
 
-:mod:`.adapter` runs TRL, :mod:`.catalogue` says for every method of ours: the peer agrees, it differs by a named convention
-(and what switches), or there is none. :func:`rows` measures all of it, on fresh inputs. Needs the extra ``peers``.
+:mod:`.adapter` runs TRL. :mod:`.catalogue` states for every method of this library that its peer in TRL agrees, that it
+differs by a named convention (and which setting removes the difference), or that TRL has no peer. :func:`rows` measures
+every comparison on fresh inputs. Needs the extra ``peers``.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from minirlhf.ledger.peers.catalogue import PEERS, TRL_ONLY, LibraryCounterpart,
 from minirlhf.ledger.registry import Draw
 
 TOLERANCE = 1e-6  # |ours − theirs| / max(1, |theirs|), in value and gradient
-VISIBLE = 1e-4  # a convention that differs must show by at least this much
+VISIBLE = 1e-4  # a different convention must change the result by at least this much
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table, measured. Errors are the worst of value and gradient; None where nothing was compared.
+    """A measured line of the table. Errors are the maximum over value and gradient; None if nothing was compared.
 
     Attributes:
         method, peer, convention: as in the catalogue.
         verdict: ``agrees``, ``differs`` or ``no peer``.
-        error: with the stated switch, if there is one.
-        difference: without it.
+        error: the error with the stated setting, if there is one.
+        difference: the error without the setting.
     """
 
     method: str
@@ -39,7 +40,7 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """True if the line says the truth: agreement within the tolerance, and a difference that can be seen."""
+        """True if the line is correct: agreement within the tolerance, and a visible difference without the setting."""
         agrees = self.error is None or self.error <= TOLERANCE
         return agrees and (self.difference is None or self.difference >= VISIBLE)
 
@@ -48,7 +49,7 @@ def rows(seed: int | None = None) -> list[Row]:
     """Run every comparison on inputs drawn from ``seed`` (fresh ones if it is None).
 
     Raises:
-        UserError: TRL is not installed, or not in the version that the adapter was written for.
+        UserError: TRL is not installed, or its version is not the one that the adapter was written for.
     """
     require_trl()
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -67,25 +68,25 @@ def measure(peer: LibraryCounterpart, seed: int) -> Row:
 
 
 def error_of(comparison: PeerComparison) -> float:
-    """Largest ``|ours − theirs| / max(1, |theirs|)`` over the values and over the gradients in the leaf.
+    """Largest ``|ours − theirs| / max(1, |theirs|)`` over the values and the gradients in the leaf.
 
     Raises:
-        ValueError: the shapes differ, or something is not a number.
+        ValueError: the shapes differ, or a value is NaN.
     """
-    leaf, ours, theirs = comparison
-    pairs = [(ours, theirs)]
+    leaf, actual, expected = comparison
+    pairs = [(actual, expected)]
     if leaf.requires_grad:
-        pairs.append((exact.gradient(ours.sum(), leaf), exact.gradient(theirs.sum(), leaf)))
+        pairs.append((exact.gradient(actual.sum(), leaf), exact.gradient(expected.sum(), leaf)))
     worst = 0.0
     for a, b in pairs:
         if a.shape != b.shape or bool((a.isnan() | b.isnan()).any()):
-            raise ValueError(f"ours {a} and theirs {b} cannot be compared")
+            raise ValueError(f"minirlhf {a} and TRL {b} differ in shape, or contain NaN")
         worst = max(worst, float(((a - b).abs() / b.abs().clamp(min=1)).detach().max()))
     return worst
 
 
 def table(measured: Sequence[Row]) -> str:
-    """:func:`rows` as text, one line each, how many hold, and what only TRL has."""
+    """Format :func:`rows` as text: one line each, how many hold, and what only TRL has."""
     widths = [max(len(getattr(r, name)) for r in measured) for name in ("method", "peer", "verdict")]
     lines = []
     for r in measured:
@@ -93,6 +94,6 @@ def table(measured: Sequence[Row]) -> str:
         cells = [text.ljust(w) for text, w in zip((r.method, r.peer, r.verdict), widths, strict=True)]
         lines.append(f"{mark} {'  '.join(cells)}  {r.convention}".rstrip())
     compared = [r for r in measured if r.error is not None]
-    held = sum(r.holds for r in compared)
-    total = f"{held} of {len(compared)} comparisons with TRL {TRL_VERSION} hold, in value and gradient"
+    num_holding = sum(r.holds for r in compared)
+    total = f"{num_holding} of {len(compared)} comparisons with TRL {TRL_VERSION} hold, in value and gradient"
     return "\n".join([*lines, "", total, f"only in TRL: {'; '.join(TRL_ONLY)}"])

@@ -1,8 +1,8 @@
-"""TRL's own code on given tensors.
+"""Run TRL's own code on given tensors.
 
-Each ``trl_*`` function builds one of TRL's trainers without its constructor, gives it the attributes that the method needs,
-and lets TRL's function body compute the loss. The model is a stub that hands out the log-probabilities (or logits) under
-test; ``answers``, ``texts`` and ``batch`` draw these.
+Each ``trl_*`` function builds one of TRL's trainers without its constructor, sets the attributes that the method needs,
+and calls TRL's method to compute the loss. The model is a stub that returns the log-probabilities (or logits) under
+test; ``answers``, ``texts`` and ``batch`` draw them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ TRL_VERSION = "1.16"
 
 
 def require_trl() -> None:
-    """Raise ``UserError`` unless TRL is there, in the version whose inside is used here."""
+    """Raise ``UserError`` unless TRL is installed in the version whose private methods this module calls."""
     try:
         version = importlib.import_module("trl").__version__
-    except ImportError as missing:
+    except ImportError as error:
         raise UserError(
             "peers need trl: install minirlhf with the extra 'peers'",
             argument="trl",
             expected="peers",
             problem="missing",
-        ) from missing
+        ) from error
     if not version.startswith(f"{TRL_VERSION}."):
         raise UserError(
-            f"peers run the inside of trl {TRL_VERSION}, but {version} is installed",
+            f"peers call private methods of trl {TRL_VERSION}, but {version} is installed",
             argument="trl",
             value=version,
             expected=TRL_VERSION,
@@ -47,14 +47,14 @@ def require_trl() -> None:
 
 
 def _class(module: str, name: str) -> Any:
-    """A trainer class of TRL. Importing an experimental one warns; that is known here."""
+    """A trainer class of TRL. The warning on importing an experimental class is suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return getattr(importlib.import_module(f"trl.{module}"), name)
 
 
 class _OneProcess:
-    """Stands in for accelerate's ``Accelerator`` on a single process; keeps what is sent backward."""
+    """A stub for accelerate's ``Accelerator`` on a single process; stores the loss passed to ``backward``."""
 
     device = torch.device("cpu")
     num_processes, process_index, sync_gradients = 1, 0, True
@@ -73,7 +73,7 @@ class _OneProcess:
 
 
 class _Model:
-    """A model that returns what it is told to, whatever it is called with."""
+    """A stub model that returns fixed outputs, whatever its arguments are."""
 
     training, is_gradient_checkpointing = True, False
 
@@ -88,7 +88,7 @@ class _Model:
 
 
 def _trainer(module: str, name: str, **attributes: Any) -> Any:
-    """An instance of a trainer class with these attributes and nothing else done to it."""
+    """An instance of a trainer class with these attributes; its constructor is not called."""
     cls = _class(module, name)
     trainer = object.__new__(cls)
     common = {
@@ -108,19 +108,19 @@ def _trainer(module: str, name: str, **attributes: Any) -> Any:
 
 
 class Answers(NamedTuple):
-    """``2B`` answers, the chosen ones first: token log-probabilities, their mask, the reference's sums."""
+    """``2B`` completions, the chosen ones first: token log-probabilities, their mask, sums under the reference."""
 
     leaf: Tensor
     mask: Tensor
     ref: Tensor
 
     def record(self) -> PairLogps:
-        """As our losses take them."""
+        """The record that the losses of this library take."""
         chosen, rejected = sequence_logps(self.leaf, self.mask).chunk(2)
         return PairLogps(chosen, rejected, *self.ref.chunk(2), *self.mask.sum(-1).chunk(2))
 
 
-LENGTHS = torch.tensor([1, 3, 4, 2, 4, 3])  # uneven, so that means over tokens and over answers differ
+LENGTHS = torch.tensor([1, 3, 4, 2, 4, 3])  # uneven, so that means over tokens and over completions differ
 
 
 def answers(draw: Draw, *, dtype: torch.dtype = torch.float64, contrary: bool = False) -> Answers:
@@ -135,13 +135,13 @@ def answers(draw: Draw, *, dtype: torch.dtype = torch.float64, contrary: bool = 
 
 
 def _scored(a: Answers) -> _Model:
-    """What TRL's fused language-model head returns: log-probabilities that are 0 at unlabelled tokens, and statistics."""
+    """The output of TRL's fused language-model head: log-probabilities, 0 at unlabelled tokens, and statistics."""
     zeros = torch.zeros(a.mask.shape)
     return _Model(log_probs=a.leaf * a.mask, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
 
 
 def _token_inputs(a: Answers) -> dict[str, Tensor]:
-    """Ids of one prompt token and the answer; TRL's masks cover both."""
+    """Ids of one prompt token and the completion; TRL's masks cover both."""
     completion = torch.cat([torch.zeros(len(a.mask), 1, dtype=torch.long), a.mask.long()], 1)
     return {
         "input_ids": torch.ones_like(completion),
@@ -169,7 +169,7 @@ def trl_dpo(a: Answers, loss_type: str | list[str], *, beta: float, **settings: 
 
 
 def trl_online_dpo(a: Answers, loss_type: str, *, beta: float) -> Tensor:
-    """``OnlineDPOTrainer.training_step`` where the first half of the completions wins."""
+    """``OnlineDPOTrainer.training_step``; the first half of the completions wins."""
     half = len(a.leaf) // 2
     ref_tokens = a.ref[:, None] * a.mask / a.mask.sum(-1, keepdim=True)
     reference = object()
@@ -198,7 +198,7 @@ def trl_online_dpo(a: Answers, loss_type: str, *, beta: float) -> Tensor:
 
 
 def trl_kto(a: Answers, kl_logratios: Tensor, *, beta: float, loss_type: str = "kto", **weights: float) -> Tensor:
-    """``KTOTrainer._compute_loss``: the chosen answers are the desirable ones."""
+    """``KTOTrainer._compute_loss``: the chosen completions are the desirable ones."""
     attributes = {"desirable_weight": 1.0, "undesirable_weight": 1.0} | weights
     trainer = _trainer(
         "trainer.kto_trainer",
@@ -216,7 +216,7 @@ def trl_kto(a: Answers, kl_logratios: Tensor, *, beta: float, loss_type: str = "
 
 
 class Texts(NamedTuple):
-    """``2B`` prompts with answers as logits ``(2B, S, V)`` and ids, for trainers that do their own shift and gather."""
+    """``2B`` prompts with completions: logits ``(2B, S, V)`` and ids, for trainers that shift and gather themselves."""
 
     leaf: Tensor
     ids: Tensor
@@ -225,25 +225,25 @@ class Texts(NamedTuple):
 
     @property
     def mask(self) -> Tensor:
-        """``(2B, S − 1)``, the answers' tokens among the predicted ones."""
+        """``(2B, S − 1)``, the completion tokens among the predicted tokens."""
         return self.attention[:, 1:] & (torch.arange(1, self.ids.shape[1]) >= self.prompt)
 
     def record(self) -> PairLogps:
-        """As our losses take them, without a reference."""
+        """The record that the losses of this library take, without a reference."""
         chosen, rejected = sequence_logps(token_logps(self.leaf, self.ids), self.mask).chunk(2)
         lengths = self.mask.sum(-1).chunk(2)
         return PairLogps(chosen, rejected, chosen_lengths=lengths[0], rejected_lengths=lengths[1])
 
 
 def texts(draw: Draw, *, prompt: int = 2, one_length: bool = False) -> Texts:
-    """Three pairs: a prompt of some tokens, answers of up to four, five words."""
+    """Three pairs: a prompt of ``prompt`` tokens, completions of up to four tokens, a vocabulary of five."""
     attention = torch.arange(prompt + 4) < prompt + (4 if one_length else LENGTHS[:, None])
     leaf = draw.normal(6, prompt + 4, 5).requires_grad_()
     return Texts(leaf, (draw.uniform(6, prompt + 4) * 5).long(), prompt, attention.expand(6, -1))
 
 
 def _trl_reference_free(t: Texts, module: str, name: str, **attributes: Any) -> Tensor:
-    """``get_batch_loss_metrics`` of the trainers that still work on logits."""
+    """``get_batch_loss_metrics`` of the trainers that still take logits."""
     labels = torch.where(torch.cat([torch.zeros(len(t.ids), 1, dtype=torch.bool), t.mask], 1), t.ids, -100)
     sides: dict[str, Tensor] = {}
     for half, side in enumerate(("chosen", "rejected")):
@@ -266,7 +266,7 @@ def trl_orpo(t: Texts, *, beta: float) -> Tensor:
 
 
 def trl_reward(scores: Tensor, *, margin: Tensor | None = None, coefficient: float | None = None) -> Tensor:
-    """``RewardTrainer.compute_loss`` on scores ``(2B,)``, the chosen answers first."""
+    """``RewardTrainer.compute_loss`` on scores ``(2B,)``, the chosen completions first."""
     args = SimpleNamespace(center_rewards_coefficient=coefficient)
     trainer = _trainer("trainer.reward_trainer", "RewardTrainer", args=args)
     inputs = {"attention_mask": torch.ones(len(scores), 1)} | ({} if margin is None else {"margin": margin})
@@ -282,18 +282,18 @@ def trl_jsd(student: Tensor, teacher: Tensor, mask: Tensor, **settings: float) -
 
 
 def _sdpo(name: str, *inputs: Tensor, mask: Tensor, **settings: Any) -> Tensor:
-    """Mean over tokens of a loss of SDPO's trainer, which the one of SDFT has, too."""
+    """Mean over tokens of a loss of the SDPO trainer, which the SDFT trainer has too."""
     return _class("experimental.sdpo.loss_utils", name)(*inputs, **settings)[mask].mean()
 
 
 def trl_top_k(student: Tensor, teacher: Tensor, mask: Tensor, *, k: int) -> Tensor:
-    """Forward KL over the *student's* k likeliest tokens and the tail."""
+    """Forward KL over the *student's* k most probable tokens and the tail."""
     settings = {"distillation_topk": k, "distillation_alpha": 0.0, "distillation_add_tail": True}
     return _sdpo("compute_topk_self_distillation_loss", student, teacher, mask=mask, **settings)
 
 
 def trl_sampled_token(student: Tensor, teacher: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-    """Log-ratio of a sampled token, held fixed, times its log-probability."""
+    """Log-ratio of a sampled token, held constant, times its log-probability."""
     name = "compute_sampled_token_self_distillation_loss"
     return _sdpo(name, student, teacher, ids, mask=mask, distillation_alpha=1.0)
 
@@ -302,7 +302,7 @@ def trl_sampled_token(student: Tensor, teacher: Tensor, ids: Tensor, mask: Tenso
 
 
 class PolicyBatch(NamedTuple):
-    """Six completions of up to five tokens: what the policy objectives take, one advantage per completion."""
+    """Six completions of up to five tokens: what the policy objectives take, with one advantage per completion."""
 
     leaf: Tensor
     old: Tensor
@@ -317,7 +317,7 @@ class PolicyBatch(NamedTuple):
 
 
 def batch(draw: Draw) -> PolicyBatch:
-    """Ratios inside and outside the usual clip ranges; the first tokens are outside on both sides for both signs of A."""
+    """Ratios inside and outside the usual clip ranges; the first tokens are outside, on both sides for both signs of A."""
     mask, old = draw.mask(6, 5), draw.logps(6, 5)
     log_ratio = draw.uniform(6, 5, low=-0.6, high=0.6)
     log_ratio[:4, 0] = torch.tensor([0.5, -0.5, -0.5, 0.5])
@@ -329,7 +329,7 @@ def batch(draw: Draw) -> PolicyBatch:
 def trl_policy(
     b: PolicyBatch, loss_type: str, module: str = "trainer.grpo_trainer", name: str = "GRPOTrainer", **settings: Any
 ) -> Tensor:
-    """``_compute_loss`` of ``GRPOTrainer`` (or of the GMPO trainer, a subclass), everything in one micro-batch."""
+    """``_compute_loss`` of ``GRPOTrainer`` (or of the GMPO trainer, a subclass), with all completions in one micro-batch."""
     args = {"delta": None, "use_bias_correction_kl": False, "steps_per_generation": 1}
     args |= {
         key: settings.pop(key)
@@ -384,8 +384,8 @@ def trl_scores(
 ) -> dict[str, Tensor]:
     """``_generate_and_score_completions`` of ``GRPOTrainer`` or ``RLOOTrainer`` on given rewards ``(P, G)``.
 
-    Nothing is generated: the completions are those of the batch (one token each without one). NaN is a completion that
-    no reward function could score.
+    Nothing is generated: the completions are those of the batch (one token each without a batch). A reward of NaN means
+    that no reward function could score the completion.
     """
     flat = rewards.reshape(-1)
     mask = torch.ones(len(flat), 1, dtype=torch.bool) if b is None else b.mask
@@ -393,9 +393,9 @@ def trl_scores(
     old = torch.zeros(mask.shape) if b is None else b.old
     reference = _Model()
     sampling = settings.pop("sampling_logps", None)
-    kept = None if sampling is None else [x[m].tolist() for x, m in zip(sampling, mask, strict=True)]
+    sampling_lists = None if sampling is None else [x[m].tolist() for x, m in zip(sampling, mask, strict=True)]
     prompts, texts_out = [[1]] * len(flat), [""] * len(flat)
-    generated: tuple[Any, ...] = (prompts, completions, None, texts_out, kept, {}, None, None)
+    generated: tuple[Any, ...] = (prompts, completions, None, texts_out, sampling_lists, {}, None, None)
     if rloo:
         generated = prompts, completions, texts_out
     attributes: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What TRL has for each of our methods: the lines of the table, as comparisons that can be run."""
+"""TRL's counterpart of each method of this library: the lines of the table, as comparisons that can be run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from minirlhf.ledger.registry import Draw
 
 
 class PeerComparison(NamedTuple):
-    """The same quantity twice, both computed from ``leaf``."""
+    """The same quantity by this library and by TRL, both computed from ``leaf``."""
 
     leaf: Tensor
     ours: Tensor
@@ -55,14 +55,14 @@ Compare: TypeAlias = Callable[[Draw], PeerComparison]
 
 @dataclass(frozen=True)
 class LibraryCounterpart:
-    """One line of the table: a function of ours and what TRL has for it.
+    """One line of the table: a function of this library and its counterpart in TRL.
 
     Attributes:
-        method: name of our function.
-        peer: what runs on TRL's side; empty if it has nothing.
-        agree: a comparison that must agree.
-        convention: what differs and what makes it agree, or why there is no peer.
-        differ: the same without the switch, which must not agree; None where there is nothing to switch.
+        method: name of the function in this library.
+        peer: the trainer and settings in TRL; empty if TRL has no counterpart.
+        agree: a comparison whose sides must agree.
+        convention: the difference and the setting that removes it, or the reason why there is no peer.
+        differ: the same without the setting, which must not agree; None if no setting is needed.
     """
 
     method: str
@@ -90,7 +90,7 @@ def on_pairs(
 
 
 def on_mismatched(loss: Callable[[PairLogps, Tensor], Tensor], **settings: Any) -> Compare:
-    """A loss of single answers: also takes log-ratios of mismatched answers, ``(5,)``."""
+    """A loss of single completions; it also takes log-ratios of mismatched completions, ``(5,)``."""
 
     def compare(draw: Draw) -> PeerComparison:
         a, mismatched = answers(draw), draw.uniform(5, low=-0.3, high=1.0)
@@ -117,7 +117,7 @@ def on_tokens(
 
 
 def on_rewards(ours: Callable[[Tensor], Tensor], *, holes: bool = False, **settings: Any) -> Compare:
-    """An advantage; advantages are data, so there is no gradient to compare. Holes are NaN: nothing could grade them."""
+    """An advantage; advantages are data, so there is no gradient to compare. With ``holes`` some are NaN (ungraded)."""
 
     def compare(draw: Draw) -> PeerComparison:
         rewards = draw.normal(3, 4)
@@ -150,7 +150,7 @@ def on_logits(ours: Callable[..., Tensor], **settings: float) -> Compare:
 
 
 def on_top_k(*, k: int, same: bool) -> Compare:
-    """The k likeliest tokens of five; the ``same`` ones for student and teacher, or as it happens."""
+    """The k most probable tokens of five; with ``same`` they are equal for student and teacher."""
 
     def compare(draw: Draw) -> PeerComparison:
         student, teacher, mask = draw.normal(2, 4, 5), draw.normal(2, 4, 5), draw.mask(2, 4)
@@ -164,11 +164,14 @@ def on_top_k(*, k: int, same: bool) -> Compare:
 
 
 def on_sampled(draw: Draw) -> PeerComparison:
-    """Each sampled token answers for its own reward only: a loss of which nothing but the gradient matters, and TRL's value."""
+    """Each sampled token is credited with its own reward only: a surrogate with the value of TRL's loss.
+
+    Only its gradient has a meaning.
+    """
     student, teacher, mask = draw.normal(2, 4, 5).requires_grad_(), draw.normal(2, 4, 5), draw.mask(2, 4)
     ids = (draw.uniform(2, 4) * 5).long()
-    logps, said = (next_token_logps(x, ids) for x in (student, teacher))
-    rewards = kd.on_policy_reward(logps.detach(), said, mask)
+    logps, teacher_logps = (next_token_logps(x, ids) for x in (student, teacher))
+    rewards = kd.on_policy_reward(logps.detach(), teacher_logps, mask)
     loss = agg.aggregate(-rewards * logps, agg.token_mean(mask), mask)
     return PeerComparison(student, loss, trl_sampled_token(student, teacher, ids, mask))
 
@@ -183,8 +186,8 @@ def dpo_trainer(loss: Callable[..., Tensor], loss_type: str | list[str], how: An
 
 def _one_pair_at_a_time(a: Answers) -> Tensor:
     half = len(a.leaf) // 2
-    alone = [Answers(a.leaf[i::half], a.mask[i::half], a.ref[i::half]) for i in range(half)]
-    return torch.stack([trl_dpo(x, "aot", beta=BETA, label_smoothing=0.1) for x in alone]).mean()
+    single_pairs = [Answers(a.leaf[i::half], a.mask[i::half], a.ref[i::half]) for i in range(half)]
+    return torch.stack([trl_dpo(x, "aot", beta=BETA, label_smoothing=0.1) for x in single_pairs]).mean()
 
 
 def _mean_length(pair: PairLogps) -> Tensor:
@@ -220,9 +223,9 @@ def pairs() -> Iterator[LibraryCounterpart]:
     for name, smoothed in {"robust": pl.robust_dpo, "exo_pair": pl.exo_pair}.items():
         ours = partial(smoothed, beta=BETA, label_smoothing=0.1)
         yield LibraryCounterpart(smoothed.__name__, f"DPOTrainer {name}", dpo_trainer(ours, name, label_smoothing=0.1))
-    found = partial(pl.discopop, beta=BETA, tau=0.2)
+    discopop = partial(pl.discopop, beta=BETA, tau=0.2)
     yield LibraryCounterpart(
-        "discopop", "DPOTrainer discopop", dpo_trainer(found, "discopop", args=SimpleNamespace(discopop_tau=0.2))
+        "discopop", "DPOTrainer discopop", dpo_trainer(discopop, "discopop", args=SimpleNamespace(discopop_tau=0.2))
     )
     matched = lambda p: pl.aot(p, pl.matched_quantiles(p), beta=BETA)
     for method in ("aot", "matched_quantiles"):
@@ -264,7 +267,7 @@ def pairs() -> Iterator[LibraryCounterpart]:
     )
     alpha = lambda a: partial(pl.f_dpo, beta=BETA, f_prime=partial(pl.f_prime_alpha, alpha=a))
     setting = {"f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 0.8}
-    narrow = {"dtype": torch.float32}  # TRL knows no float64 here
+    narrow = {"dtype": torch.float32}  # TRL does not support float64 here
     yield LibraryCounterpart(
         "f_dpo",
         "DPOTrainer alpha_divergence",
@@ -275,7 +278,7 @@ def pairs() -> Iterator[LibraryCounterpart]:
 
 
 def single_answers() -> Iterator[LibraryCounterpart]:
-    """Losses with thumbs up and down."""
+    """Losses on single completions labelled desirable or undesirable."""
     point = lambda m: pl.kto_reference_point(m, torch.zeros_like(m))
     for method, weight in (("kto", 1.3), ("kto_reference_point", 1.0)):
         ours = lambda p, m, w=weight: pl.kto(p.unpaired(), point(m), beta=BETA, undesirable_weight=w)
@@ -336,48 +339,48 @@ def reference_free() -> Iterator[LibraryCounterpart]:
 
 
 def _as_one_action(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """PPO-clip on whole responses, ``(B, 1)``: log-probabilities summed, one action each."""
-    whole = torch.ones(len(mask), 1, dtype=torch.bool)
+    """PPO-clip on whole completions, ``(B, 1)``: log-probabilities summed, one action each."""
+    one_action = torch.ones(len(mask), 1, dtype=torch.bool)
     logp, old_logp = (sequence_logps(x, mask)[:, None] for x in (logps, old_logps))
-    return po.ppo_clip(logp, old_logp, advantages[:, :1], whole)
+    return po.ppo_clip(logp, old_logp, advantages[:, :1], one_action)
 
 
 def _fresh_praise(draw: Draw) -> PolicyBatch:
-    """Sampled by the policy itself, with positive advantages only."""
+    """A batch sampled by the current policy, with positive advantages only."""
     b = batch(draw)
     return b._replace(old=b.leaf.detach(), advantages=b.advantages.abs())
 
 
 def _masked_rows(draw: Draw) -> PeerComparison:
     b = batch(draw)
-    b = b._replace(old=b.old + 0.4 * torch.tensor([0, 1, 0, 0, 0, 1])[:, None])  # left two bad responses behind
+    b = b._replace(old=b.old + 0.4 * torch.tensor([0, 1, 0, 0, 0, 1])[:, None])  # two with A < 0 became less probable
     keep = off_policy.off_policy_keep(*b.inputs, off_policy_mask_threshold=0.2)
     weights = agg.sequence_mean(b.mask, keep=keep, renormalise=False)
-    ours = -agg.aggregate(po.ppo_clip(*b.inputs), weights, b.mask)
-    return PeerComparison(b.leaf, ours, trl_policy(b, "grpo", off_policy_mask_threshold=0.2))
+    loss = -agg.aggregate(po.ppo_clip(*b.inputs), weights, b.mask)
+    return PeerComparison(b.leaf, loss, trl_policy(b, "grpo", off_policy_mask_threshold=0.2))
 
 
 def _kl_in_loss(draw: Draw) -> PeerComparison:
     b = batch(draw)
     objective = po.ppo_clip(*b.inputs) - BETA * torch.where(b.mask, kl.k3(b.leaf, b.ref), 0.0)
-    ours = -agg.aggregate(objective, agg.sequence_mean(b.mask), b.mask)
-    return PeerComparison(b.leaf, ours, trl_policy(b, "grpo", beta=BETA))
+    loss = -agg.aggregate(objective, agg.sequence_mean(b.mask), b.mask)
+    return PeerComparison(b.leaf, loss, trl_policy(b, "grpo", beta=BETA))
 
 
 def _kl_in_reward(draw: Draw) -> PeerComparison:
     b, rewards = batch(draw), draw.normal(2, 3)
     returns = rlhf.regularised_return(b.old, b.ref, rewards.flatten(), b.mask, beta=BETA)
-    theirs = trl_scores(rewards, b, rloo=True, beta=BETA)["advantages"]
-    return PeerComparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), theirs)
+    trl_advantages = trl_scores(rewards, b, rloo=True, beta=BETA)["advantages"]
+    return PeerComparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), trl_advantages)
 
 
 def _sampler_correction(
     draw: Draw, *, weight: Callable[..., Tensor], mode: str, low: float | None = None
 ) -> PeerComparison:
     b, sampling = batch(draw), draw.logps(6, 5)
-    apart = 0.2 if mode.startswith("sequence") else 0.5  # ratios fall on both sides of the bounds, products too
-    sampling = b.old + apart * (sampling - sampling.mean())
-    ours = torch.where(b.mask, weight(b.old, sampling, b.mask, importance_sampling_cap=1.5), 0.0)
+    scale = 0.2 if mode.startswith("sequence") else 0.5  # ratios, and their products, fall on both sides of the bounds
+    sampling = b.old + scale * (sampling - sampling.mean())
+    weights = torch.where(b.mask, weight(b.old, sampling, b.mask, importance_sampling_cap=1.5), 0.0)
     settings: dict[str, Any] = {
         "use_vllm": True,
         "vllm_importance_sampling_correction": True,
@@ -385,8 +388,8 @@ def _sampler_correction(
         "vllm_importance_sampling_clip_min": low,
         "vllm_importance_sampling_clip_max": 1.5,
     }
-    theirs = trl_scores(torch.zeros(2, 3), b, sampling_logps=sampling, **settings)["importance_sampling_ratio"]
-    return PeerComparison(sampling, ours, torch.where(b.mask, theirs, 0.0))
+    trl_weights = trl_scores(torch.zeros(2, 3), b, sampling_logps=sampling, **settings)["importance_sampling_ratio"]
+    return PeerComparison(sampling, weights, torch.where(b.mask, trl_weights, 0.0))
 
 
 def objectives() -> Iterator[LibraryCounterpart]:
