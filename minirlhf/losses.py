@@ -191,10 +191,8 @@ def dr_grpo_loss(
     >>> dr_grpo_loss(logps, logps, torch.ones(1, 2), mask, max_completion_length=8).item()
     -0.25
     """
-    default_weights = fixed_length(
-        mask, max_completion_length=max_completion_length
-    )  # computed in any case, because it validates max_completion_length
-    weights = default_weights if weights is None else weights
+    of_this_batch = fixed_length(mask, max_completion_length=max_completion_length)  # validates the length in any case
+    weights = of_this_batch if weights is None else weights
     return grpo_loss(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high, weights=weights)
 
 

@@ -1,5 +1,6 @@
 """The README's commands run, in order, in an empty folder, as a newcomer pastes them; trainings are cut to two steps."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -64,3 +65,28 @@ def test_data_samples_overwrites_nothing(tmp_path):
     with raises(UserError, argument="--out", problem="exists"):
         dispatch(["data", "samples", "--out", str(tmp_path)])
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["sums.jsonl"]
+
+
+def lines_of(path, names):
+    """The number of lines of a file's top-level definitions of these names, or of the whole file for none."""
+    tree = ast.parse((README.parent / path).read_text(encoding="utf-8"))
+    if not names:
+        return tree.body[-1].end_lineno
+    lines = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node]
+        for name in (getattr(target, "id", getattr(target, "name", None)) for target in targets):
+            lines[name] = node.end_lineno - node.lineno + 1
+    return sum(lines[name] for name in names)  # a KeyError names what is not there
+
+
+def test_first_contact_reading_has_six_stops_and_at_most_1200_lines():
+    stops = (README.parent / "READING.md").read_text(encoding="utf-8").partition("## From here")[0]
+    stops = re.split(r"(?m)^\*\*\d\. ", stops)[1:]
+    places = [
+        (path, re.findall(r"`(\w+)`", names))
+        for stop in stops
+        for path, names in re.findall(r"`([\w/]+\.py)`(:(?: `\w+`,?)+)?", stop.partition("\n\n")[0].replace("\n", " "))
+    ]
+    assert len(stops) == 6 and all(any(f"`{path}`" in stop for path, _ in places) for stop in stops)
+    assert sum(lines_of(path, names) for path, names in places) <= 1200
