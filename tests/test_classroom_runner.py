@@ -141,6 +141,16 @@ def test_boxed_student_is_defined_before_cells_run(server):
     boxed.close()
 
 
+@pytest.mark.parametrize(("code", "imported"), [("torch.optim", True), ("torch", False)])
+def test_boxed_finds_compiler_of_optimisers_imported_only_where_it_optimises(code, imported):
+    """Else every submission pays seconds of its own time for it."""
+    cell = f"import sys, torch\nimported = 'torch._dynamo' in sys.modules\nuses = {code}"
+    with Server([ROOT]) as fresh:
+        boxed = SandboxedSubmission(fresh, [("cell 1", cell)], {}, "ada", Limits())
+        assert boxed.value("imported") is imported
+        boxed.close()
+
+
 def test_boxed_has_library_of_exercise_only(server):
     library = sources.load(ROOT, ["05.5"])[0].library
     code = "from minirlhf.ledger.registry import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"

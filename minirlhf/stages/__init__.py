@@ -1,10 +1,10 @@
 """Layer 7: the one place to obtain a model.
 
 ==================  ==============================================================================
-:mod:`.pipeline`    post-training on a tiny world, stage by stage: pretrain, sft, preferences, reward_model, rl, align
-:mod:`.from_files`  a training run from your own files (or a tiny world) to a folder; what it is given (:mod:`.sources`),
-                    the way that all of them go (:mod:`.prepared`), and those who judge (:mod:`.judges_from_files`)
+:mod:`.pipeline`    post-training on a toy task, stage by stage: pretrain, sft, preferences, reward_model, rl, align
+:mod:`.from_files`  a training run from your own files (or a toy task) to a folder; its inputs (:mod:`.sources`),
+                    their common steps (:mod:`.prepared`), and reward models and judges (:mod:`.judges_from_files`)
 :mod:`.zoo`         trained checkpoints by name: the first use trains, later ones load
-:mod:`.named`       any language model that can be named: a zoo entry, a run, a folder, a name on the hub
+:mod:`.named`       a language model by name: a zoo entry, a run, a folder, a name on the hub
 ==================  ==============================================================================
 """

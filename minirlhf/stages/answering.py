@@ -1,4 +1,4 @@
-"""A saved model, problems for it to answer, and what grades the answers: what commands that sample begin with."""
+"""A saved model, its problems, and the grader of its completions: the first steps of every command that samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from minirlhf.stages.sources import unused_grading_options
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import Estimate, candidates, names_of
 
-#: Fields of a request that say how replies are drawn and graded.
+#: Fields of a request that set how completions are sampled and graded.
 OF_SAMPLING = (
     *("grader_seconds", "combine", "num_generations", "max_completion_length", "temperature", "top_p", "seed"),
 )
@@ -32,7 +32,7 @@ OF_SAMPLING = (
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """How a command was asked.
+    """The options of a command that samples.
 
     Attributes:
         model: a run, a model folder, a zoo entry or a hub name.
@@ -71,35 +71,35 @@ class GenerationRequest:
             raise UserError(f"--seed {self.seed}: expected at least 0", argument="--seed", value=self.seed, expected=0)
         if self.temperature == 0 and self.num_generations > 1:
             raise UserError(
-                "--temperature 0 gives the same reply every time; expected --num-generations 1",
+                "--temperature 0 gives the same completion every time; expected --num-generations 1",
                 argument="--num-generations",
                 value=self.num_generations,
                 expected=1,
             )
 
     def problems(self) -> list[Problem]:
-        """What is to be answered, read from ``data``; prints what was found."""
+        """Load the problems from ``data``, and print a summary of the records."""
         records = loaders.load(self.data, split=self.split, format=self.format, limit=self.limit)
         print(records)
         return records.problems()
 
     def unused_options(self) -> dict[str, str]:
-        """The fields that do nothing at these settings, and why."""
+        """Return the fields that have no effect at these settings, each with the reason."""
         greedy = {"top_p": "temperature = 0 takes the likeliest token"}
         return unused_grading_options(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
 
     @property
     def max_new_tokens(self) -> int:
-        """How many tokens a reply may need behind its prompt."""
+        """The maximum number of tokens after the prompt."""
         return self.max_completion_length
 
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
-        """What grades, and what tells it from others; see :func:`~minirlhf.stages.grading.grading`."""
+        """Return the reward function, and a string that identifies it; see :func:`~minirlhf.stages.grading.grading`."""
         return grading(self.grader, self.reward_model, seconds=self.grader_seconds, device=device, combine=self.combine)
 
     @property
     def sampling(self) -> Sampling:
-        """How replies are drawn."""
+        """The sampling settings of the completions."""
         return Sampling(
             temperature=self.temperature or 1.0, greedy=self.temperature == 0, top_p=self.top_p,
             max_completion_length=self.max_completion_length,
@@ -108,10 +108,10 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Generator:
-    """What was asked for, loaded.
+    """The loaded model, problems and reward of a request.
 
     Attributes:
-        grader: what tells ``reward`` from others.
+        grader: a string that identifies ``reward``.
     """
 
     asked: GenerationRequest
@@ -123,13 +123,17 @@ class Generator:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     @classmethod
     def load(cls, asked: GenerationRequest) -> Generator:
-        """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
-        asked.sampling  # noqa: B018  its errors come before anything is loaded
+        """Load everything that the request names, and print a summary.
+
+        Raises:
+            UserError: no problems, or a prompt and a completion that do not fit into the model's context.
+        """
+        asked.sampling  # noqa: B018  raises its errors before anything is loaded
         start.log_unused_options(unused_options(asked, asked.unused_options()))
         device = start.device_of(asked.device)
         reward, grader = asked.scored_by(device)
@@ -140,8 +144,8 @@ class Generator:
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
         if context is not None and longest + asked.max_new_tokens > context:
             raise UserError(
-                f"the longest prompt has {longest} tokens and a reply may have {asked.max_new_tokens}, the model "
-                f"reads {context}: lower --max-completion-length",
+                f"the longest prompt has {longest} tokens and a completion may have {asked.max_new_tokens}, but the "
+                f"model reads {context}: lower --max-completion-length",
                 argument="--max-completion-length",
                 value=asked.max_new_tokens,
                 expected=context - longest,
@@ -155,11 +159,12 @@ class Generator:
 
 @dataclass(frozen=True)
 class Best:
-    """The best of n replies to each prompt.
+    """The best of n completions of each prompt.
 
     Attributes:
-        rows: a conversation with the best reply, its score, and the mean score of the n; prompts without a graded reply are left out.
-        curve: n -> expected best score, from the same samples, over prompts whose replies were all graded.
+        rows: a conversation with the best completion, its score, and the mean score of the n completions. Prompts
+            without a graded completion are left out.
+        curve: n -> expected best score, from the same samples, over prompts whose completions were all graded.
     """
 
     rows: list[dict[str, Any]]
@@ -167,30 +172,30 @@ class Best:
 
 
 def best_of(found: Generator) -> Best:
-    """Sample ``num_generations`` replies to every problem, keep the best of each."""
-    asked, rows, curves = found.asked, [], []
-    names = names_of(found.problems, found.tokenizer)
-    for begin in progress(range(0, len(found.problems), asked.batch_size), "best of n"):
-        part = slice(begin, begin + asked.batch_size)
-        some = found.problems[part]
-        drawn = candidates(
-            found.model, some, found.reward, tokenizer=found.tokenizer, sampling=asked.sampling,
-            num_generations=asked.num_generations, seed=asked.seed, prompt_keys=names[part],
+    """Sample ``num_generations`` completions of every problem, and select the best one of each."""
+    request, rows, curves = found.asked, [], []
+    prompt_keys = names_of(found.problems, found.tokenizer)
+    for offset in progress(range(0, len(found.problems), request.batch_size), "best of n"):
+        batch = slice(offset, offset + request.batch_size)
+        problems = found.problems[batch]
+        samples = candidates(
+            found.model, problems, found.reward, tokenizer=found.tokenizer, sampling=request.sampling,
+            num_generations=request.num_generations, seed=request.seed, prompt_keys=prompt_keys[batch],
         )  # fmt: skip
-        for problem, texts, scores in zip(some, drawn.completions, drawn.rewards, strict=True):
-            known = scores.isfinite()
-            if bool(known.all()):
+        for problem, texts, scores in zip(problems, samples.completions, samples.rewards, strict=True):
+            graded = scores.isfinite()
+            if bool(graded.all()):
                 curves.append(best_of_n_curve(scores))
-            if bool(known.any()):
-                best = int(select_top_per_prompt(scores.masked_fill(~known, float(scores[known].min()) - 1)[None]))
-                reply = {"role": "assistant", "content": texts[best]}
+            if bool(graded.any()):
+                best = int(select_top_per_prompt(scores.masked_fill(~graded, float(scores[graded].min()) - 1)[None]))
+                message = {"role": "assistant", "content": texts[best]}
                 rows.append(
                     {
-                        "messages": [*problem.prompt, reply],
+                        "messages": [*problem.prompt, message],
                         "score": float(scores[best]),
                         "mean_score": float(scores.nanmean()),
                     }
                 )
-    table = torch.stack(curves) if curves else torch.empty(0, asked.num_generations)
-    sizes = sorted({2**i for i in range(asked.num_generations.bit_length())} | {asked.num_generations})
-    return Best(rows, {n: Estimate.of(table[:, n - 1]) for n in sizes if n <= asked.num_generations})
+    best_rewards = torch.stack(curves) if curves else torch.empty(0, request.num_generations)
+    sizes = sorted({2**i for i in range(request.num_generations.bit_length())} | {request.num_generations})
+    return Best(rows, {n: Estimate.of(best_rewards[:, n - 1]) for n in sizes if n <= request.num_generations})

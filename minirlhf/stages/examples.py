@@ -1,4 +1,4 @@
-"""Records as the examples of the trainers, tokenised with the conversation's own template."""
+"""Convert records to the trainers' examples, tokenised with the model's chat template."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
 
 
 def _named(messages: Messages, encoded: Callable[[Messages], Tokens]) -> Tokens:
-    """The encoded messages; an error names the conversation."""
+    """Return the encoded messages; an error names the conversation."""
     try:
         return encoded(messages)
     except UserError as problem:
@@ -29,18 +29,18 @@ def _named(messages: Messages, encoded: Callable[[Messages], Tokens]) -> Tokens:
 
 
 def every_reply(tokenizer: Any, conversation: Conversation) -> Tokens:
-    """The assistant's turns are learned, each with the token that ends it, but for those that the data give as context."""
-    messages, given = conversation.messages, conversation.context
-    return answer(tokenizer, messages[:given], messages[given:])
+    """Encode with all assistant turns after ``conversation.context`` learned, each with its end token."""
+    messages, num_context = conversation.messages, conversation.context
+    return answer(tokenizer, messages[:num_context], messages[num_context:])
 
 
 def last_reply(tokenizer: Any, conversation: Conversation) -> Tokens:
-    """The assistant's last turn is learned, with the token that ends it."""
+    """Encode with only the last assistant turn learned, with its end token."""
     return every_reply(tokenizer, of_last_reply(conversation))
 
 
 def every_token(tokenizer: Any, conversation: Conversation) -> Tokens:
-    """All is learned: every speaker's words, and what the template writes around them."""
+    """Encode with all tokens learned: all speakers' turns and the tokens of the template."""
     return _named(conversation.messages, lambda messages: encode_whole(tokenizer, messages))
 
 
@@ -53,15 +53,15 @@ TRAIN_ON: Mapping[str, Callable[[Any, Conversation], Tokens]] = {
 
 
 def of_last_reply(conversation: Conversation) -> Conversation:
-    """The same conversation, of which all before the assistant's last turn is context."""
-    turns = [turn for turn, message in enumerate(conversation.messages) if message["role"] == "assistant"]
+    """Return the conversation with everything before the last assistant turn as context."""
+    turns = [index for index, message in enumerate(conversation.messages) if message["role"] == "assistant"]
     return Conversation(conversation.messages, turns[-1])
 
 
 def conversations(
     tokenizer: Any, records: Records, learned: Callable[[Any, Conversation], Tokens] = every_reply
 ) -> list[Tokens]:
-    """What is imitated; ``learned`` is one of :data:`TRAIN_ON`."""
+    """Return the examples of supervised fine-tuning; ``learned`` is a value of :data:`TRAIN_ON`."""
     return [learned(tokenizer, conversation) for conversation in records.conversations()]
 
 
@@ -73,28 +73,28 @@ def pairs(tokenizer: Any, records: Records) -> list[PreferenceExample]:
 
 
 def rankings(tokenizer: Any, records: Records) -> list[PreferenceExample]:
-    """From best to worst; of tied replies the first."""
+    """Return rankings from best to worst; of tied completions only the first is used."""
     return [ranked([answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()]
 
 
 def judged(tokenizer: Any, records: Records) -> list[PreferenceExample]:
-    """Single replies with their label."""
+    """Return single completions with their labels."""
     return [labelled(answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
 
 
 def kind_for(records: Records, kind: type[Any]) -> type[Any]:
-    """What comes closest to what a loss of this kind compares: single replies stay single."""
+    """Return the kind of examples for a loss of this kind; unpaired completions stay unpaired."""
     return UnpairedLogps if any(isinstance(example, UnpairedPreference) for example in records.examples) else kind
 
 
 def compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[PreferenceExample]:
-    """The records as the examples that come closest to what a loss of this kind compares."""
-    made = {UnpairedLogps: judged, ListLogps: rankings}.get(kind_for(records, kind), pairs)
-    return made(tokenizer, records)
+    """Return the records as examples for a loss of this kind (:func:`kind_for`)."""
+    convert = {UnpairedLogps: judged, ListLogps: rankings}.get(kind_for(records, kind), pairs)
+    return convert(tokenizer, records)
 
 
 def replies(records: Records) -> Iterator[Messages]:
-    """Every reply with its prompt, whether it is a good one or not."""
+    """Yield every completion with its prompt, good or bad."""
     for example in records.examples:
         match example:
             case Comparison(prompt, chosen, rejected):
@@ -108,7 +108,10 @@ def replies(records: Records) -> Iterator[Messages]:
 
 
 def replies_of(needed: Callable[[Records], object]) -> Callable[[Records], Iterator[Messages]]:
-    """:func:`replies`, of records that have what is ``needed``: what they lack is said before a tokenizer is trained on nothing."""
+    """Return :func:`replies` with a check first: ``needed(records)`` raises if the records lack something.
+
+    So the error comes before a tokenizer is trained on no text.
+    """
 
     def texts(records: Records) -> Iterator[Messages]:
         needed(records)

@@ -1,6 +1,6 @@
-"""A training run from files: data by file or hub name, a model by preset, folder or hub name, results in a folder.
+"""Training runs from files: data by file or hub name, a model by preset, folder or hub name, results in a folder.
 
-All go the way of :mod:`.prepared`; those who judge are in :mod:`.judges_from_files`.
+Every run here is prepared by :mod:`.prepared`. Reward models and judges are trained in :mod:`.judges_from_files`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
 def run_sft(
     source: SFTSource, config: SFTConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
-    """Fine-tune on conversations; ``given`` names the settings that somebody chose. Returns held-out nats per token before and after, also written to ``result.json``."""
+    """Fine-tune on conversations. Returns the held-out loss in nats per token, before and after.
+
+    The result is also written to ``result.json``. ``given`` names the settings that the user chose.
+    """
     task = None if source.task is None else tasks.get(source.task)
-    shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
+    demonstrations = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
     run = prepare(
         source,
-        read(source, config.seed) if task is None else dataset_from_task(task, shown),
+        read(source, config.seed) if task is None else dataset_from_task(task, demonstrations),
         lambda records: (c.messages for c in records.conversations()),
         partial(conversations, learned=TRAIN_ON[source.train_on]),
         config,
@@ -58,8 +61,8 @@ def run_sft(
     )
     with run.computing():
         loss = partial(mean_nll, run.model, run.held, pad_token_id=run.pad)
-        before, keep = loss(), run.watching(lambda: {"loss": loss()})
-        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=LOSSES[source.loss_type], **keep)
+        before, kwargs = loss(), run.watching(lambda: {"loss": loss()})
+        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=LOSSES[source.loss_type], **kwargs)
         after = loss()
     print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
     return run.finish(held_out_loss_before=before, held_out_loss=after)
@@ -80,11 +83,11 @@ def run_distill(
     recipe.validate()
     teacher = Reference.load(source.teacher)
     task = None if source.task is None else tasks.get(source.task)
-    shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
+    demonstrations = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
     start.log_unused_options(unused_options(config, idle_sampling(recipe), given))
     run = prepare(
         source,
-        read(source, config.seed) if task is None else dataset_from_task(task, shown),
+        read(source, config.seed) if task is None else dataset_from_task(task, demonstrations),
         lambda records: (c.messages for c in records.conversations()),
         conversations,
         config,
@@ -94,14 +97,21 @@ def run_distill(
         task=task,
         like=teacher,
     )
-    teaching = run.reference(teacher, "teacher")
+    teacher_model = run.reference(teacher, "teacher")
     print(describe_distillation(recipe))
     with run.computing():
-        measure = partial(divergence_on_batch, run.model, teaching, run.held, pad_token_id=run.pad)
-        before, keep = measure(), run.watching(measure)
-        ends = ends_of(run.tokenizer, run.model).ids
+        measure = partial(divergence_on_batch, run.model, teacher_model, run.held, pad_token_id=run.pad)
+        before, kwargs = measure(), run.watching(measure)
+        eos_ids = ends_of(run.tokenizer, run.model).ids
         train_distill(
-            run.model, teaching, run.train, recipe, run.config, eos_token_id=ends, pad_token_id=run.pad, **keep
+            run.model,
+            teacher_model,
+            run.train,
+            recipe,
+            run.config,
+            eos_token_id=eos_ids,
+            pad_token_id=run.pad,
+            **kwargs,
         )
         after = measure()
     changes = ", ".join(f"{key} {before[key]:.3f} -> {after[key]:.3f}" for key in after)
@@ -112,11 +122,11 @@ def run_distill(
     )
 
 
-# -- demonstrations of a tiny world ----------------------------------------------------------------------------------
+# -- demonstrations of a toy task ----------------------------------------------------------------------------------
 
 
 def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator[Conversation]:
-    """So many demonstrations on training prompts, or a tenth of that on others."""
+    """Yield ``count`` demonstrations on training prompts, or ``count // 10`` (at least 1) on held-out prompts."""
     prompts, rng = task.prompts(split), numpy_generator("demonstrations", split, seed)
     for i in range(count if split == "train" else max(1, count // 10)):
         prompt = prompts[i % len(prompts)]
@@ -136,38 +146,38 @@ def run_offline(
 ) -> dict[str, Any]:
     """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
     recipe.validate()
-    encoded = lambda tokenizer, records: compared(tokenizer, records, recipe.needs.record)
+    encode = lambda tokenizer, records: compared(tokenizer, records, recipe.needs.record)
     data = read(source, config.seed)
-    idle = {} if recipe.needs.reference else {"ref_model": f"{recipe.name} needs no reference"}
-    reference = None if idle else Reference.load(source.ref_model)
-    asks = {"reference": Reference.digest(reference)}
+    unused = {} if recipe.needs.reference else {"ref_model": f"{recipe.name} needs no reference"}
+    reference = None if unused else Reference.load(source.ref_model)
+    dependencies = {"reference": Reference.digest(reference)}
     texts = replies_of(lambda records: _examples(records, recipe.needs.record))
-    run = prepare(source, data, texts, encoded, config, given=given, resume=resume, asks=asks, idle=idle)
+    run = prepare(source, data, texts, encode, config, given=given, resume=resume, asks=dependencies, idle=unused)
     ref_model = run.reference(reference)
-    held = EvalPreferences(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
+    evaluation = EvalPreferences(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
     print(describe_preference(recipe))
     with run.computing():
         history = train_offline(
             run.model, run.train, recipe, run.config, pad_token_id=run.pad, ref_model=ref_model,
-            **run.watching(lambda: held.measure(run.model)),
+            **run.watching(lambda: evaluation.measure(run.model)),
         )  # fmt: skip
-        metrics = held.measure(run.model)
-    print(f"held-out on {len(held)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
-    return run.finish(held_out=len(held), steps=len(history), **metrics)
+        metrics = evaluation.measure(run.model)
+    print(f"held-out on {len(evaluation)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
+    return run.finish(held_out=len(evaluation), steps=len(history), **metrics)
 
 
 def _examples(records: Records, kind: type[Any]) -> object:
-    """The records as what a loss of this kind compares; an error if they cannot be that."""
-    given: dict[type[Any], Callable[[], object]] = {UnpairedLogps: records.judgements, ListLogps: records.rankings}
-    return given.get(kind_for(records, kind), records.comparisons)()
+    """Return the records in the form that a loss of this kind compares; an error if they cannot be converted."""
+    readers: dict[type[Any], Callable[[], object]] = {UnpairedLogps: records.judgements, ListLogps: records.rankings}
+    return readers.get(kind_for(records, kind), records.comparisons)()
 
 
-# -- from graded replies of its own ------------------------------------------------------------------------------
+# -- from graded on-policy completions ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RejectionSampling:
-    """Problems that are ready to be answered and graded."""
+    """A prepared run whose completions for its problems are graded by ``reward``."""
 
     run: Prepared[Problem]
     reward: Reward
@@ -183,7 +193,10 @@ class RejectionSampling:
         asks: Mapping[str, Any] = EMPTY,
         idle: Mapping[str, str] = EMPTY,
     ) -> RejectionSampling:
-        """From files or from a tiny world; ``asks`` and ``idle`` as for :func:`~minirlhf.stages.prepared.prepare`."""
+        """Prepare a run from files or from a toy task.
+
+        ``asks`` and ``idle`` are those of :func:`~minirlhf.stages.prepared.prepare`.
+        """
         task = None if source.task is None else tasks.get(source.task)
         if task is not None:
             reward, grader = task_reward(task), task.name
@@ -209,7 +222,7 @@ class RejectionSampling:
         return cls(run, reward)
 
     def trained(self, train: Callable[..., Any]) -> dict[str, Any]:
-        """Measure, ``train(model, problems, reward, config, **run)``, measure again; returns what was found."""
+        """Measure, call ``train(model, problems, reward, config, **run)``, measure again; return both measurements."""
         run, reward = self.run, self.reward
         config, held = run.config, run.held[:256]
 
@@ -222,11 +235,14 @@ class RejectionSampling:
             train(run.model, run.train, reward, config, **run.watching(lambda: {"reward": score().reward.mean}))
             after = score()
         print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
-        lost = {"held_out_frac_invalid_before": before.frac_invalid, "held_out_frac_invalid": after.frac_invalid}
-        if any(lost.values()):
-            print("left out, as they could not be graded: {:.1%} -> {:.1%} of the replies".format(*lost.values()))
+        frac_invalid = {
+            "held_out_frac_invalid_before": before.frac_invalid,
+            "held_out_frac_invalid": after.frac_invalid,
+        }
+        if any(frac_invalid.values()):
+            print("completions left out because grading failed: {:.1%} -> {:.1%}".format(*frac_invalid.values()))
         rewards = {"held_out_reward_before": before.reward.mean, "held_out_reward": after.reward.mean}
-        return run.finish(held_out=len(held), **rewards, **lost)
+        return run.finish(held_out=len(held), **rewards, **frac_invalid)
 
 
 def run_online(
@@ -237,28 +253,28 @@ def run_online(
     resume: bool = False,
     given: Mapping[str, Any] = EMPTY,
 ) -> dict[str, Any]:
-    """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
-    generation_settings(recipe, config)  # an error comes before anything is loaded
+    """Train a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
+    generation_settings(recipe, config)  # raises its errors before anything is loaded
     reference = Reference.load(source.ref_model)
-    idle = {} if recipe.update.ptx_coef else {"ptx_data": f"the texts weigh ptx_coef = 0 in {recipe.name}"}
-    texts = loaders.load(source.ptx_data) if source.ptx_data and not idle else None
-    likely = None if texts is None else start.digest(texts.examples)
-    asks = {"reference": Reference.digest(reference), "texts": likely}
-    asked = RejectionSampling.of(source, config, resume=resume, given=given, asks=asks, idle=idle)
-    run = asked.run
+    unused = {} if recipe.update.ptx_coef else {"ptx_data": f"the texts weigh ptx_coef = 0 in {recipe.name}"}
+    texts = loaders.load(source.ptx_data) if source.ptx_data and not unused else None
+    texts_digest = None if texts is None else start.digest(texts.examples)
+    dependencies = {"reference": Reference.digest(reference), "texts": texts_digest}
+    sampling = RejectionSampling.of(source, config, resume=resume, given=given, asks=dependencies, idle=unused)
+    run = sampling.run
     recipe = generation_settings(recipe, run.config)
     print(recipes.describe(recipe))
 
-    def train(model: Any, problems: list[Problem], reward: Reward, config: OnlineConfig, **keep: Any) -> None:
+    def train(model: Any, problems: list[Problem], reward: Reward, config: OnlineConfig, **kwargs: Any) -> None:
         pretraining = None if texts is None else conversations(run.tokenizer, texts)
-        more = {"ref_model": run.reference(reference), "pretraining": pretraining}
-        train_online(model, problems, reward, recipe, config, **more, **keep)
+        models = {"ref_model": run.reference(reference), "pretraining": pretraining}
+        train_online(model, problems, reward, recipe, config, **models, **kwargs)
 
-    return asked.trained(train)
+    return sampling.trained(train)
 
 
 def run_rejection(
     source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
-    """Sample, keep the best, imitate them, round after round. Returns the held-out reward before and after."""
+    """Sample completions and imitate the best ones, in rounds. Returns the held-out reward before and after."""
     return RejectionSampling.of(source, config, resume=resume, given=given).trained(train_rejection)

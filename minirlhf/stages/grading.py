@@ -1,4 +1,4 @@
-"""What grades the replies of a run or of a saved model: a grader by name, your own function, or reward models."""
+"""The graders of completions, for runs and saved models: a grader by name, your own function, or reward models."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from minirlhf.stages import named, start
 def grading(
     grader: str | None, reward_model: str | None, *, seconds: float, device: torch.device, combine: str = "mean"
 ) -> tuple[Reward, str]:
-    """What grades, by the name of a grader, a function in a file, or the folders of reward models; and what tells it from others.
+    """Return the reward function and a string that identifies it.
+
+    It is a grader by name, a function in a file, or reward models by their folders.
 
     Raises:
-        UserError: neither of the two or both, or one that is not there.
+        UserError: neither or both of ``grader`` and ``reward_model`` are given, or the named one does not exist.
     """
     if (grader is None) == (reward_model is None):
         raise UserError(
@@ -32,7 +34,7 @@ def grading(
         raise unknown("combine", combine, COMBINATIONS)
     if combine != "mean" and "," not in (reward_model or ""):
         raise UserError(
-            f"combine = {combine!r} with less than two reward models; expected --reward-model A,B",
+            f"combine = {combine!r} needs at least two reward models; expected --reward-model A,B",
             argument="combine",
             value=combine,
             expected="--reward-model",
@@ -40,11 +42,11 @@ def grading(
     if reward_model is not None:
         folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
         loaded = [RewardModel.load_with_tokenizer(folder) for folder in folders]
-        judges = [model_reward(model.to(device), tokenizer) for model, tokenizer in loaded]
-        told = " and ".join(f"reward model {start.model_digest(model)}" for model, _ in loaded)
-        if len(judges) == 1:
-            return judges[0], told
-        return combined_reward(judges, COMBINATIONS[combine]), f"{combine} of {told}"
+        rewards = [model_reward(model.to(device), tokenizer) for model, tokenizer in loaded]
+        identity = " and ".join(f"reward model {start.model_digest(model)}" for model, _ in loaded)
+        if len(rewards) == 1:
+            return rewards[0], identity
+        return combined_reward(rewards, COMBINATIONS[combine]), f"{combine} of {identity}"
     assert grader is not None
     if custom_rewards.is_named(grader):
         file, function = custom_rewards.function(grader)

@@ -1,4 +1,4 @@
-"""Two files of answers to the same prompts, compared by a language model that judges: each pair in both orders, with intervals."""
+"""Compare two files of completions for the same prompts with a judge model, each pair in both orders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AGREEMENT = "same verdict both ways"
 
 @dataclass(frozen=True)
 class Pair:
-    """One prompt and the reply of each file."""
+    """One prompt and the completion of each file."""
 
     prompt: list[Message]
     ours: Reply
@@ -38,24 +38,26 @@ class Pair:
 
 @dataclass(frozen=True)
 class MatchedPairs:
-    """The pairs of two files, and how many answers have no partner in the other file."""
+    """The pairs of two files, and the number of completions without a partner in the other file."""
 
     pairs: list[Pair]
     alone: int
 
 
 def match(ours: Records, theirs: Records) -> MatchedPairs:
-    """Answers to the same prompt, in the order of the first file; the k-th to a prompt meets the k-th of the other file.
+    """Pair completions of the same prompt, in the order of the first file.
+
+    The k-th completion of a prompt is paired with the k-th completion of this prompt in the other file.
 
     Raises:
-        UserError: no prompt stands in both.
+        UserError: the files have no common prompt.
     """
-    waiting: dict[str, list[Reply]] = {}
+    unmatched: dict[str, list[Reply]] = {}
     for prompt, reply in _exchanges(theirs):
-        waiting.setdefault(_key(prompt), []).append(reply)
+        unmatched.setdefault(_key(prompt), []).append(reply)
     pairs, alone = [], 0
     for prompt, reply in _exchanges(ours):
-        partners = waiting.get(_key(prompt))
+        partners = unmatched.get(_key(prompt))
         if partners:
             pairs.append(Pair(prompt, reply, partners.pop(0)))
         else:
@@ -63,24 +65,24 @@ def match(ours: Records, theirs: Records) -> MatchedPairs:
     if not pairs:
         first = _key(_exchanges(ours)[0][0])
         raise UserError(
-            f"{ours.source} and {theirs.source} have no prompt in common (the first of {ours.source} is {first[:60]}); expected "
-            "answers to the same prompts",
+            f"{ours.source} and {theirs.source} have no common prompt (the first prompt of {ours.source} is "
+            f"{first[:60]}); expected completions of the same prompts",
             argument="prompt",
             problem="mismatch",
             file=theirs.source,
         )
-    return MatchedPairs(pairs, alone + sum(map(len, waiting.values())))
+    return MatchedPairs(pairs, alone + sum(map(len, unmatched.values())))
 
 
 def _exchanges(records: Records) -> list[tuple[list[Message], Reply]]:
-    """What each conversation answers last, and the answer."""
-    found = []
-    for c in records.conversations():
-        asked = max((i for i, m in enumerate(c.messages) if m["role"] == "user"), default=None)
-        if asked is None:
+    """Return for each conversation the prompt up to the last user turn, and the completion after it."""
+    exchanges = []
+    for conversation in records.conversations():
+        last_user = max((i for i, m in enumerate(conversation.messages) if m["role"] == "user"), default=None)
+        if last_user is None:
             raise UserError(f"{records.source}: a conversation without a question; expected a prompt and an answer")
-        found.append((c.messages[: asked + 1], c.messages[asked + 1 :]))
-    return found
+        exchanges.append((conversation.messages[: last_user + 1], conversation.messages[last_user + 1 :]))
+    return exchanges
 
 
 def _key(prompt: Sequence[Message]) -> str:
@@ -93,13 +95,14 @@ def _text(reply: Reply) -> str:
 
 @dataclass(frozen=True)
 class JudgedFiles:
-    """What a judge says of pairs.
+    """The verdicts of a judge on pairs.
 
     Attributes:
-        pairs: those that it was asked about; of equal answers it was not.
-        equal: how many pairs have equal answers, which are ties.
-        verdicts: ours is the first reply.
-        leans: as given and exchanged, ``(N,)`` each, in nats towards the reply shown first; None where verdicts were written.
+        pairs: the judged pairs; pairs of equal completions are not judged.
+        equal: the pairs of equal completions, which count as ties.
+        verdicts: in the given order, ``ours`` is the first completion.
+        leans: log-odds of the verdicts in the given and the exchanged order, ``(N,)`` each, in nats, positive for the
+            completion shown first; None for written verdicts.
     """
 
     pairs: list[Pair]
@@ -109,87 +112,87 @@ class JudgedFiles:
 
     @property
     def won(self) -> int:
-        """Pairs on which both orders are for ours."""
+        """Number of pairs for which ``ours`` wins in both orders."""
         return self.verdicts.scores.count(1.0)
 
     @property
     def lost(self) -> int:
-        """Pairs on which both orders are for theirs."""
+        """Number of pairs for which ``theirs`` wins in both orders."""
         return self.verdicts.scores.count(0.0)
 
     @property
     def sign_test_p(self) -> float:
-        """How likely a split of the prompts at least as uneven is, if each prompt that one side wins more often than the other were a coin toss."""
-        ahead: dict[str, float] = {}
+        """The p-value of the sign test over prompts; prompts with equally many wins on both sides are left out."""
+        margins: dict[str, float] = {}
         for pair, score in zip(self.pairs, self.verdicts.scores, strict=True):
-            ahead[_key(pair.prompt)] = ahead.get(_key(pair.prompt), 0.0) + score - 0.5
-        return sign_test(sum(x > 0 for x in ahead.values()), sum(x < 0 for x in ahead.values()))
+            margins[_key(pair.prompt)] = margins.get(_key(pair.prompt), 0.0) + score - 0.5
+        return sign_test(sum(x > 0 for x in margins.values()), sum(x < 0 for x in margins.values()))
 
     def numbers(self) -> list[Measurement]:
-        """With 95 % intervals over prompts; every prompt counts the same."""
+        """Return the measurements, with 95 % intervals over prompts; every prompt has the same weight."""
         scores = {id(pair): score for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)}
-        everything = [*self.pairs, *self.equal]
-        values = [scores.get(id(pair), 0.5) for pair in everything]
-        found = [self._share(WIN_RATE, everything, values)]
+        all_pairs = [*self.pairs, *self.equal]
+        values = [scores.get(id(pair), 0.5) for pair in all_pairs]
+        measurements = [self._share(WIN_RATE, all_pairs, values)]
         if self.leans is not None:
-            prefers, place = split_position_bias(*self.leans)
-            prompts = len({_key(pair.prompt) for pair in self.pairs})
-            found += [
-                Measurement.of(PREFERENCE, _over_prompts(self.pairs, prefers.tolist()), prompts),
-                Measurement.of(PLACE, _over_prompts(self.pairs, place.tolist()), prompts),
+            preference, position_bias = split_position_bias(*self.leans)
+            num_prompts = len({_key(pair.prompt) for pair in self.pairs})
+            measurements += [
+                Measurement.of(PREFERENCE, _over_prompts(self.pairs, preference.tolist()), num_prompts),
+                Measurement.of(PLACE, _over_prompts(self.pairs, position_bias.tolist()), num_prompts),
             ]
-        agree = [
+        agreement = [
             float(a is not None and a == b) for a, b in zip(self.verdicts.given, self.verdicts.exchanged, strict=True)
         ]
-        found.append(self._share(AGREEMENT, self.pairs, agree))
+        measurements.append(self._share(AGREEMENT, self.pairs, agreement))
         longer = [
             (pair, score if len(_text(pair.ours)) > len(_text(pair.theirs)) else 1 - score)
             for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)
             if len(_text(pair.ours)) != len(_text(pair.theirs))
         ]
         if longer:
-            pairs, won = zip(*longer, strict=True)
-            found.append(self._share("the longer answer wins", pairs, won))
-        return found
+            pairs, wins = zip(*longer, strict=True)
+            measurements.append(self._share("the longer answer wins", pairs, wins))
+        return measurements
 
     def length_controlled(self) -> list[Measurement]:
-        """The win rate at equal length, and how much the judge likes length; characters are counted.
+        """Return the win rate at equal length, and the judge's length bias; lengths are in characters.
 
         Raises:
-            UserError: lengths and verdicts do not allow a regression.
+            UserError: lengths and verdicts do not determine the regression.
         """
         pairs = [*self.pairs, *self.equal]
         scores = torch.tensor([*self.verdicts.scores, *([0.5] * len(self.equal))], dtype=torch.float64)
-        ours, theirs = (
+        candidate, baseline = (
             torch.tensor([len(_text(reply)) for reply in replies], dtype=torch.float64)
             for replies in ([p.ours for p in pairs], [p.theirs for p in pairs])
         )
         try:
-            found = length_controlled(scores, ours, theirs, [_key(pair.prompt) for pair in pairs])
+            fit = length_controlled(scores, candidate, baseline, [_key(pair.prompt) for pair in pairs])
         except ValueError:
             raise UserError(
-                f"--length-controlled: the lengths of {len(pairs)} pairs all differ by as much, or they decide every verdict; expected "
-                "verdicts for and against longer answers",
+                f"--length-controlled: the length differences of {len(pairs)} pairs are all equal, or they determine "
+                "every verdict; expected verdicts for and against longer completions",
                 argument="--length-controlled",
                 value=len(pairs),
             ) from None
-        reach = 1.96 * found.liking_error
+        half_width = 1.96 * fit.liking_error
         return [
-            Measurement("win rate at equal length", found.win_rate, found.low, found.high),
-            Measurement("liking for length, nats", found.liking, found.liking - reach, found.liking + reach),
+            Measurement("win rate at equal length", fit.win_rate, fit.low, fit.high),
+            Measurement("liking for length, nats", fit.liking, fit.liking - half_width, fit.liking + half_width),
         ]
 
     @staticmethod
     def _share(name: str, pairs: Sequence[Pair], values: Sequence[float]) -> Measurement:
-        """One vote of each prompt; where a prompt has several pairs, the mean of the prompts' shares."""
-        prompts = len({_key(pair.prompt) for pair in pairs})
-        if prompts == len(pairs):
+        """Return the fraction with one vote per prompt; a prompt with several pairs votes with their mean."""
+        num_prompts = len({_key(pair.prompt) for pair in pairs})
+        if num_prompts == len(pairs):
             return Measurement.of_votes(name, torch.tensor(values))
-        return Measurement.of_shares(name, _over_prompts(pairs, values), prompts, len(pairs))
+        return Measurement.of_shares(name, _over_prompts(pairs, values), num_prompts, len(pairs))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One for each pair that was judged: prompt, answers, both verdicts, and the leans where there are any."""
-        found = []
+        """Return one row per judged pair: prompt, completions, both verdicts, and the log-odds if there are any."""
+        rows = []
         for i, pair in enumerate(self.pairs):
             row: dict[str, Any] = {"prompt": pair.prompt, "ours": _text(pair.ours), "theirs": _text(pair.theirs)}
             row |= {
@@ -199,44 +202,45 @@ class JudgedFiles:
             }
             if self.leans is not None:
                 row |= {"lean_given": float(self.leans[0][i]), "lean_exchanged": float(self.leans[1][i])}
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 def _over_prompts(pairs: Sequence[Pair], values: Sequence[float]) -> Estimate:
-    """The mean of the prompts' means."""
-    of: dict[str, list[float]] = {}
+    """Return the mean of the prompts' means."""
+    by_prompt: dict[str, list[float]] = {}
     for pair, value in zip(pairs, values, strict=True):
-        of.setdefault(_key(pair.prompt), []).append(value)
-    return Estimate.of(torch.tensor([sum(some) / len(some) for some in of.values()]))
+        by_prompt.setdefault(_key(pair.prompt), []).append(value)
+    return Estimate.of(torch.tensor([sum(group) / len(group) for group in by_prompt.values()]))
 
 
 def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> JudgedFiles:
-    """Judge the pairs whose answers differ.
+    """Judge the pairs whose completions differ.
 
     Args:
-        written: let the judge write its verdicts, after reasons if it likes; else compare how likely the two verdicts are.
+        written: the judge writes its verdict, possibly after reasons; else the probabilities of the two verdicts are
+            compared.
 
     Raises:
-        UserError: no two answers differ; a word or a length that the judge cannot read.
+        UserError: no two completions differ, or the judge cannot read a word or a length.
     """
-    differ = [pair for pair in pairs if _text(pair.ours) != _text(pair.theirs)]
-    if not differ:
+    distinct = [pair for pair in pairs if _text(pair.ours) != _text(pair.theirs)]
+    if not distinct:
         raise UserError(
-            f"all {len(pairs)} pairs have two equal answers; there is nothing to judge",
+            f"all {len(pairs)} pairs have equal completions; there is nothing to judge",
             argument="answers",
             value=len(pairs),
             problem="duplicate",
         )
-    require_readable(judge, differ, written=written)
-    asked = [p.prompt for p in differ], [p.ours for p in differ], [p.theirs for p in differ]
-    leans = None if written else judge.verdict_log_odds(*asked)
-    verdicts = judge(*asked) if leans is None else verdicts_of(*leans)
-    return JudgedFiles(differ, [p for p in pairs if _text(p.ours) == _text(p.theirs)], verdicts, leans)
+    require_readable(judge, distinct, written=written)
+    question_parts = [p.prompt for p in distinct], [p.ours for p in distinct], [p.theirs for p in distinct]
+    leans = None if written else judge.verdict_log_odds(*question_parts)
+    verdicts = judge(*question_parts) if leans is None else verdicts_of(*leans)
+    return JudgedFiles(distinct, [p for p in pairs if _text(p.ours) == _text(p.theirs)], verdicts, leans)
 
 
 def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> None:
-    """Raise :class:`UserError` if a question does not fit into the judge's context or has a word that it does not know."""
+    """Raise :class:`UserError` if a question exceeds the judge's context or has a word outside its vocabulary."""
     context, unknown = context_length(judge.model), judge.tokenizer.unk_token_id
     if not written and not judge.knows_verdicts:
         raise UserError(
@@ -245,14 +249,15 @@ def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> N
             expected=("[[A]]", "[[B]]"),
             problem="unknown",
         )
-    room = judge.max_completion_length if written else judge.verdict_length
+    max_verdict = judge.max_completion_length if written else judge.verdict_length
     for pair in pairs:
         ids = encode_prompt(judge.tokenizer, question(pair.prompt, pair.ours, pair.theirs, ask=judge.ask))
-        if context is not None and len(ids) + room > context:
+        if context is not None and len(ids) + max_verdict > context:
             raise UserError(
-                f"the judge reads {context} tokens; a question has {len(ids)} and its verdict may have {room}: {_key(pair.prompt)[:60]}",
+                f"the judge reads {context} tokens; a question has {len(ids)} and its verdict may have {max_verdict}: "
+                f"{_key(pair.prompt)[:60]}",
                 argument="question",
-                value=len(ids) + room,
+                value=len(ids) + max_verdict,
                 expected=context,
                 problem="too long",
             )

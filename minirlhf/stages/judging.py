@@ -1,4 +1,4 @@
-"""A tiny judge that writes a verdict, taught on pairs of a world."""
+"""A tiny language model that writes verdicts as a judge, trained on pairs of a toy task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-#: The question in words of a world; replies are called by their place, verdicts by letters.
+#: The judge prompt, in the words of a toy task. Completions are named by position, verdicts by letters.
 ASK = "{question} first: {first} second: {second} better?"
 VERDICTS = ("[[A]]", "[[B]]", "[[C]]")
 WORDS = ("first:", "second:", "better?", *VERDICTS)
@@ -31,7 +31,7 @@ WORDS = ("first:", "second:", "better?", *VERDICTS)
 
 @dataclass(frozen=True)
 class WrittenJudgePlan:
-    """How much a judge is taught: pairs of the start's own replies, labelled with the gold reward and some noise."""
+    """The training data of a judge: pairs of on-policy completions, labelled with the gold reward and some noise."""
 
     pairs: int = 9600
     held_out: int = 1
@@ -42,7 +42,7 @@ class WrittenJudgePlan:
 
 
 def add_judge_tokens(world: Sequence[str], start: Trained, seed: int) -> Trained:
-    """A copy of the start that knows the words of a judge as well; their embeddings are drawn."""
+    """Return a copy of the initial model with the judge's tokens added; their embeddings are sampled at random."""
     tokenizer, model = word_tokenizer((*world, *WORDS)), copy.deepcopy(start.model)
     fit_vocabulary(model, tokenizer)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def add_judge_tokens(world: Sequence[str], start: Trained, seed: int) -> Trained
 
 
 def judge_pairs(pairs: Sequence[PreferencePair]) -> list[Comparison]:
-    """As records, which judges read."""
+    """Convert the pairs to the records that judges read."""
     return [Comparison(conversation(p.prompt), _said(p.chosen), _said(p.rejected)) for p in pairs]
 
 
@@ -61,20 +61,22 @@ def _said(text: str) -> list[Message]:
 
 
 def finetune_judge(tokenizer: Any, said: Sequence[PreferencePair]) -> list[Tokens]:
-    """Every pair in both orders, with its verdict, as tokens; the loss lies on the verdict."""
+    """Tokenise every pair in both orders with its verdict; the loss is computed on the verdict."""
     return [
-        encode(tokenizer, lesson.messages, first_turn=1)
-        for lesson in judge_training_examples(judge_pairs(said), ask=ASK)
+        encode(tokenizer, example.messages, first_turn=1)
+        for example in judge_training_examples(judge_pairs(said), ask=ASK)
     ]
 
 
 def written_judge(task: Task, start: Trained, plan: WrittenJudgePlan, **run: Any) -> Trained:
-    """A judge of a world; its config says how it wants to be asked."""
+    """Train a judge for a toy task; its config holds the judge prompt (``judge_ask``)."""
     seed = plan.training.seed
-    pairs = RewardPlan(plan.pairs, plan.held_out, plan.temperature, training=RewardConfig(seed=seed))
-    said, _ = pipeline.preferences(task, start, pairs)
+    reward_plan = RewardPlan(plan.pairs, plan.held_out, plan.temperature, training=RewardConfig(seed=seed))
+    labelled_pairs, _ = pipeline.preferences(task, start, reward_plan)
     judge = add_judge_tokens(task.words, start, seed)
     judge.model.config.judge_ask = ASK
     pad = judge.tokenizer.pad_token_id
-    history = train_sft(judge.model, finetune_judge(judge.tokenizer, said), plan.training, pad_token_id=pad, **run)
+    history = train_sft(
+        judge.model, finetune_judge(judge.tokenizer, labelled_pairs), plan.training, pad_token_id=pad, **run
+    )
     return Trained(judge.model, judge.tokenizer, history)

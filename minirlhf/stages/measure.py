@@ -1,4 +1,4 @@
-"""Measure models on a file of problems: a table of numbers with intervals, each pair of models, also as JSON."""
+"""Measure models on a file of problems: a table of numbers with intervals, all pairs of models, also as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.stages.choices import MultipleChoiceResult
 from minirlhf.trainers.evaluation import Estimate, candidates, divergence, names_of, pairwise_wins, wilson_interval
 
-#: Degrees of freedom from which on Student's t is the normal distribution, to three digits of a quantile.
+#: From this number of degrees of freedom, quantiles of Student's t equal the normal ones to three digits.
 _MANY = 10_000
 
 
@@ -37,7 +37,7 @@ class Measurement:
     Attributes:
         name: what it is.
         value: an estimate.
-        low, high: its 95 % interval; replies to one prompt are not independent, so prompts are counted.
+        low, high: its 95 % interval. Completions of one prompt are not independent, so the unit is the prompt.
     """
 
     name: str
@@ -47,37 +47,38 @@ class Measurement:
 
     @classmethod
     def of(cls, name: str, found: Estimate, alone: float = math.inf) -> Measurement:
-        """With the interval of a mean of so many values that do not depend on one another: standard errors, by Student's t.
+        """Return a mean with its Student's t interval; ``alone`` is the number of independent values.
 
-        Where all values are alike, or there is only one, nothing is known of their spread, and of numbers without bounds nothing can
-        be said: the ends are NaN.
+        If all values are equal, or there is only one, their standard deviation is unknown. For values without bounds no
+        interval exists then: ``low`` and ``high`` are NaN.
         """
-        errors = t_distribution.quantile(0.05, int(min(alone - 1, _MANY))) if found.stderr > 0 else math.nan
-        reach = errors * found.stderr
-        return cls(name, found.mean, found.mean - reach, found.mean + reach)
+        critical_value = t_distribution.quantile(0.05, int(min(alone - 1, _MANY))) if found.stderr > 0 else math.nan
+        half_width = critical_value * found.stderr
+        return cls(name, found.mean, found.mean - half_width, found.mean + half_width)
 
     @classmethod
     def share(cls, name: str, successes: float, trials: int) -> Measurement:
-        """With Wilson's interval of a share."""
+        """Return a fraction with its Wilson interval."""
         return cls(name, successes / trials, *wilson_interval(successes, trials))
 
     @classmethod
     def of_shares(cls, name: str, found: Estimate, prompts: int, draws: int) -> Measurement:
-        """Of a mean of shares, one of each prompt, from so many draws of 0 or 1.
+        """Return a mean of fractions, one of each prompt, from ``draws`` samples of 0 or 1, with its interval.
 
-        With Wilson's interval of as many independent draws as would have this standard error (Dean and Pagano, 2015, Evaluating
-        confidence interval methods for binomial proportions in clustered surveys): it stays in [0, 1], and where all shares are 0
-        or all are 1, so that there is no error to be seen, it is that of one draw from each prompt.
+        It is the Wilson interval for the number of independent samples that would have this standard error (Dean and
+        Pagano, 2015, Evaluating confidence interval methods for binomial proportions in clustered surveys). It stays in
+        [0, 1]. If all fractions are 0 or all are 1, the standard error is 0; the interval is then that of one sample
+        per prompt.
         """
         if not prompts:
             return cls(name, math.nan, math.nan, math.nan)
-        alike = not found.stderr > 0
-        alone = prompts if alike else min(draws, found.mean * (1 - found.mean) / found.stderr**2)
-        return cls(name, found.mean, *wilson_interval(found.mean * max(alone, 1), max(alone, 1)))
+        no_variance = not found.stderr > 0
+        effective_trials = prompts if no_variance else min(draws, found.mean * (1 - found.mean) / found.stderr**2)
+        return cls(name, found.mean, *wilson_interval(found.mean * max(effective_trials, 1), max(effective_trials, 1)))
 
     @classmethod
     def of_votes(cls, name: str, votes: Tensor) -> Measurement:
-        """Of independent votes ``(N,)`` for 1, for 0 or, in a tie, ½: with the interval of a win rate."""
+        """Return the mean of independent votes ``(N,)`` of 1, 0 or ½ (a tie), with the interval of a win rate."""
         if not len(votes):
             return cls(name, math.nan, math.nan, math.nan)
         counts = ((votes == value).sum() for value in (1.0, 0.5, 0.0))
@@ -85,27 +86,27 @@ class Measurement:
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval."""
+        """Whether the number has an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def __str__(self) -> str:
-        ends = f"[{self.low:.3f}, {self.high:.3f}]" if self.known else "[no interval: nothing varies]"
-        return f"{self.name:<26} {self.value:8.3f}   {ends}"
+        interval = f"[{self.low:.3f}, {self.high:.3f}]" if self.known else "[no interval: nothing varies]"
+        return f"{self.name:<26} {self.value:8.3f}   {interval}"
 
 
 @dataclass(frozen=True)
 class Replies:
-    """What a model replied to all problems.
+    """The completions of a model for all problems.
 
     Attributes:
         completions: ``P`` lists of ``G`` texts.
         rewards: ``(P, G)``, NaN where the grader failed.
         lengths: ``(P, G)`` tokens, EOS included.
-        ended: ``(P, G)``, whether a reply ended by itself.
-        kl: ``(P, G)`` nats against the reference, or None if there was none.
-        clusters: ``(P,)`` integers; problems with the same one belong together. None: each is by itself.
-        said: ``P`` lists of ``G`` answers, as extracted from the texts; None where there was none, or where nothing extracts.
-        ways: of multiple choice, by each way of choosing ``(P,)``, how far it is right; the first is what ``rewards`` holds.
+        ended: ``(P, G)``, whether a completion ended with an end token (not truncated).
+        kl: ``(P, G)`` KL to the reference in nats; None without a reference.
+        clusters: ``(P,)`` integers; problems with the same integer form a cluster. None: every problem is independent.
+        said: ``P`` lists of ``G`` answers extracted from the texts, None where a text has none. None: no extractor.
+        ways: for multiple choice: scoring method -> ``(P,)`` accuracies; ``rewards`` holds the first.
     """
 
     completions: list[list[str]]
@@ -119,7 +120,7 @@ class Replies:
 
     @property
     def right_or_wrong(self) -> bool:
-        """Whether every reward that there is is 0 or 1."""
+        """Whether every finite reward is 0 or 1."""
         rewards = self.rewards[self.rewards.isfinite()]
         return bool(((rewards == 0) | (rewards == 1)).all())
 
@@ -137,60 +138,64 @@ def answers(
     batch_size: int = 64,
     extract: Callable[[str], Hashable] | None = None,
 ) -> Replies:
-    """Sample ``num_generations`` replies to every problem, ``batch_size`` problems at once, and grade them.
+    """Sample ``num_generations`` completions for every problem, ``batch_size`` problems at once, and grade them.
 
-    The size of a batch changes nothing, up to rounding in the model; problems that are alike get replies of their own.
+    The batch size does not change the result, up to rounding in the model. Equal problems get different completions.
 
     Args:
-        extract: the answer that a text gives, or None; by it replies are counted as votes.
+        extract: returns the answer in a text, or None; these answers are the votes of maj@k.
     """
     if not problems:
         raise UserError("no problems to answer", argument="problems", problem="empty")
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
-    parts, names = [], names_of(problems, tokenizer)
+    batches, prompt_keys = [], names_of(problems, tokenizer)
     for start in range(0, len(problems), batch_size):
-        part = slice(start, start + batch_size)
-        found = candidates(
-            model, problems[part], reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations,
-            seed=seed, prompt_keys=names[part],
+        batch = slice(start, start + batch_size)
+        samples = candidates(
+            model, problems[batch], reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations,
+            seed=seed, prompt_keys=prompt_keys[batch],
         )  # fmt: skip
-        rollout = found.rollout
+        rollout = samples.rollout
         kl = None if ref_model is None else divergence(model, ref_model, rollout).view(-1, num_generations)
-        shape = found.rewards.shape
-        parts.append(
+        shape = samples.rewards.shape
+        batches.append(
             Replies(
-                found.completions, found.rewards, lengths(rollout.mask).view(shape), rollout.terminated.view(shape), kl
+                samples.completions,
+                samples.rewards,
+                lengths(rollout.mask).view(shape),
+                rollout.terminated.view(shape),
+                kl,
             )
         )
-    completions = [texts for part in parts for texts in part.completions]
+    completions = [texts for batch in batches for texts in batch.completions]
     return Replies(
         completions,
-        torch.cat([part.rewards for part in parts]),
-        torch.cat([part.lengths for part in parts]),
-        torch.cat([part.ended for part in parts]),
-        None if ref_model is None else torch.cat([part.kl for part in parts if part.kl is not None]),
+        torch.cat([batch.rewards for batch in batches]),
+        torch.cat([batch.lengths for batch in batches]),
+        torch.cat([batch.ended for batch in batches]),
+        None if ref_model is None else torch.cat([batch.kl for batch in batches if batch.kl is not None]),
         clusters_of(problems),
         None if extract is None else [[extract(text) for text in texts] for texts in completions],
     )
 
 
 def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str) -> Replies:
-    """Choices as replies of one draw, graded by one way of choosing.
+    """Return multiple-choice results as one completion per problem, graded by the scoring method ``by``.
 
     Raises:
-        UserError: by letters that are the same tokens to the model.
+        UserError: the method is not available: "letter" for a tokenizer with one token for several letters.
     """
     if by not in found.right:
         raise UserError(
-            f"--choose-by {by}: the letters are the same token to this model; expected another way of choosing",
+            f"--choose-by {by}: several letters are the same token for this model; choose another scoring method",
             argument="--choose-by",
             value=by,
             expected=list(found.right),
         )
     rewards = found.right[by][:, None]
     return Replies(
-        [[picked[by]] for picked in found.picked],
+        [[choices[by]] for choices in found.picked],
         rewards,
         found.tokens[:, None],
         torch.ones_like(rewards, dtype=torch.bool),
@@ -201,117 +206,120 @@ def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str)
 
 
 def majorities(found: Replies, k: int) -> Tensor:
-    """``(P,)``: of each problem the chance that k of its replies vote for a right answer (maj@k).
+    """Return ``(P,)``: for each problem, the probability that the majority of k completions is right (maj@k).
 
-    Right replies are one answer, however they are written; replies from which nothing could be extracted are one answer, too, and a wrong one.
+    All right completions count as the same answer, in whatever form it is written. Completions without an extracted
+    answer count as one common wrong answer.
     """
-    said = found.said or []
-    shares = []
-    for answers_, grades in zip(said, found.rewards.tolist(), strict=True):
-        wrong = Counter(answer for answer, grade in zip(answers_, grades, strict=True) if grade != 1)
+    answer_rows = found.said or []
+    probabilities = []
+    for row, grades in zip(answer_rows, found.rewards.tolist(), strict=True):
+        wrong = Counter(answer for answer, grade in zip(row, grades, strict=True) if grade != 1)
         votes = [sum(grade == 1 for grade in grades), *wrong.values()]
-        shares.append(maj_at_k(torch.tensor(votes), correct=0, k=k))
-    return torch.tensor(shares, dtype=torch.float64)
+        probabilities.append(maj_at_k(torch.tensor(votes), correct=0, k=k))
+    return torch.tensor(probabilities, dtype=torch.float64)
 
 
 def clusters_of(problems: Sequence[Problem]) -> Tensor | None:
-    """``(P,)``: the number of each problem's cluster; None if none has one."""
+    """Return ``(P,)``: the cluster index of each problem; None if no problem has a cluster."""
     names = [problem.cluster for problem in problems]
     if all(name is None for name in names):
         return None
-    places: dict[str, int] = {}
-    alone = itertools.count(-1, -1)
-    return torch.tensor([next(alone) if name is None else places.setdefault(name, len(places)) for name in names])
+    ids: dict[str, int] = {}
+    single = itertools.count(-1, -1)
+    return torch.tensor([next(single) if name is None else ids.setdefault(name, len(ids)) for name in names])
 
 
 def over_clusters(values: Tensor, clusters: Tensor | None) -> Estimate:
-    """Mean of ``(P,)`` values and its standard error, in which those of one cluster may deviate together.
+    """Return the mean of ``(P,)`` values and its cluster-robust standard error.
 
-    As with independent values, where n − 1 divides the sum of squares and not n, the variance of C clusters is multiplied by
-    C/(C − 1); one cluster alone says nothing of the error.
+    The variance of C clusters is multiplied by C/(C − 1), as n − 1 replaces n for independent values. With one cluster
+    the standard error is NaN.
     """
     if clusters is None:
         return Estimate.of(values)
-    many = len(clusters.unique())
-    if many < 2:
+    num_clusters = len(clusters.unique())
+    if num_clusters < 2:
         return Estimate(float(values.double().mean()), math.nan)
     return Estimate(
         float(values.double().mean()),
-        math.sqrt(float(clustered_variance(values.double(), clusters)) * many / (many - 1)),
+        math.sqrt(float(clustered_variance(values.double(), clusters)) * num_clusters / (num_clusters - 1)),
     )
 
 
 def measure(found: Replies, *, against: Replies | None = None) -> list[Measurement]:
-    """The numbers of one model.
+    """Compute the measurements of one model.
 
     Args:
-        against: what another one replied to the same problems.
+        against: the completions of another model for the same problems.
 
     Returns:
-        ``accuracy`` where every reward is 0 or 1, else ``reward``; with more than one reply and rewards of 0 and 1
-        ``pass@k`` for k = 1, 2, 4, ..., ``pass^k`` from 2 on and, where answers were extracted, ``maj@k`` from 4 on (a vote of two, ties
-        tossed, is one reply) and for all replies; of multiple choice the accuracy by each way of choosing; ``win rate`` and its partner's reward with ``against``; ``KL`` (nats per reply) where
-        there was a reference; ``length`` (tokens), ``ended`` and, if there are any, ``not graded`` (shares of the replies).
+        ``accuracy`` if every reward is 0 or 1, else ``reward``. With more than one completion and rewards of 0 and 1:
+        ``pass@k`` for k = 1, 2, 4, ..., ``pass^k`` from k = 2 and, if answers were extracted, ``maj@k`` from k = 4 and
+        for all completions (a vote of two, with ties broken at random, equals one completion). For multiple choice only
+        the accuracy of each scoring method. With ``against`` also ``win rate`` and the other model's reward; with a
+        reference ``KL`` (nats per completion). ``length`` (tokens), ``ended`` and, if any, ``not graded`` (fractions of
+        the completions).
     """
     rewards, num_generations = found.rewards, found.rewards.shape[1]
     graded = rewards.isfinite()
-    some, whole = graded.any(1), graded.all(1)
+    any_graded, complete = graded.any(1), graded.all(1)
 
-    def over(values: Tensor, rows: Tensor | None = None) -> tuple[Estimate, int]:
-        """The mean over these problems, and how many of them there are that may differ: the clusters."""
-        kept = torch.ones(len(values), dtype=torch.bool) if rows is None else rows
-        clusters = None if found.clusters is None else found.clusters[kept]
-        return over_clusters(values[kept], clusters), int(kept.sum()) if clusters is None else len(clusters.unique())
+    def mean(values: Tensor, rows: Tensor | None = None) -> tuple[Estimate, int]:
+        """Return the mean over these problems, and the number of independent units: clusters, else problems."""
+        mask = torch.ones(len(values), dtype=torch.bool) if rows is None else rows
+        clusters = None if found.clusters is None else found.clusters[mask]
+        return over_clusters(values[mask], clusters), int(mask.sum()) if clusters is None else len(clusters.unique())
 
-    def share(name: str, values: Tensor, draws: int, rows: Tensor | None = None) -> Measurement:
-        measured, alone = over(values, rows)
-        return Measurement.of_shares(name, measured, alone, draws)
+    def fraction(name: str, values: Tensor, draws: int, rows: Tensor | None = None) -> Measurement:
+        estimate, num_units = mean(values, rows)
+        return Measurement.of_shares(name, estimate, num_units, draws)
 
     if found.ways is not None:
         rows = []
-        for way, right in found.ways.items():
-            measured, alone = over(right)
-            plain = found.clusters is None
+        for method, right in found.ways.items():
+            estimate, num_units = mean(right)
+            unclustered = found.clusters is None
             rows.append(
-                Measurement.share(f"accuracy ({way})", float(right.sum()), alone)
-                if plain
-                else Measurement.of_shares(f"accuracy ({way})", measured, alone, len(right))
+                Measurement.share(f"accuracy ({method})", float(right.sum()), num_units)
+                if unclustered
+                else Measurement.of_shares(f"accuracy ({method})", estimate, num_units, len(right))
             )
         return rows
     numbers = []
     if found.right_or_wrong and num_generations == 1 and found.clusters is None:
         numbers.append(Measurement.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
     elif found.right_or_wrong:
-        numbers.append(share("accuracy", rewards.nanmean(1), int(graded.sum()), some))
+        numbers.append(fraction("accuracy", rewards.nanmean(1), int(graded.sum()), any_graded))
     else:
-        numbers.append(Measurement.of("reward", *over(rewards.nanmean(1), some)))
+        numbers.append(Measurement.of("reward", *mean(rewards.nanmean(1), any_graded)))
     if found.right_or_wrong and num_generations > 1:
-        for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):  # about all of the replies
+        for k in (2**i for i in range(num_generations.bit_length()) if complete.any()):  # all completions graded
             right = rewards.nan_to_num().sum(1).long()
             passed = pass_at_k(num_generations, right, k=k)
-            numbers.append(share(f"pass@{k}", passed, int(whole.sum()) * (num_generations // k), whole))
+            numbers.append(fraction(f"pass@{k}", passed, int(complete.sum()) * (num_generations // k), complete))
             if k > 1:
                 reliable = pass_hat_k(num_generations, right, k=k)
-                numbers.append(share(f"pass^{k}", reliable, int(whole.sum()) * (num_generations // k), whole))
-    if found.right_or_wrong and found.said is not None and num_generations > 2 and whole.any():
+                numbers.append(fraction(f"pass^{k}", reliable, int(complete.sum()) * (num_generations // k), complete))
+    if found.right_or_wrong and found.said is not None and num_generations > 2 and complete.any():
         for k in sorted({2**i for i in range(2, num_generations.bit_length())} | {num_generations}):
-            draws = int(whole.sum()) * (num_generations // k)
-            numbers.append(share(f"maj@{k}", majorities(found, k), draws, whole))
+            draws = int(complete.sum()) * (num_generations // k)
+            numbers.append(fraction(f"maj@{k}", majorities(found, k), draws, complete))
     if against is not None:
-        other = against.rewards
-        numbers.append(Measurement.of("reward of the other", *over(other.nanmean(1), other.isfinite().any(1))))
-        both = some & other.isfinite().any(1)
-        won = pairwise_wins(rewards.nanmean(1), other.nanmean(1))
-        if found.clusters is None:  # one vote of each problem, by the means of its replies
-            numbers.append(Measurement.of_votes("win rate", won[both]))
+        baseline = against.rewards
+        numbers.append(Measurement.of("reward of the other", *mean(baseline.nanmean(1), baseline.isfinite().any(1))))
+        both = any_graded & baseline.isfinite().any(1)
+        wins = pairwise_wins(rewards.nanmean(1), baseline.nanmean(1))
+        if found.clusters is None:  # one vote per problem: the mean rewards of its completions
+            numbers.append(Measurement.of_votes("win rate", wins[both]))
         else:
-            numbers.append(share("win rate", won, int(both.sum()) * num_generations, both))
+            numbers.append(fraction("win rate", wins, int(both.sum()) * num_generations, both))
     if found.kl is not None:
-        numbers.append(Measurement.of("KL to the reference (nats)", *over(found.kl.double().mean(1))))
-    numbers.append(Measurement.of("length (tokens)", *over(found.lengths.double().mean(1))))
-    numbers.append(share("ended", found.ended.double().mean(1), found.ended.numel()))
+        numbers.append(Measurement.of("KL to the reference (nats)", *mean(found.kl.double().mean(1))))
+    numbers.append(Measurement.of("length (tokens)", *mean(found.lengths.double().mean(1))))
+    numbers.append(fraction("ended", found.ended.double().mean(1), found.ended.numel()))
     if not graded.all():
-        numbers.append(share("not graded", (~graded).double().mean(1), graded.numel()))
+        numbers.append(fraction("not graded", (~graded).double().mean(1), graded.numel()))
     return numbers
 
 
@@ -320,11 +328,11 @@ class ModelPair:
     """Two models on the same problems.
 
     Attributes:
-        difference: of the mean rewards, with its interval over problems, in pairs.
-        better, worse: on how many problems, or clusters, the first, the second model has the higher mean reward.
-        p_value: of of the sign test on these, corrected for all pairs that were looked at (Holm); the interval is not. With several
-            replies to a problem, rewards between 0 and 1, or problems in clusters, two models that are equally good on average may well
-            differ in it: better by a little on many problems or clusters, worse by much on few.
+        difference: of the mean rewards, with its paired interval over problems.
+        better, worse: number of problems, or clusters, on which the first, the second model has the higher mean reward.
+        p_value: of the sign test on these counts, corrected for all tested pairs (Holm); the interval is uncorrected.
+            With several completions per problem, rewards between 0 and 1, or clusters, two models of equal mean reward
+            may differ in this test: one is slightly better on many problems or clusters and much worse on few.
     """
 
     first: str
@@ -339,62 +347,62 @@ class ModelPair:
 
 
 def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
-    """Every two of these models, on the problems of which both have a graded reply.
+    """Compare all pairs of these models, on the problems for which both have a graded completion.
 
-    Problems of one cluster are one toss of the sign test, by the sign of the sum of their differences. Where all differences are alike:
-    of rewards between 0 and 1, at most Wilson's upper end of the problems would have another, which may be −1 or 1; of rewards
-    without bounds nothing is known, and the ends are NaN.
+    A cluster is one observation of the sign test: the sign of the sum of its differences. If all differences are equal,
+    the interval for rewards between 0 and 1 assumes that at most Wilson's upper limit of the problems have another
+    difference, which may be −1 or 1. For rewards without bounds the ends are NaN.
 
     Raises:
-        UserError: two models without two such problems.
+        UserError: two models share fewer than two such problems.
     """
     pairs = []
     for first, second in itertools.combinations(found, 2):
-        ours, theirs = (found[name].rewards.double().nanmean(1) for name in (first, second))
-        both = ours.isfinite() & theirs.isfinite()
+        candidate, baseline = (found[name].rewards.double().nanmean(1) for name in (first, second))
+        both = candidate.isfinite() & baseline.isfinite()
         if int(both.sum()) < 2:
             raise UserError(
-                f"{first}, {second}: less than two problems were graded for both; expected more to compare them",
+                f"{first}, {second}: fewer than two problems were graded for both; a comparison needs at least two",
                 argument="rewards",
                 expected=2,
                 problem="too few",
             )
         clusters = found[first].clusters
-        apart, clusters = (ours - theirs)[both], None if clusters is None else clusters[both]
+        differences, clusters = (candidate - baseline)[both], None if clusters is None else clusters[both]
         bounded = found[first].right_or_wrong and found[second].right_or_wrong
-        number = _difference(f"{first} − {second}", apart, clusters, bounded)
-        sums = apart if clusters is None else _sums(apart, clusters)
+        difference = _difference(f"{first} − {second}", differences, clusters, bounded)
+        sums = differences if clusters is None else _sums(differences, clusters)
         better, worse = int((sums > 0).sum()), int((sums < 0).sum())
-        pairs.append(ModelPair(first, second, number, better, worse, sign_test(better, worse)))
-    corrected = holm([pair.p_value for pair in pairs])
-    return [dataclasses.replace(pair, p_value=p) for pair, p in zip(pairs, corrected, strict=True)]
+        pairs.append(ModelPair(first, second, difference, better, worse, sign_test(better, worse)))
+    p_values = holm([pair.p_value for pair in pairs])
+    return [dataclasses.replace(pair, p_value=p) for pair, p in zip(pairs, p_values, strict=True)]
 
 
 def _sums(values: Tensor, clusters: Tensor) -> Tensor:
-    """``(C,)``: the sum of each cluster."""
-    places = clusters.unique(return_inverse=True)[1]
-    return values.new_zeros(int(places.max()) + 1).index_add(0, places, values)
+    """Return ``(C,)``: the sum of each cluster."""
+    indices = clusters.unique(return_inverse=True)[1]
+    return values.new_zeros(int(indices.max()) + 1).index_add(0, indices, values)
 
 
-def _difference(name: str, apart: Tensor, clusters: Tensor | None, bounded: bool) -> Measurement:
-    """The mean of these differences, of numbers between 0 and 1 if they are ``bounded``."""
-    alone = len(apart) if clusters is None else len(clusters.unique())
-    if bool((apart == apart[0]).all()) and bounded:
-        other, value = wilson_interval(0, alone)[1], float(apart[0])
-        return Measurement(name, value, value - other * (1 + value), value + other * (1 - value))
-    return Measurement.of(name, over_clusters(apart, clusters), alone)
+def _difference(name: str, differences: Tensor, clusters: Tensor | None, bounded: bool) -> Measurement:
+    """Return the mean of these differences; ``bounded``: they are differences of rewards in [0, 1]."""
+    num_units = len(differences) if clusters is None else len(clusters.unique())
+    if bool((differences == differences[0]).all()) and bounded:
+        upper, value = wilson_interval(0, num_units)[1], float(differences[0])
+        return Measurement(name, value, value - upper * (1 + value), value + upper * (1 - value))
+    return Measurement.of(name, over_clusters(differences, clusters), num_units)
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """A task that models have answered.
+    """The results of several models on one task.
 
     Attributes:
-        name, grader: which task, and what graded the replies.
-        problems: what was asked.
-        answers, numbers: of each model, by its name.
-        pairs: every two models.
-        on: for each model what exactly was measured: digests of data and model, settings, versions.
+        name, grader: the task, and the grader of the completions.
+        problems: the problems of the task.
+        answers, numbers: model name -> its completions, its measurements.
+        pairs: all pairs of models.
+        on: model name -> what was measured: digests of data and model, settings, versions.
     """
 
     name: str
@@ -407,11 +415,11 @@ class EvaluationResult:
 
     @property
     def replies(self) -> int:
-        """How many there are to each problem."""
+        """The number of completions per problem."""
         return next(iter(self.answers.values())).rewards.shape[1]
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers, and every grade, from which ``minirlhf power`` plans the next comparison."""
+        """Return the measurements, and all grades; ``minirlhf power`` plans the next comparison from the grades."""
         models = {
             name: {
                 "numbers": as_json(numbers),
@@ -432,6 +440,6 @@ def _known(rewards: Tensor) -> list[list[float | None]]:
 
 
 def as_json(numbers: Sequence[Measurement]) -> dict[str, Any]:
-    """``{name: {"value": ..., "low": ..., "high": ...}}``; what cannot be known is null."""
-    known = lambda value: value if math.isfinite(value) else None
-    return {n.name: {"value": known(n.value), "low": known(n.low), "high": known(n.high)} for n in numbers}
+    """``{name: {"value": ..., "low": ..., "high": ...}}``; an unknown value is null."""
+    finite = lambda value: value if math.isfinite(value) else None
+    return {n.name: {"value": finite(n.value), "low": finite(n.low), "high": finite(n.high)} for n in numbers}

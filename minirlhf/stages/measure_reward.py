@@ -1,4 +1,4 @@
-"""Measure a saved reward model on comparisons: accuracy, surprise and calibration, and each subset by itself."""
+"""Measure a saved reward model on comparisons: accuracy, loss and calibration, overall and per subset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from minirlhf.trainers.reward import pair_differences
 
 
 def is_reward_model(name: str) -> bool:
-    """Is this a folder, or a run's folder, with a reward model in it?"""
+    """Return whether this is a model folder, or a run's folder, that holds a reward model."""
     path = Path(name).expanduser()
     if not path.is_dir():
         return False
@@ -38,9 +38,10 @@ def measure_reward(
     """Measure a reward model on pairs.
 
     Returns:
-        ``accuracy`` (a tie counts one half); ``loss``, nats per pair, ln 2 for a coin; ``calibration error`` of σ(difference);
-        ``longer wins``, the accuracy of choosing the longer reply; where the data name subsets, the accuracy on each and ``mean of
-        subsets``. 95 % intervals over pairs; that of the calibration error by the bootstrap.
+        ``accuracy`` (a tie counts one half); ``loss``, nats per pair (ln 2 at chance level); ``calibration error`` of
+        σ(difference); ``longer wins``, the accuracy of choosing the longer completion. If the data name subsets, also
+        the accuracy on each subset and ``mean of subsets``. 95 % intervals over pairs; the calibration error has a
+        bootstrap interval.
     """
     if not comparisons:
         raise UserError("no pairs to compare")
@@ -49,35 +50,41 @@ def measure_reward(
     right = (difference.sign() + 1) / 2
     lengths = torch.tensor([float(len(p.chosen) - len(p.rejected)) for p in pairs])
     longer = (lengths.sign() + 1) / 2
-    surprise = bradley_terry_loss(difference, torch.zeros_like(difference))
+    losses = bradley_terry_loss(difference, torch.zeros_like(difference))
     numbers = [
         Measurement.share("accuracy", float(right.sum()), len(right)),
-        Measurement.of("loss (nats)", Estimate.of(surprise), len(surprise)),
+        Measurement.of("loss (nats)", Estimate.of(losses), len(losses)),
         _calibration(difference, draws),
         Measurement.share("longer wins", float(longer.sum()), len(longer)),
     ]
-    rows: dict[str, list[int]] = defaultdict(list)
+    indices: dict[str, list[int]] = defaultdict(list)
     for i, comparison in enumerate(comparisons):
         if comparison.subset is not None:
-            rows[comparison.subset].append(i)
-    found = {name: right[torch.tensor(rows[name])] for name in sorted(rows)}
-    numbers += [Measurement.share(f"accuracy: {name}", float(r.sum()), len(r)) for name, r in found.items()]
-    if len(found) > 1:
-        mean = sum(float(r.mean()) for r in found.values()) / len(found)
-        stderr = sum(float(r.var(correction=0)) / len(r) for r in found.values()) ** 0.5 / len(found)
+            indices[comparison.subset].append(i)
+    subsets = {name: right[torch.tensor(indices[name])] for name in sorted(indices)}
+    numbers += [
+        Measurement.share(f"accuracy: {name}", float(correct.sum()), len(correct)) for name, correct in subsets.items()
+    ]
+    if len(subsets) > 1:
+        mean = sum(float(correct.mean()) for correct in subsets.values()) / len(subsets)
+        stderr = sum(float(correct.var(correction=0)) / len(correct) for correct in subsets.values()) ** 0.5 / len(
+            subsets
+        )
         numbers.append(Measurement.of("mean of subsets", Estimate(mean, stderr)))
     return numbers
 
 
 def _calibration(difference: Tensor, draws: int) -> Measurement:
-    """Both orders of every pair are asked, so that each probability p comes with 1 − p and the bins are fair."""
+    """Return the calibration error, with both orders of every pair: each probability p has its 1 − p in the bins."""
 
     def error(rows: Tensor) -> float:
-        said = torch.sigmoid(torch.cat([rows, -rows]).double())
-        truth = torch.cat([torch.ones_like(rows), torch.zeros_like(rows)]).double()
-        return float(expected_calibration_error(said, truth))
+        probabilities = torch.sigmoid(torch.cat([rows, -rows]).double())
+        labels = torch.cat([torch.ones_like(rows), torch.zeros_like(rows)]).double()
+        return float(expected_calibration_error(probabilities, labels))
 
     rng = torch.Generator().manual_seed(0)
-    again = [error(difference[torch.randint(len(difference), (len(difference),), generator=rng)]) for _ in range(draws)]
-    low, high = torch.tensor(again).quantile(torch.tensor([0.025, 0.975])).tolist()
+    resampled = [
+        error(difference[torch.randint(len(difference), (len(difference),), generator=rng)]) for _ in range(draws)
+    ]
+    low, high = torch.tensor(resampled).quantile(torch.tensor([0.025, 0.975])).tolist()
     return Measurement("calibration error", error(difference), low, high)

@@ -1,4 +1,4 @@
-"""Any language model that can be named: a zoo entry, a run's folder, a model folder, or a name on the hub."""
+"""Load a language model by name: a zoo entry, a run's folder, a model folder, or a name on the hub."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from minirlhf.stages import zoo
 
 
 def model_by_name(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
-    """``(model, tokenizer)``, weights in this ``dtype``. A zoo entry is trained first if it is not cached.
+    """Return ``(model, tokenizer)``, with weights in this ``dtype``. A zoo entry is trained first if it is not cached.
 
     Raises:
-        UserError: nothing of this name, or something that is no language model.
+        UserError: no model has this name, or it is not a language model.
     """
     path = Path(name).expanduser()
     if path.is_dir():
@@ -26,7 +26,7 @@ def model_by_name(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[Any
     if name in zoo.ENTRIES:
         if zoo.ENTRIES[name].reads is not load_folder:
             raise UserError(
-                f"{name}: {zoo.ENTRIES[name].about}; it gives scores, a language model is needed",
+                f"{name}: {zoo.ENTRIES[name].about}; it gives scores; expected a language model",
                 argument="model",
                 value=name,
                 expected="language model",
@@ -41,12 +41,12 @@ def model_by_name(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[Any
             expected=list(zoo.ENTRIES),
         )
     if "/" not in name and difflib.get_close_matches(name, zoo.ENTRIES, cutoff=0.7):
-        zoo.get(name)  # raises with the nearest; asking the hub for a misspelt entry would take most of a minute
+        zoo.get(name)  # raises with the nearest name; a request to the hub would take most of a minute
     return load_model(name, complete_tokenizer=True, dtype=dtype)
 
 
 def model_folder(folder: Path) -> Path:
-    """Where the model of a run is: its result in ``model/``, else its newest checkpoint, else the folder itself."""
+    """Return the folder of a run's model: ``model/``, else the newest checkpoint; else the folder itself."""
     if (folder / "config.json").is_file() and (folder / "metrics.jsonl").is_file():
         if (folder / "model").is_dir():
             return folder / "model"

@@ -1,7 +1,7 @@
-"""Post-training on a tiny world, stage by stage: pretrain, sft, preferences, reward_model, rl, align.
+"""Post-training on a toy task, stage by stage: pretrain, sft, preferences, reward_model, rl, align.
 
-The tour, the zoo and the studies all run these stages. A stage names its data and its trainer, takes a plan that holds all
-its numbers, and never changes the model that it starts from. ``run`` goes to the trainer: ``out``, ``resume``, ``quiet``,
+The tour, the zoo and the studies all run these stages. A stage defines its data and its trainer, takes a plan with all
+its numbers, and never changes its initial model. ``run`` is passed to the trainer: ``out``, ``resume``, ``quiet``,
 ``name``.
 """
 
@@ -47,7 +47,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class PretrainPlan:
-    """Pretraining on the raw text of a world, from random weights."""
+    """Pretraining on the raw text of a toy task, from random weights."""
 
     preset: str = "nano"
     documents: int = 4000
@@ -56,7 +56,7 @@ class PretrainPlan:
 
 @dataclass(frozen=True)
 class SFTPlan:
-    """Supervised fine-tuning on a world's demonstrations."""
+    """Supervised fine-tuning on a task's demonstrations."""
 
     demonstrations: int = 2000
     training: SFTConfig = SFTConfig(max_steps=200, batch_size=64, learning_rate=2e-3, lr_scheduler_type="linear")
@@ -64,7 +64,7 @@ class SFTPlan:
 
 @dataclass(frozen=True)
 class RewardPlan:
-    """A reward model trained on pairs of the policy's own replies, labelled with the gold reward and some noise."""
+    """A reward model trained on pairs of on-policy completions, labelled with the gold reward and some noise."""
 
     pairs: int = 4000
     held_out: int = 500
@@ -75,8 +75,10 @@ class RewardPlan:
 
 @dataclass(frozen=True)
 class RLPlan:
-    """Reinforcement learning, on the first ``prompts`` of the training prompts (None: all). Completions are as long as the world
-    needs, unless ``max_completion_length`` is given."""
+    """Reinforcement learning on the first ``prompts`` training prompts (None: all).
+
+    The maximum completion length is that of the task, unless ``max_completion_length`` is given.
+    """
 
     recipe: Recipe = GRPO.with_(beta=0.5)
     training: OnlineConfig = OnlineConfig(max_steps=60, batch_size=8, num_generations=16, learning_rate=2e-4)
@@ -92,12 +94,12 @@ class AlignPlan:
     training: OfflineConfig = OfflineConfig(max_steps=80, batch_size=32, learning_rate=3e-4, lr_scheduler_type="linear")
 
 
-#: PPO with a critic of its own, against the same reward model as :class:`RLPlan`'s GRPO. Its KL is charged token by token.
+#: PPO with a separate critic, with the same reward model as :class:`RLPlan`'s GRPO. Its KL penalty is per token.
 ASSISTANT_PPO = RLPlan(
     PPO.with_(beta=0.3, num_iterations=1, num_minibatches=2, critic_learning_rate_ratio=3.0),
     OnlineConfig(max_steps=40, batch_size=8, num_generations=16, learning_rate=2e-4),
 )
-#: The shell game: one demonstration in five thinks aloud. Fewer steps leave the chain of thought half learned.
+#: The shell game: 20 % of the demonstrations have a chain of thought. With fewer steps it is only half learned.
 SHELL_GAME_SFT = SFTPlan(demonstrations=6400, training=SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3))
 SHELL_GAME_RL = RLPlan(DR_GRPO, OnlineConfig(max_steps=60, batch_size=16, num_generations=8, learning_rate=5e-4))
 RUNNING_SUM_SFT = SFTPlan(
@@ -105,7 +107,7 @@ RUNNING_SUM_SFT = SFTPlan(
     training=SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3, lr_scheduler_type="linear"),
 )
 SORT_DIGITS_SFT = SFTPlan(demonstrations=5120, training=SFTConfig(max_steps=80, batch_size=64, learning_rate=3e-3))
-#: The phrasebook: no page is read twice, so there is nothing to memorise; the language has to be read off each page.
+#: The phrasebook: no page occurs twice, so memorising is useless; the model must infer the language from each page.
 PHRASEBOOK_PRETRAIN = PretrainPlan(
     documents=20_000,
     training=SFTConfig(max_steps=300, batch_size=64, learning_rate=3e-3, lr_scheduler_type="linear"),
@@ -121,19 +123,19 @@ def with_seed(plan: P, seed: int) -> P:
 
 
 def reply_tokens(tokenizer: Any, prompt: str, reply: str) -> Tokens:
-    """One exchange as tokens; the loss lies on the reply and its end."""
+    """Tokenise one exchange; the loss is computed on the completion and its end token."""
     return encode(tokenizer, conversation(prompt, reply))
 
 
 def pair_tokens(tokenizer: Any, pairs: Sequence[PreferencePair]) -> list[PreferenceExample]:
-    """Tokenised comparisons, without margins."""
+    """Return tokenised comparisons, without margins."""
     return [
         pair(reply_tokens(tokenizer, p.prompt, p.chosen), reply_tokens(tokenizer, p.prompt, p.rejected)) for p in pairs
     ]
 
 
 def demonstrations(task: Task, tokenizer: Any, count: int, seed: int) -> list[Tokens]:
-    """Tokenised demonstrations on the training prompts, the loss on the reply only."""
+    """Return tokenised demonstrations on the training prompts, with the loss on the completion only."""
     rng = numpy_generator("demonstrations", seed)
     return [reply_tokens(tokenizer, p, task.demonstration(p, rng)) for p in _in_turn(task.prompts("train"), count)]
 
@@ -143,30 +145,30 @@ def _in_turn(prompts: Sequence[str], count: int) -> list[str]:
 
 
 def preferences(task: Task, policy: Trained, plan: RewardPlan) -> tuple[list[PreferencePair], list[PreferencePair]]:
-    """Labelled pairs of the policy's own replies to training prompts: for training and held out.
+    """Return labelled pairs of on-policy completions for training prompts: for training, and held out.
 
-    Two replies that are equal say nothing, so there may be fewer than asked for.
+    Pairs of equal completions carry no information and are dropped, so there may be fewer pairs than requested.
     """
-    asked = _in_turn(task.prompts("train"), plan.pairs + plan.held_out)
+    prompts = _in_turn(task.prompts("train"), plan.pairs + plan.held_out)
     triples: list[tuple[str, str, str]] = []
-    for start in progress(range(0, len(asked), 256), "preferences"):
-        chunk = asked[start : start + 256]
+    for start in progress(range(0, len(prompts), 256), "preferences"):
+        batch = prompts[start : start + 256]
         rollout = sample(
             policy.model,
-            [encode_prompt(policy.tokenizer, conversation(p)) for p in chunk],
+            [encode_prompt(policy.tokenizer, conversation(p)) for p in batch],
             sampling=Sampling(max_completion_length=task.max_completion_length),
             num_generations=2,
             eos_token_id=ends_of(policy.tokenizer, policy.model).ids,
             pad_token_id=policy.tokenizer.pad_token_id,
-            prompt_keys=[f"pair {start + i}" for i in range(len(chunk))],
+            prompt_keys=[f"pair {start + i}" for i in range(len(batch))],
             seed=plan.training.seed,
         )
         texts = completion_texts(rollout, policy.tokenizer)
-        triples += zip(chunk, texts[::2], texts[1::2], strict=True)
+        triples += zip(batch, texts[::2], texts[1::2], strict=True)
     labeller, seed = SimulatedAnnotator(temperature=plan.temperature, flip=plan.flip), plan.training.seed
-    kept, held_out = triples[: plan.pairs], triples[plan.pairs :]
+    train, held_out = triples[: plan.pairs], triples[plan.pairs :]
     return (
-        label_pairs(task, kept, labeller=labeller, seed=seed),
+        label_pairs(task, train, labeller=labeller, seed=seed),
         label_pairs(task, held_out, labeller=labeller, seed=seed + 1),
     )
 
@@ -175,15 +177,15 @@ def preferences(task: Task, policy: Trained, plan: RewardPlan) -> tuple[list[Pre
 
 
 def fresh(task: Task, *, preset: str = "nano", seed: int = 0) -> Trained:
-    """An untrained model that knows the words of a world."""
+    """Return an untrained model with the vocabulary of a task."""
     tokenizer = word_tokenizer(task.words)
     return Trained(tiny_model(preset, tokenizer, seed=seed), tokenizer)
 
 
 def pretrain(task: Task, plan: PretrainPlan, **run: Any) -> Trained:
-    """A language model of the world's raw text; a :class:`UserError` if the world has none."""
+    """Train a language model on the task's raw text; a :class:`UserError` if the task has none."""
     if not isinstance(task, HasDocuments):
-        raise UserError(f"the world {task.name} has no raw text to pretrain on")
+        raise UserError(f"the task {task.name} has no raw text for pretraining")
     start = fresh(task, preset=plan.preset, seed=plan.training.seed)
     rng, tokenizer = numpy_generator("documents", plan.training.seed), start.tokenizer
     rows = [
@@ -199,7 +201,7 @@ def sft(task: Task, start: Trained, plan: SFTPlan, **run: Any) -> Trained:
 
 
 def sft_from_scratch(task: Task, plan: SFTPlan, preset: str = "nano", **run: Any) -> Trained:
-    """Imitate the demonstrations, starting from random weights (for worlds without raw text)."""
+    """Imitate the demonstrations, starting from random weights (for tasks without raw text)."""
     return sft(task, fresh(task, preset=preset, seed=plan.training.seed), plan, **run)
 
 
@@ -210,7 +212,7 @@ def _imitate(start: Trained, examples: Sequence[Tokens], plan: PretrainPlan | SF
 
 
 def reward_model(start: Trained, pairs: Sequence[PreferencePair], plan: RewardPlan, **run: Any) -> Trained:
-    """A reward model that starts from the weights of a language model."""
+    """Train a reward model from the weights of a language model."""
     model, tokenizer = RewardModel.from_causal_lm(start.model, seed=plan.training.seed), start.tokenizer
     tokens = pair_tokens(tokenizer, pairs)
     history = train_reward(
@@ -220,7 +222,7 @@ def reward_model(start: Trained, pairs: Sequence[PreferencePair], plan: RewardPl
 
 
 def align(start: Trained, examples: Sequence[PreferenceExample], plan: AlignPlan, **run: Any) -> Trained:
-    """Learn from preferences directly; the reference is the policy as it starts, unless ``ref_model`` is given."""
+    """Learn from preferences directly; the reference is the initial policy, unless ``ref_model`` is given."""
     model, tokenizer = copy.deepcopy(start.model), start.tokenizer
     history = train_offline(
         model, examples, plan.recipe, plan.training, pad_token_id=tokenizer.pad_token_id, tokenizer=tokenizer, **run
@@ -229,7 +231,7 @@ def align(start: Trained, examples: Sequence[PreferenceExample], plan: AlignPlan
 
 
 def rl(task: Task, start: Trained, plan: RLPlan, *, reward: Reward | None = None, **run: Any) -> Trained:
-    """Improve a policy on the training prompts; the task grades unless another ``reward`` is given."""
+    """Train a policy on the training prompts; the task is the grader unless another ``reward`` is given."""
     model = copy.deepcopy(start.model)
     length = plan.max_completion_length or task.max_completion_length
     history = train_online(

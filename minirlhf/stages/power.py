@@ -1,4 +1,7 @@
-"""How many items, replies and seeds tell two models apart: the noise of a comparison, assumed or measured, and what it asks for."""
+"""Power analysis: the number of items, completions and seeds that a comparison of two models needs.
+
+The variances of the comparison are assumed, or measured on a pilot.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ class VarianceComponents:
     """Variances of a measured difference, as eq:three-sources has them.
 
     Attributes:
-        item: ω², between items, of the difference of the two chances.
-        reply: σ², of the difference of one reply of each model to an item.
-        seed: τ², of the true difference between seeds.
-        known: what the numbers come from, in words.
+        item: ω², variance between items of the difference of the two success probabilities.
+        reply: σ², variance of the difference of one completion of each model for an item.
+        seed: τ², variance of the true difference between seeds.
+        known: the origin of the numbers, in words.
     """
 
     item: float
@@ -37,26 +40,29 @@ class VarianceComponents:
 
     @classmethod
     def of_shares(cls, accuracy: float, effect: float, seed: float) -> VarianceComponents:
-        """Of right and wrong answers to other items for each model, one reply each: p(1 − p) of the two, all of it as ω².
+        """Return the variances for models on different items with one completion each: the sum of both p(1 − p), as ω².
 
-        How much of it is σ² cannot be known from an accuracy. As ω² more seeds do not reduce it, so that no promise is too large.
+        An accuracy does not show which part is σ². Counted as ω² it is not reduced by more seeds, so the power is not
+        overestimated.
         """
-        other = accuracy + effect
-        total = accuracy * (1 - accuracy) + other * (1 - other)
-        return cls(total, 0.0, seed, f"accuracies of {accuracy:g} and {other:g}, each model on items of its own")
+        second = accuracy + effect
+        variance = accuracy * (1 - accuracy) + second * (1 - second)
+        return cls(variance, 0.0, seed, f"accuracies of {accuracy:g} and {second:g}, each model on items of its own")
 
     @classmethod
     def measured(cls, ours: Tensor, theirs: Tensor, seed: float) -> VarianceComponents:
-        """Of the rewards ``(P, G)`` of two models on the same items, by the analysis of variance of their differences, reply by reply.
+        """Estimate the variances from the rewards ``(P, G)`` of two models on the same items.
 
-        A pilot of ``minirlhf evaluate`` gives both models the same random numbers, and so will the next comparison. Their replies are then
-        not independent, and σ² is that of the difference of two of them; of independent ones it is the sum of both.
+        The method is the analysis of variance of their differences, completion by completion. ``minirlhf evaluate``
+        gives both models the same random numbers, in the pilot and in the next comparison. Their completions are then
+        not independent, and σ² is the variance of the difference of two completions. For independent completions it is
+        the sum of both variances.
 
-        With one reply to each item the two parts cannot be told apart, and everything counts as ω².
+        With one completion per item, ω² and σ² cannot be separated, and all variance counts as ω².
 
         Source: Searle, Casella and McCulloch (1992), "Variance components".
         Raises:
-            UserError: all differences are alike, so that there is no noise to be seen.
+            UserError: all differences are equal, so the variance cannot be estimated.
         """
         problems, replies = ours.shape
         between = float((ours - theirs).mean(1).var())
@@ -68,44 +74,44 @@ class VarianceComponents:
                 value=problems,
                 problem="no noise",
             )
-        known = f"two models on the same {problems} items, {replies} replies to each"
-        return cls(max(0.0, between - within / replies), within, seed, known)
+        origin = f"two models on the same {problems} items, {replies} replies to each"
+        return cls(max(0.0, between - within / replies), within, seed, origin)
 
     def items(self, effect: float, *, seeds: int, replies: int, alpha: float, power: float) -> float:
-        """Items from which on the difference is found so often; infinite where the seeds alone hide it."""
+        """Return the number of items for this power; infinite if the variance between seeds alone is too large."""
         return items_needed(
             effect, seed=self.seed, item=self.item, reply=self.reply, seeds=seeds, replies=replies, alpha=alpha, power=power
         )  # fmt: skip
 
     def minimum_detectable_effect(self, items: int, *, seeds: int, replies: int, alpha: float, power: float) -> float:
-        """The smallest difference that so many items find so often."""
+        """Return the smallest difference that this number of items detects with this power."""
         parts = (torch.tensor(x, dtype=torch.float64) for x in (self.seed, self.item, self.reply))
         variance = difference_variance(*parts, seeds=seeds, items=items, replies=replies)
         return float(smallest_effect(1 / variance, alpha=alpha, power=power))
 
     def seeds(self, effect: float, *, alpha: float, power: float) -> int:
-        """The fewest seeds that can find this difference, with as many items as one likes."""
-        one = dataclasses.replace(self, item=0.0, reply=0.0).minimum_detectable_effect(
+        """Return the smallest number of seeds that can detect this difference with unlimited items."""
+        detectable = dataclasses.replace(self, item=0.0, reply=0.0).minimum_detectable_effect(
             1, seeds=1, replies=1, alpha=alpha, power=power
         )
-        return math.floor((one / effect) ** 2) + 1
+        return math.floor((detectable / effect) ** 2) + 1
 
     def effect_by_t(self, *, seeds: int, alpha: float, power: float) -> float:
-        """The smallest difference that a t test over the differences of so many seeds finds so often if there are so many items that they add no
-        noise; with fewer items it finds less.
+        """Return the minimum detectable difference of a t test over the seeds' differences, with unlimited items.
 
-        It does not know τ², it measures it; of one seed it cannot, and the difference is infinite.
+        With fewer items the detectable difference is larger. The test estimates τ² from the seeds; with one seed it
+        cannot, and the difference is infinite.
         """
         if seeds == 1:
             return math.inf
         return t_distribution.detectable(alpha, seeds - 1, power) * math.sqrt(self.seed / seeds)
 
     def seeds_by_t(self, effect: float, *, alpha: float, power: float) -> int:
-        """The fewest seeds by which a t test over their differences can find this one."""
-        found = max(2, self.seeds(effect, alpha=alpha, power=power))
-        while self.effect_by_t(seeds=found, alpha=alpha, power=power) > effect:
-            found += 1
-        return found
+        """Return the smallest number of seeds with which a t test over their differences detects this difference."""
+        seeds = max(2, self.seeds(effect, alpha=alpha, power=power))
+        while self.effect_by_t(seeds=seeds, alpha=alpha, power=power) > effect:
+            seeds += 1
+        return seeds
 
 
 class _Pilot(NamedTuple):
@@ -114,40 +120,40 @@ class _Pilot(NamedTuple):
 
 
 def grades(files: Sequence[Path]) -> dict[str, Tensor]:
-    """Rewards ``(P, G)`` of every model in these files of ``minirlhf evaluate --json``.
+    """Read the rewards ``(P, G)`` of every model in these files of ``minirlhf evaluate --json``.
 
     Raises:
-        UserError: a file that is not one, problems in clusters, or models that were asked other problems or another number of replies.
+        UserError: an invalid file, problems in clusters, or models with different problems or numbers of completions.
     """
-    found: dict[str, Tensor] = {}
-    asked: set[str] = set()
+    rewards: dict[str, Tensor] = {}
+    designs: set[str] = set()
     for file in files:
-        for name, one in _models(file).items():
-            if name in found:
+        for name, pilot in _models(file).items():
+            if name in rewards:
                 raise UserError(
-                    f"{file}: {name} was read already; expected two different models",
+                    f"{file}: {name} is in an earlier file already; expected different models",
                     argument="model",
                     value=name,
                     problem="duplicate",
                     file=file,
                 )
-            found[name] = one.grades
-            asked.add(f"{one.data} {tuple(one.grades.shape)}")
-    if len(asked) > 1:
+            rewards[name] = pilot.grades
+            designs.add(f"{pilot.data} {tuple(pilot.grades.shape)}")
+    if len(designs) > 1:
         raise UserError(
-            f"{', '.join(map(str, files))}: the models answered other problems, or another number of replies; expected the "
+            f"{', '.join(map(str, files))}: the models have different problems or numbers of completions; expected the "
             "same data, limit and num-generations",
             argument="data",
-            value=sorted(asked),
+            value=sorted(designs),
             problem="mismatch",
         )
-    return found
+    return rewards
 
 
 def _models(file: Path) -> dict[str, _Pilot]:
-    """What is said of each model; of one task alone."""
+    """Read the grades of each model from a file with one task."""
     try:
-        text = json.loads(file.read_text(encoding="utf-8"))
+        results = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"{file}: no such file; expected what evaluate --json has written", problem="missing", file=file
@@ -159,28 +165,30 @@ def _models(file: Path) -> dict[str, _Pilot]:
             file=file,
         ) from None
     try:
-        if "tasks" not in text:
-            models = {text["measured on"]["asked"]["model"]: text}
-        elif len(text["tasks"]) > 1:
+        if "tasks" not in results:
+            models = {results["measured on"]["asked"]["model"]: results}
+        elif len(results["tasks"]) > 1:
             raise UserError(
-                f"{file}: holds the tasks {', '.join(text['tasks'])}; expected a file of one task",
+                f"{file}: holds the tasks {', '.join(results['tasks'])}; expected a file of one task",
                 argument="tasks",
-                value=list(text["tasks"]),
+                value=list(results["tasks"]),
                 expected=1,
                 file=file,
             )
         else:
-            [models] = [task["models"] for task in text["tasks"].values()]
-        for one in models.values():
-            if field := one["measured on"]["asked"].get("cluster"):
+            [models] = [task["models"] for task in results["tasks"].values()]
+        for result in models.values():
+            if field := result["measured on"]["asked"].get("cluster"):
                 raise UserError(
-                    f"{file}: its problems come in clusters, by {field}; expected a pilot of problems that stand alone, since those of a "
-                    "cluster are worth fewer, and the file does not say which belong together",
+                    f"{file}: its problems form clusters, by {field}; expected a pilot with independent problems: the "
+                    "effective number of clustered problems is smaller, and the file does not list the clusters",
                     argument="cluster",
                     value=field,
                     file=file,
                 )
-        return {name: _Pilot(_table(one["grades"]), one["measured on"]["data"]) for name, one in models.items()}
+        return {
+            name: _Pilot(_table(result["grades"]), result["measured on"]["data"]) for name, result in models.items()
+        }
     except (TypeError, KeyError, AttributeError, ValueError):
         raise UserError(
             f"{file}: holds no grades of models; expected what evaluate --json has written",
@@ -191,8 +199,8 @@ def _models(file: Path) -> dict[str, _Pilot]:
 
 
 def _table(rows: list[list[float | None]]) -> Tensor:
-    """``(P, G)``, NaN where there is no grade."""
-    found = torch.tensor([[math.nan if x is None else float(x) for x in row] for row in rows], dtype=torch.float64)
-    if found.ndim != 2 or not found.numel():
+    """Return ``(P, G)`` grades, NaN where a grade is missing."""
+    table = torch.tensor([[math.nan if x is None else float(x) for x in row] for row in rows], dtype=torch.float64)
+    if table.ndim != 2 or not table.numel():
         raise ValueError("no table of grades")
-    return found
+    return table

@@ -1,6 +1,7 @@
-"""The way that all runs from files go: read and hold out, start a model, tokenise; then train and measure, and :meth:`Prepared.finish`.
+"""The steps that all runs from files share: read the data, hold a part out, create or load a model, and tokenise.
 
-``out`` then holds ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``result.json`` and ``model/``.
+After that a run trains and measures, and calls :meth:`Prepared.finish`. The folder ``out`` then holds ``config.json``,
+``metrics.jsonl``, ``checkpoints/``, ``result.json`` and ``model/``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class Reference:
-    """A frozen reference with the name it was given by."""
+    """A frozen reference model with the name by which the user chose it."""
 
     name: str
     model: Any
@@ -47,12 +48,12 @@ class Reference:
 
     @classmethod
     def load(cls, name: str | None) -> Reference | None:
-        """The model of this name; None if there is no name."""
+        """Load the model of this name; return None if ``name`` is None."""
         return None if name is None else cls(name, *named.model_by_name(name))
 
     @staticmethod
     def digest(reference: Reference | None) -> str | None:
-        """What tells it from others; None if there is none."""
+        """Return a digest that identifies the reference model; None if there is no reference."""
         return None if reference is None else start.model_digest(reference.model)
 
 
@@ -61,10 +62,10 @@ class Prepared(Generic[E]):
     """A run that is ready to start: a model, and examples that fit into its context.
 
     Attributes:
-        config: the trainer's settings, where nobody gave them fit for the model's size.
-        keep: where a trainer keeps its state.
-        computing: gives a context in which models compute in bfloat16, and metrics are reported, if that was asked for.
-        eval_steps: measure every so many steps; 0: not.
+        config: the trainer's settings; those that the user did not choose have defaults for the model's size.
+        keep: keyword arguments with which a trainer saves its state: folder, tokenizer, resume, origin.
+        computing: returns a context in which models compute in bfloat16 and metrics are reported, if configured.
+        eval_steps: interval between measurements, in steps; 0: no measurement.
     """
 
     model: Any
@@ -78,16 +79,19 @@ class Prepared(Generic[E]):
 
     @property
     def pad(self) -> int:
-        """The token that fills rows up."""
+        """The id of the padding token."""
         return int(self.tokenizer.pad_token_id)
 
     def reference(self, given: Reference | None, role: str = "reference") -> Any:
-        """The reference model, where there is one, on the policy's device; it must know the same tokens. ``role``: what it is called."""
+        """Return the reference model on the policy's device, or None if there is none.
+
+        It must have the policy's vocabulary. ``role`` is the model's name in the error message.
+        """
         if given is None:
             return None
         if given.tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UserError(
-                f"{given.name}: its tokenizer is not that of the {'student' if role == 'teacher' else 'policy'}; a {role} must know the same tokens",
+                f"{given.name}: its tokenizer differs from the tokenizer of the {'student' if role == 'teacher' else 'policy'}; a {role} must have the same vocabulary",
                 argument=role,
                 value=given.name,
                 problem="tokenizer",
@@ -95,16 +99,16 @@ class Prepared(Generic[E]):
         return given.model.to(next(self.model.parameters()).device)
 
     def watching(self, measure: Callable[[], Mapping[str, float]]) -> dict[str, Any]:
-        """``keep``, with this measurement on what is held out every so many steps, where that was asked for."""
+        """Return ``keep`` with a callback that calls ``measure`` every ``eval_steps`` steps (0: no callback)."""
 
-        def quietly() -> dict[str, float]:
+        def evaluate() -> dict[str, float]:
             with evaluating(self.model):
                 return {f"held_out_{name}": value for name, value in measure().items()}
 
-        return {**self.keep, "watch": TrainerCallback(self.eval_steps, quietly) if self.eval_steps else None}
+        return {**self.keep, "watch": TrainerCallback(self.eval_steps, evaluate) if self.eval_steps else None}
 
     def finish(self, **measured: Any) -> dict[str, Any]:
-        """Write the model and ``result.json``, which is also returned."""
+        """Write the model and ``result.json``, and return the contents of ``result.json``."""
         result = {"train": len(self.train), "held_out": len(self.held), **measured}
         out = Path(self.keep["out"])
         plain = adapters.merged(self.model)
@@ -115,7 +119,7 @@ class Prepared(Generic[E]):
 
 
 def read(source: Source, seed: int) -> tuple[Records, Records]:
-    """The records to train on, and those held out."""
+    """Return the records for training and the held-out records."""
     if source.data is None:
         raise UserError("no data; give --data FILE, FOLDER or a hub name", argument="--data", problem="missing")
     load = partial(loaders.load, format=source.format, limit=source.limit, drop_identical=source.drop_identical)
@@ -132,7 +136,7 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
 
 
 def dataset_from_task(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
-    """The same from a tiny world: what is ``given`` for each split."""
+    """Return the training and held-out records of a toy task: ``given(task, split)`` for each split."""
     train, test = (Records(task.name, "tiny world", tuple(given(task, split))) for split in get_args(Split))
     return train, test
 
@@ -154,18 +158,19 @@ def prepare(
     head: Callable[[Any], Any] = lambda model: model,
     like: Reference | None = None,
 ) -> Prepared[E]:
-    """Start the model, and tokenise what fits into its context.
+    """Create or load the model, and tokenise the examples that fit into its context.
 
     Args:
-        data: for training and held out.
-        texts: ``records -> messages each``: a preset's tokenizer is trained on them, if it is not a ``task`` that has the words.
+        data: records for training, and held-out records.
+        texts: ``records -> messages of each record``. A preset's tokenizer is trained on them, unless a ``task`` gives
+            its words.
         encoded: ``(tokenizer, records) -> examples`` of the trainer.
-        config: the trainer's settings, of which ``given`` were chosen by somebody.
-        asks: what else the run depends on, for its record.
-        idle: fields of the source that its recipe makes nothing of, and why.
+        config: the trainer's settings; ``given`` holds those that the user chose.
+        asks: further inputs that the run depends on, for its provenance record.
+        idle: fields of the source that the recipe does not use, each with the reason.
         size: ``(tokenizer, example) -> tokens``; a completion needs ``room(config)`` more.
-        head: what is trained, from a causal LM.
-        like: a preset gets this model's tokenizer.
+        head: turns the causal LM into the model that is trained.
+        like: a model whose tokenizer a preset takes over.
     """
     reasons = {**source.unused_options(config.max_steps), **idle}
     start.log_unused_options(
@@ -173,25 +178,25 @@ def prepare(
     )
     out, device, dtype = Path(source.out), start.device_of(source.device), start.dtype_of(source.dtype)
     if not resume and (out / "metrics.jsonl").exists():
-        raise UserError(f"{out}: holds a run already; resume it, or name another folder")
-    texts_of_preset = texts(data[0])
+        raise UserError(f"{out}: already holds a run; resume it, or choose another folder")
+    tokenizer_texts = texts(data[0])
     if source.model not in tiny.PRESETS:
         model, tokenizer = named.model_by_name(source.model, dtype=dtype)
     else:
-        joined = ("\n".join(message["content"] for message in text) for text in texts_of_preset)
+        corpus = ("\n".join(message["content"] for message in text) for text in tokenizer_texts)
         if like is not None:
             tokenizer = like.tokenizer
         else:
-            tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
+            tokenizer = train_tokenizer(corpus, source.vocab_size) if task is None else word_tokenizer(task.words)
         model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context)
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)
     model = nn.Module.to(model, device, dtype)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))
-    train, held = (encoded(tokenizer, part) for part in data)
-    fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room(config))
-    train, held = ([e for e in part if next(fits)] for part in (train, held))
-    depends = {
+    train, held_out = (encoded(tokenizer, part) for part in data)
+    fits = _fits(source, model, [size(tokenizer, example) for example in train + held_out], room(config))
+    train, held_out = ([e for e in part if next(fits)] for part in (train, held_out))
+    dependencies = {
         "data": {"train": start.digest(data[0].examples), "held out": start.digest(data[1].examples)},
         "tokenizer": start.digest([tokenizer.get_vocab(), tokenizer.chat_template]),
         "model": start.model_digest(model),
@@ -204,14 +209,14 @@ def prepare(
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)
-    noted = {"given": dict(given), "source": dataclasses.asdict(source), "versions": start.versions()}
-    keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": RunProvenance(depends, noted)}
-    halved = device.type == "cuda" if source.bf16 is None else source.bf16
-    # Without a cache: weights that were cast once would stay as they were before the first step.
+    notes = {"given": dict(given), "source": dataclasses.asdict(source), "versions": start.versions()}
+    keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": RunProvenance(dependencies, notes)}
+    use_bf16 = device.type == "cuda" if source.bf16 is None else source.bf16
+    # No autocast cache: it would keep the cast weights from before the first optimiser step.
     computing = partial(
-        _computing, source, partial(torch.autocast, device.type, torch.bfloat16, enabled=halved, cache_enabled=False)
+        _computing, source, partial(torch.autocast, device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False)
     )
-    return Prepared(model, tokenizer, train, held, config, keep, computing, source.eval_steps)
+    return Prepared(model, tokenizer, train, held_out, config, keep, computing, source.eval_steps)
 
 
 @contextmanager
@@ -221,7 +226,7 @@ def _computing(source: Source, autocast: Callable[[], AbstractContextManager[Any
 
 
 def _template(path: str) -> str:
-    """The chat template in a file."""
+    """Read the chat template from a file."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise UserError(f"chat_template = {path!r}: no such file; expected one with a Jinja template")
@@ -232,21 +237,24 @@ def _template(path: str) -> str:
 
 
 def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator[bool]:
-    """Which examples leave ``room`` tokens in the context; an error, or a printed count, if some do not."""
+    """Yield for each example whether it leaves ``room`` tokens in the context.
+
+    If some examples do not, raise an error, or with ``drop_long`` print their number.
+    """
     context = context_length(model)
     fits = [context is None or n + room <= context for n in lengths]
-    where, long = source.data or "the task", fits.count(False)
-    if long and (long == len(fits) or not source.drop_long):
-        worst = max(range(len(lengths)), key=lengths.__getitem__)
-        needed = f"{lengths[worst]} tokens" + (f" and {room} for the completion" if room else "")
+    source_name, num_long = source.data or "the task", fits.count(False)
+    if num_long and (num_long == len(fits) or not source.drop_long):
+        longest = max(range(len(lengths)), key=lengths.__getitem__)
+        needed = f"{lengths[longest]} tokens" + (f" and {room} for the completion" if room else "")
         raise UserError(
-            f"{where}: example {worst + 1} has {needed}, the model reads {context}: raise --context, use another model, or "
-            f"leave out the {long} long examples with --drop-long true",
+            f"{source_name}: example {longest + 1} has {needed}, but the model reads {context}: raise --context, use "
+            f"another model, or leave out the {num_long} long examples with --drop-long true",
             argument="--context",
-            value=lengths[worst] + room,
+            value=lengths[longest] + room,
             expected=context,
             problem="too long",
         )
-    if long:
-        print(f"{where}: left out {long} of {len(fits)} examples longer than {context} tokens")
+    if num_long:
+        print(f"{source_name}: left out {num_long} of {len(fits)} examples longer than {context} tokens")
     return iter(fits)

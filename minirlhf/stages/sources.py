@@ -1,6 +1,7 @@
-"""What a run from files is given: data, a model, a grader, where results go. The fields become flags.
+"""The inputs of a run from files: data, model, grader, output folder. The fields become command-line flags.
 
-Each says of its own fields which have no effect at these settings (:meth:`Source.unused_options`), and refuses what contradicts itself.
+Each class reports which of its fields have no effect (:meth:`Source.unused_options`), and refuses contradictory
+settings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from minirlhf.stages.examples import TRAIN_ON
 from minirlhf.trainers.config import option
 from minirlhf.trainers.sft import LOSSES
 
-#: Settings of a run that somebody chose: none.
+#: The empty mapping of settings that the user chose.
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
@@ -66,20 +67,20 @@ class Source:
         live.require(self.report_to)
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
-        """The fields that do nothing at these settings in a run of so many steps, and why."""
-        found: dict[str, str] = {}
+        """Return the fields that have no effect in a run of ``max_steps`` steps, each with the reason."""
+        unused: dict[str, str] = {}
         if not self.lora_r:
-            found |= dict.fromkeys(("lora_alpha", "lora_dropout"), "without --lora-r there is no adapter")
+            unused |= dict.fromkeys(("lora_alpha", "lora_dropout"), "without --lora-r there is no adapter")
         if self.model not in tiny.PRESETS:
-            found |= dict.fromkeys(("vocab_size", "context"), f"{self.model} has its own; they are a preset's")
+            unused |= dict.fromkeys(("vocab_size", "context"), f"{self.model} has its own; they are a preset's")
         if self.eval_data is not None:
-            found["held_out"] = "what is evaluated on is --eval-data"
+            unused["held_out"] = "what is evaluated on is --eval-data"
         if self.eval_steps > max_steps:
-            found["eval_steps"] = f"the run has {max_steps} steps"
-        return found
+            unused["eval_steps"] = f"the run has {max_steps} steps"
+        return unused
 
 
-#: What a tiny world brings along, and settings of data, which it has none of.
+#: Inputs that a toy task provides itself, and data settings, which have no effect for a toy task.
 PROVIDED_BY_TASK = ("data", "eval_data", "grader", "reward_model")
 DATA_ONLY_OPTIONS = (
     "format",
@@ -95,30 +96,32 @@ DATA_ONLY_OPTIONS = (
 
 @dataclass(frozen=True)
 class TaskSource(Source):
-    """For trainers to which a tiny world may be data, and grader."""
+    """For trainers that accept a toy task in place of data and grader."""
 
     task: str | None = option(None, TASK)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        twice = [name for name in PROVIDED_BY_TASK if self.task is not None and getattr(self, name, None) is not None]
-        if twice:
-            flags = " and ".join(f"--{name.replace('_', '-')}" for name in twice)
+        conflicts = [
+            name for name in PROVIDED_BY_TASK if self.task is not None and getattr(self, name, None) is not None
+        ]
+        if conflicts:
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in conflicts)
             raise UserError(
-                f"task = {shown(self.task)} beside {flags}, which the tiny world is in place of; give one of the two"
+                f"task = {shown(self.task)} cannot be combined with {flags}, which it replaces; give one of the two"
             )
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
-        """With a tiny world also what is said of data."""
-        of_data = (
+        """Add the data settings if the source is a toy task."""
+        data_options = (
             {} if self.task is None else dict.fromkeys(DATA_ONLY_OPTIONS, f"{self.task} is a tiny world, not data")
         )
-        return {**super().unused_options(max_steps), **of_data}
+        return {**super().unused_options(max_steps), **data_options}
 
 
 @dataclass(frozen=True)
 class SFTSource(TaskSource):
-    """For supervised fine-tuning: what is learned, and how; a tiny world's demonstrations may take the place of data."""
+    """For supervised fine-tuning: learned tokens and loss; a toy task's demonstrations can replace the data."""
 
     demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
     train_on: str = option(
@@ -137,14 +140,16 @@ class SFTSource(TaskSource):
                 raise unknown(name, getattr(self, name), table)
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
-        """Without a tiny world also what is said of it."""
-        of_world = {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
-        return {**super().unused_options(max_steps), **of_world}
+        """Add the task settings if there is no toy task."""
+        task_options = (
+            {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
+        )
+        return {**super().unused_options(max_steps), **task_options}
 
 
 @dataclass(frozen=True)
 class DistillSource(TaskSource):
-    """For learning from a teacher; a tiny world's demonstrations may take the place of data."""
+    """For distillation from a teacher; a toy task's demonstrations can replace the data."""
 
     teacher: str | None = option(None, "who teaches: a zoo entry, model folder or hub name")
     demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
@@ -159,10 +164,12 @@ class DistillSource(TaskSource):
             )
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
-        """Without a tiny world also what is said of it."""
-        of_world = {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
+        """Add the task settings if there is no toy task."""
+        task_options = (
+            {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
+        )
         preset = {"vocab_size": "the student has the teacher's tokenizer"}
-        return {**super().unused_options(max_steps), **preset, **of_world}
+        return {**super().unused_options(max_steps), **preset, **task_options}
 
 
 @dataclass(frozen=True)
@@ -186,7 +193,7 @@ class OfflineSource(Source):
 
 @dataclass(frozen=True)
 class GradedSource(TaskSource):
-    """For learning from graded replies of its own; a tiny world may take the place of data and grader."""
+    """For learning from graded on-policy completions; a toy task can replace data and grader."""
 
     grader: str | None = option(
         None,
@@ -198,18 +205,18 @@ class GradedSource(TaskSource):
     combine: str = option("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
-        """Also what is said of a grader of another kind."""
+        """Add the settings of graders of another kind."""
         return {**unused_grading_options(self.grader, self.reward_model), **super().unused_options(max_steps)}
 
 
 def unused_grading_options(grader: str | None, reward_model: str | None) -> dict[str, str]:
-    """Settings of grading that do nothing with this grader, and why."""
-    found = {}
+    """Return the grading settings that have no effect with this grader, each with the reason."""
+    unused = {}
     if grader is None or not custom_rewards.is_named(grader):
-        found["grader_seconds"] = "only a function of your own, --grader FILE.py:NAME, has a time limit"
+        unused["grader_seconds"] = "only a function of your own, --grader FILE.py:NAME, has a time limit"
     if reward_model is None or "," not in reward_model:
-        found["combine"] = "there are not several reward models"
-    return found
+        unused["combine"] = "there are not several reward models"
+    return unused
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""A model specification that runs: rules with the share of replies that must, or should, keep each, checked on sampled replies."""
+"""An executable model specification: rules, each with the fraction of completions that must or should comply.
+
+The rules are checked on sampled completions.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ from minirlhf.stages.answering import GenerationRequest, Generator
 from minirlhf.stages.grading import grading
 from minirlhf.stages.measure import Measurement, ModelPair, Replies, answers, as_json, compare, measure
 
-#: What a rule that does not hold does: stop a release, or be weighed.
+#: The effect of a rule that does not hold: "must" blocks a release, "should" does not block it.
 LEVELS = ("must", "should")
-#: What checks a reply.
+#: How a completion is checked.
 CHECKS = ("grader", "constraints")
-#: A rule got worse where the p-value, corrected for all rules, is below this.
+#: A rule regressed if its p-value, corrected for all rules, is below this.
 ALPHA = 0.05
 _FULL = 1 - 1e-9  # a weighted sum of graders may miss 1 by rounding
 
@@ -39,10 +42,10 @@ class SpecRule:
 
     Attributes:
         level: one of :data:`LEVELS`.
-        at_least: the share of replies that have to keep it.
-        data: the prompts that it is checked on.
-        grader: as :func:`~minirlhf.stages.grading.grading` takes it; a reply keeps the rule if its grade is 1 or more.
-        constraints: in place of a grader, what :func:`minirlhf.feedback.graders.constraints` asks for.
+        at_least: the fraction of completions that have to comply.
+        data: the prompts on which the rule is checked.
+        grader: as in :func:`~minirlhf.stages.grading.grading`; a completion complies if its grade is 1 or more.
+        constraints: in place of a grader, constraints for :func:`minirlhf.feedback.graders.constraints`.
     """
 
     name: str
@@ -54,15 +57,15 @@ class SpecRule:
 
     @classmethod
     def of(cls, name: str, said: Any, data: Any, where: str, beside: Path) -> SpecRule:
-        """The rule as a file says it; files that it names lie in the folder ``beside``, if they are there.
+        """Parse a rule from a specification file; paths are relative to the folder ``beside`` if they exist there.
 
         Raises:
-            UserError: a setting that is not known, a level or a check missing or twice, a share outside (0, 1), no prompts.
+            UserError: an unknown setting, no or two levels, no or two checks, a fraction outside (0, 1), or no prompts.
         """
-        place = f"{where}: rule {name!r}"
+        location = f"{where}: rule {name!r}"
         if not isinstance(said, Mapping):
             raise UserError(
-                f"{place}: holds {said!r}; expected settings such as {{must: 0.95, grader: rules.py:polite}}",
+                f"{location}: holds {said!r}; expected settings such as {{must: 0.95, grader: rules.py:polite}}",
                 argument="rule",
                 value=said,
                 expected=dict,
@@ -70,102 +73,102 @@ class SpecRule:
             )
         for setting in said:
             if setting not in (*LEVELS, *CHECKS, "data"):
-                raise unknown("setting", str(setting), (*LEVELS, *CHECKS, "data"), file=where, place=place)
-        level, check = (_one_of(said, names, place) for names in (LEVELS, CHECKS))
-        share, given, data = said[level], said[check], said.get("data", data)
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+                raise unknown("setting", str(setting), (*LEVELS, *CHECKS, "data"), file=where, place=location)
+        level, check = (_one_of(said, names, location) for names in (LEVELS, CHECKS))
+        fraction, criterion, data = said[level], said[check], said.get("data", data)
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
             raise UserError(
-                f"{place}: {level} {share!r}; expected the share of replies that keep it, between 0 and 1",
+                f"{location}: {level} {fraction!r}; expected the fraction of completions that comply, between 0 and 1",
                 argument=level,
-                value=share,
+                value=fraction,
                 expected="(0, 1)",
                 file=where,
             )
-        if share == 1:
+        if fraction == 1:
             raise UserError(
-                f"{place}: {level} 1; no number of replies shows that every reply keeps it; expected a share below 1, such as 0.99",
+                f"{location}: {level} 1; no finite sample shows that every completion complies; expected a fraction below 1, such as 0.99",
                 argument=level,
-                value=share,
+                value=fraction,
                 expected="(0, 1)",
                 file=where,
             )
         if not isinstance(data, str):
             raise UserError(
-                f"{place}: no prompts; expected data, in the rule or at the head of the file",
+                f"{location}: no prompts; expected `data`, in the rule or at the top of the file",
                 argument="data",
                 problem="missing",
                 file=where,
             )
         prompts = _beside(data, beside)
         if check == "constraints":
-            if not isinstance(given, Mapping) or not given:
+            if not isinstance(criterion, Mapping) or not criterion:
                 raise UserError(
-                    f"{place}: constraints {given!r}; expected an object such as {{max_words: 20}}",
+                    f"{location}: constraints {criterion!r}; expected an object such as {{max_words: 20}}",
                     argument="constraints",
-                    value=given,
+                    value=criterion,
                     expected=dict,
                     file=where,
                 )
-            for constraint, asked in given.items():
+            for constraint, value in criterion.items():
                 if constraint not in forms.CONSTRAINTS:
-                    raise unknown("constraint", str(constraint), forms.CONSTRAINTS, file=where, place=place)
-                if not forms.can_be_asked(constraint, asked):
+                    raise unknown("constraint", str(constraint), forms.CONSTRAINTS, file=where, place=location)
+                if not forms.can_be_asked(constraint, value):
                     raise UserError(
-                        f"{place}: {constraint} {asked!r}; expected a count of 0 or more, words, a text, or true",
+                        f"{location}: {constraint} {value!r}; expected a count of 0 or more, words, a text, or true",
                         argument=constraint,
-                        value=asked,
+                        value=value,
                         file=where,
                     )
-            return cls(name, level, float(share), prompts, constraints=json.dumps(given))
-        if not isinstance(given, str):
+            return cls(name, level, float(fraction), prompts, constraints=json.dumps(criterion))
+        if not isinstance(criterion, str):
             raise UserError(
-                f"{place}: grader {given!r}; expected a name, or FILE.py:FUNCTION",
+                f"{location}: grader {criterion!r}; expected a name, or FILE.py:FUNCTION",
                 argument="grader",
-                value=given,
+                value=criterion,
                 expected=str,
                 file=where,
             )
-        if custom_rewards.is_named(given):
-            file, _, function = given.rpartition(":")
-            given = f"{_beside(file, beside)}:{function}"
-        return cls(name, level, float(share), prompts, grader=given)
+        if custom_rewards.is_named(criterion):
+            file, _, function = criterion.rpartition(":")
+            criterion = f"{_beside(file, beside)}:{function}"
+        return cls(name, level, float(fraction), prompts, grader=criterion)
 
     def complies(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]], seconds: float) -> Tensor:
-        """Which replies keep it, ``(P, G)`` of 0 and 1, NaN where that cannot be said.
+        """Return ``(P, G)``: 1 if the completion complies, 0 if not, NaN if grading failed.
 
         Raises:
-            UserError: it can be said of none.
+            UserError: grading failed for all completions.
         """
-        asked = [p for p, some in zip(problems, completions, strict=True) for _ in some]
+        repeated = [p for p, texts in zip(problems, completions, strict=True) for _ in texts]
         if self.constraints is not None:
-            asked = [dataclasses.replace(p, reference=self.constraints) for p in asked]
+            repeated = [dataclasses.replace(p, reference=self.constraints) for p in repeated]
         grades, failure = score_completions(
-            self._reward(seconds), asked, [text for some in completions for text in some]
+            self._reward(seconds), repeated, [text for texts in completions for text in texts]
         )
-        found = torch.tensor(grades, dtype=torch.float64).view(len(problems), -1)
-        if not bool(found.isfinite().any()):
+        scores = torch.tensor(grades, dtype=torch.float64).view(len(problems), -1)
+        if not bool(scores.isfinite().any()):
             raise UserError(
-                f"rule {self.name!r}: none of the replies could be graded; first: {failure}",
+                f"rule {self.name!r}: none of the completions could be graded; first failure: {failure}",
                 argument="grader",
                 value=failure,
                 problem="not graded",
             )
-        return torch.where(found.isfinite(), (found >= _FULL).double(), math.nan)
+        return torch.where(scores.isfinite(), (scores >= _FULL).double(), math.nan)
 
     def _reward(self, seconds: float) -> Reward:
         return grading(self.grader or "constraints", None, seconds=seconds, device=torch.device("cpu"))[0]
 
 
-def _one_of(said: Mapping[str, Any], names: Sequence[str], place: str) -> str:
-    given = [name for name in names if name in said]
-    if len(given) != 1:
+def _one_of(settings: Mapping[str, Any], names: Sequence[str], location: str) -> str:
+    present = [name for name in names if name in settings]
+    if len(present) != 1:
         raise UserError(
-            f"{place}: says {' and '.join(given) or 'neither'}; expected either {' or '.join(names)}",
+            f"{location}: has {' and '.join(present) or 'neither'}; expected either {' or '.join(names)}",
             argument=names[0],
-            value=given,
+            value=present,
             expected=names,
         )
-    return given[0]
+    return present[0]
 
 
 def _beside(name: str, folder: Path) -> str:
@@ -177,9 +180,9 @@ class Specification:
     """A file of rules.
 
     Attributes:
-        where: its name.
-        clauses: the rules, in their order.
-        asked: how replies are drawn, as it stands there: fields of :class:`RulesRequest`.
+        where: the name of the file.
+        clauses: the rules, in the order of the file.
+        asked: the sampling settings in the file: fields of :class:`RulesRequest`.
     """
 
     where: str
@@ -188,15 +191,15 @@ class Specification:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], file: Path) -> Specification:
-        """What was read from a file.
+        """Parse the contents of a specification file.
 
         Raises:
-            UserError: no rules, or one that is not one (:meth:`Clause.of`), or a setting that is not known.
+            UserError: no rules, an invalid rule (:meth:`SpecRule.of`), or an unknown setting.
         """
         rules, data = values.get("rules"), values.get("data")
         if not isinstance(rules, Mapping) or not rules:
             raise UserError(
-                f"{file}: no rules; expected 'rules:' and under it a name and settings for each",
+                f"{file}: no rules; expected 'rules:' with a name and settings for each rule",
                 argument="rules",
                 problem="missing",
                 file=file,
@@ -205,20 +208,21 @@ class Specification:
         for name in values:
             if name not in (*known, "rules", "data"):
                 raise unknown("setting", name, (*known, "rules", "data"), file=file)
-        clauses = tuple(SpecRule.of(str(name), said, data, str(file), file.parent) for name, said in rules.items())
+        clauses = tuple(SpecRule.of(str(name), rule, data, str(file), file.parent) for name, rule in rules.items())
         return cls(str(file), clauses, {name: values[name] for name in known if name in values})
 
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What became of a rule.
+    """The result of checking one rule.
 
     Attributes:
-        rate: of replies that keep it, with its interval over prompts.
-        ungraded: replies of which it cannot be said.
-        broken: prompts and the first of their replies that does not keep it, the first few.
-        change: against another model on the same prompts; its chance is that of the *share* of replies (:func:`~minirlhf.core.statistics.sign_flips`),
-            which with one reply to a prompt is the sign test, corrected for all rules. None without another.
+        rate: the fraction of completions that comply, with its interval over prompts.
+        ungraded: the number of completions that could not be graded.
+        broken: the first few prompts with a violation, each with its first completion that does not comply.
+        change: the comparison with another model on the same prompts; None without another model. Its p-value tests the
+            *fraction* of completions (:func:`~minirlhf.core.statistics.sign_flips`) and is corrected for all rules.
+            With one completion per prompt this is the sign test.
     """
 
     clause: SpecRule
@@ -229,103 +233,108 @@ class RuleResult:
 
     @property
     def verdict(self) -> str:
-        """``holds`` if the whole interval is at the share that is asked for or above, ``fails`` if it is below, else ``open``."""
+        """``holds`` if the whole interval is at or above ``at_least``, ``fails`` if it is below, else ``open``."""
         bar = self.clause.at_least
         return "holds" if self.rate.low >= bar else "fails" if self.rate.high < bar else "open"
 
     @property
     def regressed(self) -> bool:
-        """Whether fewer replies keep it than those of the other model, by more than chance explains."""
+        """Whether significantly fewer completions comply than those of the other model."""
         return self.change is not None and self.change.difference.value < 0 and self.change.p_value < ALPHA
 
     @property
     def blocks_release(self) -> bool:
-        """Whether it stops a release: a *must* that is not shown to hold, that got worse, or of which some replies could not be graded."""
+        """Whether it blocks a release: a *must* that does not hold, that regressed, or with ungraded completions."""
         return self.clause.level == "must" and (self.verdict != "holds" or self.regressed or self.ungraded > 0)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the replies."""
-        found = {
+        """Return all fields except the completions."""
+        row = {
             "rule": self.clause.name, self.clause.level: self.clause.at_least, **as_json([self.rate]), "verdict": self.verdict,
             "not graded": self.ungraded,
         }  # fmt: skip
         if self.change is not None:
-            found |= {
+            row |= {
                 **as_json([self.change.difference]), "better": self.change.better, "worse": self.change.worse,
                 "p": self.change.p_value, "got worse": self.regressed,
             }  # fmt: skip
-        return found
+        return row
 
 
 @dataclass(frozen=True)
 class RulesRequest(GenerationRequest):
-    """A request whose replies are drawn first, and checked by every rule afterwards. Its prompts are those of the rules."""
+    """A request whose completions are sampled first and checked by every rule afterwards.
+
+    The rules name the prompts.
+    """
 
     data: str = ""
 
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
-        """See :meth:`GenerationRequest.scored_by`; nothing is graded yet."""
+        """See :meth:`GenerationRequest.scored_by`; at this point nothing is graded."""
         return lambda problems, texts: [0.0] * len(texts), "the rules"
 
 
-#: Replies that break a rule and are shown.
+#: Number of violations shown per rule.
 SHOWN = 3
 
 
 def check(
     spec: Specification, asked: RulesRequest, *, against: str | None = None
 ) -> tuple[list[RuleResult], dict[str, str]]:
-    """Draw replies to each file of prompts once, and check every rule on them; the same for the model ``against``, with the same random numbers.
+    """Sample completions for each file of prompts once, and check every rule on them.
+
+    The model ``against`` is sampled and checked with the same random numbers.
 
     Returns:
-        What became of each rule, and what tells the models, their prompts and files of graders from others: digests by name.
+        The result of each rule, and the digests of models, prompts and grader files, by name.
     """
     digests: dict[str, str] = {}
-    drawn: dict[tuple[str, str], tuple[list[Problem], Replies]] = {}
+    samples: dict[tuple[str, str], tuple[list[Problem], Replies]] = {}
 
-    def replies(name: str, clause: SpecRule) -> tuple[list[Problem], Replies]:
-        if (name, clause.data) not in drawn:
+    def checked(name: str, clause: SpecRule) -> tuple[list[Problem], Replies]:
+        if (name, clause.data) not in samples:
             loaded = Generator.load(dataclasses.replace(asked, model=name, data=clause.data))
-            said = answers(
+            completions = answers(
                 loaded.model, loaded.tokenizer, loaded.problems, loaded.reward, asked.sampling,
                 num_generations=asked.num_generations, seed=asked.seed, batch_size=asked.batch_size,
             )  # fmt: skip
-            drawn[name, clause.data] = loaded.problems, said
+            samples[name, clause.data] = loaded.problems, completions
             digests[name], digests[clause.data] = start.model_digest(loaded.model), start.digest(loaded.problems)
-        problems, said = drawn[name, clause.data]
-        kept = clause.complies(problems, said.completions, asked.grader_seconds)
-        return problems, dataclasses.replace(said, rewards=kept)
+        problems, completions = samples[name, clause.data]
+        compliance = clause.complies(problems, completions.completions, asked.grader_seconds)
+        return problems, dataclasses.replace(completions, rewards=compliance)
 
-    found = []
+    results = []
     for clause in spec.clauses:
         if clause.grader is not None and custom_rewards.is_named(clause.grader):
             file = clause.grader.rpartition(":")[0]
             digests[file] = start.file_digest(file)
-        problems, ours = replies(asked.model, clause)
-        rate = dataclasses.replace(measure(ours)[0], name="kept")
+        problems, candidate = checked(asked.model, clause)
+        rate = dataclasses.replace(measure(candidate)[0], name="kept")
         broken = [
-            (p, next(text for text, held in zip(texts, kept, strict=True) if held == 0))
-            for p, texts, kept in zip(problems, ours.completions, ours.rewards, strict=True)
-            if bool((kept == 0).any())
+            (p, next(text for text, complied in zip(texts, compliance, strict=True) if complied == 0))
+            for p, texts, compliance in zip(problems, candidate.completions, candidate.rewards, strict=True)
+            if bool((compliance == 0).any())
         ]
         change = None
         if against is not None:
-            theirs = replies(against, clause)[1]
-            [change] = compare({asked.model: ours, against: theirs})
-            apart = ours.rewards.double().nanmean(1) - theirs.rewards.double().nanmean(1)
-            change = dataclasses.replace(change, p_value=sign_flips(apart[apart.isfinite()].tolist()))
-        ungraded = int((~ours.rewards.isfinite()).sum())
-        found.append(RuleResult(clause, rate, ungraded, tuple(broken[:SHOWN]), change))
-    return _corrected(found), digests
+            baseline = checked(against, clause)[1]
+            [change] = compare({asked.model: candidate, against: baseline})
+            differences = candidate.rewards.double().nanmean(1) - baseline.rewards.double().nanmean(1)
+            change = dataclasses.replace(change, p_value=sign_flips(differences[differences.isfinite()].tolist()))
+        ungraded = int((~candidate.rewards.isfinite()).sum())
+        results.append(RuleResult(clause, rate, ungraded, tuple(broken[:SHOWN]), change))
+    return _corrected(results), digests
 
 
-def _corrected(found: list[RuleResult]) -> list[RuleResult]:
-    """With p-values that say what they say although so many rules were looked at."""
-    changes = [f.change for f in found if f.change is not None]
+def _corrected(results: list[RuleResult]) -> list[RuleResult]:
+    """Correct the p-values for the number of rules (Holm)."""
+    changes = [result.change for result in results if result.change is not None]
     if not changes:
-        return found
-    chances = holm([change.p_value for change in changes])
+        return results
+    p_values = holm([change.p_value for change in changes])
     return [
-        dataclasses.replace(f, change=dataclasses.replace(change, p_value=p))
-        for f, change, p in zip(found, changes, chances, strict=True)
+        dataclasses.replace(result, change=dataclasses.replace(change, p_value=p))
+        for result, change, p in zip(results, changes, p_values, strict=True)
     ]

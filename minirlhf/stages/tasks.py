@@ -1,4 +1,4 @@
-"""What an evaluation asks for beside a grader and a way to sample: examples, problems that belong together, answers to choose from."""
+"""Evaluation options beyond grader and sampling: few-shot examples, clusters of problems, multiple choice."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from minirlhf.feedback.rewards import Reward
 from minirlhf.stages.answering import OF_SAMPLING, GenerationRequest
 from minirlhf.stages.choices import WAYS
 
-#: What a model is asked for: a reply in its own words, or which of some answers it finds likeliest. Named as in the LM Evaluation Harness.
+#: Generate a completion, or choose the most probable answer. Names as in the LM Evaluation Harness.
 OUTPUT_TYPES = ("generate_until", "multiple_choice")
 
 
 @dataclass(frozen=True)
 class EvaluationRequest(GenerationRequest):
-    """A request whose problems may have examples before them, and clusters.
+    """An evaluation request, with few-shot examples and clusters of problems.
 
     Attributes:
         cluster: the field of the rows that says which problems belong together, as questions about one text do.
         num_fewshot: examples before each problem, as turns of the conversation.
-        fewshot_data, fewshot_split: where they are drawn from, for each problem anew, so that neither one order nor one choice of
-            examples decides; never the problem itself.
+        fewshot_data, fewshot_split: where they are drawn from, for each problem anew, so that neither one order nor one
+            choice of examples decides; never the problem itself.
         fewshot_seed: the same seed draws the same examples, for every model.
         output_type: one of :data:`OUTPUT_TYPES`.
         choices: the field of the rows that lists the answers to choose from.
-        choose_by: one of :data:`~minirlhf.stages.choices.WAYS`: the accuracy by which models are compared; the others are reported beside it.
+        choose_by: one of :data:`~minirlhf.stages.choices.WAYS`: the accuracy by which models are compared; the others
+            are reported beside it.
     """
 
     cluster: str | None = None
@@ -55,7 +56,7 @@ class EvaluationRequest(GenerationRequest):
                 )
         if self.num_fewshot and self.fewshot_data is None:
             raise UserError(
-                f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, where examples come from",
+                f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, the source of the examples",
                 argument="--fewshot-data",
                 problem="missing",
             )
@@ -65,12 +66,12 @@ class EvaluationRequest(GenerationRequest):
 
     @property
     def chooses(self) -> bool:
-        """Whether the likelihoods of given answers are compared, and nothing is generated."""
+        """Whether the likelihoods of given answers are compared without generation."""
         return self.output_type == "multiple_choice"
 
     @property
     def max_new_tokens(self) -> int:
-        """See :attr:`GenerationRequest.max_new_tokens`; how long the choices are, is seen when they are read."""
+        """See :attr:`GenerationRequest.max_new_tokens`; the lengths of choices are checked when they are scored."""
         return 1 if self.chooses else super().max_new_tokens
 
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
@@ -78,25 +79,25 @@ class EvaluationRequest(GenerationRequest):
         return (_unasked, f"likelihood ({self.choose_by})") if self.chooses else super().scored_by(device)
 
     def unused_options(self) -> dict[str, str]:
-        """See :meth:`Request.unused_options`."""
-        idle = super().unused_options()
+        """See :meth:`GenerationRequest.unused_options`."""
+        unused = super().unused_options()
         if self.chooses:
-            why = "output_type = multiple_choice compares likelihoods; nothing is drawn or graded"
-            idle = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), why)
+            reason = "output_type = multiple_choice compares likelihoods; nothing is drawn or graded"
+            unused = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), reason)
         else:
-            idle |= dict.fromkeys(
+            unused |= dict.fromkeys(
                 ("choices", "choose_by"), "output_type = generate_until lets the model write its answer"
             )
         if not self.num_fewshot:
-            why = "num_fewshot = 0 puts no examples before a problem"
-            idle |= dict.fromkeys(("fewshot_data", "fewshot_split", "fewshot_seed"), why)
-        return idle
+            reason = "num_fewshot = 0 puts no examples before a problem"
+            unused |= dict.fromkeys(("fewshot_data", "fewshot_split", "fewshot_seed"), reason)
+        return unused
 
     def problems(self) -> list[Problem]:
-        """See :meth:`Request.problems`; with clusters and examples.
+        """See :meth:`GenerationRequest.problems`; with clusters and few-shot examples.
 
         Raises:
-            UserError: a row without its cluster, or fewer examples than are asked for.
+            UserError: a row without its cluster, or fewer examples than ``num_fewshot``.
         """
         records = loaders.load(
             self.data,
@@ -107,35 +108,35 @@ class EvaluationRequest(GenerationRequest):
             choices=self.choices if self.chooses else None,
         )
         print(records)
-        found = records.problems()
+        problems = records.problems()
         if not self.num_fewshot or self.fewshot_data is None:
-            return found
-        examples = loaders.load(self.fewshot_data, split=self.fewshot_split)
-        print(f"{self.num_fewshot} examples before each problem, from {examples}")
-        pool = examples.conversations()
-        return [replace(p, prompt=with_examples(p.prompt, self._drawn(pool, p))) for p in found]
+            return problems
+        example_records = loaders.load(self.fewshot_data, split=self.fewshot_split)
+        print(f"{self.num_fewshot} examples before each problem, from {example_records}")
+        pool = example_records.conversations()
+        return [replace(p, prompt=with_examples(p.prompt, self._drawn(pool, p))) for p in problems]
 
     def _drawn(self, pool: list[Conversation], problem: Problem) -> list[Conversation]:
-        asked = problem.prompt[-1]["content"]
-        others = [c for c in pool if all(m["content"] != asked for m in c.messages if m["role"] == "user")]
-        if len(others) < self.num_fewshot:
+        question = problem.prompt[-1]["content"]
+        candidates = [c for c in pool if all(m["content"] != question for m in c.messages if m["role"] == "user")]
+        if len(candidates) < self.num_fewshot:
             raise UserError(
-                f"{self.fewshot_data}: {len(others)} examples that are not the problem itself; --num-fewshot asks for {self.num_fewshot}",
+                f"{self.fewshot_data}: {len(candidates)} examples other than the problem itself; --num-fewshot needs {self.num_fewshot}",
                 argument="--num-fewshot",
                 value=self.num_fewshot,
-                expected=len(others),
+                expected=len(candidates),
                 file=self.fewshot_data,
             )
-        order = torch.randperm(len(others), generator=generator(self.fewshot_seed, "examples", asked))
-        return [others[i] for i in order[: self.num_fewshot].tolist()]
+        order = torch.randperm(len(candidates), generator=generator(self.fewshot_seed, "examples", question))
+        return [candidates[i] for i in order[: self.num_fewshot].tolist()]
 
 
 def _unasked(problems: Sequence[Problem], completions: Sequence[str]) -> Sequence[float]:
-    raise ValueError("choices are compared by their likelihood; expected nothing to grade")
+    raise ValueError("multiple choice compares likelihoods; nothing should be graded")
 
 
 def with_examples(prompt: list[Message], examples: list[Conversation]) -> list[Message]:
-    """The prompt with these conversations as turns before its first user turn; their own system messages are left out."""
-    head = 1 if prompt[0]["role"] == "system" else 0
+    """Return the prompt with these conversations before its first user turn, without their system messages."""
+    start = 1 if prompt[0]["role"] == "system" else 0
     turns = [message for example in examples for message in example.messages if message["role"] != "system"]
-    return [*prompt[:head], *turns, *prompt[head:]]
+    return [*prompt[:start], *turns, *prompt[start:]]

@@ -1,12 +1,12 @@
 """Trained checkpoints by name. The first use trains (seconds to a minute, with a bar), later ones load from the cache.
 
-``zoo.load("assistant-sft")`` gives ``(model, tokenizer)``. A new entry is one row of the table. All are trained on one thread,
-so that on one machine everybody has the same ones.
+``zoo.load("assistant-sft")`` returns ``(model, tokenizer)``. A new entry is one row of the table. All entries are
+trained on one thread, so that they are the same for all users of one machine.
 
-What makes an entry anew: another plan; other code in the module of its world; a training that *does* something else; or any
-of these in the entry that it starts from. What a training does is looked at, not read: three steps of it on a few examples,
-from an untrained model (:func:`behaviour`). So an edit of the SFT loss, of the optimizer or of a chat template makes the
-entries that it concerns anew; another RL recipe, a renamed function or a file that moved makes none.
+An entry is trained again if its plan changes, the code in the module of its task, the *behaviour* of its training, or
+any of these in its parent entry. The behaviour is measured, not read from the code: three steps on a few examples, from
+an untrained model (:func:`behaviour`). So an edit of the SFT loss, of the optimizer or of a chat template retrains the
+affected entries. A new RL recipe, a renamed function or a moved file retrains none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minirlhf.stages import pipeline
 from minirlhf.stages.judging import WrittenJudgePlan, written_judge
 from minirlhf.stages.pipeline import PretrainPlan, RewardPlan, SFTPlan, Trained
 
-STEPS, EXAMPLES = 3, 40  # of the look at what a training does
+STEPS, EXAMPLES = 3, 40  # of the training by which the behaviour is measured
 
 
 def _pretrain(task: Task, start: None, plan: PretrainPlan, **run: Any) -> Trained:
@@ -54,14 +54,14 @@ def _load_reward(folder: Path) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A checkpoint that can be made.
+    """A checkpoint that the library can train.
 
     Attributes:
         about: one line for ``minirlhf zoo``.
-        world: the name of its tiny world.
+        world: the name of its toy task.
         stage: ``(task, start, plan, **run) -> Trained``; without a parent ``start`` is None.
-        plan: everything adjustable that determines it.
-        parent: the entry that it starts from; None: from an untrained model.
+        plan: all settings that determine the checkpoint.
+        parent: the entry of the initial model; None: an untrained model.
         reads: ``folder -> (model, tokenizer)``.
     """
 
@@ -73,7 +73,7 @@ class Entry:
     reads: Callable[[Path], tuple[Any, Any]] = load_folder
 
     def build(self, start: Trained | None, plan: Any, **run: Any) -> Trained:
-        """What comes out of it by a plan."""
+        """Train the entry by a plan."""
         return self.stage(tasks.get(self.world), start, plan, **run)
 
 
@@ -116,7 +116,7 @@ ENTRIES: dict[str, Entry] = {
 
 
 def get(name: str) -> Entry:
-    """The entry of this name; a :class:`UserError` with the nearest one otherwise."""
+    """Return the entry of this name; an unknown name raises a :class:`UserError` with the nearest name."""
     if name not in ENTRIES:
         raise unknown("zoo entry", name, ENTRIES)
     return ENTRIES[name]
@@ -124,10 +124,13 @@ def get(name: str) -> Entry:
 
 @functools.cache
 def behaviour(entry: Entry) -> tuple[str, ...]:
-    """What the training of an entry does: loss and norm of the gradient of a few steps, to four digits, so that another
-    machine is not another behaviour. The examples are few, so epochs end; the learning rate goes through its schedule."""
-    few = {f.name: min(EXAMPLES, n) for f in fields(entry.plan) if isinstance(n := getattr(entry.plan, f.name), int)}
-    plan = replace(entry.plan, training=replace(entry.plan.training, max_steps=STEPS), **few)
+    """Return loss and gradient norm of a few training steps of an entry.
+
+    Four digits, so that the machine makes no difference. The examples are few, so that epochs end, and the learning
+    rate goes through its whole schedule.
+    """
+    sizes = {f.name: min(EXAMPLES, n) for f in fields(entry.plan) if isinstance(n := getattr(entry.plan, f.name), int)}
+    plan = replace(entry.plan, training=replace(entry.plan.training, max_steps=STEPS), **sizes)
     untrained = pipeline.fresh(tasks.get(entry.world), seed=plan.training.seed)
     with threads(1):
         history = entry.build(untrained if entry.parent else None, plan, quiet=True).history
@@ -135,7 +138,7 @@ def behaviour(entry: Entry) -> tuple[str, ...]:
 
 
 def cache_key_inputs(name: str) -> dict[str, Any]:
-    """All that decides what the entry is, as the head of this module says."""
+    """Return everything that determines the entry, as the docstring of this module explains."""
     entry = get(name)
     world = code_without_docs(inspect.getsource(inspect.getmodule(type(tasks.get(entry.world)))))  # type: ignore[arg-type]
     return {
@@ -147,7 +150,7 @@ def cache_key_inputs(name: str) -> dict[str, Any]:
 
 
 def path(name: str, *, quiet: bool = False) -> Path:
-    """The folder of the checkpoint, trained first if it is not in the cache."""
+    """Return the folder of the checkpoint, which is trained first if it is not in the cache."""
     entry = get(name)
 
     def build() -> tuple[Any, Any]:
@@ -161,10 +164,10 @@ def path(name: str, *, quiet: bool = False) -> Path:
 
 
 def is_cached(name: str) -> bool:
-    """Is there a folder for this entry? Whether it is sound is looked at when it is loaded."""
+    """Return whether the cache has a folder for this entry; its contents are checked on loading."""
     return cache.folder_of(name, cache_key_inputs(name)).is_dir()
 
 
 def load(name: str, *, quiet: bool = False) -> tuple[Any, Any]:
-    """``(model, tokenizer)`` of an entry, trained first if it is not in the cache; that shows itself unless ``quiet``."""
+    """Return ``(model, tokenizer)`` of an entry; one not in the cache is trained first, with a bar unless ``quiet``."""
     return get(name).reads(path(name, quiet=quiet))

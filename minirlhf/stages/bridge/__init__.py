@@ -1,17 +1,17 @@
-"""From a run here to one that a big engine can go on with, and back.
+"""Export a run to a large training engine, and load the result back.
 
-Parts are mapped, not names: what a recipe's objective, weights, advantage and KL term are called over there. So a reader's own recipe goes as
-well, or is refused with the part that has no counterpart.
+The maps are of parts, not of recipe names: objective, weights, advantage and KL term. So your own recipe can be
+exported too, or the export refuses it and names the part without a counterpart.
 
 ================  =====================================================================================
-:mod:`.mapped`    what a map gives, and what no engine takes
-:mod:`.trl`       TRL's trainers; its exact rows are held to whole optimizer steps by ``tests/test_bridge.py``
-:mod:`.verl`,     by the names of their options, held to those of a version: never started by us
+:mod:`.mapped`    the result of a map, and the parts that no engine supports
+:mod:`.trl`       TRL's trainers; ``tests/test_bridge.py`` compares whole optimizer steps for the exact rows
+:mod:`.verl`,     option names, checked against one version of the engine; we never started these engines
 :mod:`.openrlhf`
-:mod:`.scripts`   the script that is started over there, with the run's settings
+:mod:`.scripts`   the engine's training script, with the run's settings
 :mod:`.grader`    the run's grader as a file that each engine loads
-:mod:`.hooks`     a recipe's own advantage in a trainer of TRL
-:mod:`.write`     the folder: model, data, grader, script, and the differences in words
+:mod:`.hooks`     a recipe's advantage function in a trainer of TRL
+:mod:`.write`     the exported folder: model, data, grader, script, and a list of the differences
 :mod:`.tables`    the maps as tables: appendix C of the book
 ================  =====================================================================================
 """

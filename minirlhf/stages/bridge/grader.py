@@ -1,4 +1,4 @@
-"""``grader.py``: the grader of a run as a file that other engines load, each by a function of its own."""
+"""The template of ``grader.py``: the grader of a run as a file that each engine loads through its own function."""
 
 GRADER = '''"""The run's grader, for any engine: ``grade(messages, text, reference) -> float``, NaN where it could not be graded.
 

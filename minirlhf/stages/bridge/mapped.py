@@ -1,4 +1,4 @@
-"""What a recipe becomes in another engine, and what no engine takes."""
+"""The counterpart of a recipe in another engine, and the parts that no engine supports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from minirlhf.trainers.sft import SFTConfig
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run as it was asked for: what :func:`minirlhf.cli.train.load_run_spec` reads from its ``config.json``.
+    """The settings of a run, as :func:`minirlhf.cli.train.load_run_spec` reads them from its ``config.json``.
 
     Attributes:
-        depends: what tells its data, model and grader from others.
+        depends: digests that identify its data, model and grader.
     """
 
     trainer: str
@@ -33,12 +33,12 @@ class RunSpec:
 
     @property
     def name(self) -> str:
-        """Of the recipe, or of the trainer that has none."""
+        """The name of the recipe, or of the trainer if there is no recipe."""
         return self.trainer if self.recipe is None else self.recipe.name
 
     @property
     def compares(self) -> bool:
-        """Does it ask a reference?"""
+        """Whether the run needs a reference model."""
         match self.recipe:
             case Recipe():
                 return self.recipe.update.kl is not None
@@ -49,15 +49,15 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A recipe in the words of an engine.
+    """A recipe in the options of an engine.
 
     Attributes:
-        trainer: the class or module that trains, as a dotted name.
-        options: of the engine, without those of the optimizer and of sampling.
-        differs: what the engine computes otherwise, a sentence each; none if the optimizer's steps are the same.
-        advantage: the recipe's own advantage, where the engine lets a program put one in; None: it is among the options.
-        sample_filter: likewise the choice of the samples that are learned from.
-        notes: what is the same only so long as nothing else is changed, a sentence each.
+        trainer: the dotted name of the class or module that trains.
+        options: the engine's options, without those of the optimizer and of sampling.
+        differs: differences in the computation, one sentence each; empty if the optimizer steps are the same.
+        advantage: the recipe's advantage function, if the engine accepts a function; None: an option selects it.
+        sample_filter: the recipe's filter of training samples, likewise.
+        notes: conditions under which the computation is the same, one sentence each.
     """
 
     trainer: str
@@ -69,7 +69,7 @@ class ExportPlan:
 
 
 class NoCounterpartError(UserError):
-    """The engine has nothing that does what a part of the recipe does; its facts are an option's name and value."""
+    """The engine has no counterpart of a part of the recipe; ``argument`` and ``value`` are an option and its value."""
 
     def __init__(self, engine: str, recipe: str, part: str, *, argument: str, value: Any = None) -> None:
         super().__init__(
@@ -79,62 +79,62 @@ class NoCounterpartError(UserError):
 
 
 def head(function: Any) -> Callable[..., Any]:
-    """A function without the numbers that are bound to it."""
+    """Return the function without its ``functools.partial`` wrappers."""
     while isinstance(function, functools.partial):
         function = function.func
     return function  # type: ignore[no-any-return]
 
 
 def number(function: Any, name: str) -> Any:
-    """The present value of a hyperparameter of a function: bound, or its default."""
+    """Return the current value of a hyperparameter of a function: the bound value, or the default."""
     return inspect.signature(function).parameters[name].default
 
 
 def require_single_function(recipe: Recipe) -> bool:
-    """Is there one update per rollout, so that every ratio is 1?"""
+    """Return whether there is one update per rollout, so that every ratio is 1."""
     return recipe.update.num_iterations * recipe.update.num_minibatches == 1
 
 
 def raise_unsupported(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]) -> None:
-    """Refuse what is nowhere to be had.
+    """Refuse parts of a recipe that no engine supports.
 
     Args:
-        staleness: steps by which the policy that samples is behind.
-        shapes: the functions of rewards that somebody else can apply.
+        staleness: number of steps by which the behaviour policy lags.
+        shapes: the reward-shaping functions that the engine or the exported grader can apply.
 
     Raises:
-        NoCounterpartError: naming the part.
+        NoCounterpartError: an unsupported part, which the error names.
     """
     update = recipe.update
-    none = {"positive_coef": 0.0, "ptx_coef": 0.0, "entropy_coef": 0.0, "top_entropy_quantile": 1.0}
-    for name, plain in none.items():
-        if (value := getattr(update, name)) != plain:
+    neutral = {"positive_coef": 0.0, "ptx_coef": 0.0, "entropy_coef": 0.0, "top_entropy_quantile": 1.0}
+    for name, neutral_value in neutral.items():
+        if (value := getattr(update, name)) != neutral_value:
             raise NoCounterpartError(engine, recipe.name, f"{name} = {value:g}", argument=name, value=value)
     if staleness:
         part = f"a sampler that is a fixed number of steps behind (staleness = {staleness})"
         raise NoCounterpartError(engine, recipe.name, part, argument="staleness", value=staleness)
-    for shaped in (head(f).__name__ for f in recipe.collect.shape if head(f) not in shapes):
-        raise NoCounterpartError(engine, recipe.name, f"shape={shaped}", argument="shape", value=shaped)
+    for shape in (head(f).__name__ for f in recipe.collect.shape if head(f) not in shapes):
+        raise NoCounterpartError(engine, recipe.name, f"shape={shape}", argument="shape", value=shape)
 
 
 def refuse_numbers(engine: str, told: str, function: Any, **fixed: float) -> None:
-    """Refuse another value of a number that is fixed there.
+    """Refuse a hyperparameter that differs from the value fixed in the engine.
 
     Raises:
-        NoCounterpartError: naming the first.
+        NoCounterpartError: names the first one.
     """
     for name, value in fixed.items():
         if number(function, name) != value:
-            found = number(function, name)
-            part = f"{name} = {found:g} (there it is {value:g})"
-            raise NoCounterpartError(engine, told, part, argument=name, value=found)
+            actual = number(function, name)
+            part = f"{name} = {actual:g} (there it is {value:g})"
+            raise NoCounterpartError(engine, told, part, argument=name, value=actual)
 
 
 def refuse_settings(engine: str, told: str, **values: Any) -> None:
-    """Refuse settings of a run that the engine has no name for; None, 0 and "" ask for nothing.
+    """Refuse settings of a run for which the engine has no option; None, 0 and "" mean unset.
 
     Raises:
-        NoCounterpartError: naming the first.
+        NoCounterpartError: names the first one.
     """
     for name, value in values.items():
         if value:
@@ -142,10 +142,10 @@ def refuse_settings(engine: str, told: str, **values: Any) -> None:
 
 
 def refuse_sft_settings(engine: str, told: RunSpec, *train_on: str) -> None:
-    """Refuse what the engines other than TRL cannot be told of supervised fine-tuning; ``train_on`` is what they can.
+    """Refuse SFT settings that only TRL supports; ``train_on`` lists the values that this engine supports.
 
     Raises:
-        NoCounterpartError: naming the first setting.
+        NoCounterpartError: names the first setting.
     """
     source, config = told.source, told.config
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
@@ -156,12 +156,12 @@ def refuse_sft_settings(engine: str, told: RunSpec, *train_on: str) -> None:
 
 
 def refuse_reward_settings(engine: str, config: TrainerConfig) -> None:
-    """Refuse what only our reward model's loss knows; the engines have the plain one, with the data's margins.
+    """Refuse settings of our reward model's loss; the engines have the plain loss, with the data's margins.
 
     Raises:
-        NoCounterpartError: naming the first setting.
+        NoCounterpartError: names the first setting.
     """
-    plain = RewardConfig()
+    defaults = RewardConfig()
     for name in ("loss", "margin_coefficient", "label_smoothing", "balance_prompts", "nll_coefficient"):
-        if (value := getattr(config, name)) != getattr(plain, name):
+        if (value := getattr(config, name)) != getattr(defaults, name):
             raise NoCounterpartError(engine, "reward", f"{name} = {value}", argument=name, value=value)

@@ -1,5 +1,7 @@
-"""Recipes in the words of OpenRLHF (0.11.2): its options and equations were read, ``benchmarks/engines.py`` compares the equations on
-shared tensors, and no run of OpenRLHF was ever started by us.
+"""Recipes in the options of OpenRLHF (0.11.2).
+
+We read its options and equations, and ``benchmarks/engines.py`` compares the equations on shared tensors. We never
+started a run of OpenRLHF.
 """
 
 from __future__ import annotations
@@ -46,20 +48,20 @@ ADVANTAGES = {
     advantages.reinforce_pp_baseline: "reinforce_baseline",
 }
 ESTIMATORS = {k1: "k1", k2: "k2", k3: "k3"}
-#: An objective that says what another one does while the ratio is 1.
+#: Objectives that equal another objective while the ratio is 1.
 WHILE_ONE = {policy_losses.reinforce: policy_losses.ppo_clip}
 
 
 def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
-    """An online recipe.
+    """Map an online recipe to OpenRLHF.
 
     Raises:
-        NoCounterpartError: naming the part.
+        NoCounterpartError: names the part without a counterpart.
     """
     raise_unsupported(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
-    # Rewards are cut at ±10 by default, after the baseline is taken off.
+    # By default rewards are clipped at ±10, after the baseline is subtracted.
     options: dict[str, Any] = {"reward.clip_range": (-1_000_000, 1_000_000), "train.max_epochs": update.num_iterations}
     options |= {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
     if collect.sample_filter is not None:
@@ -79,8 +81,8 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
         differs.append(
             "groups are kept whose mean reward lies between 0 and 1, and max_resampling_rounds does not end it"
         )
-    for shaped in collect.shape:
-        options["reward.overlong_buffer_len"] = number(shaped, "soft_punish_cache")
+    for shape in collect.shape:
+        options["reward.overlong_buffer_len"] = number(shape, "soft_punish_cache")
         options["reward.overlong_penalty_factor"] = 1.0
     if update.keep is not None:
         if head(update.keep) is not mask_truncated_completions:
@@ -98,7 +100,7 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
 
 
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
-    """``algo.advantage.estimator`` and what belongs to it."""
+    """Return ``algo.advantage.estimator`` and its options."""
     match recipe.credit:
         case GroupAdvantage(advantage) if head(advantage) in ADVANTAGES:
             if head(advantage) is advantages.group_zscore:
@@ -119,10 +121,10 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
         case RewardToGo(gamma, whiten_advantages=whitened):
             if whitened:
                 differs.append("the variance of advantages is divided by the number of tokens, here by one less")
-            plain = {} if whitened else {"algo.advantage.no_std_norm": True}
+            unnormalised = {} if whitened else {"algo.advantage.no_std_norm": True}
             if not whitened:
                 differs.append("the mean advantage is taken off")
-            return {"algo.advantage.estimator": "reinforce", "algo.advantage.gamma": gamma, **plain}
+            return {"algo.advantage.estimator": "reinforce", "algo.advantage.gamma": gamma, **unnormalised}
         case GAE(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
             not callable(lam) and critic_lam in (None, lam) and not critic.shared
         ):
@@ -151,38 +153,42 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
 
 
 def _objective(recipe: Recipe) -> dict[str, Any]:
-    """``actor.policy_loss_type``, its clip range, and the aggregation."""
-    given, weights = recipe.update.objective, head(recipe.update.weights)
-    function = WHILE_ONE.get(head(given), head(given)) if require_single_function(recipe) else head(given)
-    kinds = {policy_losses.ppo_clip: "ppo", policy_losses.gspo: "gspo"}
+    """Return ``actor.policy_loss_type``, its clip range, and the aggregation."""
+    bound_objective, weights = recipe.update.objective, head(recipe.update.weights)
+    function = (
+        WHILE_ONE.get(head(bound_objective), head(bound_objective))
+        if require_single_function(recipe)
+        else head(bound_objective)
+    )
+    loss_types = {policy_losses.ppo_clip: "ppo", policy_losses.gspo: "gspo"}
     if require_single_function(recipe) or weights is aggregation.sequence_mean:
-        kinds[policy_losses.gspo_token] = "gspo"
-    if function not in kinds:
+        loss_types[policy_losses.gspo_token] = "gspo"
+    if function not in loss_types:
         raise NoCounterpartError(
             ENGINE,
             recipe.name,
-            f"the objective {head(given).__name__}",
+            f"the objective {head(bound_objective).__name__}",
             argument="objective",
-            value=head(given).__name__,
+            value=head(bound_objective).__name__,
         )
-    if weights not in WEIGHTS or (kinds[function] == "gspo" and weights is not aggregation.sequence_mean):
+    if weights not in WEIGHTS or (loss_types[function] == "gspo" and weights is not aggregation.sequence_mean):
         raise NoCounterpartError(
             ENGINE,
             recipe.name,
-            f"{head(given).__name__} with weights {weights.__name__}",
+            f"{head(bound_objective).__name__} with weights {weights.__name__}",
             argument="weights",
             value=weights.__name__,
         )
-    options: dict[str, Any] = {"actor.policy_loss_type": kinds[function], "actor.loss_agg_mode": WEIGHTS[weights]}
-    if function is not head(given):
-        return options  # the clip of one that stands in while the ratio is 1 does nothing
-    low, high, delta = (number(given, name) for name in ("epsilon", "epsilon_high", "delta"))
+    options: dict[str, Any] = {"actor.policy_loss_type": loss_types[function], "actor.loss_agg_mode": WEIGHTS[weights]}
+    if function is not head(bound_objective):
+        return options  # a substitute objective, used while the ratio is 1, needs no clip range
+    low, high, delta = (number(bound_objective, name) for name in ("epsilon", "epsilon_high", "delta"))
     options["actor.eps_clip_low_high"] = (low, low if high is None else high)
     return options | ({} if delta is None else {"actor.dual_clip": delta})
 
 
 def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
-    """The KL term, in the loss or in the reward."""
+    """Return the options of the KL term, in the loss or in the reward."""
     kl = recipe.update.kl
     if kl is None:
         return {"algo.kl.init_coef": 0}
@@ -207,29 +213,29 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
 
 
 def _corrections(recipe: Recipe) -> dict[str, Any]:
-    """Weights for replies of another policy: there, of the engine that samples."""
+    """Return the options of importance weights for off-policy completions; in OpenRLHF, for the sampling engine."""
     if not recipe.update.corrections:
         return {}
     if len(recipe.update.corrections) > 1:
         raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once", argument="corrections")
-    [given] = recipe.update.corrections
+    [correction] = recipe.update.corrections
     if head(recipe.update.objective) is policy_losses.gspo:
         raise NoCounterpartError(
-            ENGINE, recipe.name, "a correction of gspo", argument="corrections", value=head(given).__name__
+            ENGINE, recipe.name, "a correction of gspo", argument="corrections", value=head(correction).__name__
         )
-    if head(given) not in (truncated_importance, masked_importance):
+    if head(correction) not in (truncated_importance, masked_importance):
         raise NoCounterpartError(
             ENGINE,
             recipe.name,
-            f"the correction {head(given).__name__}",
+            f"the correction {head(correction).__name__}",
             argument="corrections",
-            value=head(given).__name__,
+            value=head(correction).__name__,
         )
-    cap, masks = number(given, "importance_sampling_cap"), head(given) is masked_importance
+    cap, masks = number(correction, "importance_sampling_cap"), head(correction) is masked_importance
     return {
         "algo.advantage.is_correction_level": "token",
         "algo.advantage.is_correction_mode": "mask" if masks else "clip",
-        "algo.advantage.is_correction_threshold": (number(given, "importance_sampling_floor"), cap)
+        "algo.advantage.is_correction_threshold": (number(correction, "importance_sampling_floor"), cap)
         if masks
         else (cap,),
     }
@@ -243,15 +249,15 @@ _LOSSES: dict[Any, Any] = {
     pairs.ipo: lambda f: {"model.ipo_enable": True},
     pairs.dpo_nll: lambda f: {"model.nll_loss_coef": number(f, "nll_weight")},
 }
-#: What its reader of pairs does, and a trainer of ours does not.
+#: A difference of OpenRLHF's reader of pairs from our trainers.
 TEXTS = "a reply that does not end with the tokenizer's end of sequence is given a blank and one"
 
 
 def offline(recipe: PreferenceRecipe) -> ExportPlan:
-    """A preference loss.
+    """Map a preference loss to OpenRLHF.
 
     Raises:
-        NoCounterpartError: it has no loss that is the same.
+        NoCounterpartError: OpenRLHF has no equal loss.
     """
     loss = head(recipe.loss)
     if loss not in _LOSSES or recipe.context:
@@ -269,17 +275,17 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
 
 
 def sft(told: RunSpec) -> ExportPlan:
-    """Supervised fine-tuning.
+    """Map supervised fine-tuning to OpenRLHF.
 
     Raises:
-        NoCounterpartError: another loss, rows of several sequences, or more than the last reply.
+        NoCounterpartError: another loss, packed rows, or ``train_on`` "all".
     """
     refuse_sft_settings(ENGINE, told, "assistant", "last")
     return ExportPlan(TRAINERS["sft"], {}, (TEXTS,))
 
 
 def reward(told: RunSpec) -> ExportPlan:
-    """A reward model.
+    """Map a reward model to OpenRLHF.
 
     Raises:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.

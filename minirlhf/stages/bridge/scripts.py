@@ -1,6 +1,6 @@
-"""What is started over there: a script for each engine, with the run's settings by the engine's names.
+"""The training script for each engine, with the run's settings under the engine's names.
 
-:data:`SETTINGS` is the list of those names; with the maps of the recipes it is what appendix C of the book prints.
+:data:`SETTINGS` lists those names; appendix C of the book prints it, together with the maps of the recipes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from minirlhf.trainers.config import OnlineConfig
 
 @dataclass(frozen=True)
 class Data:
-    """What a script must know of the data.
+    """Properties of the data and the exported folder that a script needs.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
         prompt: tokens of the longest prompt.
-        whole: tokens of the longest row, prompt and reply.
-        adapter: whether a trained adapter lies beside the model.
-        reference: whether a reference lies beside the model, as it is another one.
-        several: whether several replies of one conversation are learned from.
-        marked: whether the chat template marks what the assistant writes.
+        whole: tokens of the longest row, prompt and completion.
+        adapter: whether the folder holds a trained adapter.
+        reference: whether the folder holds a reference model that differs from the model.
+        several: whether several turns of one conversation are learned.
+        marked: whether the chat template marks the assistant's tokens ({% generation %}).
         row: tokens of a packed row; None: rows are not packed.
     """
 
@@ -46,7 +46,7 @@ class Data:
 
 
 _ACTOR, _ROLLOUT = verl.ACTOR, "actor_rollout_ref.rollout"
-#: A setting of a run -> its name in TRL, in verl and in OpenRLHF; "" where there is none.
+#: A setting of a run -> its name in TRL, in verl and in OpenRLHF; "" if the engine has no such setting.
 SETTINGS: dict[str, tuple[str, str, str]] = {
     "learning_rate": ("learning_rate", f"{_ACTOR}.optim.lr", "actor.adam.lr"),
     "lr_scheduler_type": ("lr_scheduler_type", f"{_ACTOR}.optim.lr_scheduler_type", "actor.lr_scheduler"),
@@ -70,12 +70,12 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
 
 
 def _named(engine: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under the engine's names."""
+    """Return the settings under the engine's names."""
     return {SETTINGS[name][engine]: value for name, value in values.items()}
 
 
-def _lora(told: RunSpec) -> dict[str, Any]:
-    source = told.source
+def _lora(spec: RunSpec) -> dict[str, Any]:
+    source = spec.source
     alpha = 2 * source.lora_r if source.lora_alpha is None else source.lora_alpha
     return {"lora_r": source.lora_r, "lora_alpha": alpha, "lora_dropout": source.lora_dropout} if source.lora_r else {}
 
@@ -84,47 +84,49 @@ def _lora(told: RunSpec) -> dict[str, Any]:
 
 
 class AtRunTime(str):
-    """What the script finds out when it runs."""
+    """An expression that the script evaluates when it runs."""
 
     __repr__ = str.__str__
 
 
-#: Does this machine compute in bfloat16? As here: on a GPU, if nobody said otherwise.
+#: Whether to compute in bfloat16. The default is that of this library: on a GPU.
 HALF = AtRunTime("torch.cuda.is_available() and torch.cuda.is_bf16_supported()")
 
 
 def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
-    """``train.py``: for ``python train.py``, or ``torchrun --nproc-per-node N train.py``.
+    """Return ``train.py``, for ``python train.py`` or ``torchrun --nproc-per-node N train.py``.
 
     Raises:
-        NoCounterpartError: a setting that cannot be told.
+        NoCounterpartError: a setting has no counterpart.
     """
     module, _, trainer = found.trainer.rpartition(".")
     config, source = told.config, told.source
     rows, steps = config.batch_size, config.max_steps
-    of_run = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"]
+    names = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"]
     if isinstance(config, OnlineConfig) and isinstance(told.recipe, Recipe):
         update = told.recipe.update
         rows = config.batch_size * config.num_generations // update.num_minibatches
         steps *= update.num_iterations * update.num_minibatches  # optimizer steps
-        of_run += ["num_generations", "max_completion_length", "temperature", "top_k", "top_p", "min_p"]
+        names += ["num_generations", "max_completion_length", "temperature", "top_k", "top_p", "min_p"]
     options = {
-        "output_dir": "out", **_named(0, {name: getattr(config, name) for name in of_run}), "max_steps": steps,
+        "output_dir": "out", **_named(0, {name: getattr(config, name) for name in names}), "max_steps": steps,
         "bf16": HALF if source.bf16 is None else source.bf16, "logging_steps": 1, "save_strategy": "no", "report_to": [],
         **found.options, **_replies(told, data),
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
-    # Their defaults: what is longer than 1,024 tokens is cut; dropout where we have none, and none where we have it.
+    # TRL's defaults: truncation at 1,024 tokens; dropout where we have none, and no dropout where we have it.
     options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": data.row}
     options |= {"disable_dropout": False} if told.trainer == "reward" else {}
-    kind = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
+    task_type = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
     lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}
-    fresh = (
-        f"\n    peft_config=LoraConfig(**{lora!r}, target_modules='all-linear', task_type={kind!r})," if lora else ""
+    new_lora = (
+        f"\n    peft_config=LoraConfig(**{lora!r}, target_modules='all-linear', task_type={task_type!r}),"
+        if lora
+        else ""
     )
-    more, before = ("", ADAPTER) if data.adapter else (fresh, "")
-    imports, adapted = _hook(trainer, found)
-    needs = {
+    peft_argument, preamble = ("", ADAPTER) if data.adapter else (new_lora, "")
+    imports, trainer_code = _hook(trainer, found)
+    templates = {
         "GRPOTrainer": GRADED,
         "GMPOTrainer": GRADED,
         "RLOOTrainer": GRADED,
@@ -139,44 +141,44 @@ def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         imports=imports + (f"from peft import {'PeftModel' if data.adapter else 'LoraConfig'}\n" if lora else ""),
         rows=rows,
         options=pprint.pformat(options, width=110, sort_dicts=False),
-        extra=needs.get(trainer, PLAIN).format(
-            trainer=adapted,
-            more=more,
-            before=before + (ELSEWHERE if data.reference else ""),
+        extra=templates.get(trainer, PLAIN).format(
+            trainer=trainer_code,
+            more=peft_argument,
+            before=preamble + (ELSEWHERE if data.reference else ""),
             reference="" if lora else "\n    ref_model=reference,",
             place="reference" if data.reference else "model",
         ),
     )
 
 
-def _replies(told: RunSpec, data: Data) -> dict[str, Any]:
-    """Which words of a conversation are learned."""
-    if not data.several or getattr(told.source, "train_on", "") == "all":
+def _replies(spec: RunSpec, data: Data) -> dict[str, Any]:
+    """Return the options for the learned turns of a conversation."""
+    if not data.several or getattr(spec.source, "train_on", "") == "all":
         return {}
     if not data.marked:
         raise NoCounterpartError(
             "TRL",
-            told.name,
+            spec.name,
             "several replies of a conversation to learn from, without {% generation %} in the chat template",
             argument="chat_template",
         )
     return {"assistant_only_loss": True, "completion_only_loss": False}
 
 
-def _hook(trainer: str, found: ExportPlan) -> tuple[str, str]:
-    """Imports and the class, with the recipe's own advantage and choice of samples in it."""
-    given = {"advantage": found.advantage, "sample_filter": found.sample_filter}
-    if not any(given.values()):
+def _hook(trainer: str, plan: ExportPlan) -> tuple[str, str]:
+    """Return the imports and the trainer expression, with the recipe's advantage and sample filter."""
+    functions = {"advantage": plan.advantage, "sample_filter": plan.sample_filter}
+    if not any(functions.values()):
         return "", trainer
     hook = hooks.adapted
-    imports, words = ["from functools import partial", f"from {hook.__module__} import {hook.__name__}"], []
-    for name, function in given.items():
+    imports, arguments = ["from functools import partial", f"from {hook.__module__} import {hook.__name__}"], []
+    for name, function in functions.items():
         if function is None:
             continue
-        plain = head(function)
-        imports.append(f"from {plain.__module__} import {plain.__name__}")
-        words.append(f"{name}=partial({plain.__name__}, **{getattr(function, 'keywords', {})!r})")
-    return "".join(f"{line}\n" for line in imports), f"{hook.__name__}({trainer}, {', '.join(words)})"
+        unbound = head(function)
+        imports.append(f"from {unbound.__module__} import {unbound.__name__}")
+        arguments.append(f"{name}=partial({unbound.__name__}, **{getattr(function, 'keywords', {})!r})")
+    return "".join(f"{line}\n" for line in imports), f"{hook.__name__}({trainer}, {', '.join(arguments)})"
 
 
 SCRIPT = '''"""{name}, as minirlhf ran it; see DIFFERENCES.md.
@@ -237,19 +239,19 @@ JUDGED = """model = AutoModelForSequenceClassification.from_pretrained("model", 
 
 
 def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
-    """``train.sh``: ``GPUS=8 bash train.sh``.
+    """Return ``train.sh``, for ``GPUS=8 bash train.sh``.
 
     Raises:
-        NoCounterpartError: a setting that cannot be told.
-        UserError: minibatches that are no whole groups.
+        NoCounterpartError: a setting has no counterpart.
+        UserError: the minibatches are not whole groups.
     """
     config = told.config
     refuse_settings(verl.ENGINE, told.name, lr_scheduler_type="linear" if config.lr_scheduler_type == "linear" else "")
     refuse_settings(verl.ENGINE, told.name, lora_dropout=told.source.lora_dropout if told.source.lora_r else 0)
-    plain = {"learning_rate": "lr", "lr_scheduler_type": "lr_scheduler_type", "warmup_steps": "lr_warmup_steps",
+    optim_names = {"learning_rate": "lr", "lr_scheduler_type": "lr_scheduler_type", "warmup_steps": "lr_warmup_steps",
              "weight_decay": "weight_decay", "max_grad_norm": "clip_grad"}  # fmt: skip
     if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
-        options: dict[str, Any] = {f"optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
+        options: dict[str, Any] = {f"optim.{key}": getattr(config, name) for name, key in optim_names.items()}
         options |= {
             "data.train_files": ScriptRelativePath("data.parquet"), "data.messages_key": "messages", "data.train_batch_size": config.batch_size,
             "data.max_length": data.whole, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": ScriptRelativePath("model"),
@@ -269,9 +271,9 @@ def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
             argument="num_minibatches",
             value=update.num_minibatches,
         )
-    of_run = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed", "max_steps",
+    names = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed", "max_steps",
               "batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]  # fmt: skip
-    options = _named(1, {name: getattr(config, name) for name in of_run}) | {
+    options = _named(1, {name: getattr(config, name) for name in names}) | {
         f"{_ROLLOUT}.top_k": config.top_k or -1, f"{_ACTOR}.ppo_mini_batch_size": prompts, f"{_ROLLOUT}.name": "vllm",
         f"{_ROLLOUT}.tensor_model_parallel_size": 1, f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
@@ -286,40 +288,42 @@ def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
     }  # fmt: skip
     if isinstance(told.recipe.credit, GAE):
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
-        options |= {f"critic.optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
+        options |= {f"critic.optim.{key}": getattr(config, name) for name, key in optim_names.items()}
         options |= {
             "critic.optim.lr": config.learning_rate * ratio, "critic.model.path": ScriptRelativePath("model"),
             "critic.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         }  # fmt: skip
     if found.options.get(f"{_ACTOR}.policy_loss.loss_mode") == "geo_mean":
-        # Its mean is over a micro-batch, and micro-batches are added up: one for each step and GPU.
+        # verl's mean is over a micro-batch, and micro-batches are summed: use one micro-batch per step and GPU.
         rows = prompts * config.num_generations
         options[f"{_ACTOR}.ppo_micro_batch_size_per_gpu"] = Shell(f"$(({rows} / GPUS))")
     return _verl("python3 -m", told, found, options | dict(found.options))
 
 
-def _verl(start: str, told: RunSpec, found: ExportPlan, options: Mapping[str, Any]) -> str:
-    words = [f"{name}={_written(value)}" for name, value in options.items()]
+def _verl(cmd: str, spec: RunSpec, plan: ExportPlan, options: Mapping[str, Any]) -> str:
+    arguments = [f"{name}={_written(value)}" for name, value in options.items()]
     return SHELL.format(
-        name=told.name, engine="verl", version=verl.VERSION, back="out/global_step_N/…/huggingface", start=start,
-        module=found.trainer, options=" \\\n    ".join(words),
+        name=spec.name, engine="verl", version=verl.VERSION, back="out/global_step_N/…/huggingface", start=cmd,
+        module=plan.trainer, options=" \\\n    ".join(arguments),
     )  # fmt: skip
 
 
-def _verl_lora(told: RunSpec, data: Data, place: str) -> dict[str, Any]:
-    lora = _lora(told)
-    trained = {f"{place}.lora_adapter_path": ScriptRelativePath("adapter")} if data.adapter else {}
-    return {f"{place}.lora_rank": lora["lora_r"], f"{place}.lora_alpha": lora["lora_alpha"], **trained} if lora else {}
+def _verl_lora(spec: RunSpec, data: Data, prefix: str) -> dict[str, Any]:
+    lora = _lora(spec)
+    adapter = {f"{prefix}.lora_adapter_path": ScriptRelativePath("adapter")} if data.adapter else {}
+    return (
+        {f"{prefix}.lora_rank": lora["lora_r"], f"{prefix}.lora_alpha": lora["lora_alpha"], **adapter} if lora else {}
+    )
 
 
 # -- OpenRLHF ----------------------------------------------------------------------------------------------------
 
 
 def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
-    """``train.sh``: ``GPUS=8 bash train.sh``.
+    """Return ``train.sh``, for ``GPUS=8 bash train.sh``.
 
     Raises:
-        NoCounterpartError: a setting that cannot be told.
+        NoCounterpartError: a setting has no counterpart.
     """
     config = told.config
     if data.adapter:
@@ -328,8 +332,8 @@ def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
     if data.several:
         part = "several replies of a conversation to learn from"
         raise NoCounterpartError("OpenRLHF", told.name, part, argument="messages")
-    warm = config.warmup_steps and config.lr_scheduler_type == "constant"
-    rate = {"lr_scheduler": "constant_with_warmup" if warm else config.lr_scheduler_type,
+    warmup = config.warmup_steps and config.lr_scheduler_type == "constant"
+    optim = {"lr_scheduler": "constant_with_warmup" if warmup else config.lr_scheduler_type,
             "lr_warmup_ratio": config.warmup_steps / config.max_steps, "max_norm": config.max_grad_norm,
             "adam.lr": config.learning_rate, "adam.weight_decay": config.weight_decay, "adam.betas": (0.9, 0.999)}  # fmt: skip
     lora = _named(2, _lora(told))
@@ -338,12 +342,12 @@ def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
         "data.apply_chat_template": True, "ckpt.output_dir": ScriptRelativePath("out/model"), **lora,
     }  # fmt: skip
     if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
-        keys = {"data.input_key": "prompt", "data.output_key": "completion"}
+        columns = {"data.input_key": "prompt", "data.output_key": "completion"}
         if told.trainer != "sft":
-            keys = {"data.prompt_key": "prompt", "data.chosen_key": "chosen", "data.rejected_key": "rejected"}
+            columns = {"data.prompt_key": "prompt", "data.chosen_key": "chosen", "data.rejected_key": "rejected"}
         options: dict[str, Any] = {
-            "data.dataset": ScriptRelativePath("data.jsonl"), **keys, "data.max_len": data.whole, "model.model_name_or_path": ScriptRelativePath("model"),
-            "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, told, data), **rate, **shared,
+            "data.dataset": ScriptRelativePath("data.jsonl"), **columns, "data.max_len": data.whole, "model.model_name_or_path": ScriptRelativePath("model"),
+            "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, told, data), **optim, **shared,
         }  # fmt: skip
         if told.recipe is not None:
             options["ref.model_name_or_path"] = ScriptRelativePath("reference" if data.reference else "model")
@@ -353,13 +357,13 @@ def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
     rows = config.batch_size * config.num_generations
     if rows % update.num_minibatches:
         raise UserError(
-            f"{told.name}: {rows} replies cannot be divided into {update.num_minibatches} minibatches of OpenRLHF",
+            f"{told.name}: {rows} completions cannot be divided into {update.num_minibatches} minibatches of OpenRLHF",
             argument="num_minibatches",
             value=update.num_minibatches,
         )
-    of_run = ["batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]
-    options = _named(2, {name: getattr(config, name) for name in of_run}) | {
-        **{f"actor.{name}": value for name, value in rate.items()}, "train.batch_size": rows // update.num_minibatches,
+    names = ["batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]
+    options = _named(2, {name: getattr(config, name) for name in names}) | {
+        **{f"actor.{name}": value for name, value in optim.items()}, "train.batch_size": rows // update.num_minibatches,
         "train.num_episodes": _epochs(config.batch_size, told, data), "rollout.micro_batch_size": Shell("${MICRO:-1}"),
         "data.max_len": data.prompt + config.max_completion_length, "data.prompt_dataset": ScriptRelativePath("data.jsonl"),
         "data.input_key": "prompt", "data.label_key": "reference", "actor.model_name_or_path": ScriptRelativePath("model"),
@@ -369,7 +373,7 @@ def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
     }  # fmt: skip
     if isinstance(told.recipe.credit, GAE):
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
-        options |= {f"critic.{name}": value for name, value in rate.items()}
+        options |= {f"critic.{name}": value for name, value in optim.items()}
         options |= {
             "critic.adam.lr": config.learning_rate * ratio,
             "critic.model_name_or_path": ScriptRelativePath("model"),
@@ -377,15 +381,15 @@ def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
     return _openrlhf("python3 -m", told, found, options | dict(found.options))
 
 
-def _openrlhf(start: str, told: RunSpec, found: ExportPlan, options: Mapping[str, Any]) -> str:
-    words = []
-    for name, value in {**options, **found.options}.items():
+def _openrlhf(cmd: str, spec: RunSpec, plan: ExportPlan, options: Mapping[str, Any]) -> str:
+    arguments = []
+    for name, value in {**options, **plan.options}.items():
         if value is not False:
-            several = value if isinstance(value, tuple) else () if value is True else (value,)
-            words.append(" ".join([f"--{name}", *map(_written, several)]))
+            values = value if isinstance(value, tuple) else () if value is True else (value,)
+            arguments.append(" ".join([f"--{name}", *map(_written, values)]))
     return SHELL.format(
-        name=told.name, engine="OpenRLHF", version=openrlhf.VERSION, back="out/model", start=start, module=found.trainer,
-        options=" \\\n    ".join(words),
+        name=spec.name, engine="OpenRLHF", version=openrlhf.VERSION, back="out/model", start=cmd, module=plan.trainer,
+        options=" \\\n    ".join(arguments),
     )  # fmt: skip
 
 
@@ -408,15 +412,15 @@ cd "$HERE"
 
 
 class ScriptRelativePath(str):
-    """A path in the folder of the script."""
+    """A path relative to the folder of the script."""
 
 
 class Shell(str):
-    """What the shell fills in."""
+    """A value that the shell expands."""
 
 
 def _written(value: Any) -> str:
-    """A value as a word of a shell."""
+    """Return a value as a shell word."""
     if isinstance(value, ScriptRelativePath):
         return f'"$HERE/{value}"'
     if isinstance(value, Shell):
@@ -424,9 +428,9 @@ def _written(value: Any) -> str:
     return "null" if value is None else shlex.quote(repr(value) if isinstance(value, float) else str(value))
 
 
-def _epochs(rows: int, told: RunSpec, data: Data) -> int:
-    """Passes over the data in which at least ``max_steps`` batches of so many rows are drawn."""
-    return max(1, math.ceil(told.config.max_steps / max(1, data.rows // rows)))
+def _epochs(rows: int, spec: RunSpec, data: Data) -> int:
+    """Return the number of epochs that contain at least ``max_steps`` batches of ``rows`` rows."""
+    return max(1, math.ceil(spec.config.max_steps / max(1, data.rows // rows)))
 
 
 SCRIPTS: dict[str, tuple[str, Callable[[RunSpec, ExportPlan, Data], str]]] = {

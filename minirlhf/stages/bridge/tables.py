@@ -1,4 +1,7 @@
-"""The maps as tables: what each recipe is in each engine, and what our numbers are called there. Appendix C of the book prints them."""
+"""The maps as tables: each recipe in each engine, and the engines' names of our hyperparameters.
+
+Appendix C of the book prints them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from minirlhf.stages.bridge.scripts import SETTINGS
 from minirlhf.stages.bridge.write import ENGINES, Engine
 
 SAME, NEARLY, NONE = "=", "≈", "–"
-#: Options that every recipe has alike, or that say how often and in what pieces a rollout is learned from.
+#: Options left out of the tables: equal for all recipes, or numbers of iterations and minibatches per rollout.
 UNTOLD = {
     "use_bias_correction_kl", "reward.clip_range", "num_iterations", "steps_per_generation", "train.max_epochs",
     "actor_rollout_ref.actor.ppo_epochs", "max_length", "completion_only_loss",
@@ -27,9 +30,9 @@ class OptionCell:
     """A recipe in one engine.
 
     Attributes:
-        mark: the same, nearly the same, or not to be had.
+        mark: the same, nearly the same, or no counterpart.
         options: ``name=value`` each.
-        words: what differs, or the part that has no counterpart.
+        words: the differences, or the part without a counterpart.
     """
 
     mark: str
@@ -38,22 +41,22 @@ class OptionCell:
 
 
 def online(engine: str) -> dict[str, OptionCell]:
-    """Every row of the table of recipes. Replies of a minibatch are not told: that is every engine's own."""
+    """Return the rows of the table of recipes, without the composition of minibatches: every engine has its own."""
     return {name: _cell(ENGINES[engine], _plain(row)) for name, row in recipes.RECIPES.items()}
 
 
 def preferences(engine: str) -> dict[str, OptionCell]:
-    """Every row of the table of preference losses."""
+    """Return the rows of the table of preference losses."""
     return {name: _cell(ENGINES[engine], row) for name, row in PREFERENCES.items()}
 
 
 def _plain(row: recipes.Recipe) -> recipes.Recipe:
-    """The row with one minibatch, but not with one update: its clip range is to be seen."""
+    """Return the recipe with one minibatch but two updates, so that its clip range appears in the options."""
     return row.with_(num_minibatches=1, num_iterations=2) if row.update.num_minibatches > 1 else row
 
 
 def _map(engine: Engine, row: Any) -> ExportPlan:
-    """In the engine's words, with replies of 32 tokens at most where nobody said."""
+    """Map a row to the engine's options; unset completion lengths become 32 tokens."""
     if isinstance(row, recipes.Recipe):
         return engine.online(row.resolved(max_completion_length=32))
     return engine.offline(row)
@@ -61,17 +64,17 @@ def _map(engine: Engine, row: Any) -> ExportPlan:
 
 def _cell(engine: Engine, row: Any) -> OptionCell:
     try:
-        found = _map(engine, row)
+        plan = _map(engine, row)
     except NoCounterpartError as problem:
         return OptionCell(NONE, words=(problem.part,))
-    asked = {name.removeprefix("+"): value for name, value in found.options.items() if name not in UNTOLD}
-    asked = {name.removeprefix("actor_rollout_ref."): value for name, value in asked.items()}
-    shown = [f"{name}={_value(value)}" for name, value in asked.items() if value is not None and value is not False]
+    options = {name.removeprefix("+"): value for name, value in plan.options.items() if name not in UNTOLD}
+    options = {name.removeprefix("actor_rollout_ref."): value for name, value in options.items()}
+    labels = [f"{name}={_value(value)}" for name, value in options.items() if value is not None and value is not False]
     for name in ("advantage", "sample_filter"):
-        if (function := getattr(found, name)) is not None:
-            shown.append(f"hook: {head(function).__name__}")
-    kind = found.trainer.rpartition(".")[2]
-    return OptionCell(NEARLY if found.differs else SAME, (kind, *shown), (*found.differs, *found.notes))
+        if (function := getattr(plan, name)) is not None:
+            labels.append(f"hook: {head(function).__name__}")
+    trainer = plan.trainer.rpartition(".")[2]
+    return OptionCell(NEARLY if plan.differs else SAME, (trainer, *labels), (*plan.differs, *plan.notes))
 
 
 def _value(value: Any) -> str:
@@ -79,23 +82,23 @@ def _value(value: Any) -> str:
 
 
 def settings() -> dict[str, tuple[str, str, str]]:
-    """Settings of a run by the names of TRL, verl and OpenRLHF."""
+    """Return the settings of a run with their names in TRL, verl and OpenRLHF."""
     return SETTINGS
 
 
 def numbers() -> dict[str, tuple[str, str, str]]:
-    """Numbers of recipes likewise: the options that change when ours does, found by changing each."""
-    found: dict[str, list[set[str]]] = {}
+    """Return the hyperparameters of recipes with the engines' options that change when we change them."""
+    table: dict[str, list[set[str]]] = {}
     for row in [*map(_plain, recipes.RECIPES.values()), *PREFERENCES.values()]:
-        for place, engine in enumerate(ENGINES.values()):
-            for name, moved in _moved(engine, row):
-                found.setdefault(name, [set() for _ in ENGINES])[place] |= moved
-    joined = {name: [", ".join(sorted(one)) for one in theirs] for name, theirs in sorted(found.items()) if any(theirs)}
+        for index, engine in enumerate(ENGINES.values()):
+            for name, changed in _moved(engine, row):
+                table.setdefault(name, [set() for _ in ENGINES])[index] |= changed
+    joined = {name: [", ".join(sorted(one)) for one in theirs] for name, theirs in sorted(table.items()) if any(theirs)}
     return {name: (one, two, three) for name, (one, two, three) in joined.items()}
 
 
 def _moved(engine: Engine, row: ConfigurableRecipe) -> Iterator[tuple[str, set[str]]]:
-    """Each number of a recipe, with the engine's options that move with it."""
+    """Yield each hyperparameter of a recipe, with the engine's options that change with it."""
     try:
         before = _map(engine, row)
     except NoCounterpartError:
@@ -108,9 +111,11 @@ def _moved(engine: Engine, row: ConfigurableRecipe) -> Iterator[tuple[str, set[s
                 after = _map(engine, row.with_(**{name: value}))
             except (UserError, ValueError):
                 continue
-            moved = _changed(before.options, after.options)
-            if moved and "scale_rewards" not in moved:  # which is no name of a number: an advantage goes by a hook then
-                yield name, moved
+            changed = _changed(before.options, after.options)
+            if (
+                changed and "scale_rewards" not in changed
+            ):  # scale_rewards names no hyperparameter: it changes if a hook takes the advantage
+                yield name, changed
                 break
 
 

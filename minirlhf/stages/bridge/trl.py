@@ -1,7 +1,8 @@
-"""Recipes in the words of TRL (1.16).
+"""Recipes in the options of TRL (1.16).
 
-"The same" means: on the same completions two whole optimizer steps have the same gradients (1e-5 of their norm), ratios away from 1.
-``tests/test_bridge.py`` runs both; one step would not do, as several of TRL's switches act only when the ratio has left 1.
+"The same" means: on the same completions, two whole optimizer steps have the same gradients (within 1e-5 of their
+norm), with ratios away from 1. ``tests/test_bridge.py`` runs both. One step is not enough, because several options of
+TRL have an effect only when the ratio is not 1.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ OBJECTIVES: dict[tuple[Any, Any], dict[str, Any]] = {
     (policy_losses.ppo_clip, aggregation.token_mean): {"loss_type": "dapo"},
     (policy_losses.ppo_clip, aggregation.sequence_sum): {
         "loss_type": "luspo"
-    },  # of tokens: their sum, a reply's length or not
+    },  # with token ratios: their sum; the length is not used
     (policy_losses.gspo, aggregation.sequence_mean): {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     (policy_losses.gspo_token, aggregation.sequence_mean): {
         "loss_type": "grpo",
@@ -63,12 +64,12 @@ OBJECTIVES: dict[tuple[Any, Any], dict[str, Any]] = {
     (policy_losses.vespo, aggregation.token_mean): {"loss_type": "vespo"},
     (policy_losses.gmpo, aggregation.sequence_mean): {},
 }
-#: An objective that says what another one does while the ratio is 1.
+#: Objectives that equal another objective while the ratio is 1.
 WHILE_ONE = {policy_losses.reinforce: policy_losses.ppo_clip}
 ADVANTAGES = {advantages.group_zscore: "group", advantages.group_center: "none", advantages.lite_ppo: "batch"}
-#: What can be done to rewards outside the trainer, by the exported grader, which sees each reply's tokens.
+#: Reward shaping that the exported grader can apply outside the trainer, because it gets each completion's tokens.
 IN_THE_GRADER = (penalize_overlong, penalize_missing_eos, penalize_length)
-#: Weights for replies of another policy, which TRL knows between vLLM and the model.
+#: Importance weights for off-policy completions; TRL has them for vLLM against the model.
 BETWEEN_VLLM = {
     truncated_importance: "token_truncate",
     masked_importance: "token_mask",
@@ -77,10 +78,10 @@ BETWEEN_VLLM = {
 
 
 def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
-    """An online recipe.
+    """Map an online recipe to TRL.
 
     Raises:
-        NoCounterpartError: naming the part.
+        NoCounterpartError: names the part without a counterpart.
     """
     raise_unsupported(ENGINE, recipe, staleness=staleness, shapes=IN_THE_GRADER)
     refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
@@ -92,46 +93,48 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
         differs.append("groups without a spread of rewards are not sampled anew: the batch is smaller by them")
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: TRL shuffles a rollout in its own order")
-    sums = head(update.objective) is policy_losses.reinforce and head(update.weights) is aggregation.sequence_sum
-    plain = sums and require_single_function(recipe) and collect.sample_filter is None
-    others = head(recipe.credit.advantage) is advantages.leave_one_out
-    if isinstance(update.kl, KLInReward) or (update.kl is None and plain and others and not update.corrections):
-        return _rloo(recipe, sums and others, differs)
+    sum_loss = head(update.objective) is policy_losses.reinforce and head(update.weights) is aggregation.sequence_sum
+    single_update = sum_loss and require_single_function(recipe) and collect.sample_filter is None
+    leave_one_out = head(recipe.credit.advantage) is advantages.leave_one_out
+    if isinstance(update.kl, KLInReward) or (
+        update.kl is None and single_update and leave_one_out and not update.corrections
+    ):
+        return _rloo(recipe, sum_loss and leave_one_out, differs)
 
     objective = head(update.objective)
     if require_single_function(recipe):
         objective = WHILE_ONE.get(objective, objective)
-    found = OBJECTIVES.get((objective, head(update.weights)))
-    if found is None:
+    loss_options = OBJECTIVES.get((objective, head(update.weights)))
+    if loss_options is None:
         raise refused(
             f"{head(update.objective).__name__} with weights {head(update.weights).__name__}",
             argument="weights",
             value=head(update.weights).__name__,
         )
-    scale, own = _scale(recipe)
-    options = {**found, **_clip(recipe, objective), "scale_rewards": scale}
+    scale, advantage = _scale(recipe)
+    options = {**loss_options, **_clip(recipe, objective), "scale_rewards": scale}
     options |= {"beta": 0.0} if update.kl is None else _kl(recipe)
     options |= {"num_iterations": update.num_iterations, "steps_per_generation": update.num_minibatches}
     options["mask_truncated_completions"] = _keep(recipe)
     for correction in update.corrections:
         options |= _correction(recipe, correction, differs)
-    geometric = objective is policy_losses.gmpo
-    if geometric and update.corrections:
+    is_gmpo = objective is policy_losses.gmpo
+    if is_gmpo and update.corrections:
         raise refused("corrections of gmpo", argument="corrections")
     if collect.sample_filter is not None and update.keep is not None:
         raise refused("sample_filter together with keep", argument="sample_filter")
     if collect.sample_filter is not None:
         _shipped(recipe, collect.sample_filter)
-        own = own or recipe.credit.advantage
-    trainer = GMPO_TRAINER if geometric else GRPO_TRAINER
-    return ExportPlan(trainer, options, tuple(differs), advantage=own, sample_filter=collect.sample_filter)
+        advantage = advantage or recipe.credit.advantage
+    trainer = GMPO_TRAINER if is_gmpo else GRPO_TRAINER
+    return ExportPlan(trainer, options, tuple(differs), advantage=advantage, sample_filter=collect.sample_filter)
 
 
-def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> ExportPlan:
-    """The KL estimate in the reward is RLOO's only: sums over sequences, and one update."""
+def _rloo(recipe: Recipe, rloo_loss: bool, differs: list[str]) -> ExportPlan:
+    """Map to RLOO, the only trainer with a KL estimate in the reward: sums over sequences, and one update."""
     update, kl = recipe.update, recipe.update.kl
     refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
-    if not as_rloo:
+    if not rloo_loss:
         raise refused("a KL term in the reward with another loss than RLOO's", argument="kl", value="reward")
     if not require_single_function(recipe):
         raise refused(
@@ -156,52 +159,62 @@ def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> ExportPlan:
 
 
 def _clip(recipe: Recipe, objective: Any) -> dict[str, Any]:
-    """The numbers of the objective; those of one that stands in while the ratio is 1 do nothing."""
-    given = recipe.update.objective
-    if objective is not head(given):
+    """Return the hyperparameters of the objective.
+
+    A substitute objective, used while the ratio is 1, has none: they have no effect.
+    """
+    bound_objective = recipe.update.objective
+    if objective is not head(bound_objective):
         return {}
     if objective is policy_losses.sapo:
-        options = {name: number(given, name) for name in ("sapo_temperature_pos", "sapo_temperature_neg")}
-        return options | _level(given)
+        options = {name: number(bound_objective, name) for name in ("sapo_temperature_pos", "sapo_temperature_neg")}
+        return options | _level(bound_objective)
     if objective is policy_losses.vespo:
         names = ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")
-        return {name: number(given, name) for name in names}
+        return {name: number(bound_objective, name) for name in names}
     if objective is policy_losses.cispo:
-        if number(given, "epsilon") is not None:
+        if number(bound_objective, "epsilon") is not None:
             raise NoCounterpartError(
                 ENGINE,
                 recipe.name,
                 "a lower bound of CISPO's weight (epsilon)",
                 argument="epsilon",
-                value=number(given, "epsilon"),
+                value=number(bound_objective, "epsilon"),
             )
-        return {"epsilon_high": 1.0 + number(given, "epsilon_high"), **_level(given)}  # there it is the bound itself
-    more = {} if objective is policy_losses.gmpo else {"delta": number(given, "delta")}
-    return {"epsilon": number(given, "epsilon"), "epsilon_high": number(given, "epsilon_high"), **more}
+        return {
+            "epsilon_high": 1.0 + number(bound_objective, "epsilon_high"),
+            **_level(bound_objective),
+        }  # in TRL it is the bound itself
+    extras = {} if objective is policy_losses.gmpo else {"delta": number(bound_objective, "delta")}
+    return {
+        "epsilon": number(bound_objective, "epsilon"),
+        "epsilon_high": number(bound_objective, "epsilon_high"),
+        **extras,
+    }
 
 
 def _level(objective: Any) -> dict[str, str]:
-    """Whether the ratio is a token's or a reply's."""
+    """Return the option for ratios per token or per sequence."""
     return {"importance_sampling_level": "sequence"} if number(objective, "per_sequence") else {}
 
 
 def _scale(recipe: Recipe) -> tuple[str, Any]:
-    """``scale_rewards``, and the advantage itself where that cannot say it."""
-    given = recipe.credit.advantage  # type: ignore[attr-defined]
-    function = head(given)
+    """Return ``scale_rewards``, and the advantage function if no value of ``scale_rewards`` expresses it."""
+    advantage = recipe.credit.advantage  # type: ignore[attr-defined]
+    function = head(advantage)
     centred = function is advantages.group_center
-    if function in ADVANTAGES and (centred or (number(given, "ddof"), number(given, "eps")) == (1, 1e-4)):
+    if function in ADVANTAGES and (centred or (number(advantage, "ddof"), number(advantage, "eps")) == (1, 1e-4)):
         return ADVANTAGES[function], None
-    return "none", _shipped(recipe, given)
+    return "none", _shipped(recipe, advantage)
 
 
 def _shipped(recipe: Recipe, function: Any) -> Any:
-    """A function that the exported script can import: one of the library."""
-    plain = head(function)
-    if plain.__module__.partition(".")[0] != "minirlhf":
-        named = f"{plain.__module__}.{plain.__name__}"
-        part = f"{named}, which is no function of the package"
-        raise NoCounterpartError(ENGINE, recipe.name, part, argument="function", value=named)
+    """Return the function if the exported script can import it, that is, if the library defines it."""
+    unbound = head(function)
+    if unbound.__module__.partition(".")[0] != "minirlhf":
+        qualified_name = f"{unbound.__module__}.{unbound.__name__}"
+        part = f"{qualified_name}, which is no function of the package"
+        raise NoCounterpartError(ENGINE, recipe.name, part, argument="function", value=qualified_name)
     return function
 
 
@@ -210,12 +223,15 @@ def _kl(recipe: Recipe) -> dict[str, Any]:
     if not (isinstance(kl, KLInLoss) and head(kl.estimator) is k3):
         estimator = head(kl.estimator).__name__  # type: ignore[union-attr]
         raise NoCounterpartError(ENGINE, recipe.name, f"{estimator} in the loss", argument="estimator", value=estimator)
-    # TRL's default weighs the estimate with the ratio: its gradient is that of k2, on policy too.
+    # TRL's default multiplies the estimate by the ratio: its gradient is that of k2, also on policy.
     return {"beta": kl.beta, "use_bias_correction_kl": False}
 
 
 def _keep(recipe: Recipe) -> bool:
-    """``mask_truncated_completions``. Its means over replies count the masked ones, its means over tokens do not."""
+    """Return ``mask_truncated_completions``.
+
+    TRL's means over completions count the masked completions, its means over tokens do not.
+    """
     keep, weights = recipe.update.keep, recipe.update.weights
     if keep is None:
         return False
@@ -231,23 +247,23 @@ def _keep(recipe: Recipe) -> bool:
     return True
 
 
-def _correction(recipe: Recipe, given: Any, differs: list[str]) -> dict[str, Any]:
-    function = head(given)
+def _correction(recipe: Recipe, correction: Any, differs: list[str]) -> dict[str, Any]:
+    function = head(correction)
     if function is off_policy_sequence_mask:
-        return {"off_policy_mask_threshold": number(given, "off_policy_mask_threshold")}
+        return {"off_policy_mask_threshold": number(correction, "off_policy_mask_threshold")}
     if function not in BETWEEN_VLLM:
         raise NoCounterpartError(
             ENGINE, recipe.name, f"the correction {function.__name__}", argument="corrections", value=function.__name__
         )
     differs.append("the weight is that of the model against vLLM, which samples; without use_vllm=True there is none")
     floor = (
-        {"vllm_importance_sampling_clip_min": number(given, "importance_sampling_floor")}
+        {"vllm_importance_sampling_clip_min": number(correction, "importance_sampling_floor")}
         if function is masked_importance
         else {}
     )
     return {
         "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": BETWEEN_VLLM[function],
-        "vllm_importance_sampling_clip_max": number(given, "importance_sampling_cap"), **floor,
+        "vllm_importance_sampling_clip_max": number(correction, "importance_sampling_cap"), **floor,
     }  # fmt: skip
 
 
@@ -255,7 +271,7 @@ def _correction(recipe: Recipe, given: Any, differs: list[str]) -> dict[str, Any
 
 DPO_TRAINER, CPO_TRAINER, KTO_TRAINER = "trl.DPOTrainer", "trl.experimental.cpo.CPOTrainer", "trl.KTOTrainer"
 
-#: Loss -> trainer, and its options as functions of our loss with its numbers bound.
+#: Loss -> trainer, and a function from our loss, with its hyperparameters bound, to the options.
 _LOSSES: dict[Any, tuple[str, Any]] = {
     pairs.dpo: (DPO_TRAINER, lambda f: {"loss_type": ["sigmoid"], "beta": number(f, "beta")}),
     pairs.dpo_length_normalised: (DPO_TRAINER, lambda f: {"loss_type": ["sigmoid_norm"], "beta": number(f, "beta")}),
@@ -294,7 +310,10 @@ def _both(loss: Any) -> dict[str, float]:
 
 
 def _cdpo(beta: float, label_smoothing: float) -> dict[str, Any]:
-    """TRL has no conservative DPO; its robust loss is (1 − ε) of it less ε of the flipped one, so two weights make it."""
+    """Express conservative DPO, which TRL lacks, as a weighted sum of its sigmoid and robust losses.
+
+    TRL's robust loss is (1 − ε) times the sigmoid loss minus ε times the flipped loss.
+    """
     return {
         "loss_type": ["sigmoid", "robust"], "beta": beta, "label_smoothing": label_smoothing,
         "loss_weights": [2 * (1 - label_smoothing), -(1 - 2 * label_smoothing)],
@@ -302,7 +321,7 @@ def _cdpo(beta: float, label_smoothing: float) -> dict[str, Any]:
 
 
 def _f_dpo(loss: Any) -> dict[str, Any]:
-    """TRL's Jensen–Shannon has twice the slope of ours, so β is half."""
+    """Halve β, because TRL's Jensen–Shannon loss has twice the slope of ours."""
     if (f_prime := number(loss, "f_prime")) is not divergences.f_prime_jensen_shannon:
         name = f_prime.__name__
         raise NoCounterpartError(ENGINE, "f_dpo", f"f_prime={name}", argument="f_prime", value=name)
@@ -310,13 +329,13 @@ def _f_dpo(loss: Any) -> dict[str, Any]:
 
 
 def _sppo(loss: Any) -> dict[str, Any]:
-    """TRL's chosen answer always wins."""
+    """In TRL the chosen completion always wins."""
     refuse_numbers(ENGINE, "sppo", loss, chosen_win_rate=1.0, rejected_win_rate=0.0)
     return {"loss_type": ["sppo_hard"], "beta": number(loss, "beta")}
 
 
 def _ipo(loss: Any) -> dict[str, Any]:
-    """TRL's IPO is of means over tokens."""
+    """TRL's IPO uses means over tokens."""
     if not number(loss, "length_normalised"):
         raise NoCounterpartError(
             ENGINE, "ipo", "sums over tokens (length_normalised=False)", argument="length_normalised", value=False
@@ -324,15 +343,15 @@ def _ipo(loss: Any) -> dict[str, Any]:
     return {"loss_type": ["ipo"], "beta": number(loss, "beta")}
 
 
-#: What a loss takes from the whole batch, where TRL takes the same.
+#: Batch statistics of a loss that TRL computes in the same way.
 _CONTEXT = {pairs.aot: (quantiles,)}
 
 
 def offline(recipe: PreferenceRecipe) -> ExportPlan:
-    """A preference loss.
+    """Map a preference loss to TRL.
 
     Raises:
-        NoCounterpartError: TRL has no loss that is the same.
+        NoCounterpartError: TRL has no equal loss.
     """
     loss = head(recipe.loss)
     if loss not in _LOSSES or recipe.context != _CONTEXT.get(loss, ()):
@@ -342,7 +361,7 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
     return ExportPlan(trainer, options(recipe.loss), notes=notes)
 
 
-#: What holds of packed rows there.
+#: Limits of packed rows in TRL.
 NOT_BY_POSITION = ("OPT", "Falcon", "MPT", "Bloom")
 BY_POSITION = (
     "packed sequences are told apart by their positions: Llama's kin and flash attention understand them, but in transformers 5.23 "
@@ -351,7 +370,7 @@ BY_POSITION = (
 
 
 def sft(told: RunSpec) -> ExportPlan:
-    """Supervised fine-tuning; the script says which replies of a conversation are learned, and how long a packed row is."""
+    """Map supervised fine-tuning to TRL; the script sets the learned turns and the length of a packed row."""
     source, config = told.source, told.config
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
     options = {"completion_only_loss": source.train_on != "all", "loss_type": source.loss_type}
@@ -361,7 +380,7 @@ def sft(told: RunSpec) -> ExportPlan:
 
 
 def reward(told: RunSpec) -> ExportPlan:
-    """A reward model.
+    """Map a reward model to TRL.
 
     Raises:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.

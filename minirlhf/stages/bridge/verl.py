@@ -1,5 +1,7 @@
-"""Recipes in the words of verl (0.9.1): its options and equations were read, ``benchmarks/engines.py`` compares the equations on
-shared tensors, and no run of verl was ever started by us.
+"""Recipes in the options of verl (0.9.1).
+
+We read its options and equations, and ``benchmarks/engines.py`` compares the equations on shared tensors. We never
+started a run of verl.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ WEIGHTS = {
     aggregation.sequence_sum: "seq-mean-token-sum",
     aggregation.fixed_length: "seq-mean-token-sum-norm",
 }
-#: Objective -> ``loss_mode``, and the weights that it always has; None: those of ``loss_agg_mode``.
+#: Objective -> ``loss_mode``, and its fixed aggregation; None: ``loss_agg_mode`` sets the aggregation.
 OBJECTIVES: dict[Any, tuple[str, Any]] = {
     policy_losses.ppo_clip: ("vanilla", None),
     policy_losses.reinforce: ("gpg", None),
@@ -54,15 +56,15 @@ OBJECTIVES: dict[Any, tuple[str, Any]] = {
     policy_losses.gmpo: ("geo_mean", aggregation.sequence_mean),
 }
 ESTIMATORS = {k1: "kl", k2: "mse", k3: "low_var_kl"}
-#: A ratio that never gets there is not bounded.
+#: A bound that no ratio reaches: no bound.
 NO_BOUND = 1e9
 
 
 def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
-    """An online recipe.
+    """Map an online recipe to verl.
 
     Raises:
-        NoCounterpartError: naming the part.
+        NoCounterpartError: names the part without a counterpart.
     """
     raise_unsupported(ENGINE, recipe, staleness=staleness, shapes=[penalize_overlong])
     update, collect = recipe.update, recipe.collect
@@ -86,12 +88,12 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
             )
         options |= {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "acc"}
         differs.append("groups are sampled anew until the batch is full: max_resampling_rounds does not end it")
-    for shaped in collect.shape:
+    for shape in collect.shape:
         options |= {
             "reward.reward_manager.name": "dapo",
-            "+reward.reward_kwargs.max_resp_len": number(shaped, "max_completion_length"),
+            "+reward.reward_kwargs.max_resp_len": number(shape, "max_completion_length"),
             "+reward.reward_kwargs.overlong_buffer_cfg.enable": True,
-            "+reward.reward_kwargs.overlong_buffer_cfg.len": number(shaped, "soft_punish_cache"),
+            "+reward.reward_kwargs.overlong_buffer_cfg.len": number(shape, "soft_punish_cache"),
             "+reward.reward_kwargs.overlong_buffer_cfg.penalty_factor": 1.0,
             "+reward.reward_kwargs.overlong_buffer_cfg.log": False,
         }
@@ -111,12 +113,12 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
 
 
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
-    """``algorithm.adv_estimator`` and what belongs to it."""
+    """Return ``algorithm.adv_estimator`` and its options."""
     match recipe.credit:
         case GroupAdvantage(advantage):
             return _grouped(recipe, head(advantage), advantage, differs)
         case GreedyBaseline():
-            # The trainer that samples the greedy replies is the older one.
+            # Only the older trainer samples greedy completions.
             return {"algorithm.adv_estimator": "remax", "trainer.use_v1": False}
         case RewardToGo(gamma, whiten_advantages=True):
             return {"algorithm.adv_estimator": "reinforce_plus_plus", "algorithm.gamma": gamma}
@@ -139,29 +141,29 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
 
 
 def _described(recipe: Recipe) -> str:
-    """The credit, and those of its choices by which verl and OpenRLHF cannot tell it."""
+    """Describe the credit assignment, with the options that verl and OpenRLHF do not support."""
     credit = recipe.credit
     if isinstance(credit, GAE):
-        why = {
+        reasons = {
             "λ by length": callable(credit.lam), "critic_lam": credit.critic_lam not in (None, credit.lam),
             "a shared critic": credit.critic.shared, "whiten_rewards": credit.whiten_rewards,
             "whiten_advantages=False": not credit.whiten_advantages,
         }  # fmt: skip
-        return f"gae with {', '.join(name for name, there in why.items() if there)}"
+        return f"gae with {', '.join(name for name, applies in reasons.items() if applies)}"
     return credit.title if not isinstance(credit, RewardToGo) else "to go without whitening"
 
 
-def _grouped(recipe: Recipe, function: Any, given: Any, differs: list[str]) -> dict[str, Any]:
+def _grouped(recipe: Recipe, function: Any, advantage: Any, differs: list[str]) -> dict[str, Any]:
     if function is advantages.group_center:
         return {"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": False}
     if function is advantages.leave_one_out:
         return {"algorithm.adv_estimator": "rloo"}
-    if function is advantages.group_zscore and number(given, "ddof") == 1:
-        if number(given, "eps") != 1e-6:
-            differs.append(f"1e-6 is added to a group's deviation, here {number(given, 'eps'):g}")
+    if function is advantages.group_zscore and number(advantage, "ddof") == 1:
+        if number(advantage, "eps") != 1e-6:
+            differs.append(f"1e-6 is added to a group's deviation, here {number(advantage, 'eps'):g}")
         return {"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": True}
     if function is advantages.reinforce_pp_baseline:
-        refuse_numbers(ENGINE, recipe.name, given, ddof=1, eps=1e-8)
+        refuse_numbers(ENGINE, recipe.name, advantage, ddof=1, eps=1e-8)
         differs.append("the deviation is that of the batch's tokens, here of its replies")
         return {"algorithm.adv_estimator": "reinforce_plus_plus_baseline"}
     part = f"the advantage {function.__name__} (its register_adv_est can teach it one)"
@@ -169,15 +171,15 @@ def _grouped(recipe: Recipe, function: Any, given: Any, differs: list[str]) -> d
 
 
 def _objective(recipe: Recipe) -> dict[str, Any]:
-    """``policy_loss.loss_mode``, its numbers, and the aggregation."""
-    given, weights = recipe.update.objective, recipe.update.weights
-    function = head(given)
+    """Return ``policy_loss.loss_mode``, its hyperparameters, and the aggregation."""
+    bound_objective, weights = recipe.update.objective, recipe.update.weights
+    function = head(bound_objective)
     if function not in OBJECTIVES:
         raise NoCounterpartError(
             ENGINE, recipe.name, f"the objective {function.__name__}", argument="objective", value=function.__name__
         )
-    mode, only = OBJECTIVES[function]
-    if head(weights) not in WEIGHTS or (only is not None and head(weights) is not only):
+    mode, fixed_weights = OBJECTIVES[function]
+    if head(weights) not in WEIGHTS or (fixed_weights is not None and head(weights) is not fixed_weights):
         raise NoCounterpartError(
             ENGINE,
             recipe.name,
@@ -190,7 +192,7 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
     }  # fmt: skip
     if head(weights) is aggregation.fixed_length:
         options[f"{ACTOR}.loss_scale_factor"] = number(weights, "max_completion_length")
-    if function in (policy_losses.cispo, policy_losses.sapo) and number(given, "per_sequence"):
+    if function in (policy_losses.cispo, policy_losses.sapo) and number(bound_objective, "per_sequence"):
         raise NoCounterpartError(
             ENGINE,
             recipe.name,
@@ -199,34 +201,36 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
             value=True,
         )
     if function is policy_losses.sapo:
-        tau = {"tau_pos": "sapo_temperature_pos", "tau_neg": "sapo_temperature_neg"}
-        return options | {f"{ACTOR}.{theirs}": number(given, ours) for theirs, ours in tau.items()}
+        temperatures = {"tau_pos": "sapo_temperature_pos", "tau_neg": "sapo_temperature_neg"}
+        return options | {
+            f"{ACTOR}.{engine_name}": number(bound_objective, name) for engine_name, name in temperatures.items()
+        }
     return options | ({} if function is policy_losses.reinforce else _clip(recipe, function))
 
 
 def _clip(recipe: Recipe, function: Any) -> dict[str, Any]:
-    """The clip range. ``clip_ratio`` stands for the one that is not given, so both are."""
-    given = recipe.update.objective
-    low, high = number(given, "epsilon"), number(given, "epsilon_high")
+    """Return the clip range: both bounds, because ``clip_ratio`` would replace a missing one."""
+    bound_objective = recipe.update.objective
+    low, high = number(bound_objective, "epsilon"), number(bound_objective, "epsilon_high")
     if function is policy_losses.cispo:
-        low = 1.0 if low is None else low  # a weight is never below 0
+        low = 1.0 if low is None else low  # importance weights are never below 0
     high = low if high is None else high
     options = {f"{ACTOR}.clip_ratio_low": low, f"{ACTOR}.clip_ratio_high": high}
     if function not in (policy_losses.ppo_clip, policy_losses.gspo, policy_losses.gspo_token):
         return options
-    delta = number(given, "delta")
+    delta = number(bound_objective, "delta")
     if function is not policy_losses.ppo_clip:
         if delta is not None:
             raise NoCounterpartError(
                 ENGINE, recipe.name, f"delta of {function.__name__}", argument="delta", value=delta
             )
         return options
-    # Its default, 3, is a second bound that is always on.
+    # verl's default, 3, is a second bound that is always active.
     return options | {f"{ACTOR}.clip_ratio_c": NO_BOUND if delta is None else delta}
 
 
 def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
-    """The KL term, in the loss or in the reward."""
+    """Return the options of the KL term, in the loss or in the reward."""
     kl = recipe.update.kl
     off = {f"{ACTOR}.use_kl_loss": False, "algorithm.use_kl_in_reward": False}
     if kl is None:
@@ -252,30 +256,30 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
 
 
 def _corrections(recipe: Recipe) -> dict[str, Any]:
-    """Weights for replies of another policy: there, of the engine that samples."""
+    """Return the options of importance weights for off-policy completions; in verl, for the sampling engine."""
     if not recipe.update.corrections:
         return {}
     prefix = "algorithm.rollout_correction."
     if len(recipe.update.corrections) > 1:
         raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once", argument="corrections")
-    [given] = recipe.update.corrections
+    [correction] = recipe.update.corrections
     levels = {truncated_importance: "token", masked_importance: "token", sequence_importance: "sequence"}
-    if head(given) not in levels:
+    if head(correction) not in levels:
         raise NoCounterpartError(
             ENGINE,
             recipe.name,
-            f"the correction {head(given).__name__}",
+            f"the correction {head(correction).__name__}",
             argument="corrections",
-            value=head(given).__name__,
+            value=head(correction).__name__,
         )
-    cap: Any = number(given, "importance_sampling_cap")
-    if head(given) is masked_importance:  # two bounds: what lies outside counts 0
-        cap = f"{number(given, 'importance_sampling_floor'):g}_{cap:g}"
-    return {f"{prefix}rollout_is": levels[head(given)], f"{prefix}rollout_is_threshold": cap}
+    cap: Any = number(correction, "importance_sampling_cap")
+    if head(correction) is masked_importance:  # two bounds: weights outside become 0
+        cap = f"{number(correction, 'importance_sampling_floor'):g}_{cap:g}"
+    return {f"{prefix}rollout_is": levels[head(correction)], f"{prefix}rollout_is_threshold": cap}
 
 
 def offline(recipe: PreferenceRecipe) -> ExportPlan:
-    """A preference loss.
+    """Refuse a preference loss: verl has none.
 
     Raises:
         NoCounterpartError: always.
@@ -284,17 +288,17 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
 
 
 def sft(told: RunSpec) -> ExportPlan:
-    """Supervised fine-tuning.
+    """Map supervised fine-tuning to verl.
 
     Raises:
-        NoCounterpartError: another loss, rows of several sequences, or other tokens than the assistant's.
+        NoCounterpartError: another loss, packed rows, or learned tokens other than the assistant's.
     """
     refuse_sft_settings(ENGINE, told, "assistant")
     return ExportPlan(SFT_TRAINER, {}, ("every reply of the assistant is learned from, here those behind the context",))
 
 
 def reward(told: RunSpec) -> ExportPlan:
-    """A reward model.
+    """Refuse a reward model: verl trains none.
 
     Raises:
         NoCounterpartError: always.

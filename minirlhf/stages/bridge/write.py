@@ -1,4 +1,4 @@
-"""A run as a folder for another engine: model, data, grader, a script, and what is the same and what is not, in words."""
+"""Export a run as a folder for another engine: model, data, grader, script, and a list of the differences."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from minirlhf.trainers.sft import SFTConfig
 
 Row = Conversation | Comparison | Problem
 
-#: The file of a grader of one's own, over there: whatever it was called, it takes no other file's name.
+#: The file name of the user's grader in the exported folder; a fixed name cannot collide with another file.
 OWN = "own_grader.py"
 
-#: What a run anywhere else does otherwise, whatever the recipe.
+#: Differences of a run in any other engine, for every recipe.
 ELSEWHERE = ("random numbers: other prompts meet in a batch, and other replies are sampled",)
-#: And on the two engines that sample with vLLM and that we never started.
+#: Further differences of the two engines that sample with vLLM and that we never started.
 NOT_STARTED = (
     "it was never started by us: the names of its options are held to the version above, its equations were compared on shared tensors",
     "weights are kept in float32 and computed with in bfloat16",
@@ -57,15 +57,15 @@ NOT_STARTED = (
 
 @dataclass(frozen=True)
 class Engine:
-    """Where a run can go.
+    """An engine to which a run can be exported.
 
     Attributes:
-        title, version: of the engine that the maps were made for.
+        title, version: name and version of the engine for which the maps were written.
         online, offline: the maps of recipes.
         others: the maps of the trainers without a recipe.
-        always: what differs whatever the recipe is, a sentence each.
+        always: the differences for every recipe, one sentence each.
         rows: ``(folder, records)``: writes the data in the engine's format.
-        grader: the function by which the engine asks the run's grader.
+        grader: source code of the function through which the engine calls the run's grader.
     """
 
     title: str
@@ -78,10 +78,10 @@ class Engine:
     grader: str
 
     def mapped(self, told: RunSpec) -> ExportPlan:
-        """What the run is in the engine's words.
+        """Map the run to the engine's options.
 
         Raises:
-            NoCounterpartError: a part of it has no counterpart.
+            NoCounterpartError: a part of the run has no counterpart.
         """
         dtype = getattr(told.source, "dtype", "float32")
         refuse_settings(self.title, told.name, dtype="" if dtype == "float32" else dtype)
@@ -102,61 +102,61 @@ class Engine:
 def export(
     run: Path, told: RunSpec, out: Path, *, to: str = "trl", accept_differences: bool = False, model: str = "start"
 ) -> str:
-    """Write the folder ``out``; returns ``DIFFERENCES.md``.
+    """Write the folder ``out``, and return the text of ``DIFFERENCES.md``.
 
     Args:
         to: one of :data:`ENGINES`.
-        model: ``start``, what the run began with (the reference of its KL term), ``end``, what came out of it, or ``adapter``, the
-            first with what a LoRA run learned beside it.
+        model: ``start``, the initial model (the reference of its KL term); ``end``, the trained model; or ``adapter``,
+            the initial model with the adapter of a LoRA run beside it.
 
     Raises:
-        UserError: the recipe has no counterpart, differs in a way that was not accepted, the folder exists, or something that the
-            run was given is gone.
+        UserError: the recipe has no counterpart, or differences that were not accepted; the folder exists; or an input
+            of the run is missing or has changed.
     """
     engine = ENGINES[to]
-    found = engine.mapped(told)
-    anchor = _anchor(told, found, to, model)
-    if anchor is None:
-        found = dataclasses.replace(found, differs=(*found.differs, MOVED))
-    if found.differs and not accept_differences:
-        listed = "; ".join(found.differs)
+    plan = engine.mapped(told)
+    reference_source = _anchor(told, plan, to, model)
+    if reference_source is None:
+        plan = dataclasses.replace(plan, differs=(*plan.differs, MOVED))
+    if plan.differs and not accept_differences:
+        description = "; ".join(plan.differs)
         raise UserError(
-            f"{told.name}: not the same in {engine.title}: {listed} (--accept-differences exports it all the same)",
+            f"{told.name}: differs in {engine.title}: {description} (use --accept-differences to export it anyway)",
             argument="--accept-differences",
-            value=found.differs,
+            value=plan.differs,
         )
     if out.exists():
         raise UserError(
-            f"{out}: exists already; --out names a new folder", argument="--out", value=str(out), problem="exists"
+            f"{out}: exists already; expected a new folder in --out", argument="--out", value=str(out), problem="exists"
         )
     if model == "adapter" and not told.source.lora_r:
         raise UserError(
-            f"{run}: has no adapter (it was trained without --lora-r); take --model end",
+            f"{run}: has no adapter, because it was trained without --lora-r; use --model end",
             argument="--model",
             value=model,
         )
     policy, tokenizer = _model(run, told, model)
-    reference = _model(run, told, anchor)[0] if anchor else None
+    reference = _model(run, told, reference_source)[0] if reference_source else None
     records = _fitting(told, _records(told), policy, tokenizer)
     file, write = SCRIPTS[to]
-    measured = _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference))
-    started = write(told, found, dataclasses.replace(measured, row=_row_of(told, policy)))
+    data = _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference))
+    script = write(told, plan, dataclasses.replace(data, row=_row_of(told, policy)))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         with checkpoints.quietly():
-            for name, kept in (("model", policy), ("reference", reference)):
-                if kept is not None:
-                    kept.save_pretrained(partial / name)
+            for name, module in (("model", policy), ("reference", reference)):
+                if module is not None:
+                    module.save_pretrained(partial / name)
                     tokenizer.save_pretrained(partial / name)
         if model == "adapter":
             _adapter(run, policy, partial / "adapter")
         engine.rows(partial, records)
         if isinstance(told.recipe, Recipe):
             (partial / "grader.py").write_text(_grader(told, partial, engine.grader), encoding="utf-8")
-        (partial / file).write_text(started, encoding="utf-8")
-        text = differences(told, found, engine, model)
+        (partial / file).write_text(script, encoding="utf-8")
+        text = differences(told, plan, engine, model)
         (partial / "DIFFERENCES.md").write_text(text, encoding="utf-8")
         partial.rename(out)
     except BaseException:
@@ -166,22 +166,22 @@ def export(
 
 
 def differences(told: RunSpec, found: ExportPlan, engine: Engine, model: str) -> str:
-    """What is the same over there, and what is not."""
+    """Return the text of ``DIFFERENCES.md``: what is the same in the engine, and what differs."""
     states = {"start": " as the run began", "end": " as the run ended", "adapter": " as the run began, and its adapter"}
-    kept = ["data, in the order of the file", "model weights and tokenizer" + states[model]]
+    same = ["data, in the order of the file", "model weights and tokenizer" + states[model]]
     if isinstance(told.recipe, Recipe):
-        kept += ["advantage, objective, aggregation and KL term of a step, on the same completions", "grader"]
+        same += ["advantage, objective, aggregation and KL term of a step, on the same completions", "grader"]
     else:
-        kept += ["the loss of a step, on the same rows"]
-    what = {
-        "The same": tuple(kept),
+        same += ["the loss of a step, on the same rows"]
+    sections = {
+        "The same": tuple(same),
         "Not the same": found.differs or ("nothing in an optimizer step",),
         "Only so long": found.notes,
         "Always different": ELSEWHERE + engine.always,
     }
-    first = f"# {told.name}, in {engine.title} {engine.version}\n"
-    return first + "".join(
-        f"\n## {title}\n\n" + "".join(f"* {item}\n" for item in items) for title, items in what.items() if items
+    heading = f"# {told.name}, in {engine.title} {engine.version}\n"
+    return heading + "".join(
+        f"\n## {title}\n\n" + "".join(f"* {item}\n" for item in items) for title, items in sections.items() if items
     )
 
 
@@ -189,14 +189,17 @@ def differences(told: RunSpec, found: ExportPlan, engine: Engine, model: str) ->
 
 
 def _lines(folder: Path, records: list[Row]) -> None:
-    """``data.jsonl``, with the fields of TRL, which OpenRLHF can be told."""
+    """Write ``data.jsonl`` with the fields of TRL; OpenRLHF gets their names as options."""
     row = _conversation if _several(records) else _row
     lines = (json.dumps(row(record), ensure_ascii=False) for record in records)
     (folder / "data.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _parquet(folder: Path, records: list[Row]) -> None:
-    """``data.parquet``, with the fields of verl. Its grader is told the whole problem, as text: a column has one type."""
+    """Write ``data.parquet`` with the fields of verl.
+
+    The grader gets the whole problem as JSON text, because a column has one type.
+    """
     from datasets import Dataset
 
     rows = []
@@ -241,175 +244,186 @@ ENGINES: dict[str, Engine] = {
 # -- inside ------------------------------------------------------------------------------------------------------
 
 
-#: What is said of an engine that cannot be given the reference of the run.
+#: The difference for an engine that cannot take the reference model of the run.
 MOVED = "the reference is the exported model; here it was another one"
 
 
-def _anchor(told: RunSpec, found: ExportPlan, to: str, which: str) -> str | None:
-    """Which model the reference is (see :func:`_model`): "" for the exported one, None where it would have to be another one and cannot.
+def _anchor(spec: RunSpec, plan: ExportPlan, to: str, which: str) -> str | None:
+    """Return which model is the reference (see :func:`_model`).
+
+    "" is the exported model. None: it would have to be another model, which the engine cannot take.
 
     Raises:
-        NoCounterpartError: the run was given one, and the engine cannot be.
+        NoCounterpartError: the run has a ``ref_model``, and the engine cannot take one.
     """
-    named_one = getattr(told.source, "ref_model", None) is not None
-    if not told.compares or not (named_one or which == "end"):
+    has_ref_model = getattr(spec.source, "ref_model", None) is not None
+    if not spec.compares or not (has_ref_model or which == "end"):
         return ""
-    if not told.source.lora_r and (to == "trl" or found.trainer == openrlhf.TRAINERS["dpo"]):
-        return "reference" if named_one else "start"
-    if named_one:
+    if not spec.source.lora_r and (to == "trl" or plan.trainer == openrlhf.TRAINERS["dpo"]):
+        return "reference" if has_ref_model else "start"
+    if has_ref_model:
         raise NoCounterpartError(
             ENGINES[to].title,
-            told.name,
+            spec.name,
             "a reference that is not the model to begin with (ref_model)",
             argument="ref_model",
         )
     return None
 
 
-def _model(run: Path, told: RunSpec, which: str) -> tuple[Any, Any]:
-    """The model to go on from (or that of ``--ref-model``, for "reference"), and its tokenizer; it says itself what ends a reply.
+def _model(run: Path, spec: RunSpec, which: str) -> tuple[Any, Any]:
+    """Return the model to export and its tokenizer; for "reference" the model of ``--ref-model``.
+
+    The model's configuration declares its end tokens.
 
     Raises:
-        UserError: the model that the run began with is not what it was.
+        UserError: the initial model has changed since the run.
     """
-    source, seed, folder = told.source, told.config.seed, named.model_folder(run)
+    source, seed, folder = spec.source, spec.config.seed, named.model_folder(run)
     tokenizer = load_tokenizer(folder)
-    if which == "end" and told.trainer == "reward":
+    if which == "end" and spec.trainer == "reward":
         return as_classifier(RewardModel.from_pretrained(folder), tokenizer)[0], tokenizer
     if which == "end":
         model = load_folder(folder)[0]
     elif which == "reference":
         model = named.model_by_name(source.ref_model)[0]  # type: ignore[attr-defined]
-        _unchanged(told, "reference", start.model_digest(model), source.ref_model)  # type: ignore[attr-defined]
+        _unchanged(spec, "reference", start.model_digest(model), source.ref_model)  # type: ignore[attr-defined]
     else:
         if source.model in tiny.PRESETS:
             model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
         else:
             model = named.model_by_name(source.model)[0]
-        _unchanged(told, "model", start.model_digest(model), source.model)
-    if told.trainer == "reward":
+        _unchanged(spec, "model", start.model_digest(model), source.model)
+    if spec.trainer == "reward":
         return as_classifier(RewardModel.from_causal_lm(model, seed=seed), tokenizer)[0], tokenizer
     declare_ends(model, tokenizer)
     return model, tokenizer
 
 
-def _unchanged(told: RunSpec, part: str, now: Any, where: Any) -> None:
-    """Refuse what is no longer what the run was given; a run of an older version did not write down what that was.
+def _unchanged(spec: RunSpec, part: str, actual: Any, location: Any) -> None:
+    """Refuse an input that changed since the run; runs of older versions have no digest, so nothing is checked.
 
     Raises:
-        UserError: naming it.
+        UserError: names the input.
     """
-    before = told.depends.get(part, now)
-    if now != before:
+    expected = spec.depends.get(part, actual)
+    if actual != expected:
         raise UserError(
-            f"{where}: not what the run was given: its {part} was {before}, now it is {now}; expected the same, to export it",
+            f"{location}: changed since the run: the digest of its {part} was {expected}, now it is {actual}; the "
+            "export needs the same input",
             argument=part,
-            value=now,
-            expected=before,
+            value=actual,
+            expected=expected,
         )
 
 
 def _adapter(run: Path, base: Any, folder: Path) -> None:
-    """What a LoRA run learned, as a folder of ``peft`` whose base is ``model`` beside it."""
-    newest = checkpoints.step_folder(run, checkpoints.steps(run)[-1])
-    if (newest / HEAD_WEIGHTS).is_file():
-        save_adapter(base, newest, folder)
+    """Write the adapter of a LoRA run as a ``peft`` folder, with the ``model`` beside it as its base."""
+    checkpoint = checkpoints.step_folder(run, checkpoints.steps(run)[-1])
+    if (checkpoint / HEAD_WEIGHTS).is_file():
+        save_adapter(base, checkpoint, folder)
     else:
-        adapters.copy_files(newest, folder)
+        adapters.copy_files(checkpoint, folder)
     adapters.rename_base(folder, "model")
 
 
-def _records(told: RunSpec) -> list[Row]:
-    """What the run trained on."""
-    source = told.source
-    world = getattr(source, "task", None)
-    if world is not None and isinstance(source, sources.OnlineSource):
-        records: Iterable[Any] = task_problems(tasks.get(world), "train")
-        _unchanged(told, "data", {**told.depends.get("data", {}), "train": start.digest(records)}, world)
-    elif world is not None:
-        raise UserError(f"{told.trainer}: demonstrations of a tiny world are made anew for every run; give --data")
+def _records(spec: RunSpec) -> list[Row]:
+    """Return the training records of the run."""
+    source = spec.source
+    task_name = getattr(source, "task", None)
+    if task_name is not None and isinstance(source, sources.OnlineSource):
+        records: Iterable[Any] = task_problems(tasks.get(task_name), "train")
+        _unchanged(spec, "data", {**spec.depends.get("data", {}), "train": start.digest(records)}, task_name)
+    elif task_name is not None:
+        raise UserError(f"{spec.trainer}: demonstrations of a toy task are generated anew for every run; give --data")
     else:
-        train, held = prepared.read(source, told.config.seed)
-        digests = {"train": start.digest(train.examples), "held out": start.digest(held.examples)}
-        _unchanged(told, "data", digests, source.data)
-        kinds: dict[str, Any] = {"sft": lambda: _learned(source, train), "reward": train.comparisons}
-        of_recipe = train.problems if isinstance(told.recipe, Recipe) else train.comparisons
-        records = kinds.get(told.trainer, of_recipe)()
-        if told.trainer == "reward" and len({record.margin is None for record in records}) == 2:
-            raise UserError(f"{source.data}: some of its pairs have a margin; expected all or none, to export them")
+        train, held_out = prepared.read(source, spec.config.seed)
+        digests = {"train": start.digest(train.examples), "held out": start.digest(held_out.examples)}
+        _unchanged(spec, "data", digests, source.data)
+        readers: dict[str, Any] = {"sft": lambda: _learned(source, train), "reward": train.comparisons}
+        default = train.problems if isinstance(spec.recipe, Recipe) else train.comparisons
+        records = readers.get(spec.trainer, default)()
+        if spec.trainer == "reward" and len({record.margin is None for record in records}) == 2:
+            raise UserError(
+                f"{source.data}: only some pairs have a margin; the export needs a margin in all pairs or in none"
+            )
     return list(records)
 
 
 def _learned(source: Source, train: Records) -> list[Conversation]:
-    """What is imitated, with no more context than is not learned."""
-    found = train.conversations()
+    """Return the conversations with ``context`` set such that exactly the learned turns follow it."""
+    conversations = train.conversations()
     match getattr(source, "train_on", "assistant"):
         case "last":
-            return [of_last_reply(c) for c in found]
+            return [of_last_reply(c) for c in conversations]
         case "all":
-            return [dataclasses.replace(c, context=0) for c in found]
-    return found
+            return [dataclasses.replace(c, context=0) for c in conversations]
+    return conversations
 
 
-def _fitting(told: RunSpec, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
-    """Without those that the run left out, as they are longer than what the model reads."""
-    context, room = context_length(model), getattr(told.config, "max_completion_length", 0)
-    if not told.source.drop_long or context is None:
+def _fitting(spec: RunSpec, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
+    """Return the records without those that the run left out because they exceed the model's context."""
+    context, room = context_length(model), getattr(spec.config, "max_completion_length", 0)
+    if not spec.source.drop_long or context is None:
         return records
     return [record for record in records if _sizes(record, tokenizer)[1] + room <= context]
 
 
 def _sizes(record: Row, tokenizer: Any) -> tuple[int, int]:
-    """The tokens of a prompt, and of the longest text that begins with it."""
+    """Return the number of tokens of the prompt, and of the prompt with its longest completion."""
     row = _row(record)
-    before = len(encode_prompt(tokenizer, row["prompt"])) if row["prompt"] else 0
-    replies = [row[name] for name in ("completion", "chosen", "rejected") if name in row]
-    whole = (len(encode(tokenizer, [*row["prompt"], *reply], first_turn=len(row["prompt"]))) for reply in replies)
-    return before, max([before, *whole])
+    prompt_length = len(encode_prompt(tokenizer, row["prompt"])) if row["prompt"] else 0
+    completions = [row[name] for name in ("completion", "chosen", "rejected") if name in row]
+    lengths = (
+        len(encode(tokenizer, [*row["prompt"], *completion], first_turn=len(row["prompt"])))
+        for completion in completions
+    )
+    return prompt_length, max([prompt_length, *lengths])
 
 
 def _measured(records: list[Row], tokenizer: Any, *, adapter: bool, reference: bool) -> Data:
-    """What a script must know of the data."""
-    prompts, whole = zip(*(_sizes(record, tokenizer) for record in records), strict=True)
-    return Data(len(records), max(prompts), max(whole), adapter, reference, _several(records), is_marked(tokenizer))
+    """Return the properties of the data that a script needs."""
+    prompts, totals = zip(*(_sizes(record, tokenizer) for record in records), strict=True)
+    return Data(len(records), max(prompts), max(totals), adapter, reference, _several(records), is_marked(tokenizer))
 
 
-def _row_of(told: RunSpec, model: Any) -> int | None:
-    """Tokens of a packed row; None if rows are not packed."""
-    config = told.config
+def _row_of(spec: RunSpec, model: Any) -> int | None:
+    """Return the tokens of a packed row; None if rows are not packed."""
+    config = spec.config
     return row_length(model, config.max_length) if isinstance(config, SFTConfig) and config.packing else None
 
 
 def _several(records: list[Row]) -> bool:
-    """Is more than the last reply of some conversation learned, or all of one that has no prompt?"""
-    found = (r for r in records if isinstance(r, Conversation))
+    """Return whether some conversation has several learned turns, or no prompt."""
+    conversations = (c for c in records if isinstance(c, Conversation))
     return any(
-        len(r.messages) == 1 or sum(m["role"] == "assistant" for m in r.messages[r.context :]) > 1 for r in found
+        len(c.messages) == 1 or sum(m["role"] == "assistant" for m in c.messages[c.context :]) > 1
+        for c in conversations
     )
 
 
 def _conversation(record: Row) -> dict[str, Any]:
-    """A record of which every reply is learned.
+    """Return a record in which every assistant turn is learned.
 
     Raises:
-        UserError: its context has replies too.
+        UserError: its context has assistant turns too.
     """
     assert isinstance(record, Conversation)
     if any(message["role"] == "assistant" for message in record.messages[: record.context]):
         raise UserError(
-            "several replies to learn from behind a prompt in which the assistant speaks: there it would learn those, too "
-            "(--train-on last or all can be exported)",
+            "a conversation has several turns to learn after a context with assistant turns; the engine would "
+            "learn the context, too (--train-on last or all can be exported)",
             argument="train_on",
         )
     return {"messages": record.messages}
 
 
 def _row(record: Row) -> dict[str, Any]:
-    """A record in TRL's fields."""
+    """Return a record in TRL's fields."""
     match record:
         case Conversation(messages, context):
-            before = context or len(messages) - 1
-            return {"prompt": messages[:before], "completion": messages[before:]}
+            turns = context or len(messages) - 1
+            return {"prompt": messages[:turns], "completion": messages[turns:]}
         case Comparison(prompt, chosen, rejected, margin):
             return {
                 "prompt": prompt,
@@ -421,34 +435,34 @@ def _row(record: Row) -> dict[str, Any]:
             return {"prompt": prompt, "reference": reference}
 
 
-def _grader(told: RunSpec, folder: Path, asked: str) -> str:
-    """``grader.py``: the run's grader, and how the engine asks it."""
-    source, recipe = told.source, told.recipe
+def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
+    """Return ``grader.py``: the run's grader, and the function through which the engine calls it."""
+    source, recipe = spec.source, spec.recipe
     assert isinstance(source, sources.OnlineSource) and isinstance(recipe, Recipe)
     if source.task is None:
         device = start.device_of("cpu")
-        asks = graded_by.grading(
+        identity = graded_by.grading(
             source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
         )[1]
-        _unchanged(told, "grader", asks, source.grader or source.reward_model)
+        _unchanged(spec, "grader", identity, source.grader or source.reward_model)
     if source.task is not None:
-        made = f"rewards.task_reward(tasks.get({source.task!r}))"
+        reward_code = f"rewards.task_reward(tasks.get({source.task!r}))"
     elif source.reward_model is not None:
         if "," in source.reward_model:
             raise UserError(
-                f"reward_model = {source.reward_model!r}: one reward model goes with the folder; expected one"
+                f"reward_model = {source.reward_model!r}: the exported folder holds one reward model; expected one"
             )
-        judge, words = RewardModel.load_with_tokenizer(named.model_folder(Path(source.reward_model)))
-        checkpoints.save(folder / "reward_model", judge, words)
-        made = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
+        judge, tokenizer = RewardModel.load_with_tokenizer(named.model_folder(Path(source.reward_model)))
+        checkpoints.save(folder / "reward_model", judge, tokenizer)
+        reward_code = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
     elif custom_rewards.is_named(str(source.grader)):
         file, name = custom_rewards.place(str(source.grader))
         shutil.copy(file, folder / OWN)
-        made = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
+        reward_code = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
     else:
-        made = f"rewards.reference_reward(graders.get({source.grader!r}))"
+        reward_code = f"rewards.reference_reward(graders.get({source.grader!r}))"
     shape = ", ".join(
         f"partial(parts.{name_of(f).partition('(')[0]}, **{getattr(f, 'keywords', {})!r})" for f in recipe.collect.shape
     )
-    shaped = f"({shape},)" if shape and asked == grading.TRL else "()"  # the other two do it by an option
-    return grading.GRADER.format(made=made, shape=shaped) + asked
+    shapes = f"({shape},)" if shape and engine_code == grading.TRL else "()"  # the others have an option for it
+    return grading.GRADER.format(made=reward_code, shape=shapes) + engine_code
