@@ -1,8 +1,8 @@
-"""Questions that people ask in trackers, each with an answer and a command that shows it.
+"""Frequent questions from issue trackers, each with an answer and a command that demonstrates it.
 
-minirlhf ask                         all of them
-minirlhf ask loss starts at 0        those that fit these words, or none
-minirlhf ask loss_zero               one by its name, whole
+minirlhf ask                         list all questions
+minirlhf ask loss starts at 0        the questions that match these words
+minirlhf ask loss_zero               one question by its name, in full
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Words."""
+    """Add the argument: search words."""
     parser.add_argument("words", nargs="*", help="what you would type into a search box, or the name of a question")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The list, or the best three: the first whole, the others by name."""
+    """Print the list, or the best three matches: the first in full, the others by name."""
     from minirlhf.gallery import questions
 
-    every = questions.questions()
+    all_questions = questions.questions()
     if not args.words:
-        for question in every.values():
+        for question in all_questions.values():
             print(f"{question.name:<24}{question.asked}")
         return 0
-    text = " ".join(args.words)
-    found = [every[text]] if text in every else questions.search(text)
-    if not found:
+    query = " ".join(args.words)
+    matches = [all_questions[query]] if query in all_questions else questions.search(query)
+    if not matches:
         raise UserError(
-            f"no question fits {text!r}; `minirlhf ask` lists all of them",
+            f"no question matches {query!r}; `minirlhf ask` lists all questions",
             argument="question",
-            value=text,
+            value=query,
             problem="unknown",
         )
-    show(found[0])
-    if found[1:]:
+    show(matches[0])
+    if matches[1:]:
         print("\nalso:")
-    for question in found[1:]:
+    for question in matches[1:]:
         print(f"  minirlhf ask {question.name:<24}{question.asked}")
     return 0
 
 
 def show(question: AskedQuestion) -> None:
-    """One, whole."""
+    """Print one question in full."""
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     print(f"{question.asked}\n")
     for paragraph in question.answer.split("\n\n"):
         print(textwrap.fill(" ".join(paragraph.split()), width), end="\n\n")
-    print(textwrap.fill(f"See it: {question.command}", width))
+    print(textwrap.fill(f"Try it: {question.command}", width))
     print(textwrap.fill(question.shows, width))
     if question.threads:
         print(textwrap.fill(f"Asked in: {', '.join(question.threads)}", width))

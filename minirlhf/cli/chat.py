@@ -1,12 +1,13 @@
-"""Talk to a model, and see what else it might have said.
+"""Talk to a model, and see the most probable tokens at each position.
 
   minirlhf chat assistant-sft                         a zoo entry, a run's folder, a model folder or a hub name
-  minirlhf chat runs/grpo --top 3                     with the likeliest next tokens and their probabilities
+  minirlhf chat runs/grpo --top 3                     with the most probable tokens and their probabilities
   minirlhf chat assistant-sft runs/grpo               two models side by side
-  minirlhf chat assistant-sft --prompt "say hello"    one answer, then it ends
-  echo "say hello" | minirlhf chat assistant-sft      every line is a turn of one conversation
+  minirlhf chat assistant-sft --prompt "say hello"    one completion, then exit
+  echo "say hello" | minirlhf chat assistant-sft      each line is a turn of one conversation
 
-While you talk: /reset begins anew, /top N shows N likely tokens (0: none), /quit ends. So does Ctrl-D.
+During the chat: /reset starts a new conversation, /top N shows the N most probable tokens (0: none), /quit or Ctrl-D
+ends the chat.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """One or two models, and how they are sampled."""
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="one, or two to compare")
-    parser.add_argument("--prompt", help="answer this and end")
-    parser.add_argument("--system", help="what the system message says")
-    parser.add_argument("--top", type=int, default=0, metavar="N", help="show the N likeliest tokens at every place")
-    parser.add_argument("--max-completion-length", type=int, default=64, help="tokens of a reply at most (default: 64)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the likeliest token (default: 1)")
-    parser.add_argument("--top-k", type=int, default=0, help="sample among the k likeliest tokens; 0: all")
+    """Add the arguments: one or two models, and sampling options."""
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="one model, or two to compare")
+    parser.add_argument("--prompt", help="complete this prompt and exit")
+    parser.add_argument("--system", help="text of the system message")
+    parser.add_argument("--top", type=int, default=0, metavar="N", help="show the N most probable tokens per position")
+    parser.add_argument("--max-completion-length", type=int, default=64, help="tokens per completion (default: 64)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy decoding (default: 1)")
+    parser.add_argument("--top-k", type=int, default=0, help="sample among the k most probable tokens; 0: all")
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set with this probability")
     parser.add_argument(
-        "--min-p", type=float, default=0.0, help="sample tokens at least this likely, relative to the best"
+        "--min-p", type=float, default=0.0, help="minimum probability of a token, relative to the most probable one"
     )
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same replies (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
 
 
 @dataclass
@@ -57,11 +58,11 @@ class Speaker:
     messages: list[Message] = field(default_factory=list)
 
     def reset(self) -> None:
-        """Forget all that was said."""
+        """Start a new conversation: keep only the system message."""
         self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
 
     def reply(self, said: str, sampling: Sampling, seed: int, top: int) -> list[str]:
-        """Answer; the lines to print. If there is no answer, nothing was said.
+        """Sample a completion and return the lines to print. After an error the conversation is unchanged.
 
         Raises:
             UserError: the conversation no longer fits into the model's context.
@@ -70,8 +71,8 @@ class Speaker:
         from minirlhf.models.sampling import sample
         from minirlhf.models.texts import completion_texts
 
-        asked: list[Message] = [*self.messages, {"role": "user", "content": said}]
-        ids = encode_prompt(self.tokenizer, asked)
+        conversation: list[Message] = [*self.messages, {"role": "user", "content": said}]
+        ids = encode_prompt(self.tokenizer, conversation)
         rollout = sample(
             self.model,
             [ids],
@@ -79,17 +80,17 @@ class Speaker:
             eos_token_id=ends_of(self.tokenizer, self.model).ids,
             pad_token_id=self.tokenizer.pad_token_id,
             seed=seed,
-            step=len(asked),
+            step=len(conversation),
         )
         [text] = (text.strip() for text in completion_texts(rollout, self.tokenizer))
-        self.messages = [*asked, {"role": "assistant", "content": text}]
-        shown = (text if rollout.terminated[0] else f"{text} [cut off]").splitlines() or ["[says nothing]"]
-        # What a model writes must not steer the terminal.
-        lines = ["".join(c if c.isprintable() else "�" for c in line.expandtabs(4)) for line in shown]
-        return lines + (["", *self.alternatives(rollout, sampling.temperature, top)] if top else [])
+        self.messages = [*conversation, {"role": "assistant", "content": text}]
+        lines = (text if rollout.terminated[0] else f"{text} [cut off]").splitlines() or ["[says nothing]"]
+        # Control characters in a completion must not reach the terminal.
+        printable_lines = ["".join(c if c.isprintable() else "�" for c in line.expandtabs(4)) for line in lines]
+        return printable_lines + (["", *self.alternatives(rollout, sampling.temperature, top)] if top else [])
 
     def alternatives(self, rollout: Rollout, temperature: float, top: int) -> list[str]:
-        """For every token of a reply its probability, and the likeliest ones at its place."""
+        """Return, for each token of a completion, its probability and the most probable tokens at its position."""
         import torch
 
         from minirlhf.core.calling import evaluating
@@ -99,40 +100,40 @@ class Speaker:
         with torch.no_grad(), evaluating(self.model):
             logits = completion_logits(self.model, rollout.input_ids, rollout.attention_mask, width)[0, :-1]  # (T, V)
         probabilities = (logits.float() / temperature).softmax(-1)
-        chosen = rollout.completion_ids[0]  # (T,)
+        sampled_ids = rollout.completion_ids[0]  # (T,)
         rows = [("said", "p", f"likeliest {top}")]
-        for token, p in zip(chosen.tolist(), probabilities, strict=True):
-            best = p.topk(min(top, len(p)))
-            others = "  ".join(
-                f"{self.show(i)} {q:.2f}" for i, q in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        for token, p in zip(sampled_ids.tolist(), probabilities, strict=True):
+            top_k = p.topk(min(top, len(p)))
+            alternatives = "  ".join(
+                f"{self.show(i)} {q:.2f}" for i, q in zip(top_k.indices.tolist(), top_k.values.tolist(), strict=True)
             )
-            rows.append((self.show(token), f"{p[token]:.2f}", others))
-        wide = max(len(row[0]) for row in rows)
-        return [f"{said:<{wide}}  {p:>4}  {others}" for said, p, others in rows]
+            rows.append((self.show(token), f"{p[token]:.2f}", alternatives))
+        width_of_token = max(len(row[0]) for row in rows)
+        return [f"{token_text:<{width_of_token}}  {p:>4}  {alternatives}" for token_text, p, alternatives in rows]
 
     def show(self, token: int) -> str:
-        """A token as text with its white space visible."""
+        """Return a token as text with visible white space."""
         text = self.tokenizer.decode([token]) or self.tokenizer.convert_ids_to_tokens(token)
         return visible(str(text))
 
     def strange(self, said: str) -> list[str]:
-        """The words that its tokenizer does not know."""
+        """Return the words that the tokenizer maps to the unknown token."""
         unk = self.tokenizer.unk_token_id
         return [
-            w
-            for w in said.split()
-            if unk is not None and unk in self.tokenizer(w, add_special_tokens=False)["input_ids"]
+            word
+            for word in said.split()
+            if unk is not None and unk in self.tokenizer(word, add_special_tokens=False)["input_ids"]
         ]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the input ends."""
+    """Chat until the input ends."""
     from minirlhf.models.sampling import Sampling
     from minirlhf.stages import named
 
     if len(args.models) > 2:
         raise UserError(
-            f"{len(args.models)} models; expected one, or two to compare",
+            f"{len(args.models)} models; expected one or two",
             argument="models",
             value=len(args.models),
             expected=(1, 2),
@@ -157,71 +158,71 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _converse(speakers: list[Speaker], sampling: Sampling, seed: int, top: int) -> int:
-    talking = sys.stdin.isatty()
-    for said in _lines(talking):
-        word, _, rest = said.partition(" ")
+    interactive = sys.stdin.isatty()
+    for line in _lines(interactive):
+        command, _, argument = line.partition(" ")
         try:
-            if word == "/quit":
+            if command == "/quit":
                 break
-            elif word == "/reset":
+            elif command == "/reset":
                 for speaker in speakers:
                     speaker.reset()
-            elif word == "/top":
-                if not rest.isdecimal():
-                    raise UserError(f"/top {rest}: expected a number, 0 for none", argument="/top", value=rest)
-                top = int(rest)
-            elif word.startswith("/"):
-                raise unknown("command", word, ("/reset", "/top", "/quit"))
+            elif command == "/top":
+                if not argument.isdecimal():
+                    raise UserError(f"/top {argument}: expected a whole number", argument="/top", value=argument)
+                top = int(argument)
+            elif command.startswith("/"):
+                raise unknown("command", command, ("/reset", "/top", "/quit"))
             else:
-                _turn(speakers, said, sampling, seed, top)
-        except UserError as problem:
-            if not talking:
+                _turn(speakers, line, sampling, seed, top)
+        except UserError as error:
+            if not interactive:
                 raise
-            print(f"{problem} (/reset begins anew)", file=sys.stderr)
+            print(f"{error} (/reset starts a new conversation)", file=sys.stderr)
     return 0
 
 
-def _lines(talking: bool) -> Iterator[str]:
-    """What the user says, without empty lines."""
-    if talking:
+def _lines(interactive: bool) -> Iterator[str]:
+    """Yield the lines of the user, without empty ones."""
+    if interactive:
         with contextlib.suppress(ImportError):
-            import readline  # noqa: F401, lines can be edited and called back
-        print("/reset begins anew, /top N shows likely tokens, /quit ends", file=sys.stderr)
+            import readline  # noqa: F401, adds line editing and a history to input()
+        print("/reset starts a new conversation, /top N shows the most probable tokens, /quit ends", file=sys.stderr)
     while True:
         try:
-            said = (input("you: ") if talking else input()).strip()
+            line = (input("you: ") if interactive else input()).strip()
         except EOFError:
             return
-        except UnicodeDecodeError as problem:
-            raise UserError(f"standard input: not UTF-8 text ({problem.reason})") from None
-        if said:
-            yield said
+        except UnicodeDecodeError as error:
+            raise UserError(f"standard input: not UTF-8 text ({error.reason})") from None
+        if line:
+            yield line
 
 
-def _turn(speakers: list[Speaker], said: str, sampling: Sampling, seed: int, top: int) -> None:
-    """One exchange. If one of the models has no answer, none has heard the question."""
-    if not said.strip():
+def _turn(speakers: list[Speaker], text: str, sampling: Sampling, seed: int, top: int) -> None:
+    """Run one exchange. If one of the models fails, the conversations of all models stay unchanged."""
+    if not text.strip():
         raise UserError("an empty prompt; expected some text", argument="prompt", problem="empty")
-    before = [speaker.messages for speaker in speakers]
+    conversations = [speaker.messages for speaker in speakers]
     try:
-        replies = [speaker.reply(said, sampling, seed, top) for speaker in speakers]
+        outputs = [speaker.reply(text, sampling, seed, top) for speaker in speakers]
     except UserError:
-        for speaker, messages in zip(speakers, before, strict=True):
+        for speaker, messages in zip(speakers, conversations, strict=True):
             speaker.messages = messages
         raise
     for speaker in speakers:
-        if strange := speaker.strange(said):
-            print(f"({speaker.name} does not know the words {', '.join(strange)})", file=sys.stderr)
+        if unknown_words := speaker.strange(text):
+            print(f"({speaker.name} does not know these words: {', '.join(unknown_words)})", file=sys.stderr)
     print(
-        "\n".join(replies[0] if len(speakers) == 1 else _side_by_side([s.name for s in speakers], replies)), flush=True
+        "\n".join(outputs[0] if len(speakers) == 1 else _side_by_side([s.name for s in speakers], outputs)), flush=True
     )
 
 
-def _side_by_side(names: list[str], replies: list[list[str]]) -> list[str]:
-    """Two columns, the width of the terminal."""
+def _side_by_side(names: list[str], outputs: list[list[str]]) -> list[str]:
+    """Return two columns that fill the width of the terminal."""
     width = (shutil.get_terminal_size((100, 24)).columns - 3) // 2
     columns = []
-    for name, lines in zip(names, replies, strict=True):
-        wrapped = [part for line in lines for part in (textwrap.wrap(line, width, drop_whitespace=False) or [""])]
+    for name, lines in zip(names, outputs, strict=True):
+        wrapped = [segment for line in lines for segment in (textwrap.wrap(line, width, drop_whitespace=False) or [""])]
         columns.append([textwrap.shorten(name, width, placeholder="…"), "─" * width, *wrapped])
-    return [f"{a:<{width}} │ {b}".rstrip() for a, b in zip_longest(*columns, fillvalue="")]
+    return [f"{left:<{width}} │ {right}".rstrip() for left, right in zip_longest(*columns, fillvalue="")]

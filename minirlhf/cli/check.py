@@ -1,14 +1,14 @@
-"""Check your own answers: what is wrong, by a counterexample, and the next hint. Never the solution.
+"""Check your own answers: a counterexample for each error, and the next hint. Never the solution.
 
-Looks for notebooks and Python files of the chapter in the working folder, or takes those named by --file. With --watch it
-stays, checks again whenever you save, and prints what has changed; Ctrl-C ends it.
+Looks for notebooks and Python files of the chapter in the working folder, or reads the files named by --file. With
+--watch the command keeps running, checks again whenever you save, and prints what has changed; Ctrl-C ends it.
 
 examples:
   minirlhf release --chapter 05 --out .      get the exercises
   minirlhf check 05                          check all of the chapter
   minirlhf check 05.2 --file mine.ipynb
   minirlhf check 05 --watch
-  minirlhf check 04.5 --picture mine.png     your gradient beside the right one, where an exercise has a picture
+  minirlhf check 04.5 --picture mine.png     your gradient beside the correct one, if the exercise has a picture
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("what", nargs="+", metavar="WHAT", help="a chapter (05) or an exercise (05.2)")
     parser.add_argument("--file", type=Path, action="append", help="a file with answers; repeat for more")
-    parser.add_argument("--student", help="your student id; default: what STUDENT says in the file")
-    parser.add_argument("--watch", action="store_true", help="check again at every save; print what has changed")
+    parser.add_argument("--student", help="your student id; default: the value of STUDENT in the file")
+    parser.add_argument("--watch", action="store_true", help="check again at every save; print the changes")
     parser.add_argument("--picture", type=Path, help="write the picture of one exercise into this PNG file")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
 
@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
     """Check, print a verdict per exercise, and return 1 if one is not solved."""
     exercises = sources.load(sources.folder(args.exercises), args.what)
     if args.picture and (len(exercises) != 1 or not exercises[0].picture or args.watch):
-        known = [e.id for e in sources.load(sources.folder(args.exercises)) if e.picture]
-        message = f"--picture is for one exercise that has a picture: {', '.join(known)}"
-        raise UserError(message, argument="--picture", expected=known)
+        with_picture = [e.id for e in sources.load(sources.folder(args.exercises)) if e.picture]
+        message = f"--picture is for one exercise that has a picture: {', '.join(with_picture)}"
+        raise UserError(message, argument="--picture", expected=with_picture)
     for path in args.file or ():
         if path.suffix not in SUFFIXES or not path.is_file():
             message = f"no file {path}; expected a notebook (.ipynb) or a Python file (.py)"
@@ -50,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
     with Server() as server:
         if args.watch:
             return _watch(args, server, exercises)
-        handed = _handed(args, exercises)
-        student = args.student or checker.student_of(handed)
-        verdicts = checker.check_files(server, exercises, handed, student)
+        submission = _handed(args, exercises)
+        student = args.student or checker.student_of(submission)
+        verdicts = checker.check_files(server, exercises, submission, student)
         if args.picture:
-            args.picture.write_bytes(checker.picture_of(server, exercises[0], handed, student))
+            args.picture.write_bytes(checker.picture_of(server, exercises[0], submission, student))
     print("\n\n".join(map(repr, verdicts)))
     print(f"\n{_sum(verdicts)}")
     return 0 if all(v.passed for v in verdicts) else 1
@@ -65,15 +65,15 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
 
 def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> StudentSubmission:
-    """The answers in the files.
+    """Return the answers in the files.
 
     Raises:
-        UserError: there are none.
+        UserError: the files hold no answers.
     """
-    handed = read_files(_files(args))
-    if not any(e.id in handed.sections for e in exercises):
+    submission = read_files(_files(args))
+    if not any(e.id in submission.sections for e in exercises):
         chapter = exercises[0].chapter
-        problems = "; ".join(handed.problems)
+        problems = "; ".join(submission.problems)
         raise UserError(
             problems
             if args.file and problems
@@ -82,42 +82,42 @@ def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> StudentS
             file=args.file[0] if args.file else None,
             problem="missing",
         )
-    return handed
+    return submission
 
 
 def _sum(verdicts: Iterable[Verdict]) -> str:
-    found = list(verdicts)
-    return f"{sum(v.outcome.points for v in found):g} of {sum(v.outcome.exercise.points for v in found):g} points"
+    listed = list(verdicts)
+    return f"{sum(v.outcome.points for v in listed):g} of {sum(v.outcome.exercise.points for v in listed):g} points"
 
 
 def _watch(args: argparse.Namespace, server: Server, exercises: Sequence[Exercise]) -> int:
-    """Check at every save, until interrupted; the shortest exercises first."""
+    """Check at every save until interrupted, the shortest exercises first."""
     order = sorted(exercises, key=lambda e: e.minutes)
-    codes: dict[str, object] = {}
+    checked_code: dict[str, object] = {}
     verdicts: dict[str, Verdict] = {}
 
-    def look() -> None:
-        handed = _handed(args, exercises)
-        student = args.student or checker.student_of(handed)
-        now = {e.id: (student, (s := handed.answer(e)) and s.cells) for e in order}
-        changed = [e for e in order if now[e.id] != codes.get(e.id)]
-        news = []
-        for verdict in checker.check_files(server, changed, handed, student):
+    def check_changed() -> None:
+        submission = _handed(args, exercises)
+        student = args.student or checker.student_of(submission)
+        current = {e.id: (student, (s := submission.answer(e)) and s.cells) for e in order}
+        changed = [e for e in order if current[e.id] != checked_code.get(e.id)]
+        new_messages = []
+        for verdict in checker.check_files(server, changed, submission, student):
             number = verdict.outcome.exercise.id
             if number not in verdicts or verdict.says != verdicts[number].says:
-                news.append(repr(verdict))
+                new_messages.append(repr(verdict))
             verdicts[number] = verdict
-        codes.update(now)
-        print("\n\n".join(news) if news else "saved; nothing has changed")
+        checked_code.update(current)
+        print("\n\n".join(new_messages) if new_messages else "saved; no verdict has changed")
         print(f"\n{_sum(verdicts.values())}; waiting for you to save (Ctrl-C ends)\n", flush=True)
 
     try:
-        look()
+        check_changed()
         for _ in watch.saves(lambda: _files(args)):
             try:
-                look()
-            except UserError as problem:  # half a notebook, or a marker that is being typed
-                print(f"{problem}\n", flush=True)
+                check_changed()
+            except UserError as error:  # a half-written notebook, or a marker that is being typed
+                print(f"{error}\n", flush=True)
     except KeyboardInterrupt:
         print()
     return 0 if verdicts and all(v.passed for v in verdicts.values()) else 1

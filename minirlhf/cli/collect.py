@@ -1,13 +1,14 @@
-"""Sort what a learning platform hands out into one folder per student, for minirlhf grade.
+"""Sort the download of a learning platform into one folder per student, for minirlhf grade.
 
-PLATFORM is canvas, moodle or github. DOWNLOAD is the archive that the platform makes of everybody's work, or a folder; of
-several, the last one in which a student is counts. The roster is what the platform exports: Canvas's gradebook, Moodle's
-grading worksheet, GitHub Classroom's classroom_roster.csv (or an assignment's grades, which has the times). Writes into OUT
+PLATFORM is canvas, moodle or github. DOWNLOAD is the archive of all submissions that the platform makes, or a folder;
+if a student is in several of them, the last one counts. The roster is the platform's export: Canvas's gradebook,
+Moodle's grading worksheet, GitHub Classroom's classroom_roster.csv (or an assignment's grades, which has the times).
+Writes into OUT
 
-  submissions/ID/...   what counts; of work handed in again, the last
-  roster.csv           student, name, also: for grade --roster; folders and STUDENT may bear any of these names
-  times.csv            student, handed_in: for grade --times, where the platform says when
-  collected.csv        what was found of each student, late or not, what was left out, and what is nobody's
+  submissions/ID/...   the work to grade; of repeated submissions, the last
+  roster.csv           student, name, also: for grade --roster; folders and STUDENT may use any of these names
+  times.csv            student, handed_in: for grade --times, if the platform exports the times
+  collected.csv        for each student: the files, whether they are late, the files left out; then all unmatched files
 
 examples:
   minirlhf collect canvas submissions.zip --roster gradebook.csv --out class
@@ -35,30 +36,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("platform", metavar="PLATFORM", help=f"one of {', '.join(downloads.PLATFORMS)}")
     parser.add_argument("download", nargs="+", type=Path, metavar="DOWNLOAD", help="archive or folder")
     parser.add_argument("--roster", type=Path, required=True, help="the CSV file that the platform exports")
-    parser.add_argument("--grades", type=Path, help="github: the assignment's grades, for the times")
-    parser.add_argument("--id", default="", help="the roster's column of ids; default: the first known one")
+    parser.add_argument("--grades", type=Path, help="github: the assignment's grades, which have the times")
+    parser.add_argument("--id", default="", help="the roster's column of student ids; default: the first known one")
     parser.add_argument("--out", type=Path, required=True, help="folder to write into")
-    parser.add_argument("--replace", action="store_true", help="replace what an earlier collect wrote there")
+    parser.add_argument("--replace", action="store_true", help="replace the files of an earlier collect")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sort the download."""
+    """Sort the download and write the files of OUT."""
     platform = handback.platform(args.platform)
     if args.grades and platform.name != "github":
-        raise UserError("--grades is for github: Canvas and Moodle have all in --roster")
+        raise UserError("--grades is for github only: for Canvas and Moodle, --roster has all that is needed")
     if not args.replace and any((args.out / name).exists() for name in OURS):
         message = f"{args.out} holds collected work already; name another folder, or --replace it"
         raise UserError(message, argument="--replace", file=args.out, problem="exists")
-    people = roster.read(args.roster, args.id)
-    found, strangers = downloads.collect(platform, args.download, people, args.roster)
+    students = roster.read(args.roster, args.id)
+    collected, unmatched = downloads.collect(platform, args.download, students, args.roster)
     if args.grades:
-        by_key = {platform.key(s): s for s in roster.read(args.grades)}
-        for s in people:
-            if s.id in found and (graded := by_key.get(platform.key(s))):
-                found[s.id].handed_in = platform.time(graded, args.grades) or found[s.id].handed_in
+        grades_by_key = {platform.key(s): s for s in roster.read(args.grades)}
+        for s in students:
+            if s.id in collected and (grade_row := grades_by_key.get(platform.key(s))):
+                collected[s.id].handed_in = platform.time(grade_row, args.grades) or collected[s.id].handed_in
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.out) as draft:
-        _write(Path(draft), people, found, strangers)
+        _write(Path(draft), students, collected, unmatched)
         for name in OURS:
             old, new = args.out / name, Path(draft) / name
             if old.is_dir():
@@ -67,33 +68,33 @@ def run(args: argparse.Namespace) -> int:
                 old.unlink(missing_ok=True)
             if new.exists():
                 new.rename(old)
-    for name in strangers[:10]:
-        print(f"warning: {plain(name)!r} is nobody's on the roster", file=sys.stderr)
-    if len(strangers) > 10:
-        print(f"warning: and {len(strangers) - 10} more, see collected.csv", file=sys.stderr)
-    late = sum(c.late for c in found.values())
+    for name in unmatched[:10]:
+        print(f"warning: {plain(name)!r} matches no student on the roster", file=sys.stderr)
+    if len(unmatched) > 10:
+        print(f"warning: and {len(unmatched) - 10} more, see collected.csv", file=sys.stderr)
+    late = sum(c.late for c in collected.values())
     flagged = f", {late} flagged late" if late else ""
-    print(f"{len(found)} of {len(people)} students handed in{flagged}: {args.out / 'submissions'}")
+    print(f"{len(collected)} of {len(students)} students submitted work{flagged}: {args.out / 'submissions'}")
     return 0
 
 
 def _write(
-    out: Path, people: list[roster.Enrolled], found: dict[str, downloads.Collected], strangers: list[str]
+    out: Path, students: list[roster.Enrolled], collected: dict[str, downloads.Collected], unmatched: list[str]
 ) -> None:
-    """All files of OUT, into a draft of it."""
-    lines = [["student", "key", "late", "handed_in", "files", "note"]]
+    """Write all files of OUT into a temporary folder."""
+    rows = [["student", "key", "late", "handed_in", "files", "note"]]
     times = [["student", "handed_in"]]
-    for s in people:
-        mine = found.get(s.id, downloads.Collected(notes=["nothing handed in"]))
-        when = mine.handed_in.isoformat() if mine.handed_in else ""
-        lines.append([s.id, mine.prefix, "yes" if mine.late else "", when, str(len(mine.files)), "; ".join(mine.notes)])
+    for s in students:
+        work = collected.get(s.id, downloads.Collected(notes=["nothing handed in"]))
+        when = work.handed_in.isoformat() if work.handed_in else ""
+        rows.append([s.id, work.prefix, "yes" if work.late else "", when, str(len(work.files)), "; ".join(work.notes)])
         times += [[s.id, when]] if when else []
-        for name, content in mine.files.items():
+        for name, content in work.files.items():
             path = out / "submissions" / s.id.replace("/", "_") / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    lines += [["", "", "", "", "", f"{name}: nobody's on the roster"] for name in strangers]
-    marks.write(lines, out / "collected.csv")
-    marks.write([["student", roster.ALSO], *([s.id, "; ".join(s.also)] for s in people)], out / "roster.csv")
+    rows += [["", "", "", "", "", f"{name}: nobody's on the roster"] for name in unmatched]
+    marks.write(rows, out / "collected.csv")
+    marks.write([["student", roster.ALSO], *([s.id, "; ".join(s.also)] for s in students)], out / "roster.csv")
     if len(times) > 1:
         marks.write(times, out / "times.csv")

@@ -1,8 +1,8 @@
-"""What is wrong with a run, from its metrics; or with this machine: is everything there, what will be slow, and why?
+"""Diagnose a run from its metrics; or this machine: are all packages installed, what will be slow, and why?
 
-minirlhf doctor runs/grpo    what its metrics say, rule by rule, with the numbers; exit status 1 if there is a suspicion
-minirlhf doctor              the machine: a few seconds, in which a training step, sampling and a matrix product are timed; exit
-                             status 1 means that something that is needed does not work
+minirlhf doctor runs/grpo    check the metrics by a list of rules; exit status 1 if a rule detects a problem
+minirlhf doctor              check the machine: takes a few seconds and times a training step, sampling and a matrix
+                             product; exit status 1 if something that is needed does not work
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ GB = 2**30
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Runs, or none."""
+    """Add the arguments: runs, or none for this machine."""
     parser.add_argument("runs", nargs="*", metavar="RUN", help="the folder of a run, or its metrics.jsonl")
-    parser.add_argument("--no-timing", action="store_true", help="leave out the measurements")
+    parser.add_argument("--no-timing", action="store_true", help="skip the time measurements")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is found, then what is wrong and what will be slow."""
+    """Diagnose the runs; without runs, print the state of the machine, what is wrong, and what will be slow."""
     if args.runs:
         return max([examine(folder) for folder in args.runs])
     wrong: list[str] = []
     slow: list[str] = []
-    for title, look in (
+    for title, check in (
         ("versions", versions),
         ("machine", machine),
         ("device", device),
         ("disk", disk),
         ("zoo", cached),
     ):
-        _section(title, look(wrong, slow))
+        _section(title, check(wrong, slow))
     if not args.no_timing:
         _section("speed", speed(slow))
     _section("wrong", wrong or ["nothing"])
@@ -53,42 +53,42 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(folder: str) -> int:
-    """Print what the metrics of a run say; 1 if there is a suspicion."""
+    """Print the problems that the rules detect in the metrics of a run; return 1 if there is one."""
     from minirlhf.gallery.catalogue import gallery
     from minirlhf.gallery.questions import questions
     from minirlhf.report.diagnosis import RULES, Curves, diagnose
     from minirlhf.trainers.history import History
 
-    history, known = History.read(folder), _known(Path(folder))
-    curves, found = Curves(history), diagnose(history, **known)
-    asked = sum(curves.has(*rule.needs) for rule in RULES)
-    print(f"{folder}: {len(history)} rows; {asked} of {len(RULES)} rules find the metrics that they need")
-    for finding in found:
+    history, known_facts = History.read(folder), _known(Path(folder))
+    curves, findings = Curves(history), diagnose(history, **known_facts)
+    num_applicable = sum(curves.has(*rule.needs) for rule in RULES)
+    print(f"{folder}: {len(history)} rows; {num_applicable} of {len(RULES)} rules are applicable to its metrics")
+    for finding in findings:
         print(f"  {finding.title}: {finding.evidence}")
-        kin = [failure.name for failure in gallery().values() if finding.name in failure.findings]
-        for name in kin:
-            print(f"      as in: minirlhf gallery {name}")
+        failures = [failure.name for failure in gallery().values() if finding.name in failure.findings]
+        for name in failures:
+            print(f"      example: minirlhf gallery {name}")
         for question in questions().values():
             if finding.name in question.findings:
-                print(f"      asked:  minirlhf ask {question.name}")
-    if not found:
-        print("  no suspicion; what no rule looks for is not acquitted: read a few samples")
-    return 1 if found else 0
+                print(f"      question: minirlhf ask {question.name}")
+    if not findings:
+        print("  no problem detected; the rules do not cover every fault: read a few samples")
+    return 1 if findings else 0
 
 
 def _known(run: Path) -> dict[str, Any]:
-    """What a file of metrics alone does not say: has the loss a reference, a prompt more than one reply, and where are gradients cut?"""
+    """Return facts that are not in the metrics: reference-free loss, one completion per prompt, gradient clipping."""
     from minirlhf.cli.train import load_run_spec
     from minirlhf.recipes.offline import PreferenceRecipe
 
     try:
-        asked = load_run_spec(run)
+        spec = load_run_spec(run)
     except UserError:
         return {}
     return {
-        "reference_free": isinstance(asked.recipe, PreferenceRecipe) and not asked.recipe.needs.reference,
-        "alone": getattr(asked.config, "num_generations", 0) == 1,
-        "max_grad_norm": asked.config.max_grad_norm,
+        "reference_free": isinstance(spec.recipe, PreferenceRecipe) and not spec.recipe.needs.reference,
+        "alone": getattr(spec.config, "num_generations", 0) == 1,
+        "max_grad_norm": spec.config.max_grad_norm,
     }
 
 
@@ -98,28 +98,28 @@ def _section(title: str, lines: list[str]) -> None:
 
 
 def versions(wrong: list[str], slow: list[str]) -> list[str]:
-    """Python and the packages that are needed; which extras are there."""
+    """Return the versions of Python and the required packages, and which extras are installed."""
     from packaging.requirements import Requirement
 
     lines = [f"minirlhf {__version__}, Python {platform.python_version()} ({sys.executable})"]
-    needed, extras = [], dict[str, list[str]]()
-    for text in importlib.metadata.requires("minirlhf") or []:
-        requirement = Requirement(text)
+    required, extras = [], dict[str, list[str]]()
+    for specification in importlib.metadata.requires("minirlhf") or []:
+        requirement = Requirement(specification)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-            extra = text.rpartition("extra == ")[2].strip("\"' )")
+            extra = specification.rpartition("extra == ")[2].strip("\"' )")
             extras.setdefault(extra, []).append(requirement.name)
             continue
         try:
             version = importlib.metadata.version(requirement.name)
-            needed.append(f"{requirement.name} {version}")
+            required.append(f"{requirement.name} {version}")
             if not requirement.specifier.contains(version, prereleases=True):
                 wrong.append(
                     f"{requirement.name} {version} does not fit {requirement.specifier}: pip install -U minirlhf"
                 )
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{requirement.name} is missing: pip install minirlhf")
-    half = (len(needed) + 1) // 2
-    lines += [", ".join(needed[:half]), ", ".join(needed[half:])]
+    half = (len(required) + 1) // 2
+    lines += [", ".join(required[:half]), ", ".join(required[half:])]
     lines.append("extras: " + ", ".join(f"{name} {_there(names)}" for name, names in extras.items() if name != "all"))
     return lines
 
@@ -134,7 +134,7 @@ def _there(packages: list[str]) -> str:
 
 
 def machine(wrong: list[str], slow: list[str]) -> list[str]:
-    """Cores, threads, load and memory."""
+    """Return the lines about cores, threads, load and memory."""
     import torch
 
     total = os.cpu_count() or 1
@@ -157,7 +157,7 @@ def machine(wrong: list[str], slow: list[str]) -> list[str]:
 
 
 def _free_memory() -> int | None:
-    """Bytes that programs can still have, or None where the system does not say."""
+    """Return the available memory in bytes, or None if the system does not report it."""
     info = Path("/proc/meminfo")
     if info.is_file():
         fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
@@ -166,12 +166,12 @@ def _free_memory() -> int | None:
 
 
 def device(wrong: list[str], slow: list[str]) -> list[str]:
-    """GPUs, if there are any."""
+    """Return the lines about GPUs."""
     import torch
 
     if torch.cuda.is_available():
-        found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-        return [f"{gpu.name}, {gpu.total_memory / GB:.0f} GB" for gpu in found]
+        gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        return [f"{gpu.name}, {gpu.total_memory / GB:.0f} GB" for gpu in gpus]
     name = (
         "Apple GPU (mps); models are trained on the CPU unless moved there"
         if torch.backends.mps.is_available()
@@ -181,27 +181,27 @@ def device(wrong: list[str], slow: list[str]) -> list[str]:
 
 
 def disk(wrong: list[str], slow: list[str]) -> list[str]:
-    """The caches: where, how full, writable."""
+    """Return the lines about the caches: their folder, their size, and whether they are writable."""
     lines = []
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     for name, folder in (("checkpoints", cache_folder()), ("hub", hub)):
-        there = folder
-        while not there.exists():
-            there = there.parent
-        free = shutil.disk_usage(there).free
+        parent = folder
+        while not parent.exists():
+            parent = parent.parent
+        free = shutil.disk_usage(parent).free
         used = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
         lines.append(f"{name}: {folder}, {used / GB:.2f} GB used, {free / GB:.1f} GB free")
-        if not os.access(there, os.W_OK):
-            wrong.append(f"{there} cannot be written; set {'MINIRLHF_CACHE' if name == 'checkpoints' else 'HF_HOME'}")
+        if not os.access(parent, os.W_OK):
+            wrong.append(f"{parent} cannot be written; set {'MINIRLHF_CACHE' if name == 'checkpoints' else 'HF_HOME'}")
         elif free < GB:
-            wrong.append(f"{there}: {free / GB:.2f} GB free; checkpoints may not fit")
+            wrong.append(f"{parent}: {free / GB:.2f} GB free; checkpoints may not fit")
     if os.environ.get("HF_HUB_OFFLINE") == "1":
         lines.append("HF_HUB_OFFLINE=1: names on the hub are looked up in its cache only")
     return lines
 
 
 def cached(wrong: list[str], slow: list[str]) -> list[str]:
-    """Which of the trained checkpoints are there."""
+    """Return the line about cached checkpoints."""
     from minirlhf.stages import zoo
 
     missing = [name for name in zoo.ENTRIES if not zoo.is_cached(name)]
@@ -213,7 +213,7 @@ def cached(wrong: list[str], slow: list[str]) -> list[str]:
 
 
 def speed(slow: list[str]) -> list[str]:
-    """Time a step of the smallest preset, sampling from it, and a matrix product; extrapolate to a larger model."""
+    """Time a training step of the smallest preset, sampling, and a matrix product; extrapolate to a larger model."""
     import torch
 
     from minirlhf.models.sampling import Sampling, sample
@@ -226,21 +226,21 @@ def speed(slow: list[str]) -> list[str]:
     def step() -> None:
         model(input_ids=ids, labels=ids).loss.backward()
 
-    def speak() -> None:
-        none = model.config.vocab_size  # no token of this number: nothing ends before its time
+    def generate() -> None:
+        no_token = model.config.vocab_size  # no token has this id, so every completion has full length
         sampling = Sampling(max_completion_length=32)
-        sample(model, [[1, 2, 3]], sampling=sampling, num_generations=64, eos_token_id=none, pad_token_id=0, seed=0)
+        sample(model, [[1, 2, 3]], sampling=sampling, num_generations=64, eos_token_id=no_token, pad_token_id=0, seed=0)
 
     square = torch.randn(512, 512)
-    train, talk, product = fastest(step), fastest(speak), fastest(lambda: square @ square)
-    flops = 2 * 512**3 / product
-    lines = [f"training, nano ({num_parameters(model) / 1e6:.1f} M parameters): {32 * 32 / train:,.0f} tokens/s"]
+    training, sampling_s, matmul = fastest(step), fastest(generate), fastest(lambda: square @ square)
+    flops = 2 * 512**3 / matmul
+    lines = [f"training, nano ({num_parameters(model) / 1e6:.1f} M parameters): {32 * 32 / training:,.0f} tokens/s"]
     lines += [
-        f"sampling, nano, 64 at once: {64 * 32 / talk:,.0f} tokens/s",
+        f"sampling, nano, 64 at once: {64 * 32 / sampling_s:,.0f} tokens/s",
         f"matrix product: {flops / 1e9:,.0f} GFLOP/s",
     ]
     if not torch.cuda.is_available():
-        # 6 operations per parameter and token forward and backward, at the speed of a plain matrix product at best
+        # 6 operations per parameter and token (forward and backward), at most at the speed of a matrix product
         step_of_half_a_billion = 6 * 0.5e9 * 4096 / flops
         slow.append(
             f"no GPU: a step on 4,096 tokens with a model of 0.5 B parameters takes at least {step_of_half_a_billion:,.0f} s; "
@@ -250,7 +250,7 @@ def speed(slow: list[str]) -> list[str]:
 
 
 def fastest(work: Callable[[], object], repeats: int = 3) -> float:
-    """Seconds of the fastest of some runs, after one to warm up."""
+    """Return the seconds of the fastest of ``repeats`` runs, after one warm-up run."""
     times = []
     for _ in range(repeats + 1):
         start = time.perf_counter()

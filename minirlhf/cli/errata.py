@@ -1,7 +1,7 @@
-"""Errata of the texts that the course teaches from, each with the computation that shows it.
+"""Errors in the texts that the course teaches from, each with the computation that demonstrates it.
 
-minirlhf errata                 all of them: as printed, corrected, by another road
-minirlhf errata which_psi       one of them whole, with its code
+minirlhf errata                 all errata: value as printed, as corrected, and by an independent computation
+minirlhf errata which_psi       one erratum in full, with its code
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import textwrap
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """A name."""
-    parser.add_argument("name", nargs="?", help="an erratum; without a name, all of them")
+    """Add the argument: the name of an erratum."""
+    parser.add_argument("name", nargs="?", help="an erratum; without a name, all errata")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compute; exit status 1 if one does not hold."""
+    """Compute the errata; return 1 if a correction does not hold."""
     from minirlhf.errata.catalogue import errata, get
 
-    chosen = errata().values() if args.name is None else [get(args.name)]
-    ok = True
-    for one in chosen:
-        found = one.compute()
-        ok = ok and found.holds
-        numbers = f"as printed {found.printed:.4g}, corrected {found.right:.4g}, by another road {found.exact:.4g}"
+    selected = errata().values() if args.name is None else [get(args.name)]
+    all_hold = True
+    for erratum in selected:
+        result = erratum.compute()
+        all_hold = all_hold and result.holds
+        numbers = f"as printed {result.printed:.4g}, corrected {result.right:.4g}, by another road {result.exact:.4g}"
         if args.name is None:
-            print(f"{one.name:<22}{numbers}{'' if found.holds else '   DOES NOT HOLD'}")
+            print(f"{erratum.name:<22}{numbers}{'' if result.holds else '   DOES NOT HOLD'}")
             continue
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        print(f"{one.title}\n")
-        for label, text in (("where", one.where), ("says", one.says), ("truth", one.truth), ("measured", f"{found.quantity}: {numbers}")):  # fmt: skip
+        print(f"{erratum.title}\n")
+        for label, text in (("where", erratum.where), ("says", erratum.says), ("truth", erratum.truth), ("measured", f"{result.quantity}: {numbers}")):  # fmt: skip
             print(textwrap.fill(text, width, initial_indent=f"{label:<10}", subsequent_indent=" " * 10))
-        print(f"\n{textwrap.indent(one.code, '  ')}")
-    return 0 if ok else 1
+        print(f"\n{textwrap.indent(erratum.code, '  ')}")
+    return 0 if all_hold else 1

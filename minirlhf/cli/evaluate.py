@@ -1,4 +1,4 @@
-"""Measure saved models on files of problems: accuracy or reward, pass@k, win rate, KL, length; with 95 % intervals, and in pairs.
+"""Measure saved models on files of problems: accuracy or reward, pass@k, win rate, KL, length; with 95 % intervals.
 
   minirlhf evaluate runs/grpo --data test.jsonl --grader numeric
   minirlhf evaluate runs/grpo --data test.jsonl --grader my.py:fn --num-generations 8 --json result.json
@@ -6,13 +6,16 @@
   minirlhf evaluate runs/sft runs/grpo runs/dpo --data test.jsonl --grader numeric --report page.html
   minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
-MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data: sums.jsonl`, `grader:
-numeric`, `num_generations: 4`, `num_fewshot: 3`; its data lie beside it. With `output_type: multiple_choice` nothing is generated: of the
-answers that each row lists under `choices` the likeliest counts, by every usual way of comparing them. Several models answer the same
-problems with the same random numbers; every two are then compared in pairs. Of a difference in the mean its interval speaks. p is of the
-number of problems, or with --cluster of clusters, on which one is better: the same question only where each problem stands alone and has
-one reply, right or wrong. It is corrected for all pairs of its task; intervals are not. `minirlhf power --results pilot.json` says how many
-problems the next comparison needs.
+MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data:
+sums.jsonl`, `grader: numeric`, `num_generations: 4`, `num_fewshot: 3`; paths in it are relative to the YAML file. With
+`output_type: multiple_choice` nothing is generated: the model chooses the most probable of the answers that each row
+lists under `choices`, and every usual way of comparing them is reported.
+
+Several models answer the same problems with the same random numbers, and every two of them are compared in pairs. For
+a difference of means, read its confidence interval. p is the sign test's: is one model better on more problems (with
+--cluster: clusters)? This is the same question only if the problems are independent and each has one completion, right
+or wrong. p is corrected for all pairs of a task; intervals are not. `minirlhf power --results pilot.json` tells how
+many problems the next comparison needs.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
     from minirlhf.stages.tasks import EvaluationRequest
 
 
-#: Settings of a request that belong to the one who measures and not to what is measured.
+#: Settings of a request that describe the measurement and not the task; a task file cannot set them.
 OF_MACHINE = ("model", "device", "batch_size", "seed")
 
-#: What tasks of the LM Evaluation Harness say, and what says it here.
+#: Settings in task files of the LM Evaluation Harness, and their counterparts here.
 OF_THE_HARNESS = {
     "task": "a task is called as its file is",
     "dataset_path": "data, a file or hub name",
@@ -50,21 +53,21 @@ OF_THE_HARNESS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Models, problems, a grader, and how to sample."""
+    """Add the arguments: models, problems, a grader and sampling options."""
     add_answering(parser, data="problems, or pairs for a reward model", num_generations=1, several=True)
-    parser.add_argument("--task", type=Path, nargs="+", metavar="FILE", help="what to answer, and how, from YAML files")
-    parser.add_argument("--cluster", metavar="FIELD", help="problems with one value of this field belong together")
+    parser.add_argument("--task", type=Path, nargs="+", metavar="FILE", help="YAML files of data and settings")
+    parser.add_argument("--cluster", metavar="FIELD", help="problems with the same value of this field form a cluster")
     parser.add_argument(
-        "--num-fewshot", type=int, default=0, metavar="N", help="examples before each problem (default: 0)"
+        "--num-fewshot", type=int, default=0, metavar="N", help="few-shot examples before each problem (default: 0)"
     )
-    parser.add_argument("--fewshot-data", metavar="DATA", help="conversations or worked problems to draw examples from")
+    parser.add_argument("--fewshot-data", metavar="DATA", help="conversations or solved problems as few-shot examples")
     parser.add_argument("--fewshot-split", metavar="NAME", help="split of that data")
-    parser.add_argument("--fewshot-seed", type=int, default=0, metavar="N", help="other examples (default: 0)")
+    parser.add_argument("--fewshot-seed", type=int, default=0, metavar="N", help="seed of their choice (default: 0)")
     parser.add_argument(
         "--output-type",
         default="generate_until",
         metavar="TYPE",
-        help="generate_until, or multiple_choice among given answers",
+        help="generate_until or multiple_choice (default: generate_until)",
     )
     parser.add_argument(
         "--choices", default="choices", metavar="FIELD", help="field of the rows that lists the answers"
@@ -73,16 +76,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--choose-by",
         default="sum",
         metavar="WAY",
-        help="compare models that choose by sum, token, character, byte, pmi or letter (default: sum)",
+        help="compare models by the accuracy of sum, token, character, byte, pmi or letter (default: sum)",
     )
-    parser.add_argument("--against", metavar="MODEL", help="another model on the same problems, for the win rate")
-    parser.add_argument("--ref-model", metavar="MODEL", help="measure the KL to this one")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers, and what they were measured on")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write one HTML page: numbers, pairs, replies")
+    parser.add_argument("--against", metavar="MODEL", help="baseline model for the win rate")
+    parser.add_argument("--ref-model", metavar="MODEL", help="measure the KL to this model")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers and their provenance as JSON")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page: numbers, pairs, completions")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the tables; write what is asked for."""
+    """Print the tables; write the files that are requested."""
     import json
 
     from minirlhf.core.errors import UserError
@@ -93,31 +96,31 @@ def run(args: argparse.Namespace) -> int:
     for file in (args.json, args.report):
         if file is not None:
             require_writable(file)
-    if twice := sorted({name for name in args.models if args.models.count(name) > 1}):
+    if duplicates := sorted({name for name in args.models if args.models.count(name) > 1}):
         raise UserError(
-            f"{twice[0]}: named twice; expected different models",
+            f"{duplicates[0]}: named twice; expected different models",
             argument="models",
-            value=twice[0],
+            value=duplicates[0],
             problem="duplicate",
         )
-    rewarding = [name for name in args.models if is_reward_model(name)]
-    if rewarding:
-        return _of_reward_model(args, rewarding[0])
-    tasks = [_answer(args, name, asked) for name, asked in _asked(args).items()]
+    reward_models = [name for name in args.models if is_reward_model(name)]
+    if reward_models:
+        return _of_reward_model(args, reward_models[0])
+    tasks = [_answer(args, name, requests) for name, requests in _asked(args).items()]
     if args.json is not None:
-        [first, *more] = tasks
-        alone = not more and len(args.models) == 1
-        found = first.as_json()["models"][args.models[0]] if alone else {"tasks": {t.name: t.as_json() for t in tasks}}
-        write_text_atomic(args.json, json.dumps(found, indent=2) + "\n")
-        print(f"{args.json}: written")
+        [first, *others] = tasks
+        single = not others and len(args.models) == 1
+        data = first.as_json()["models"][args.models[0]] if single else {"tasks": {t.name: t.as_json() for t in tasks}}
+        write_text_atomic(args.json, json.dumps(data, indent=2) + "\n")
+        print(f"saved to {args.json}")
     if args.report is not None:
         page.write(args.report, tasks)
-        print(f"{args.report}: written")
+        print(f"saved to {args.report}")
     return 0
 
 
 def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
-    """Of each task by its name, what is asked of each model."""
+    """Return the requests of each task, one per model, by the task's name."""
     import dataclasses
 
     from minirlhf.core.errors import UserError
@@ -127,7 +130,7 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
     if args.task is None:
         if args.data is None:
             raise UserError(
-                "expected --data, problems to answer, or --task, files that name them",
+                "expected --data with problems, or --task with files that name them",
                 argument="--data",
                 problem="missing",
             )
@@ -136,7 +139,7 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
     for file in args.task:
         if file.stem in tasks:
             raise UserError(
-                f"{file}: a task called {file.stem} was named before; expected different names",
+                f"{file}: another task is called {file.stem} too; expected different names",
                 argument="--task",
                 value=file.stem,
                 problem="duplicate",
@@ -146,14 +149,14 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
 
 
 def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
-    """What a task's file asks for: its settings, and for the others these flags. The data that it names lie beside it."""
+    """Return the request of a task file: its settings, and ``flags`` for the others. Paths are relative to the file."""
     import dataclasses
 
     from minirlhf.core.errors import UserError, unknown
     from minirlhf.stages.tasks import EvaluationRequest
 
     settings = read_yaml(str(file))
-    known = {f.name: f for f in dataclasses.fields(EvaluationRequest) if f.name not in OF_MACHINE}
+    allowed = {f.name: f for f in dataclasses.fields(EvaluationRequest) if f.name not in OF_MACHINE}
     for name in settings:
         if name in OF_THE_HARNESS:
             raise UserError(
@@ -163,9 +166,9 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
                 problem="unknown",
                 file=file,
             )
-        if name not in known:
-            raise unknown(f"setting in {file}", name, known)
-        if flags[name] != (None if name == "data" else known[name].default):
+        if name not in allowed:
+            raise unknown(f"setting in {file}", name, allowed)
+        if flags[name] != (None if name == "data" else allowed[name].default):
             raise UserError(
                 f"{file}: sets {name}, and so does --{name.replace('_', '-')}; expected one of the two",
                 argument=name,
@@ -174,16 +177,16 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
             )
     if "data" not in settings:
         raise UserError(
-            f"{file}: does not say data, the problems to answer", argument="data", problem="missing", file=file
+            f"{file}: data, the problems to answer, is missing", argument="data", problem="missing", file=file
         )
     for name in ("data", "fewshot_data"):
-        if name in settings and (beside := file.parent / str(settings[name])).exists():
-            settings[name] = str(beside)
+        if name in settings and (relative := file.parent / str(settings[name])).exists():
+            settings[name] = str(relative)
     return from_mapping(EvaluationRequest, {**flags, **settings}, str(file))
 
 
 def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationRequest]) -> EvaluationResult:
-    """Let every model answer one task; print its tables."""
+    """Evaluate every model on one task; print its tables."""
     from minirlhf.core.errors import UserError
     from minirlhf.feedback.graders import ANSWER_OF
     from minirlhf.models.reference import require_same_vocabulary
@@ -192,53 +195,55 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
     from minirlhf.stages.choices import choose
     from minirlhf.stages.measure import EvaluationResult, answers, chosen, compare, measure
 
-    replies, numbers, on = {}, {}, {}
-    for asked in requests:
+    completions, numbers, meta = {}, {}, {}
+    for request in requests:
         for flag in ("against", "ref_model"):
-            if asked.chooses and getattr(args, flag) is not None:
+            if request.chooses and getattr(args, flag) is not None:
                 raise UserError(
-                    f"--{flag.replace('_', '-')}: needs replies; expected none with output_type = multiple_choice",
+                    f"--{flag.replace('_', '-')}: needs completions; output_type = multiple_choice samples none",
                     argument=f"--{flag.replace('_', '-')}",
                     problem="no replies",
                 )
-        found = Generator.load(asked)
+        loaded = Generator.load(request)
         against, ref_model = (
-            None if name is None else named.model_by_name(name)[0].to(found.device)
+            None if name is None else named.model_by_name(name)[0].to(loaded.device)
             for name in (args.against, args.ref_model)
         )
         if against is not None:
-            require_same_vocabulary(found.model, against)
-        how: dict[str, Any] = {
-            "num_generations": asked.num_generations, "seed": asked.seed, "batch_size": asked.batch_size,
+            require_same_vocabulary(loaded.model, against)
+        options: dict[str, Any] = {
+            "num_generations": request.num_generations, "seed": request.seed, "batch_size": request.batch_size,
         }  # fmt: skip
-        inputs = found.tokenizer, found.problems, found.reward, asked.sampling
-        if asked.chooses:
-            picked = choose(found.model, found.tokenizer, found.problems, batch_size=asked.batch_size)
-            ours = chosen(picked, found.problems, by=asked.choose_by)
+        inputs = loaded.tokenizer, loaded.problems, loaded.reward, request.sampling
+        if request.chooses:
+            choices = choose(loaded.model, loaded.tokenizer, loaded.problems, batch_size=request.batch_size)
+            answered = chosen(choices, loaded.problems, by=request.choose_by)
         else:
-            ours = answers(found.model, *inputs, ref_model=ref_model, extract=ANSWER_OF.get(asked.grader or ""), **how)
-        other = None if against is None else answers(against, *inputs, **how)
-        replies[asked.model], numbers[asked.model] = ours, measure(ours, against=other)
-        groups = "problems" if ours.clusters is None else f"{len(ours.clusters.unique())} clusters"
-        given = "multiple choice" if asked.chooses else f"{asked.num_generations} replies each"
-        print(f"\n{len(found.problems)} problems, {given}; 95 % intervals over {groups}")
-        print("\n".join(f"  {number}" for number in numbers[asked.model]))
+            answered = answers(
+                loaded.model, *inputs, ref_model=ref_model, extract=ANSWER_OF.get(request.grader or ""), **options
+            )
+        baseline = None if against is None else answers(against, *inputs, **options)
+        completions[request.model], numbers[request.model] = answered, measure(answered, against=baseline)
+        groups = "problems" if answered.clusters is None else f"{len(answered.clusters.unique())} clusters"
+        mode = "multiple choice" if request.chooses else f"{request.num_generations} replies each"
+        print(f"\n{len(loaded.problems)} problems, {mode}; 95 % intervals over {groups}")
+        print("\n".join(f"  {number}" for number in numbers[request.model]))
         flags = {name: value for name, value in vars(args).items() if name not in ("json", "report", "models")}
-        on[asked.model] = {
-            "problems": len(found.problems), "grader": found.grader, "data": start.digest(found.problems),
-            "model": start.model_digest(found.model), "asked": {**flags, **vars(asked), "task": task}, "versions": start.versions(),
+        meta[request.model] = {
+            "problems": len(loaded.problems), "grader": loaded.grader, "data": start.digest(loaded.problems),
+            "model": start.model_digest(loaded.model), "asked": {**flags, **vars(request), "task": task}, "versions": start.versions(),
         }  # fmt: skip
-    pairs = compare(replies) if len(replies) > 1 else []
+    pairs = compare(completions) if len(completions) > 1 else []
     if pairs:
         print(
-            "\nin pairs, on the same problems; p by the sign test: better on more problems than by chance? (Holm, all pairs)"
+            "\npairs, on the same problems; p of the sign test (is one model better on more problems?), Holm-corrected"
         )
         print("\n".join(f"  {pair}" for pair in pairs))
-    return EvaluationResult(task, found.grader, found.problems, replies, numbers, pairs, on)
+    return EvaluationResult(task, loaded.grader, loaded.problems, completions, numbers, pairs, meta)
 
 
 def _of_reward_model(args: argparse.Namespace, name: str) -> int:
-    """A reward model is measured on comparisons; nothing is sampled and nobody else grades."""
+    """Measure a reward model on comparisons: nothing is sampled, and no grader is used."""
     import dataclasses
     import json
 
@@ -266,28 +271,28 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     ):
         if getattr(args, flag):
             raise UserError(
-                f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs alone",
+                f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs only",
                 argument=f"--{flag.replace('_', '-')}",
                 problem="reward model",
                 file=name,
             )
     if args.output_type != "generate_until":
         raise UserError(
-            f"--output-type: {name} is a reward model, which is measured on pairs alone",
+            f"--output-type: {name} is a reward model, which is measured on pairs only",
             argument="--output-type",
             value=args.output_type,
             expected="generate_until",
         )
     if len(args.models) > 1:
-        raise UserError(f"{name}: a reward model, which is measured by itself; expected no other model beside it")
+        raise UserError(f"{name}: a reward model, which is measured separately; expected no other model")
     if args.data is None:
         raise UserError("expected --data, the pairs to compare")
-    asked = GenerationRequest(
+    request = GenerationRequest(
         **{f.name: getattr(args, f.name) for f in dataclasses.fields(GenerationRequest) if f.name != "model"},
         model=name,
     )
     start.log_unused_options(
-        unused_options(asked, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
+        unused_options(request, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
     )
     records = loaders.load(args.data, split=args.split, format=args.format, limit=args.limit)
     print(records)
@@ -300,10 +305,10 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     print(f"\n{len(pairs)} pairs; 95 % intervals over pairs")
     print("\n".join(f"  {number}" for number in numbers))
     if args.json is not None:
-        on = {
-            "pairs": len(pairs), "data": start.digest(pairs), "model": start.model_digest(model), "asked": vars(asked),
+        meta = {
+            "pairs": len(pairs), "data": start.digest(pairs), "model": start.model_digest(model), "asked": vars(request),
             "versions": start.versions(),
         }  # fmt: skip
-        write_text_atomic(args.json, json.dumps({"numbers": as_json(numbers), "measured on": on}, indent=2) + "\n")
-        print(f"{args.json}: written")
+        write_text_atomic(args.json, json.dumps({"numbers": as_json(numbers), "measured on": meta}, indent=2) + "\n")
+        print(f"saved to {args.json}")
     return 0

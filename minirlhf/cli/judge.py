@@ -1,13 +1,14 @@
-"""Compare two files of answers to the same prompts, by a language model that judges each pair in both orders.
+"""Compare two files of completions for the same prompts by a language-model judge, in both presentation orders.
 
-  minirlhf judge ours.jsonl theirs.jsonl                          the tiny judge, which knows the assistant world only
+  minirlhf judge ours.jsonl theirs.jsonl                          the tiny judge, for the assistant task only
   minirlhf judge ours.jsonl theirs.jsonl --judge runs/judge       a run of `minirlhf train judge`, a model folder, a hub name
-  minirlhf judge ours.jsonl theirs.jsonl --judge NAME --written --max-completion-length 400     it may reason first
-  minirlhf judge ours.jsonl theirs.jsonl --length-controlled      also what it would say if the answers were equally long
+  minirlhf judge ours.jsonl theirs.jsonl --judge NAME --written --max-completion-length 400     with reasoning
+  minirlhf judge ours.jsonl theirs.jsonl --length-controlled      also the win rate at equal length
 
-A file holds one conversation per line, as `minirlhf bestofn --out` writes them; the last answer of each is judged. By default the
-judge writes nothing: what counts is how likely "[[A]]" is against "[[B]]". A pair is won where both orders are for OURS, lost where
-both are for THEIRS, else a tie. The table says how much the judge likes the first place, and the longer answer.
+A file holds one conversation per line, as `minirlhf bestofn --out` writes them; the last completion of each is judged.
+By default the judge generates nothing: the verdict compares the probabilities of "[[A]]" and "[[B]]". A pair is won if
+OURS wins in both orders, lost if THEIRS wins in both orders, and else a tie. The table also reports the judge's
+position bias and length bias.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from pathlib import Path
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Two files, a judge, and how it is asked."""
-    parser.add_argument("ours", metavar="OURS", help="a file of conversations that end with an answer")
-    parser.add_argument("theirs", metavar="THEIRS", help="other answers to the same prompts")
+    """Add the arguments: two files, a judge and its prompt."""
+    parser.add_argument("ours", metavar="OURS", help="a file of conversations that end with a completion")
+    parser.add_argument("theirs", metavar="THEIRS", help="other completions for the same prompts")
     parser.add_argument(
         "--judge", default="assistant-judge", metavar="MODEL",
         help="a run, a model folder, a zoo entry or a hub name (default: assistant-judge)",
@@ -28,31 +29,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ask",
         type=Path,
         metavar="FILE",
-        help="the question to the judge, with {question}, {first} and {second} in it",
+        help="the judge's prompt, with the fields {question}, {first} and {second}",
     )
-    parser.add_argument("--written", action="store_true", help="let the judge write its verdicts, greedily")
+    parser.add_argument("--written", action="store_true", help="generate the verdicts by greedy decoding")
     parser.add_argument(
         "--max-completion-length",
         type=int,
         metavar="N",
-        help="with --written: tokens of a verdict and its reasons (default: 8)",
+        help="with --written: maximum tokens of a verdict with its reasons (default: 8)",
     )
     parser.add_argument(
         "--length-controlled",
         action="store_true",
-        help="also the win rate at equal length, by a regression of the verdicts on the difference in characters",
+        help="also the win rate at equal length (regression of the verdicts on the length difference in characters)",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="judge this many pairs at most")
-    parser.add_argument("--device", help="where to compute (default: the first GPU, else the CPU)")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="questions read at once (default: 64)")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write each pair and its verdicts, one line of JSON each"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers, and what they were measured on")
+    parser.add_argument("--limit", type=int, metavar="N", help="judge at most N pairs")
+    parser.add_argument("--device", help="device (default: the first GPU, else the CPU)")
+    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="prompts per batch (default: 64)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write each pair and its verdicts as JSON lines")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers and their provenance as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Match, judge, print; write what is asked for."""
+    """Match the files, judge the pairs, print the results; write the files that are requested."""
     import json
 
     from minirlhf.core.errors import UserError
@@ -74,12 +73,12 @@ def run(args: argparse.Namespace) -> int:
             )
     if args.max_completion_length is not None and not args.written:
         raise UserError(
-            "--max-completion-length: the judge writes nothing; expected --written with it",
+            "--max-completion-length needs --written: without it the judge generates nothing",
             argument="--max-completion-length",
             expected="--written",
         )
     if args.out is not None and args.out.exists():
-        raise UserError(f"{args.out}: is there already; name another file")
+        raise UserError(f"{args.out}: file exists; choose another name")
     if args.json is not None:
         require_writable(args.json)
     ask = None if args.ask is None else require_ask(args.ask)
@@ -98,29 +97,29 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
     )
     print(f"{args.judge}: {num_parameters(model):,} parameters on {device}")
-    found = compare(judge, pairs, written=args.written)
-    alone = f"; {matched.alone} answers have no partner in the other file" if matched.alone else ""
-    print(f"\n{len(pairs)} pairs{alone}; 95 % intervals over prompts")
-    numbers = [*found.numbers(), *(found.length_controlled() if args.length_controlled else [])]
+    tally = compare(judge, pairs, written=args.written)
+    unmatched = f"; {matched.alone} answers have no partner in the other file" if matched.alone else ""
+    print(f"\n{len(pairs)} pairs{unmatched}; 95 % intervals over prompts")
+    numbers = [*tally.numbers(), *(tally.length_controlled() if args.length_controlled else [])]
     print("\n".join(f"  {number}" for number in numbers))
-    ties = len(found.pairs) - found.won - found.lost
+    ties = len(tally.pairs) - tally.won - tally.lost
     print(
-        f"  won {found.won}, lost {found.lost}, the two orders disagree or neither wins {ties}, equal answers {len(found.equal)}; a split "
-        f"of the prompts at least as uneven has chance {found.sign_test_p:.3f} if the answers are equally good"
+        f"  won {tally.won}, lost {tally.lost}, tied (the two orders disagree or neither wins) {ties}, identical "
+        f"completions {len(tally.equal)}; sign test over prompts: p = {tally.sign_test_p:.3f}"
     )
-    if found.verdicts.unreadable:
-        print(f"  without a verdict: {found.verdicts.unreadable:.3f} of what the judge wrote")
+    if tally.verdicts.unreadable:
+        print(f"  fraction of outputs without a readable verdict: {tally.verdicts.unreadable:.3f}")
     if args.out is not None:
-        write_text_atomic(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.rows()))
-        print(f"{args.out}: {len(found.pairs)} pairs written")
+        write_text_atomic(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in tally.rows()))
+        print(f"{len(tally.pairs)} pairs saved to {args.out}")
     if args.json is not None:
-        asked = {name: str(value) for name, value in vars(args).items() if name != "json" and value is not None}
-        on = {
-            "pairs": start.digest(pairs), "judge": start.model_digest(model), "question": judge.ask, "asked": asked,
+        arguments = {name: str(value) for name, value in vars(args).items() if name != "json" and value is not None}
+        meta = {
+            "pairs": start.digest(pairs), "judge": start.model_digest(model), "question": judge.ask, "asked": arguments,
             "versions": start.versions(),
         }  # fmt: skip
-        counts = {"won": found.won, "lost": found.lost, "tied": ties, "equal": len(found.equal), "alone": matched.alone}
-        result = {"numbers": as_json(numbers), "pairs": counts, "sign_test": found.sign_test_p, "measured on": on}
+        counts = {"won": tally.won, "lost": tally.lost, "tied": ties, "equal": len(tally.equal), "alone": matched.alone}
+        result = {"numbers": as_json(numbers), "pairs": counts, "sign_test": tally.sign_test_p, "measured on": meta}
         write_text_atomic(args.json, json.dumps(result, indent=2) + "\n")
-        print(f"{args.json}: written")
+        print(f"saved to {args.json}")
     return 0

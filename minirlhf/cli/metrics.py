@@ -1,8 +1,8 @@
-"""What the numbers in a run's metrics mean: definition, unit, healthy range, and what a bad curve says.
+"""The metrics of a run: definition, unit, healthy range, and what a bad curve indicates.
 
-minirlhf metrics               all of them, one line each
-minirlhf metrics kl            one in full
-minirlhf metrics runs/grpo     those of a run, with its first and last values
+minirlhf metrics               list all metrics, one line each
+minirlhf metrics kl            one metric in full
+minirlhf metrics runs/grpo     the metrics of a run, with the first and last values
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """An optional name or run."""
+    """Add the argument: an optional metric or run."""
     parser.add_argument("name", nargs="?", metavar="NAME|RUN", help="a metric, or the folder of a run")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, one entry, or a run's."""
+    """Print the list, one metric, or the metrics of a run."""
     from minirlhf.gallery.questions import questions
     from minirlhf.report import metrics
 
@@ -51,9 +51,9 @@ def _of_run(folder: str, width: int) -> None:
 
     history = History.read(folder)
     names = [name for name in dict.fromkeys(key for row in history for key in row) if name != "step"]
-    own = metrics.unexplained(names)
+    custom = metrics.unexplained(names)
     for name in names:
         values = [value for value in history[name] if math.isfinite(value)]
-        moved = f"{values[0]:.4g} → {values[-1]:.4g}" if values else "never a number"
-        meaning = "a monitor of this run" if name in own else metrics.get(name).healthy
-        print(_line(name, f"{moved:<24}{meaning}", width))
+        change = f"{values[0]:.4g} → {values[-1]:.4g}" if values else "never a number"
+        meaning = "a monitor of this run" if name in custom else metrics.get(name).healthy
+        print(_line(name, f"{change:<24}{meaning}", width))

@@ -1,4 +1,4 @@
-"""Make a new exercise to begin from: one file that works and proves itself, and in which everything is to be replaced.
+"""Create a new exercise from a skeleton: one file that works and passes its self-test; replace all of its content.
 
 examples:
   minirlhf new-exercise 14.7 --kind implement --title "What odds cost"
@@ -16,7 +16,7 @@ from minirlhf.classroom import skeleton
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("number", metavar="NUMBER", help="of the exercise, such as 14.7")
+    parser.add_argument("number", metavar="NUMBER", help="number of the exercise, such as 14.7")
     parser.add_argument("--kind", default="implement", help=f"{', '.join(sources.KINDS)} (default: implement)")
     parser.add_argument("--title", default="A new exercise", help="one line")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")

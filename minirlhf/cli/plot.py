@@ -1,12 +1,12 @@
-"""Draw the metrics of runs, one over the other.
+"""Plot the metrics of runs, overlaid.
 
-  minirlhf plot runs/grpo runs/rloo                          every metric, a panel each
+  minirlhf plot runs/grpo runs/rloo                          one panel per metric
   minirlhf plot runs/grpo-s0 runs/grpo-s1 runs/grpo-s2       seeds of one run: their mean, with their range as a band
   minirlhf plot runs --metrics reward,kl --out reward.svg    all runs in a folder
   minirlhf plot runs --tensorboard tb                        for tensorboard --logdir tb
 
-Runs are seeds of one another if their names differ in a number at the end and their settings in the seed.
-What the metrics mean: minirlhf metrics.
+Runs belong together as seeds if their names differ only in a number at the end and their settings only in the seed.
+`minirlhf metrics` explains the metrics.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from minirlhf.report import curves
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Runs and what to draw of them."""
+    """Add the arguments: runs, metrics and the output."""
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="folder of a run, its metrics.jsonl, or a folder of runs"
     )
-    parser.add_argument("--metrics", metavar="NAME,...", help="what to draw (default: all but times and learning rate)")
-    parser.add_argument("--smooth", type=int, default=1, metavar="N", help="mean of the last N steps")
-    parser.add_argument("--separate", action="store_true", help="a curve for every run, seeds too")
+    parser.add_argument("--metrics", metavar="NAME,...", help="default: all metrics except times and learning rate")
+    parser.add_argument("--smooth", type=int, default=1, metavar="N", help="moving average over the last N steps")
+    parser.add_argument("--separate", action="store_true", help="one curve per run instead of per group of seeds")
     parser.add_argument("--out", type=Path, default=Path("plot.png"), help=".png, .svg or .pdf (default: plot.png)")
     parser.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="write the metrics for TensorBoard instead")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Draw, and print where the curves end."""
+    """Plot the metrics; print their last values."""
     if args.smooth < 1:
         raise UserError(
             f"--smooth {args.smooth}: expected at least 1", argument="--smooth", value=args.smooth, expected=1
@@ -41,27 +41,27 @@ def run(args: argparse.Namespace) -> int:
     runs = curves.read(args.runs)
     if args.tensorboard is not None:
         for folder in curves.to_tensorboard(runs, args.tensorboard):
-            print(f"written: {folder}")
-        print(f"look at it with: tensorboard --logdir {args.tensorboard}")
+            print(f"saved to {folder}")
+        print(f"view it with: tensorboard --logdir {args.tensorboard}")
         return 0
     names = curves.choose(runs, [name.strip() for name in args.metrics.split(",")] if args.metrics else [])
     groups = curves.group(runs, separate=args.separate)
     curves.save(curves.figure(groups, names, window=args.smooth), args.out)
     print("\n".join(_table(groups, names)))
-    print(f"written: {args.out}")
+    print(f"saved to {args.out}")
     return 0
 
 
 def _table(groups: dict[str, list[curves.LoggedRun]], names: list[str]) -> list[str]:
-    """The last values: of a group of seeds their mean and standard deviation."""
+    """Return a table of the last values, with mean and standard deviation for a group of seeds."""
     rows = [["last value of", *groups]]
     for name in names:
         cells = []
         for members in groups.values():
-            ends = [v[np.isfinite(v)][-1:] for v in curves.curve(members, name).values]
-            last = np.concatenate([*ends, np.empty(0)])
-            spread = f" ± {last.std(ddof=1):.2g}" if len(last) > 1 else ""
-            cells.append(f"{last.mean():.4g}{spread}" if len(last) else "-")
+            last_values = [v[np.isfinite(v)][-1:] for v in curves.curve(members, name).values]
+            last = np.concatenate([*last_values, np.empty(0)])
+            deviation = f" ± {last.std(ddof=1):.2g}" if len(last) > 1 else ""
+            cells.append(f"{last.mean():.4g}{deviation}" if len(last) else "-")
         rows.append([name, *cells])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,6 +1,6 @@
-"""Your way through the exercises: what each has earned at its best on this machine, and what is next.
+"""Your progress through the exercises: the best score of each on this machine, and what is next.
 
-Counts what `check` saw, in notebooks and on the command line; it is kept in the cache, on this machine only.
+Counts the results of `check`, in notebooks and on the command line. They are stored in the cache of this machine only.
 
 examples:
   minirlhf progress
@@ -24,6 +24,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    found = sources.load(sources.folder(args.exercises), args.what)
-    print(progress.table(found, progress.Progress().reached))
+    exercises = sources.load(sources.folder(args.exercises), args.what)
+    print(progress.table(exercises, progress.Progress().reached))
     return 0

@@ -1,4 +1,4 @@
-"""The online algorithms as a table: which functions each one is made of, and what it lets you change."""
+"""The online algorithms as a table: the functions that each one consists of, and its options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """An optional name."""
+    """Add the argument: an optional name."""
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="show one recipe with its source, options and deviations"
     )
@@ -20,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
     if args.name:
         recipe = recipes.get(args.name)
         options = recipe.numbers().values()
-        wide, long = (max(len(str(o[i])) for o in options) for i in (0, 1))
-        print(recipes.describe(recipe), f"\n\n{'option'.ljust(wide)}  {'default'.ljust(long)}  meaning")
+        name_width, value_width = (max(len(str(o[i])) for o in options) for i in (0, 1))
+        print(recipes.describe(recipe), f"\n\n{'option'.ljust(name_width)}  {'default'.ljust(value_width)}  meaning")
         for option in options:
-            print(f"{option.name:{wide}}  {option.value!s:{long}}  {meaning(option)}")
+            print(f"{option.name:{name_width}}  {option.value!s:{value_width}}  {meaning(option)}")
         return 0
     table = [recipes.summary(recipe) for recipe in recipes.RECIPES.values()]
     rows = [tuple(table[0]), *(tuple(row.values()) for row in table)]

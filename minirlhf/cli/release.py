@@ -1,6 +1,6 @@
-"""Make what students get: each chapter's statements and stubs as a notebook and as a Python file, without solutions.
+"""Make the files for students: the statements and stubs of each chapter as notebook and Python file, without solutions.
 
-With --nbgrader, a course folder for nbgrader instead: its configuration and one assignment per chapter.
+With --nbgrader, write a course folder for nbgrader instead: its configuration and one assignment per chapter.
 
 examples:
   minirlhf release --chapter 05 --out handout
@@ -28,28 +28,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nbgrader", action="store_true", help="write a course folder for nbgrader (instructors only)")
     parser.add_argument("--key", action="store_true", help="write the answer key for assistants instead")
     parser.add_argument(
-        "--student", default="", help="with --key: whose numbers the personal exercises are answered with"
+        "--student", default="", help="with --key: the student whose numbers the personal exercises use"
     )
-    parser.add_argument("--replace", action="store_true", help="replace files that have been changed since")
+    parser.add_argument("--replace", action="store_true", help="also replace files that were changed since")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the release."""
     if args.key and args.nbgrader:
-        raise UserError("--key and --nbgrader are two releases; choose one")
+        raise UserError("--key and --nbgrader are mutually exclusive")
     if args.student and not args.key:
         message = "--student belongs to --key: a release is the same for everybody"
         raise UserError(message, argument="--student", expected="--key")
-    found = sources.load(sources.folder(args.exercises), args.chapter)
+    selected = sources.load(sources.folder(args.exercises), args.chapter)
     args.out.mkdir(parents=True, exist_ok=True)
-    for _, chapter in groupby(found, lambda e: e.chapter):
+    for _, chapter in groupby(selected, lambda e: e.chapter):
         exercises = list(chapter)
         if args.key:
-            made = release.write_key(exercises, args.out, args.replace, args.student)
+            paths = release.write_key(exercises, args.out, args.replace, args.student)
         else:
-            make = nbgrader.write if args.nbgrader else release.write
-            made = make(exercises, args.out, args.replace)
-        for path in made:
+            write = nbgrader.write if args.nbgrader else release.write
+            paths = write(exercises, args.out, args.replace)
+        for path in paths:
             print(f"{path}  ({len(exercises)} exercises, {sum(e.points for e in exercises):g} points)")
     return 0

@@ -1,6 +1,6 @@
-"""From frozen dataclasses to flags and back: ``learning_rate: float`` becomes ``--learning-rate NUMBER``.
+"""Convert frozen dataclasses to flags and back: ``learning_rate: float`` becomes ``--learning-rate NUMBER``.
 
-A YAML file given by ``--config`` holds the same names; flags win over it, and it wins over the defaults.
+A YAML file given by ``--config`` uses the same names. Flags override the file, and the file overrides the defaults.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ if typing.TYPE_CHECKING:
 
 C = TypeVar("C")
 
-#: What the names mean that many functions share; the other ones are explained by the function that takes them.
+#: Help for option names that many functions share; other options take theirs from the function's docstring.
 MEANINGS = {
-    "beta": "strength of the KL term, or of the hold that the reference has on the loss (in a Jensen–Shannon divergence: the teacher's share of the mixture); larger stays closer",
-    "gamma": "discount per token; in a preference loss the margin that the chosen answer shall win by",
-    "label_smoothing": "share of labels that are taken to be wrong",
-    "nll_weight": "weight of the likelihood of the chosen answer",
-    "alpha": "VAPO: the weights of GAE add up to this share of the completion; AlphaPO: how much harder unlikely answers are pushed",
-    "lam": "λ of generalised advantage estimation: 0 believes the critic, 1 the rewards alone",
-    "cliprange_value": "how far a value may move from where the rollout found it before it gains no more",
-    "renormalise": "whether completions without weight leave the denominator too",
-    "chosen_win_rate": "share of comparisons that the chosen answer is taken to win",
-    "rejected_win_rate": "share of comparisons that the rejected answer is taken to win",
-    "desirable_weight": "weight of the good answers",
-    "undesirable_weight": "weight of the bad answers",
-    "length_normalised": "take means per token in place of sums",
+    "beta": "KL coefficient, or β of the preference loss (in a Jensen–Shannon divergence: the teacher's weight in the mixture); larger values keep the policy closer",
+    "gamma": "discount factor per token; in a preference loss the target margin of the chosen completion",
+    "label_smoothing": "assumed fraction of wrong labels",
+    "nll_weight": "weight of the negative log-likelihood of the chosen completion",
+    "alpha": "VAPO: the weights of GAE sum to this fraction of the completion; AlphaPO: how much larger the gradient of improbable completions is",
+    "lam": "λ of generalised advantage estimation: 0 relies on the critic only, 1 on the rewards only",
+    "cliprange_value": "clip range of the value loss: a value gains nothing from moving further than this from its value at rollout",
+    "renormalise": "whether completions without weight are also excluded from the denominator",
+    "chosen_win_rate": "assumed fraction of comparisons that the chosen completion wins",
+    "rejected_win_rate": "assumed fraction of comparisons that the rejected completion wins",
+    "desirable_weight": "weight of the desirable completions",
+    "undesirable_weight": "weight of the undesirable completions",
+    "length_normalised": "average over tokens instead of summing",
     "eta": "scale of the given reward difference",
-    "weight": "how hard the rejected answer is pushed down",
-    "delta": "with a clip, the largest ratio where the advantage is negative; in SLiC the margin, in nats",
+    "weight": "weight of the term that makes the rejected completion less probable",
+    "delta": "with a clip, the largest ratio if the advantage is negative; in SLiC the margin, in nats",
     "ddof": "the divisor of the variance is n − ddof, 0 or 1",
-    "penalty": "how hard a chosen answer is held that loses probability",
-    "eps": "added to a standard deviation before it divides",
-    "max_completion_length": "tokens of a completion at most; by default the run's",
-    "soft_punish_cache": "the last tokens of the budget, which cost more and more",
-    "missing_eos_penalty": "what a completion that is cut off loses",
-    "length_penalty": "what every token costs",
-    "num_kept": "samples of a group that are learned from",
-    "importance_sampling_cap": "largest weight of a token that another policy sampled",
-    "importance_sampling_floor": "a token that another policy sampled and that would weigh less counts nothing",
-    "off_policy_mask_threshold": "nats per token that the policy may be away from the one that sampled a bad completion",
+    "penalty": "weight of the penalty on a chosen completion that becomes less probable",
+    "eps": "added to a standard deviation before dividing by it",
+    "max_completion_length": "maximum tokens of a completion; by default the run's",
+    "soft_punish_cache": "number of last tokens of the budget, whose penalty grows linearly",
+    "missing_eos_penalty": "penalty of a truncated completion",
+    "length_penalty": "penalty per token",
+    "num_kept": "samples of a group that are used for the update",
+    "importance_sampling_cap": "largest importance weight of an off-policy token",
+    "importance_sampling_floor": "off-policy tokens with a smaller importance weight are masked",
+    "off_policy_mask_threshold": "largest divergence, in nats per token, from the policy that sampled a completion of negative advantage",
 }
 
 
 def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
-    """Add a flag for every field of a config dataclass. Values stay text until :func:`from_mapping` reads them."""
+    """Add a flag for every field of a config dataclass. Values stay text until :func:`from_mapping` parses them."""
     section = parser.add_argument_group(group)
     for f in dataclasses.fields(cls):
         section.add_argument(
@@ -78,13 +78,13 @@ def add_options(
     choice: str,
     skip: frozenset[str] = frozenset(),
 ) -> None:
-    """Add a flag for every number of these recipes, and ``--help``, which after ``--recipe NAME`` shows those of this one.
+    """Add a flag for every option of these recipes, and ``--help``; after ``--recipe NAME`` it shows that recipe only.
 
     Args:
         parser: made with ``add_help=False``.
-        table: the recipes by name; one alone is chosen.
-        choice: the flag that chooses one, without dashes.
-        skip: names that are flags already.
+        table: the recipes by name; if there is only one, it is chosen.
+        choice: the flag that chooses a recipe, without dashes.
+        skip: names that are already flags.
     """
     section = parser.add_argument_group("recipe")
     names = sorted({name for recipe in table.values() for name in recipe.numbers()} - skip)
@@ -94,26 +94,28 @@ def add_options(
     }
 
     class Help(argparse.Action):
-        """Show the help, and in it what the chosen recipe takes."""
+        """Show the help with the options of the chosen recipe."""
 
         def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
             chosen = table.get(getattr(namespace, choice, ""))
             for name, flag in flags.items():
-                takers = [r.numbers()[name] for r in ([chosen] if chosen else table.values()) if name in r.numbers()]
-                defaults = {str(option.value) for option in takers}
+                options = [r.numbers()[name] for r in ([chosen] if chosen else table.values()) if name in r.numbers()]
+                defaults = {str(option.value) for option in options}
                 default = defaults.pop() if len(defaults) == 1 else f"depends on the {choice}"
-                text = f"{meaning(takers[0])} (default: {default})" if takers else argparse.SUPPRESS
+                text = f"{meaning(options[0])} (default: {default})" if options else argparse.SUPPRESS
                 flag.help = text.replace("%", "%%")
             parser.print_help()
             parser.exit()
 
-    of_one = f"; after --{choice} NAME, what that takes" if len(table) > 1 else ""
-    nowhere = argparse.SUPPRESS
-    parser.add_argument("-h", "--help", action=Help, nargs=0, help=f"show this{of_one}", dest=nowhere, default=nowhere)
+    suffix = f"; after --{choice} NAME, what that takes" if len(table) > 1 else ""
+    hidden = argparse.SUPPRESS
+    parser.add_argument(
+        "-h", "--help", action=Help, nargs=0, help=f"show this help{suffix}", dest=hidden, default=hidden
+    )
 
 
 def meaning(option: Option) -> str:
-    """What a choice does: in the words of :data:`MEANINGS`, or of its entry in the docstring of the function or part that takes it."""
+    """Return the help of an option: from :data:`MEANINGS`, or from the docstring of its function or part."""
     text = MEANINGS.get(option.name) or _entry(option.owner, option.name)
     return re.sub(r"(:\w+:)?`+~?(?:[\w.]*\.)?(.*?)`+", r"\2", text)
 
@@ -125,40 +127,40 @@ def _entry(owner: Any, name: str) -> str:
     listed = rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.+?)(?=^ +\w+(?:, \w+)*: |^\S|\Z)"
     inline = rf"^Args: (?:.*; )?({name} [^;]+?)\.?(?:;|$)"
     mentioned = rf"((?:(?<=\. )|^)[^.\n]*``{name}``[^.]*)\."
-    entries = [re.search(pattern, text, re.DOTALL | re.MULTILINE) for pattern in (listed, inline, mentioned)]
-    found = next((" ".join(entry.group(1).split()).rstrip(".") for entry in entries if entry), "")
-    same = re.search(r"as (?:in )?:func:`~?[\w.]*?(\w+)`", found or text)
-    return _entry(getattr(sys.modules[owner.__module__], same.group(1)), name) if same else found
+    matches = [re.search(pattern, text, re.DOTALL | re.MULTILINE) for pattern in (listed, inline, mentioned)]
+    description = next((" ".join(match.group(1).split()).rstrip(".") for match in matches if match), "")
+    reference = re.search(r"as (?:in )?:func:`~?[\w.]*?(\w+)`", description or text)
+    return _entry(getattr(sys.modules[owner.__module__], reference.group(1)), name) if reference else description
 
 
 class _Once(yaml.SafeLoader):
-    """Plain values only, and in a mapping each name once: of two alike others take the last and say nothing."""
+    """A YAML loader for plain values that rejects duplicate keys; other loaders silently take the last one."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
-                seen.add(key.value)
+                if key.value in keys:
+                    raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: str) -> dict[str, Any]:
-    """The settings in a YAML file.
+    """Return the settings in a YAML file.
 
     Raises:
-        UserError: naming the file and, where it is broken, the line.
+        UserError: the file is missing or invalid; the message names the file and the line of a syntax error.
     """
     file = Path(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file; expected a YAML file of settings", problem="missing", file=path)
     try:
         values = yaml.load(file.read_text(encoding="utf-8"), Loader=_Once)
-    except yaml.YAMLError as problem:
-        mark = getattr(problem, "problem_mark", None)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
-        reason = " ".join(str(getattr(problem, "problem", None) or problem).split())
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
         raise UserError(
             f"{path}{where}: not YAML ({reason})", expected="YAML", file=path, line=mark.line + 1 if mark else None
         ) from None
@@ -166,10 +168,10 @@ def read_yaml(path: str) -> dict[str, Any]:
         raise UserError(
             f"{path}: not UTF-8 text; expected a YAML file of settings", expected="UTF-8", file=path
         ) from None
-    except (ValueError, KeyError, RecursionError) as problem:
-        # a month 99, a number of thousands of digits, thousands of brackets
+    except (ValueError, KeyError, RecursionError) as error:
+        # such as a month 99, a number of thousands of digits, or thousands of brackets
         raise UserError(
-            f"{path}: holds a value that cannot be read ({type(problem).__name__}: {problem})",
+            f"{path}: contains a value that cannot be parsed ({type(error).__name__}: {error})",
             problem="unreadable",
             file=path,
         ) from None
@@ -186,7 +188,7 @@ def read_yaml(path: str) -> dict[str, Any]:
 
 
 def parse_value(kind: Any, value: Any, where: str) -> Any:
-    """``value`` (a flag's text or a YAML scalar) as the annotated type ``kind``: int, float, bool, str, or one of them or None."""
+    """Parse ``value`` (a flag's text or a YAML scalar) as type ``kind``: int, float, bool, str, or optional."""
     optional = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
     if optional:
         if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
@@ -227,7 +229,7 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
     """Build a config dataclass from names and values.
 
     Raises:
-        UserError: an unknown name (with the nearest one), or a value of the wrong type; ``where`` says in which file.
+        UserError: an unknown name (with the nearest one), or a value of the wrong type; ``where`` names the file.
     """
     hints = typing.get_type_hints(cls)
     known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
@@ -240,37 +242,39 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
 def add_answering(
     parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems", several: bool = False
 ) -> None:
-    """The flags of :class:`~minirlhf.stages.answering.GenerationRequest`, of which ``num_generations`` has this default.
+    """Add the flags of :class:`~minirlhf.stages.answering.GenerationRequest`, with this default of ``num_generations``.
 
-    With ``several`` models, ``models`` is the list of them, and their problems may come from elsewhere than ``--data``.
+    If ``several``, ``models`` is a list of models, and ``--data`` is not required.
     """
-    places = "a run, a model folder, a zoo entry or a hub name"
+    model_help = "a run, a model folder, a zoo entry or a hub name"
     if several:
-        parser.add_argument("models", metavar="MODEL", nargs="+", help=places)
+        parser.add_argument("models", metavar="MODEL", nargs="+", help=model_help)
     else:
-        parser.add_argument("model", metavar="MODEL", help=places)
+        parser.add_argument("model", metavar="MODEL", help=model_help)
     parser.add_argument("--data", required=not several, help=f"{data}: file, folder, or hub name")
     parser.add_argument("--format", help="format of the data (default: detected from its fields)")
     parser.add_argument("--split", help="split of a folder or hub data set")
-    parser.add_argument("--limit", type=int, metavar="N", help="read this many rows at most")
+    parser.add_argument("--limit", type=int, metavar="N", help="read at most N rows")
     parser.add_argument(
         "--grader",
         help=f"{', '.join(GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: FILE.py:NAME",
     )
-    parser.add_argument("--grader-seconds", type=float, default=10.0, help="time that your function has for a reply")
-    parser.add_argument("--reward-model", metavar="FOLDER", help="grade by this reward model; A,B: by several")
     parser.add_argument(
-        "--combine", default="mean", help="several reward models: mean, worst_case, uncertainty_weighted"
+        "--grader-seconds", type=float, default=10.0, help="time limit of your function, per completion"
+    )
+    parser.add_argument("--reward-model", metavar="FOLDER", help="grade by this reward model; A,B: by an ensemble")
+    parser.add_argument(
+        "--combine", default="mean", help="ensemble aggregation: mean, worst_case, uncertainty_weighted"
     )
     parser.add_argument(
         "--num-generations", type=int, default=num_generations, metavar="G",
-        help=f"replies to each problem (default: {num_generations})",
+        help=f"completions per problem (default: {num_generations})",
     )  # fmt: skip
     parser.add_argument(
-        "--max-completion-length", type=int, default=256, metavar="N", help="tokens of a reply at most (default: 256)"
+        "--max-completion-length", type=int, default=256, metavar="N", help="tokens per completion (default: 256)"
     )
-    parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the likeliest token (default: 1)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy decoding (default: 1)")
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set with this probability")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same replies (default: 0)")
-    parser.add_argument("--device", help="where to compute (default: the first GPU, else the CPU)")
-    parser.add_argument("--batch-size", type=int, default=64, help="problems answered at once (default: 64)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
+    parser.add_argument("--device", help="device (default: the first GPU, else the CPU)")
+    parser.add_argument("--batch-size", type=int, default=64, help="problems per batch (default: 64)")

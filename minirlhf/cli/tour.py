@@ -1,5 +1,5 @@
-"""Post-training end to end on tiny models, in some two minutes: pretrain, SFT, preferences, reward model, GRPO, PPO, DPO; then a model
-that learns to think. Ends with a table, sample answers and an HTML report."""
+"""Post-training end to end on tiny models, in about two minutes: pretraining, SFT, preferences, reward model, GRPO,
+PPO, DPO; then a model that learns to think. Ends with a table, sample completions and an HTML report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Two options."""
+    """Add the two options."""
     parser.add_argument(
-        "--out", type=Path, default=Path("tour"), metavar="FOLDER", help="where the report goes (default: tour)"
+        "--out", type=Path, default=Path("tour"), metavar="FOLDER", help="folder of the report (default: tour)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     print(report.answers(tour))
     print("\n" + report.table(tour))
     path = report.write(tour, args.out)
-    print(f"\n{tour.seconds['total']:.0f} s in all. The report: {path}")
+    print(f"\n{tour.seconds['total']:.0f} s in total. Report saved to {path}")
     return 0

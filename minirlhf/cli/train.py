@@ -1,4 +1,4 @@
-"""Train a model on your own data, or on a tiny world.
+"""Train a model on your own data, or on a toy task.
 
   minirlhf train sft     --data chats.jsonl  --model nano --out runs/sft
   minirlhf train reward  --data pairs.jsonl  --model runs/sft/model --out runs/rm
@@ -8,7 +8,7 @@
   minirlhf train distill --data chats.jsonl  --teacher runs/sft/model --out runs/student --recipe gkd
   minirlhf train dpo     --data pairs.jsonl  --model runs/sft/model --out runs/dpo --beta 0.2
 
-Every option can also stand in a YAML file (--config FILE) under its name; flags win.
+Every option can also be set by its name in a YAML file (--config FILE); flags override the file.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-    """What ``minirlhf train NAME`` runs.
+    """The definition of ``minirlhf train NAME``.
 
     Attributes:
-        help: one line.
+        help: one line of help.
         source, config: the dataclasses whose fields become flags.
         run: ``(source, config, [recipe,] *, resume, given)``.
-        choice: what a recipe is called, for a trainer that takes one.
-        table: the recipes to choose from, the default first; their numbers become flags too.
+        choice: the flag that chooses a recipe, if the trainer has recipes.
+        table: the recipes to choose from, the default first; their options become flags too.
     """
 
     help: str
@@ -58,13 +58,13 @@ class Trainer:
     table: Mapping[str, Recipe | PreferenceRecipe | Distillation] = dataclasses.field(default_factory=dict)
 
     def only(self, name: str, way: str) -> Trainer:
-        """The trainer of this one recipe."""
+        """Return the trainer of this recipe only."""
         recipe = self.table[name]
         return dataclasses.replace(self, help=f"{way}, {recipe.source}", table={name: recipe})
 
 
 ONLINE = Trainer(
-    "improve on own samples, by --recipe NAME",
+    "online RL on samples of the policy; --recipe NAME chooses the algorithm",
     sources.OnlineSource,
     OnlineConfig,
     from_files.run_online,
@@ -72,7 +72,7 @@ ONLINE = Trainer(
     {"grpo": recipes.GRPO, **recipes.RECIPES},
 )
 OFFLINE = Trainer(
-    "learn from given preferences, by --loss NAME",
+    "offline preference optimisation; --loss NAME chooses the loss",
     sources.OfflineSource,
     OfflineConfig,
     from_files.run_offline,
@@ -80,33 +80,31 @@ OFFLINE = Trainer(
     PREFERENCES,
 )
 TRAINERS: dict[str, Trainer] = {
-    "sft": Trainer("imitate conversations", sources.SFTSource, SFTConfig, from_files.run_sft),
+    "sft": Trainer("supervised fine-tuning on conversations", sources.SFTSource, SFTConfig, from_files.run_sft),
     "reward": Trainer(
-        "learn which of two replies is better",
+        "reward model: which of two completions is better",
         sources.RewardSource,
         RewardConfig,
         judges_from_files.run_reward,
     ),
-    "orm": Trainer(
-        "learn whether a reply is right (outcome reward model)", Source, OutcomeConfig, judges_from_files.run_orm
-    ),
+    "orm": Trainer("outcome reward model: is a completion correct", Source, OutcomeConfig, judges_from_files.run_orm),
     "prm": Trainer(
-        "learn which steps of a reply are right (process reward model)",
+        "process reward model: which steps of a completion are correct",
         Source,
         ProcessConfig,
         judges_from_files.run_prm,
     ),
     "judge": Trainer(
-        "teach a language model to write which of two replies is better", Source, SFTConfig, judges_from_files.run_judge
+        "generative judge: write which of two completions is better", Source, SFTConfig, judges_from_files.run_judge
     ),
     "rs": Trainer(
-        "imitate the best of own samples (rejection sampling, RAFT)",
+        "rejection sampling (RAFT): imitate the best samples of the policy",
         sources.GradedSource,
         RejectionConfig,
         from_files.run_rejection,
     ),
     "distill": Trainer(
-        "learn from a teacher's probabilities, by --recipe NAME",
+        "distillation from a teacher's probabilities; --recipe NAME chooses the method",
         sources.DistillSource,
         DistillConfig,
         from_files.run_distill,
@@ -121,19 +119,19 @@ TRAINERS: dict[str, Trainer] = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """One sub-command per trainer, one per online recipe and one per preference loss."""
+    """Add one sub-command per trainer, per online recipe and per preference loss."""
     subs = parser.add_subparsers(dest="trainer", required=True, metavar="TRAINER", help="what to train")
     for name, trainer in TRAINERS.items():
         text = trainer.help.replace("%", "%%")
         sub = subs.add_parser(name, help=text, description=text, allow_abbrev=False, add_help=False)
         sub.add_argument("--config", metavar="FILE", help="YAML file of settings")
-        sub.add_argument("--resume", action="store_true", help="go on with the run in --out")
+        sub.add_argument("--resume", action="store_true", help="resume the run in --out")
         add_flags(sub, trainer.source, "data and model")
         add_flags(sub, trainer.config, "training")
         if len(trainer.table) > 1:
             text = f"one of {', '.join(trainer.table)} (default: {next(iter(trainer.table))})"
-            choosing = sub.add_argument_group("choice")
-            choosing.add_argument(f"--{trainer.choice}", default=argparse.SUPPRESS, metavar="NAME", help=text)
+            group = sub.add_argument_group("choice")
+            group.add_argument(f"--{trainer.choice}", default=argparse.SUPPRESS, metavar="NAME", help=text)
         add_options(sub, trainer.table, trainer.choice, skip=frozenset(_names(trainer.config)))
 
 
@@ -141,44 +139,44 @@ def run(args: argparse.Namespace) -> int:
     """Merge the file and the flags, then train."""
     trainer = TRAINERS[args.trainer]
     flags = {k: v for k, v in vars(args).items() if k not in ("trainer", "config", "resume")}
-    where = "the flags" if args.config is None else args.config
+    origin = "the flags" if args.config is None else args.config
     values = {**({} if args.config is None else read_yaml(args.config)), **flags}
-    said = {"trainer": args.trainer, **values}
-    source, config, recipe = _asked(trainer, values, where)
+    arguments = {"trainer": args.trainer, **values}
+    source, config, recipe = _asked(trainer, values, origin)
     if recipe is not None:
-        said[trainer.choice] = (recipe.row or recipe).name
-    trainer.run(source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=said)
+        arguments[trainer.choice] = (recipe.row or recipe).name
+    trainer.run(source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=arguments)
     return 0
 
 
 def _asked(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, Any, Any]:
-    """Source, settings and recipe (None where there is none to choose) that these values ask for."""
-    chosen = [_recipe(trainer, values)] if trainer.table else []
+    """Return the source, the settings and the recipe of these values; the recipe is None if the trainer has none."""
+    recipes_chosen = [_recipe(trainer, values)] if trainer.table else []
     names = {*_names(trainer.source), *_names(trainer.config)}
     source, config = (
         from_mapping(cls, {k: v for k, v in values.items() if k in _names(cls)}, where)
         for cls in (trainer.source, trainer.config)
     )
-    rest = {k: v for k, v in values.items() if k not in names}
-    known = {name for recipe in chosen for name in recipe.numbers()}
-    for name in rest:
+    options = {k: v for k, v in values.items() if k not in names}
+    known = {name for recipe in recipes_chosen for name in recipe.numbers()}
+    for name in options:
         if name not in known:
-            of = f" for recipe {chosen[0].name!r}" if chosen else ""
-            raise unknown(f"setting in {where}{of}", name, known | names)
-    changed = [recipe.with_(**{k: _number(k, v, where) for k, v in rest.items()}) for recipe in chosen]
-    return source, config, changed[0] if changed else None
+            suffix = f" for recipe {recipes_chosen[0].name!r}" if recipes_chosen else ""
+            raise unknown(f"setting in {where}{suffix}", name, known | names)
+    with_options = [recipe.with_(**{k: _number(k, v, where) for k, v in options.items()}) for recipe in recipes_chosen]
+    return source, config, with_options[0] if with_options else None
 
 
 def load_run_spec(run: Path) -> RunSpec:
-    """What the run in this folder was asked for.
+    """Return the request of the run in this folder.
 
     Raises:
-        UserError: no run there, or one that did not write it down.
+        UserError: the folder holds no run, or a run without its request.
     """
     file = run / "config.json"
     if not (run / "metrics.jsonl").is_file() or not file.is_file():
         raise UserError(
-            f"{run}: no run (expected a folder that `minirlhf train` made)",
+            f"{run}: not a run; expected a folder written by `minirlhf train`",
             argument="run",
             value=str(run),
             problem="missing",
@@ -189,20 +187,20 @@ def load_run_spec(run: Path) -> RunSpec:
         trainer = TRAINERS[values.pop("trainer")]
     except (ValueError, KeyError, TypeError):
         raise UserError(
-            f"{file}: does not say how the run was started; it is of an older version, or not of `minirlhf train`"
+            f"{file}: lacks the command of the run; it is from an older version or not from `minirlhf train`"
         ) from None
     source, config, recipe = _asked(trainer, values, str(file))
-    fitted = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
-    config = dataclasses.replace(config, **fitted)
+    fitted_values = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
+    config = dataclasses.replace(config, **fitted_values)
     if isinstance(recipe, Recipe):
         recipe = generation_settings(recipe, config)
     return RunSpec(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
 
 
 def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | PreferenceRecipe | Distillation:
-    """The recipe that the settings name, or the only one; the name is taken out of them."""
-    first = next(iter(trainer.table))
-    name = str(values.pop(trainer.choice, first))
+    """Return the recipe that the settings name, or the only one; remove the name from ``values``."""
+    default = next(iter(trainer.table))
+    name = str(values.pop(trainer.choice, default))
     if name not in trainer.table:
         raise unknown(trainer.choice, name, trainer.table)
     return trainer.table[name]

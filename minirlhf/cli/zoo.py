@@ -1,8 +1,8 @@
 """The trained checkpoints that come with the project: list them, or train and cache some now.
 
 minirlhf zoo                          list the entries and whether they are cached
-minirlhf zoo assistant-sft --out DIR  a copy of one to work with
-minirlhf zoo --all                    fill the cache
+minirlhf zoo assistant-sft --out DIR  copy one checkpoint to a folder
+minirlhf zoo --all                    train all checkpoints that are not cached
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pathlib import Path
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Names, or all."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to train unless they are cached")
+    """Add the arguments: names of entries, or all."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to train if they are not cached")
     parser.add_argument("--all", action="store_true", help="all entries")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="copy the one entry named to this folder")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="copy the entry to this folder (one name only)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List or fill."""
+    """List the entries, or train those that are named."""
     from minirlhf.core.errors import UserError
     from minirlhf.stages import zoo
 
     names = list(zoo.ENTRIES) if args.all else args.names
     for name in names:
-        zoo.get(name)  # all names are known before anything is trained
+        zoo.get(name)  # report unknown names before any training starts
     if args.out is not None and len(names) != 1:
         raise UserError(
-            f"--out takes one entry, {len(names)} are named", argument="--out", value=len(names), expected=1
+            f"--out takes one entry; {len(names)} were named", argument="--out", value=len(names), expected=1
         )
     if args.out is not None and args.out.exists():
         raise UserError(

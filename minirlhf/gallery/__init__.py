@@ -1,13 +1,13 @@
-"""The failure gallery: runs that are broken by one changed line, beside the same run without it.
+"""The failure gallery: runs that one changed line breaks, next to the same run without the change.
 
 ==================  ==============================================================================
-:mod:`.catalogue`   all of them, by name
-:mod:`.failure`     what a failure is: the line, its symptom, cause, fix, and the check that sees it
-:mod:`.colours`     the tiny world in which the online ones happen, in seconds
+:mod:`.catalogue`   all failures, by name
+:mod:`.failure`     the definition of a failure: line, symptom, cause, fix, and the check that detects it
+:mod:`.colours`     the toy task of all failures, which trains in seconds
 :mod:`.online`      failures of online reinforcement learning
-:mod:`.given`       failures of learning from given text and given preferences
-:mod:`.pictures`    their panels, from the study's numbers
-:mod:`.questions`   questions that people ask, each with an answer and a command that shows it
-:mod:`.study`       all of them over several seeds, and what the doctor says of each
+:mod:`.given`       failures of SFT and of offline preference optimisation
+:mod:`.pictures`    figures of the failures, from the study's numbers
+:mod:`.questions`   frequent questions, each with an answer and a command that demonstrates it
+:mod:`.study`       all failures over several seeds, and the doctor's diagnosis of each
 ==================  ==============================================================================
 """

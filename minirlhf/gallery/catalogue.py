@@ -8,18 +8,18 @@ from minirlhf.gallery.failure import BrokenRun
 
 
 def gallery() -> dict[str, BrokenRun]:
-    """All failures by name, in the order of the page."""
+    """Return all failures by name, in the order of the page."""
     return {failure.name: failure for failure in (*online.FAILURES, *given.FAILURES)}
 
 
 def beside(failure: BrokenRun) -> str:
-    """The name of the healthy run: that of the first failure that has it."""
+    """Return the name of the healthy run: the name of the first failure that has this healthy run."""
     return next(name for name, other in gallery().items() if other.healthy == failure.healthy)
 
 
 def get(name: str) -> BrokenRun:
-    """The failure of this name; an unknown one is a ``UserError`` with the nearest."""
-    found = gallery()
-    if name not in found:
-        raise unknown("failure", name, found)
-    return found[name]
+    """Return the failure of this name; an unknown name raises a ``UserError`` that suggests the nearest name."""
+    failures = gallery()
+    if name not in failures:
+        raise unknown("failure", name, failures)
+    return failures[name]

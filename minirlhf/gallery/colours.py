@@ -1,7 +1,8 @@
-"""A world for broken runs: "which colour?", a transformer that trains in seconds, and every number that real runs log.
+"""A toy task for broken runs, "which colour?": a transformer that trains in seconds and logs all metrics of real runs.
 
-Three questions, five words: the end, three colours, and "please". A reply is right if it says the colour that was asked for once, no
-other colour, and "please" at most once. Replies have at most six words; one of that length without an end is cut off.
+There are three prompts and five words: the end, three colours, and "please". A completion is correct if it contains
+the requested colour once, no other colour, and "please" at most once. Completions have at most six words; a completion
+of six words without an end is truncated.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ END, PLEASE = 0, 4
 QUESTIONS = [[len(WORDS) + i] for i in range(3)]
 PAD = len(WORDS) + len(QUESTIONS)
 LONGEST = 6
-#: What the reference says first to each question: the right colour in .4, .3 and .1 of its replies. And after any word.
+#: The reference's distribution of the first word for each prompt (correct colour: .4, .3, .1), and of later words.
 FIRST = ((0.05, 0.40, 0.15, 0.15, 0.25), (0.05, 0.25, 0.30, 0.15, 0.25), (0.05, 0.45, 0.15, 0.10, 0.25))
 THEN = (0.50, 0.10, 0.10, 0.10, 0.20)
 
@@ -40,41 +41,41 @@ Grader = Callable[[int, Sequence[int]], float]
 
 
 def gold(asked: int, reply: Sequence[int]) -> float:
-    """1 if the colour that was asked for (0, 1 or 2) is said once, no other, and "please" at most once; else 0."""
+    """Return 1 if the requested colour (0, 1 or 2) occurs once, no other colour, and "please" at most once; else 0."""
     colours = [word for word in reply if word not in (END, PLEASE)]
     return float(colours == [asked + 1] and reply.count(PLEASE) <= 1)
 
 
 def finished(asked: int, reply: Sequence[int]) -> float:
-    """Right, and ended by its own end."""
+    """Return 1 if the completion is correct and ends by itself, else 0."""
     return gold(asked, reply) * (reply[-1] == END)
 
 
 def polite(asked: int, reply: Sequence[int]) -> float:
-    """What a reward model might have learned: right replies are good, and so is every "please"."""
+    """Return the score of a plausible reward model: 1 for a correct completion, plus 0.4 for each "please"."""
     return gold(asked, reply) + 0.4 * reply.count(PLEASE)
 
 
 def by_length(asked: int, reply: Sequence[int]) -> float:
-    """Right replies are good, and so is every word."""
+    """Return 1 for a correct completion, plus 0.4 per word."""
     return gold(asked, reply) + 0.4 * len(reply)
 
 
 def written(count: int, seed: int) -> list[Tokens]:
-    """Questions with replies as the reference writes them; an end is always said."""
-    draws, found = generator("colours", seed), []
+    """Sample prompts with completions from the reference's distribution; the end is a token of the completion."""
+    rng, examples = generator("colours", seed), []
     for number in range(count):
-        question = number % len(QUESTIONS)
-        reply: list[int] = []
-        while (not reply or reply[-1] != END) and len(reply) < LONGEST:
-            chances = torch.tensor(THEN if reply else FIRST[question])
-            reply.append(int(torch.multinomial(chances, 1, generator=draws)))
-        found.append(Tokens(QUESTIONS[question] + reply, [False] + [True] * len(reply)))
-    return found
+        prompt = number % len(QUESTIONS)
+        completion: list[int] = []
+        while (not completion or completion[-1] != END) and len(completion) < LONGEST:
+            probabilities = torch.tensor(THEN if completion else FIRST[prompt])
+            completion.append(int(torch.multinomial(probabilities, 1, generator=rng)))
+        examples.append(Tokens(QUESTIONS[prompt] + completion, [False] + [True] * len(completion)))
+    return examples
 
 
 def blank(seed: int = 0) -> nn.Module:
-    """A transformer of 13,000 weights that knows nothing."""
+    """Return an untrained transformer of 13,000 weights."""
     config = LlamaConfig(
         vocab_size=PAD + 1, hidden_size=32, intermediate_size=88, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=32, initializer_range=0.06, tie_word_embeddings=True, bos_token_id=None, eos_token_id=END,
@@ -94,21 +95,21 @@ def _reference() -> nn.Module:
 
 
 def reference() -> nn.Module:
-    """The model that runs start from: it imitates :func:`written`."""
+    """Return the initial model of the runs, trained by SFT on :func:`written`."""
     return copy.deepcopy(_reference())
 
 
 @dataclass(frozen=True)
 class Setup:
-    """An online run, all of it: a failure changes one field, or one number or function of the recipe or the settings.
+    """A complete definition of an online run. A failure changes one field, or one value of the recipe or settings.
 
     Attributes:
         recipe, config: the algorithm and its settings.
-        grader: what is optimised; NaN means that it failed.
-        end: the token that ends a reply.
-        longest: after so many words a reply is cut off.
+        grader: the optimised reward; NaN means that the grader failed.
+        end: the token that ends a completion.
+        longest: the maximum number of words; longer completions are truncated.
         prompts_first: whether rewards reach the recipe in the order of the completions, prompt by prompt.
-        sampling_temperature: of the sampler, if it is not the trainer's.
+        sampling_temperature: the temperature of the sampler, if it differs from the trainer's.
         moving_reference: whether the reference is the policy itself.
     """
 
@@ -122,20 +123,20 @@ class Setup:
     moving_reference: bool = False
 
     def with_(self, **changes: Any) -> Setup:
-        """The same run with other values: of these fields, of the settings, or of the recipe."""
-        own = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
-        config = {k: v for k, v in changes.items() if k in self.config.__dataclass_fields__ and k not in own}
-        recipe = {k: v for k, v in changes.items() if k not in own and k not in config}
-        changed = replace(self, config=replace(self.config, **config), **own)
+        """Return the same run with other values of its fields, of the settings, or of the recipe."""
+        field_changes = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
+        config = {k: v for k, v in changes.items() if k in self.config.__dataclass_fields__ and k not in field_changes}
+        recipe = {k: v for k, v in changes.items() if k not in field_changes and k not in config}
+        changed = replace(self, config=replace(self.config, **config), **field_changes)
         return replace(changed, recipe=changed.recipe.with_(**recipe)) if recipe else changed
 
     def run(self, seed: int) -> History:
-        """Train; the metrics of every step, with the gold reward of the same replies beside what was optimised."""
+        """Train; return the metrics of every step, which include the gold reward of the same completions."""
         policy = reference()
-        world = Colours(self)
+        env = Colours(self)
         return train_in_env(
             policy,
-            world,
+            env,
             self.recipe,
             replace(self.config, seed=seed, max_completion_length=self.longest),
             ref_model=policy if self.moving_reference else None,
@@ -143,7 +144,7 @@ class Setup:
         )
 
 
-#: Four updates per rollout, so that ratios and the clip have something to do.
+#: Four updates per rollout, so that ratios differ from 1 and the clip has an effect.
 BASE = Setup(
     GRPO.with_(num_iterations=2, num_minibatches=2, beta=0.02),
     OnlineConfig(max_steps=60, batch_size=9, num_generations=8, learning_rate=3e-3),
@@ -151,7 +152,7 @@ BASE = Setup(
 
 
 class Colours(RolloutEnv):
-    """The three questions in turn."""
+    """An environment that gives the three prompts in turn."""
 
     timed = False
 
@@ -160,27 +161,27 @@ class Colours(RolloutEnv):
         self.setup, self.seen = setup, math.nan
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
-        """They take turns."""
+        """Return the indices 0, 1, 2, 0, ... of the prompts."""
         return [i % len(self.prompts) for i in range(count)]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
-        """By the setup's grader; the gold reward is noted."""
-        replies = [row[kept].tolist() for row, kept in zip(rollout.completion_ids, rollout.mask, strict=True)]
-        asked = [prompt for prompt in picked for _ in range(rollout.num_generations)]
+        """Grade by the setup's grader; if ``watch``, record the gold reward."""
+        completions = [row[mask].tolist() for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]
+        prompts = [prompt for prompt in picked for _ in range(rollout.num_generations)]
         if watch:
-            truth = [gold(prompt, reply) for prompt, reply in zip(asked, replies, strict=True)]
-            self.seen = sum(truth) / len(truth)
-        found = torch.tensor(
-            [self.setup.grader(p, r) for p, r in zip(asked, replies, strict=True)], dtype=torch.float64
+            gold_rewards = [gold(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
+            self.seen = sum(gold_rewards) / len(gold_rewards)
+        scores = torch.tensor(
+            [self.setup.grader(p, r) for p, r in zip(prompts, completions, strict=True)], dtype=torch.float64
         )
-        valid = found.isfinite()
-        rewards = torch.where(valid, found, 0.0)
-        if not self.setup.prompts_first:  # the k-th reward is taken for the k-th sample of the batch in another order
+        valid = scores.isfinite()
+        rewards = torch.where(valid, scores, 0.0)
+        if not self.setup.prompts_first:  # rewards are assigned to samples in a wrong order
             rewards = rewards.view(rollout.num_generations, -1).t().flatten()
         return rollout.grouped(rewards), rollout.grouped(valid)
 
     def generate_and_score(self, policy: Any, config: Any, picked: Sequence[int], **which: Any) -> ScoredRollout:
-        """As sampled; with another temperature than the trainer's, if the setup says so."""
+        """Generate and score; at ``sampling_temperature`` if the setup has one."""
         if self.setup.sampling_temperature is None:
             return super().generate_and_score(policy, config, picked, **which)
         return super().generate_and_score(
@@ -188,5 +189,5 @@ class Colours(RolloutEnv):
         )
 
     def metrics(self) -> dict[str, float]:
-        """The gold reward of the last draw."""
+        """Return the gold reward of the last rollout."""
         return {"gold": self.seen}

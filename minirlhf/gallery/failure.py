@@ -1,4 +1,4 @@
-"""What a failure of the gallery is."""
+"""The definition of a failure of the gallery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from minirlhf.trainers.history import History
 
-#: Something that can be run and changed: ``with_(**changes)``, ``run(seed)``.
+#: An object with the methods ``with_(**changes)`` and ``run(seed)``.
 Run = Any
 
 
@@ -21,11 +21,11 @@ class BrokenRun:
     """A run that one changed line breaks.
 
     Attributes:
-        name: for the command line, and what the page is linked by; what there is to say stands under it in ``failures.toml``.
+        name: the name on the command line, in links, and in ``failures.toml``, which holds the texts.
         healthy: the run without the fault.
-        change: the line: the name of what is changed, and its new value.
-        panel: the metrics to look at.
-        findings: what the doctor should name, one of them; none for a fault that no metric shows.
+        change: the changed line: the name of the field or option, and its new value.
+        panel: the metrics that show the failure.
+        findings: the doctor should report one of these findings; empty for a fault that no metric shows.
     """
 
     name: str
@@ -36,7 +36,7 @@ class BrokenRun:
 
     @property
     def title(self) -> str:
-        """What one would call it."""
+        """A short name of the failure."""
         return _texts()[self.name]["title"]
 
     @property
@@ -46,17 +46,17 @@ class BrokenRun:
 
     @property
     def cause(self) -> str:
-        """Why."""
+        """The reason of the failure."""
         return _texts()[self.name]["cause"]
 
     @property
     def fix(self) -> str:
-        """What to do."""
+        """The remedy."""
         return _texts()[self.name]["fix"]
 
     @property
     def check(self) -> str:
-        """What would have seen it before the run."""
+        """A check that detects the fault before the run."""
         return _texts()[self.name]["check"]
 
     @property
@@ -66,19 +66,19 @@ class BrokenRun:
         return self.healthy.with_(**{name: value})
 
     def run(self, seed: int) -> History:
-        """Train the broken one."""
+        """Train the broken run; return its metrics."""
         history: History = self.broken.run(seed)
         return history
 
     @property
     def line(self) -> str:
-        """The changed line, as it would be typed."""
+        """The changed line, as in code."""
         name, value = self.change
         return f"{name}={_spelled(value)}"
 
     @property
     def source(self) -> str:
-        """The function that the line names, if the gallery holds one; else nothing."""
+        """The source of the function in the changed line, if the gallery defines it; else an empty string."""
         value = self.change[1]
         return (
             inspect.getsource(value) if inspect.isfunction(value) and value.__module__.startswith(__package__) else ""
@@ -87,7 +87,7 @@ class BrokenRun:
 
 @functools.cache
 def _texts() -> dict[str, dict[str, str]]:
-    """What there is to say, by name."""
+    """Return the texts of all failures by name."""
     return tomllib.loads(files("minirlhf.gallery").joinpath("failures.toml").read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Failures of learning from given text (SFT) and given preferences (DPO), in the world of :mod:`.colours`."""
+"""Failures of SFT and of DPO, on the toy task of :mod:`.colours`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.offline import EvalPreferences, OfflineConfig, train_offline
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-#: Examples that no run trains on.
+#: Held-out examples: no run trains on them.
 HELD = written(240, 1)
 
 
 @torch.no_grad()
 def held_out_loss(model: nn.Module) -> float:
-    """Nats per token of the replies that were kept apart."""
+    """Return the loss on held-out completions, in nats per token."""
     batch = collate(HELD, PAD)
     return float(-marked_logps(model, batch)[batch.loss_mask[:, 1:]].mean())
 
 
 def stops(model: nn.Module) -> float:
-    """The share of 96 sampled replies that end by themselves."""
+    """Return the fraction of 96 sampled completions that are not truncated."""
     rollout = sample(
         model, QUESTIONS, sampling=Sampling(max_completion_length=LONGEST), num_generations=32, eos_token_id=END, pad_token_id=PAD, seed=0
     )  # fmt: skip
@@ -43,12 +43,12 @@ def stops(model: nn.Module) -> float:
 
 @dataclass(frozen=True)
 class Imitation:
-    """Fine-tuning of a blank model on :func:`~minirlhf.gallery.colours.written`, watched on replies that were kept apart.
+    """SFT of an untrained model on :func:`~minirlhf.gallery.colours.written`, evaluated on held-out completions.
 
     Attributes:
         config: the trainer's settings.
-        examples: how many.
-        ends: whether the end of a reply is among the labels.
+        examples: number of examples.
+        ends: whether the end token is trained on.
     """
 
     config: SFTConfig = SFTConfig(max_steps=120, batch_size=32, learning_rate=1e-2)
@@ -57,17 +57,17 @@ class Imitation:
 
     def with_(self, **changes: Any) -> Imitation:
         """The same run with other values, of these fields or of the settings."""
-        own = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
-        rest = {k: v for k, v in changes.items() if k not in own}
-        return replace(self, config=replace(self.config, **rest), **own)
+        field_changes = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
+        config_changes = {k: v for k, v in changes.items() if k not in field_changes}
+        return replace(self, config=replace(self.config, **config_changes), **field_changes)
 
     def rows(self, seed: int) -> list[Tokens]:
-        """What is trained on."""
-        found = written(self.examples, seed + 2)
-        return found if self.ends else [_endless(example) for example in found if len(example) > 2]
+        """Return the training examples."""
+        examples = written(self.examples, seed + 2)
+        return examples if self.ends else [_endless(example) for example in examples if len(example) > 2]
 
     def run(self, seed: int) -> History:
-        """Train; every fifth step the held-out loss and the share of replies that end."""
+        """Train; log the held-out loss and the fraction of completions that end every fifth step."""
         model = blank(seed)
         watch = TrainerCallback(5, lambda: {"held_out_loss": held_out_loss(model), "frac_terminated": stops(model)})
         return train_sft(
@@ -77,15 +77,15 @@ class Imitation:
 
 @dataclass(frozen=True)
 class Preferences:
-    """DPO on pairs of the reference's own replies, the right one chosen; watched on pairs that were kept apart, labelled rightly.
+    """DPO on pairs of the reference's completions, the correct one chosen; evaluated on correct held-out pairs.
 
     Attributes:
-        loss: a row of the table of losses, with its numbers.
+        loss: name of a preference loss.
         config: the trainer's settings.
-        pairs: how many.
-        swapped: the share of the labels that are exchanged.
-        longer_wins: whether the longer reply is the chosen one, right or wrong.
-        reference_is_start: whether the reference is the model that the run starts from; otherwise it is a blank one.
+        pairs: number of pairs.
+        swapped: the fraction of flipped labels.
+        longer_wins: whether the longer completion is chosen, correct or not.
+        reference_is_start: whether the reference is the initial model; otherwise it is an untrained model.
     """
 
     loss: str = "dpo"
@@ -98,32 +98,32 @@ class Preferences:
 
     def with_(self, **changes: Any) -> Preferences:
         """The same run with other values, of these fields or of the settings."""
-        own = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
-        rest = {k: v for k, v in changes.items() if k not in own}
-        return replace(self, config=replace(self.config, **rest), **own)
+        field_changes = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
+        config_changes = {k: v for k, v in changes.items() if k not in field_changes}
+        return replace(self, config=replace(self.config, **config_changes), **field_changes)
 
     def compared(self, count: int, seed: int, swapped: float, longer_wins: bool) -> list[PreferenceExample]:
-        """Pairs of replies to one question, a right and a wrong one."""
-        draws = generator("colours pairs", seed)
+        """Return pairs of a correct and a wrong completion for one prompt."""
+        rng = generator("colours pairs", seed)
         right, wrong = _sorted_replies(seed)
-        found = []
+        pairs = []
         for number in range(count):
-            question = number % len(QUESTIONS)
-            good, bad = (_one_of(some[question], draws) for some in (right, wrong))
-            if float(torch.rand((), generator=draws)) < swapped or (longer_wins and len(bad) > len(good)):
-                good, bad = bad, good
-            found.append(pair(_tokens(question, good), _tokens(question, bad)))
-        return found
+            prompt = number % len(QUESTIONS)
+            chosen, rejected = (_one_of(completions[prompt], rng) for completions in (right, wrong))
+            if float(torch.rand((), generator=rng)) < swapped or (longer_wins and len(rejected) > len(chosen)):
+                chosen, rejected = rejected, chosen
+            pairs.append(pair(_tokens(prompt, chosen), _tokens(prompt, rejected)))
+        return pairs
 
     def run(self, seed: int) -> History:
-        """Train; every fifth step the metrics on the pairs kept apart."""
+        """Train; log the metrics on the held-out pairs every fifth step."""
         model = reference()
         ref_model = reference() if self.reference_is_start else blank(1)
         recipe: PreferenceRecipe = get_preference(self.loss).with_(beta=self.beta)
-        held = EvalPreferences(self.compared(150, 10_001, 0.0, False), recipe, ref_model, pad_token_id=PAD)
+        eval_pairs = EvalPreferences(self.compared(150, 10_001, 0.0, False), recipe, ref_model, pad_token_id=PAD)
 
         def measure() -> dict[str, float]:
-            return {f"held_out_{name}": value for name, value in held.measure(model).items()}
+            return {f"held_out_{name}": value for name, value in eval_pairs.measure(model).items()}
 
         return train_offline(
             model,
@@ -138,28 +138,28 @@ class Preferences:
 
 
 def _endless(example: Tokens) -> Tokens:
-    """The same, with nothing to be learned from its end."""
-    kept = [inside and token != END for token, inside in zip(example.input_ids, example.loss_mask, strict=True)]
-    return Tokens(example.input_ids, kept)
+    """Return the same example with the end token masked in the loss."""
+    mask = [trained and token != END for token, trained in zip(example.input_ids, example.loss_mask, strict=True)]
+    return Tokens(example.input_ids, mask)
 
 
 def _sorted_replies(seed: int) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
-    """Right and wrong replies that end, for each question."""
+    """Return the correct and the wrong completions that end, for each prompt."""
     right: list[list[list[int]]] = [[] for _ in QUESTIONS]
     wrong: list[list[list[int]]] = [[] for _ in QUESTIONS]
     for number, example in enumerate(written(1500, seed + 1_000)):
-        question, reply = number % len(QUESTIONS), example.input_ids[1:]
-        if reply[-1] == END and len(reply) < LONGEST:
-            (right if gold(question, reply) else wrong)[question].append(reply)
+        prompt, completion = number % len(QUESTIONS), example.input_ids[1:]
+        if completion[-1] == END and len(completion) < LONGEST:
+            (right if gold(prompt, completion) else wrong)[prompt].append(completion)
     return right, wrong
 
 
-def _one_of(replies: Sequence[list[int]], draws: torch.Generator) -> list[int]:
-    return replies[int(torch.randint(len(replies), (), generator=draws))]
+def _one_of(completions: Sequence[list[int]], rng: torch.Generator) -> list[int]:
+    return completions[int(torch.randint(len(completions), (), generator=rng))]
 
 
-def _tokens(question: int, reply: list[int]) -> Tokens:
-    return Tokens(QUESTIONS[question] + reply, [False] + [True] * len(reply))
+def _tokens(prompt: int, completion: list[int]) -> Tokens:
+    return Tokens(QUESTIONS[prompt] + completion, [False] + [True] * len(completion))
 
 
 IMITATION, PAIRS = Imitation(), Preferences()

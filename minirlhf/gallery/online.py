@@ -1,4 +1,4 @@
-"""Failures of online reinforcement learning, in the world of :mod:`.colours`."""
+"""Failures of online reinforcement learning, on the toy task of :mod:`.colours`."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from minirlhf.gallery.colours import BASE, QUESTIONS, Setup, by_length, finished
 from minirlhf.gallery.failure import BrokenRun
 from minirlhf.recipes import PPO
 
-# -- the wrong lines that are more than a number -------------------------------------------------------------------
+# -- faulty functions: changes that are more than one number --------------------------------------------------------
 
 
 def turned_round(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The loss is minimised, and somebody has put the minus sign in a second time."""
+    """The advantages have a wrong sign: the loss already contains the minus sign."""
     return -group_zscore(rewards, valid)
 
 
 def reward_itself(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """No baseline."""
+    """Return the rewards as advantages, without a baseline."""
     return rewards
 
 
 def ten_for_trying(asked: int, reply: Sequence[int]) -> float:
-    """10 for every reply, 11 for a right one."""
+    """Return 10 for a wrong completion, 11 for a correct one."""
     return 10.0 + gold(asked, reply)
 
 
 def always_right(asked: int, reply: Sequence[int]) -> float:
-    """It looks for the right answer in prompt and reply together, and the prompt has it."""
+    """The grader searches for the correct answer in prompt and completion; the prompt always contains it."""
     return 1.0
 
 
 def gives_up(asked: int, reply: Sequence[int]) -> float:
-    """It fails (NaN) on replies of more than three tokens, the end counted: somebody parsed for the short form."""
+    """The grader fails (NaN) on completions of more than three tokens, the end included: its parser is too strict."""
     return math.nan if len(reply) > 3 else gold(asked, reply)
 
 
 def in_hundreds(asked: int, reply: Sequence[int]) -> float:
-    """Right replies earn 100."""
+    """Return 100 for a correct completion."""
     return 100.0 * gold(asked, reply)
 
 

@@ -1,4 +1,4 @@
-"""The pictures of the gallery, from the numbers of its study."""
+"""The figures of the gallery, from the numbers of its study."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from minirlhf.report.plotting import PALETTE
 
 RESULT = Path(__file__).with_name("study.json")
 
-#: The gallery's study, as it was read.
+#: The results of the gallery's study.
 Result = Mapping[str, Any]
 
 
 def result() -> Result:
-    """What the study has measured."""
+    """Return the results of the study."""
     return evidence.read(RESULT)
 
 
 def kept(seen: Result, kind: str, failure: BrokenRun, metric: str) -> list[list[float]]:
-    """The curve of each seed, as the study has thinned it; ``kind`` is broken or healthy."""
+    """Return the downsampled curve of each seed; ``kind`` is broken or healthy."""
     prefix = f"{kind}_{failure.name if kind == 'broken' else beside(failure)}_{metric}_"
-    point = re.compile(rf"{re.escape(prefix)}\d\d")  # not those of a metric whose name begins like this one's
+    point = re.compile(rf"{re.escape(prefix)}\d\d")  # excludes metrics whose name starts with this name
     return [[numbers[name] for name in sorted(numbers) if point.fullmatch(name)] for numbers in seen["seeds"].values()]
 
 
 def draw(failure: BrokenRun, seen: Result) -> Any:
-    """Three panels: every seed of the broken run, over every seed of the healthy one."""
+    """Plot three panels: every seed of the broken run over every seed of the healthy run."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(8.4, 2.1), layout="constrained")
-    FigureCanvasAgg(drawn)
-    for ax, metric in zip(drawn.subplots(1, len(failure.panel)), failure.panel, strict=True):
+    figure = Figure(figsize=(8.4, 2.1), layout="constrained")
+    FigureCanvasAgg(figure)
+    for ax, metric in zip(figure.subplots(1, len(failure.panel)), failure.panel, strict=True):
         for kind, color, style in (("healthy", PALETTE["blue"], "--"), ("broken", PALETTE["orange"], "-")):
             for i, row in enumerate(kept(seen, kind, failure, metric)):
-                share = [(k + 0.5) / len(row) for k in range(len(row))]
-                ax.plot(share, row, color=color, ls=style, lw=1.1, label=kind if i == 0 else None)
+                progress = [(k + 0.5) / len(row) for k in range(len(row))]
+                ax.plot(progress, row, color=color, ls=style, lw=1.1, label=kind if i == 0 else None)
         values = [x for kind in ("healthy", "broken") for row in kept(seen, kind, failure, metric) for x in row]
         if min(values) > 0 and max(values) / min(values) > 300 and metric not in ("reward", "gold"):
             ax.set_yscale("log")
@@ -51,16 +51,16 @@ def draw(failure: BrokenRun, seen: Result) -> Any:
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25, lw=0.6)
-    drawn.axes[0].legend(fontsize=8, frameon=False)
-    return drawn
+    figure.axes[0].legend(fontsize=8, frameon=False)
+    return figure
 
 
 def alt(failure: BrokenRun, seen: Result) -> str:
-    """What the picture shows, in numbers: the mean over seeds at the end of the run."""
+    """Return the alt text of the figure: the means over seeds at the end of the run."""
     parts = []
     for metric in failure.panel:
-        ends = [_mean([row[-1] for row in kept(seen, kind, failure, metric)]) for kind in ("broken", "healthy")]
-        parts.append(f"{metric} ends at {ends[0]:.3g} in the broken runs and at {ends[1]:.3g} in the healthy ones")
+        means = [_mean([row[-1] for row in kept(seen, kind, failure, metric)]) for kind in ("broken", "healthy")]
+        parts.append(f"{metric} ends at {means[0]:.3g} in the broken runs and at {means[1]:.3g} in the healthy ones")
     return f"Three panels over the share of the run, a line per seed: {'; '.join(parts)}."
 
 

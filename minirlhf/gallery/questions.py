@@ -1,4 +1,4 @@
-"""Questions that people ask in trackers, from ``questions.toml``: found by the words they use, shown by a command of seconds."""
+"""Frequent questions from issue trackers (``questions.toml``), with a search by words and a command that shows each."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class AskedQuestion:
     """A question and its answer.
 
     Attributes:
-        name: for the command line, and what the page is linked by.
-        part: the heading it stands under.
-        asked: as one would ask.
-        words: what people type when they look for it.
-        answer: in Markdown, one paragraph or two.
-        command: shows it within seconds.
-        shows: what to look at in what the command prints.
-        threads: ``owner/repository#number`` of trackers where it was asked.
-        metrics: of a run, in whose entries it is linked.
-        findings: of the doctor, beside which it is named.
+        name: the name on the command line and in links.
+        part: the heading of its section.
+        asked: the question.
+        words: search phrases that users type.
+        answer: in Markdown, one or two paragraphs.
+        command: a command that demonstrates the answer within seconds.
+        shows: what to look at in the output of the command.
+        threads: ``owner/repository#number`` of issues that ask the question.
+        metrics: metrics whose entries link to the question.
+        findings: findings of the doctor that link to the question.
     """
 
     name: str
@@ -45,19 +45,19 @@ class AskedQuestion:
 
 @functools.cache
 def questions() -> dict[str, AskedQuestion]:
-    """All of them by name, in the order of the page."""
-    read = tomllib.loads(files("minirlhf.gallery").joinpath("questions.toml").read_text(encoding="utf-8"))
-    found = {}
-    for name, row in read.items():
-        given: dict[str, Any] = {
+    """Return all questions by name, in the order of the page."""
+    tables = tomllib.loads(files("minirlhf.gallery").joinpath("questions.toml").read_text(encoding="utf-8"))
+    by_name = {}
+    for name, row in tables.items():
+        fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value.strip() for key, value in row.items()
         }
-        found[name] = AskedQuestion(name, **given)
-    return found
+        by_name[name] = AskedQuestion(name, **fields)
+    return by_name
 
 
 def get(name: str) -> AskedQuestion:
-    """The question of this name; an unknown one is a ``UserError`` with the nearest."""
+    """Return the question of this name; an unknown name raises a ``UserError`` that suggests the nearest name."""
     if name not in questions():
         raise unknown("question", name, questions())
     return questions()[name]
@@ -70,7 +70,7 @@ _STOP = """
     without would you your
     better different good model models problem question replies reply run runs training train trained using
 """
-#: Words that stand in questions of every kind and tell none of them from another.
+#: Stop words: words of all kinds of questions, which do not help to distinguish them.
 STOP = frozenset(_STOP.split())
 _SAME = """
     fall falls fell falling drop drops dropped dropping decrease decreases decreased decreasing decline declines shrink shrinks down lower
@@ -79,54 +79,55 @@ _SAME = """
     flat stuck plateau plateaus stagnates
     spike spikes jump jumps leap leaps explode explodes
 """
-#: Words that say the same in a search, each to the first of its line.
+#: Synonyms in a search: each word is mapped to the first word of its line.
 SAME = {word: line.split()[0] for line in _SAME.splitlines() for word in line.split()}
-#: The share of a search that a question must meet, each word weighed by how rare it is.
+#: The fraction of a query that a question must match, with each word weighted by its rarity.
 FITS = 0.5
 
 
 def search(text: str, count: int = 3) -> list[AskedQuestion]:
-    """Those that fit the words best, the best first; none if nothing fits.
+    """Return the questions that match the words best, the best first; an empty list if none matches.
 
-    A word counts by how rare it is among the questions, and one that no question has as much as the rarest; one that is met in the answer
-    alone counts a third. A word of four letters or more is also met where one begins with the other. Words of :data:`STOP` do not count, those of a line of :data:`SAME` are one.
-    A question fits if it meets the share :data:`FITS` of what was asked; among those that fit, one comes first
-    that has the words in one phrase, and little else in it.
+    Words are weighted by their rarity among the questions; a word of no question weighs as much as the rarest. A word
+    that occurs only in the answer counts one third. Words of four or more letters also match if one is a prefix of the
+    other. Words of :data:`STOP` do not count, and the words of a line of :data:`SAME` are synonyms. A question matches
+    if it has the fraction :data:`FITS` of the query's weight. Among the matches, questions with the words in one short
+    phrase rank first.
     """
-    asked = [word for word in dict.fromkeys(_words(text)) if word not in STOP]
-    every = [(question, _phrases(question), _words(question.answer)) for question in questions().values()]
-    weight = dict[str, float]()
-    for word in asked:
-        held = sum(_met(word, answer) or any(_met(word, phrase) for phrase in phrases) for _, phrases, answer in every)
-        weight[word] = math.log(1 + len(every) / max(held, 1))
-    whole = sum(weight.values())
+    query = [word for word in dict.fromkeys(_words(text)) if word not in STOP]
+    docs = [(question, _phrases(question), _words(question.answer)) for question in questions().values()]
+    weights = dict[str, float]()
+    for word in query:
+        hits = sum(_met(word, answer) or any(_met(word, phrase) for phrase in phrases) for _, phrases, answer in docs)
+        weights[word] = math.log(1 + len(docs) / max(hits, 1))
+    total_weight = sum(weights.values())
     scored: list[tuple[float, int, AskedQuestion]] = []
-    for place, (question, phrases, answer) in enumerate(every):
-        titled = {word for word in asked if any(_met(word, phrase) for phrase in phrases)}
-        met = sum(weight[word] * (1 if word in titled else _met(word, answer) / 3) for word in asked)
-        if asked and met >= FITS * whole:
-            alike = max(
-                2 * sum(_met(word, phrase) for word in asked) / (len(phrase) + len(asked)) for phrase in phrases
+    for position, (question, phrases, answer) in enumerate(docs):
+        in_title = {word for word in query if any(_met(word, phrase) for phrase in phrases)}
+        matched_weight = sum(weights[word] * (1 if word in in_title else _met(word, answer) / 3) for word in query)
+        if query and matched_weight >= FITS * total_weight:
+            similarity = max(
+                2 * sum(_met(word, phrase) for word in query) / (len(phrase) + len(query)) for phrase in phrases
             )
-            scored.append((-met - alike * whole / 2, place, question))
+            scored.append((-matched_weight - similarity * total_weight / 2, position, question))
     return [question for _, _, question in sorted(scored)[:count]]
 
 
 def _phrases(question: AskedQuestion) -> list[list[str]]:
-    """The title and each of the ways to type it, without stop words."""
-    spelled = (_words(text) for text in (question.asked, question.name, *question.words))
-    return [[word for word in words if word not in STOP] or words for words in spelled]
+    """Return the title, the name and the search phrases, without stop words."""
+    word_lists = (_words(text) for text in (question.asked, question.name, *question.words))
+    return [[word for word in words if word not in STOP] or words for words in word_lists]
 
 
 def _words(text: str) -> list[str]:
-    found: list[str] = re.findall(r"\d+\.\d+|[a-z0-9]+", text.lower().replace("_", " "))
-    return [SAME.get(word, word) for word in found]
+    words: list[str] = re.findall(r"\d+\.\d+|[a-z0-9]+", text.lower().replace("_", " "))
+    return [SAME.get(word, word) for word in words]
 
 
-def _met(word: str, among: Sequence[str]) -> bool:
-    return any(word == other or (min(len(word), len(other)) >= 4 and _begins(word, other)) for other in among)
+def _met(word: str, words: Sequence[str]) -> bool:
+    return any(word == other or (min(len(word), len(other)) >= 4 and _begins(word, other)) for other in words)
 
 
 def _begins(word: str, other: str) -> bool:
-    """Whether one begins with the other: a search may be cut short, and an ending may be missing where it stands."""
+    """Return whether one word is a prefix of the other: queries may be abbreviated, and endings may differ."""
     return other.startswith(word) or (word.startswith(other) and len(word) - len(other) <= 3)

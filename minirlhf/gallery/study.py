@@ -1,8 +1,9 @@
-"""The gallery over five seeds: what the doctor says of every broken run, and whether it accuses healthy ones.
+"""The gallery over five seeds: the doctor's diagnosis of every broken run, and its false alarms on healthy runs.
 
-``python -m minirlhf.gallery.study`` writes ``study.json`` (about ten minutes on one core). The rules' thresholds were set on seeds 0 to 2; these
-five are others. Healthy runs are those beside the broken ones, the control of ``temperature`` and every online recipe in the same world, as far as they learn it;
-runs whose every number is that of another one (``masked_grpo`` masks nothing here and is ``grpo``) are counted once.
+``python -m minirlhf.gallery.study`` writes ``study.json`` (about ten minutes on one core). The rules' thresholds were
+set on seeds 0 to 2; these five are held out. Healthy runs are the counterparts of the broken runs, the control of
+``temperature``, and every online recipe on the same task, if it learns the task. Runs with exactly the same numbers as
+another run (``masked_grpo`` masks nothing here and equals ``grpo``) are counted once.
 """
 
 from __future__ import annotations
@@ -25,26 +26,27 @@ from minirlhf.recipes.parts import ProcessSupervision
 from minirlhf.report.diagnosis import Curves, diagnose
 from minirlhf.trainers.history import History
 
-#: Values of a curve that are kept, for the pictures.
+#: Number of points of a downsampled curve, for the figures.
 POINTS = 12
 
-#: Runs whose fifth step no probe holds, since steps too large make of a last digit another policy: with AVX-512 and AVX2 on one processor its KL was
-#: .077 and .126 in the first, .099 and .065 in the second, and half a percent apart in the last. Of all others no number moved by more than 1e-4.
+#: Runs whose fifth step is not part of the probe: their steps are so large that a rounding error leads to another
+#: policy. With AVX-512 and AVX2 on one processor the KL was .077 and .126 in the first run, .099 and .065 in the
+#: second, and 0.5 % apart in the last. In all other runs no number changed by more than 1e-4.
 AMPLIFIED = ("broken_learning_rate_high", "broken_many_updates", "broken_no_clip", "healthy_no_clip")
 
-#: The control of ``temperature``: as cold, and on both sides.
+#: The control of ``temperature``: the same low temperature in the sampler and the trainer.
 BOTH_COLDER = BASE.with_(temperature=gallery()["temperature"].change[1])
 
 
 def thinned(history: History, name: str) -> list[float]:
-    """A curve as ``POINTS`` means of neighbouring values."""
+    """Return a curve as ``POINTS`` means of neighbouring values."""
     values = [x for x in history[name] if math.isfinite(x)]
-    cuts = [round(i * len(values) / POINTS) for i in range(POINTS + 1)]
-    return [sum(part) / len(part) for a, b in pairwise(cuts) if (part := values[a : max(b, a + 1)])]
+    bounds = [round(i * len(values) / POINTS) for i in range(POINTS + 1)]
+    return [sum(part) / len(part) for a, b in pairwise(bounds) if (part := values[a : max(b, a + 1)])]
 
 
 def curves(prefix: str, history: History, failure: BrokenRun) -> dict[str, float]:
-    """The panel of a run."""
+    """Return the downsampled metrics of the failure's panel."""
     return {
         f"{prefix}_{metric}_{i:02d}": value
         for metric in failure.panel
@@ -53,11 +55,14 @@ def curves(prefix: str, history: History, failure: BrokenRun) -> dict[str, float
 
 
 def lengths(seed: int) -> dict[str, float]:
-    """The pairs of ``longer_wins`` as they are before the longer reply is chosen: the share of equal length, the share whose right reply is the shorter
-    (these are exchanged), and the same share of those that differ in length."""
+    """Return statistics of the pairs of ``longer_wins`` before the longer completion is chosen.
+
+    These are the fraction of pairs of equal length, the fraction whose correct completion is shorter (these are
+    swapped), and the latter fraction among pairs of different length.
+    """
     pairs = PAIRS.compared(PAIRS.pairs, seed, swapped=0.0, longer_wins=False)
     right, wrong = ([len(p.answers[which].input_ids) for p in pairs] for which in (0, 1))
-    ties, shorter = (sum(map(how, right, wrong)) for how in (operator.eq, operator.lt))
+    ties, shorter = (sum(map(compare, right, wrong)) for compare in (operator.eq, operator.lt))
     return {
         "pairs_of_equal_length": ties / len(pairs),
         "pairs_right_is_shorter": shorter / len(pairs),
@@ -66,27 +71,27 @@ def lengths(seed: int) -> dict[str, float]:
 
 
 def one_seed(seed: int, most: int | None = None) -> dict[str, float]:
-    """Every failure and what it is the failure of, and every recipe; ``most``: steps of a run."""
+    """Run every failure, its healthy run, and every recipe, for at most ``most`` steps each."""
     numbers: dict[str, float] = {}
     healthy: dict[Any, History] = {}
     for failure in gallery().values():
         broken = _shortened(failure.broken, most).run(seed)
         if failure.healthy not in healthy:
             healthy[failure.healthy] = _shortened(failure.healthy, most).run(seed)
-        named = {finding.name for finding in diagnose(broken)}
-        numbers[f"named_{failure.name}"] = float(bool(named & set(failure.findings)))
-        numbers[f"besides_{failure.name}"] = float(len(named - set(failure.findings)))
+        findings = {finding.name for finding in diagnose(broken)}
+        numbers[f"named_{failure.name}"] = float(bool(findings & set(failure.findings)))
+        numbers[f"besides_{failure.name}"] = float(len(findings - set(failure.findings)))
         numbers |= curves(f"broken_{failure.name}", broken, failure)
         numbers |= curves(f"healthy_{beside(failure)}", healthy[failure.healthy], failure)
     for name, recipe in RECIPES.items():
-        if not isinstance(recipe.credit, ProcessSupervision):  # nobody grades steps here
+        if not isinstance(recipe.credit, ProcessSupervision):  # the task has no step-level grader
             healthy[name] = _shortened(Setup(recipe, BASE.config), most).run(seed)
     healthy["both at .6"] = _shortened(BOTH_COLDER, most).run(seed)
     numbers["both_colder_reward"] = Curves(healthy["both at .6"]).last("reward")
     numbers["both_colder_kl"] = healthy["both at .6"]["kl"][0]
-    different = {repr(history.rows): history for history in healthy.values()}.values()
-    numbers["copies"] = float(len(healthy) - len(different))
-    learned, stuck = ([h for h in different if _stuck(h) == is_stuck] for is_stuck in (False, True))
+    distinct = {repr(history.rows): history for history in healthy.values()}.values()
+    numbers["copies"] = float(len(healthy) - len(distinct))
+    learned, stuck = ([h for h in distinct if _stuck(h) == is_stuck] for is_stuck in (False, True))
     numbers["healthy_runs"] = float(len(learned))
     numbers["accused"] = float(sum(bool(diagnose(history)) for history in learned))
     numbers["stuck_runs"] = float(len(stuck))
@@ -99,12 +104,12 @@ def _shortened(run: Any, most: int | None) -> Any:
 
 
 def _stuck(history: History) -> bool:
-    """An online run that ends with fewer than nine right replies in ten: whatever the doctor says of it is no false alarm."""
+    """Return whether an online run ends with less than 90 % correct completions: a finding is then no false alarm."""
     return "gold" in history.rows[0] and Curves(history).last("gold") < 0.9
 
 
 def probe() -> Mapping[str, float | str]:
-    """Five steps of all runs: each failure's line, the first and the last values of its panel, what the doctor says of so little."""
+    """Run five steps of all runs: each failure's line, first and last values of its panel, the doctor's findings."""
     numbers: dict[str, float | str] = {f"line_{f.name}": f.line for f in gallery().values()}
     plans = {"online": BASE, "critic": gallery()["critic_frozen"].healthy, "stale": gallery()["stale"].broken}
     plans |= {"sft": IMITATION, "pairs": PAIRS}
@@ -112,7 +117,7 @@ def probe() -> Mapping[str, float | str]:
     numbers |= settings(
         base=BASE.recipe, critic_recipe=plans["critic"].recipe, dpo=get_preference(PAIRS.loss), **RECIPES
     )
-    last = POINTS - 2  # of five steps, the first and the last are kept
+    last = POINTS - 2  # of five steps, keep the first and the last
     inner = tuple(f"_{i:02d}" for i in range(1, POINTS) if i != last)
     return numbers | {
         name: value

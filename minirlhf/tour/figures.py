@@ -1,4 +1,4 @@
-"""The tour's figures, each with one message."""
+"""The tour's figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minirlhf.tour.stages import Tour
 
 
 def overview(tour: Tour) -> Any:
-    """What came of it: the true reward after each stage, and the shell game before and after RL."""
+    """Plot the gold reward after each stage, and the shell game during RL."""
     figure, (left, right) = panels(2, 4.2, 3.2)
     names = [stage.name for stage in tour.assistant]
     means = [stage.gold.mean for stage in tour.assistant]
@@ -27,7 +27,7 @@ def overview(tour: Tour) -> Any:
 
 
 def stages(tour: Tour) -> Any:
-    """The losses of pretraining and SFT and the accuracy of the reward model."""
+    """Plot the losses of pretraining and SFT and the accuracy of the reward model."""
     figure, axes = panels(3, 3.4, 2.6)
     for ax, name, title in zip(axes, ("pretrain", "sft"), ("Pretraining", "Supervised fine-tuning"), strict=False):
         history = tour.histories[name]
@@ -41,13 +41,13 @@ def stages(tour: Tour) -> Any:
 
 
 def reinforcement(tour: Tour) -> Any:
-    """True reward and distance during GRPO and PPO; what DPO does to the replies that it compares."""
+    """Plot gold reward and KL during GRPO and PPO, and the log-probabilities of the pairs during DPO."""
     figure, (left, middle, right) = panels(3, 3.6, 2.8)
     for name, colour, style in (("grpo", "green", "-"), ("ppo", "blue", "--")):
         history = tour.histories[name]
-        look = {"color": PALETTE[colour], "ls": style, "label": name.upper()}
-        left.plot(history["step"], smooth(history["gold"], 5), **look)
-        middle.plot(history["step"], history["kl"], **look)
+        style_options = {"color": PALETTE[colour], "ls": style, "label": name.upper()}
+        left.plot(history["step"], smooth(history["gold"], 5), **style_options)
+        middle.plot(history["step"], history["kl"], **style_options)
     left.set(title="True reward, which nobody optimises", xlabel="RL step", ylabel="mean reward (mean of 5 steps)")
     middle.set(title="Distance from the SFT model", xlabel="RL step", ylabel="KL (nats per reply)", ylim=(0, None))
     history = tour.histories["dpo"]
@@ -60,7 +60,7 @@ def reinforcement(tour: Tour) -> Any:
 
 
 def game(tour: Tour) -> Any:
-    """Accuracy, thinking and length in the shell game during RL."""
+    """Plot accuracy, chain-of-thought rate and length in the shell game during RL."""
     figure, (left, right) = panels(2, 4.2, 2.8)
     history = tour.histories["game_rl"]
     left.plot(history["step"], history["reward"], color=PALETTE["green"], label="right answers (rewarded)")

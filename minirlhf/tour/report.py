@@ -1,4 +1,4 @@
-"""The tour's report: a table on the terminal, and one HTML page that holds its figures in itself."""
+"""The tour's report: a table on the terminal, and one HTML page with embedded figures."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FIGURES = ("stages", "reinforcement", "game")
 
 
 def captions(tour: Tour) -> dict[str, str]:
-    """What each figure shows, with this run's numbers: also the text for readers who do not see it."""
+    """Return the caption of each figure with the numbers of this run; it is also the alt text."""
     curves = {name: tour.histories[name]["loss"] for name in ("pretrain", "sft")}
     grpo, ppo, dpo, game = (tour.histories[name] for name in ("grpo", "ppo", "dpo", "game_rl"))
 
     def ends(values: list[float]) -> str:
-        """First and last fifth, as ``a to b``."""
+        """Return the means of the first and last 20 %, as ``a to b``."""
         n = max(1, len(values) // 5)
         return f"{sum(values[:n]) / n:.2f} to {sum(values[-n:]) / n:.2f}"
 
@@ -50,7 +50,7 @@ def captions(tour: Tour) -> dict[str, str]:
 
 
 def table(tour: Tour) -> str:
-    """The results as plain text."""
+    """Return the results as a plain-text table."""
     lines = [f"{'':8}{'true reward':>16}{'wins vs SFT':>16}{'KL from SFT':>16}{'length':>16}"]
     for s in tour.assistant:
         wins = "-" if s.name == "SFT" else str(s.wins)
@@ -63,18 +63,18 @@ def table(tour: Tour) -> str:
 
 
 def answers(tour: Tour, count: int = 3) -> str:
-    """The first test prompts with the reply of each model."""
+    """Return the first test prompts with the completion of each model."""
     lines = []
     for i in range(count):
         lines.append(f"\n{tour.assistant[0].evaluation.problems[i].prompt[-1]['content']}")
-        for s in tour.assistant:
-            reply = s.evaluation.completions[i] or "(says nothing)"
-            lines.append(f"  {s.name:5} {reply}  [{float(s.evaluation.rewards[i]):.1f}]")
+        for stage in tour.assistant:
+            completion = stage.evaluation.completions[i] or "(says nothing)"
+            lines.append(f"  {stage.name:5} {completion}  [{float(stage.evaluation.rewards[i]):.1f}]")
     return "\n".join(lines)
 
 
 def page(tour: Tour) -> str:
-    """The HTML report."""
+    """Return the HTML report."""
     images = {name: data_uri(png(getattr(figures, name)(tour))) for name in FIGURES}
     return templates.render(
         "tour", tour=tour, improved=IMPROVED, images=images, alt=captions(tour), shown=range(SHOWN), names=PARTS

@@ -1,4 +1,4 @@
-"""What the tour runs and measures. Its numbers are what ``minirlhf/tour/study.py`` repeats over seeds."""
+"""The stages and measurements of the tour; ``minirlhf/tour/study.py`` repeats them over seeds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from minirlhf.trainers.reward import pair_accuracy
 
 Say = Callable[[str], None]
 
-#: The three ways from the SFT model on.
+#: The three methods that start from the SFT model.
 IMPROVED = ("GRPO", "PPO", "DPO")
 
 
@@ -35,12 +35,12 @@ class Stage:
     """One column of the assistant's table.
 
     Attributes:
-        gold: the true reward of its replies to held-out prompts.
-        proxy: the reward model's opinion of the same replies.
-        wins: share of prompts on which its gold reward beats the SFT model's.
-        kl: nats per reply from the SFT model.
-        length: tokens per reply.
-        ended: share of replies that end by themselves.
+        gold: gold reward of the completions on held-out prompts.
+        proxy: the reward model's score of the same completions.
+        wins: win rate against the SFT model by gold reward, over prompts.
+        kl: KL divergence from the SFT model, in nats per completion.
+        length: tokens per completion.
+        ended: fraction of completions that are not truncated.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Game:
-    """How a policy plays the shell game on held-out prompts."""
+    """Measurements of a policy in the shell game, on held-out prompts."""
 
     name: str
     sampled: Estimate
@@ -67,12 +67,12 @@ class Game:
 
 @dataclass
 class Tour:
-    """Everything the report shows.
+    """The contents of the report.
 
     Attributes:
         seconds: wall time of each part.
-        histories: metrics of each training, by its name.
-        judge_accuracy: of the reward model on held-out pairs; ``judge_ceiling`` is what the true reward scores there.
+        histories: metrics of each training run, by name.
+        judge_accuracy: accuracy of the reward model on held-out pairs; ``judge_ceiling`` is that of the gold reward.
     """
 
     seed: int
@@ -87,13 +87,13 @@ class Tour:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Book the wall time of the block under ``part``."""
+        """Record the wall time of the block as ``part``."""
         start = time.perf_counter()
         yield
         self.seconds[part] = time.perf_counter() - start
 
     def numbers(self) -> dict[str, float]:
-        """The figures that the tour claims something about, by name."""
+        """Return the numbers that the tour makes claims about, by name."""
         before, after = self.game
         numbers = {f"gold_{stage.name.lower()}": stage.gold.mean for stage in self.assistant}
         for stage in self.assistant:
@@ -118,7 +118,7 @@ class Tour:
 
 @dataclass(frozen=True)
 class Plans:
-    """The settings of every stage; a run gives them its seed."""
+    """The settings of every stage; :func:`run` sets their seed."""
 
     pretrain: PretrainPlan = PretrainPlan()
     sft: SFTPlan = SFTPlan()
@@ -131,7 +131,7 @@ class Plans:
 
 
 def run(seed: int = 0, plans: Plans = Plans(), *, say: Say = print, quiet: bool = False) -> Tour:
-    """The whole tour on one thread; the same seed gives the same numbers on one machine."""
+    """Run the whole tour on one thread; the same seed gives the same numbers on one machine."""
     plans = replace(plans, **{name: with_seed(plan, seed) for name, plan in vars(plans).items()})
     tour = Tour(seed)
     with threads(1), tour.timed("total"):
@@ -141,32 +141,32 @@ def run(seed: int = 0, plans: Plans = Plans(), *, say: Say = print, quiet: bool 
 
 
 def _assistant(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
-    world = tasks.get("assistant")
+    task = tasks.get("assistant")
     say("\n1 · Pretraining: a language model of raw chatter about animals")
     with tour.timed("pretrain"):
-        base = pipeline.pretrain(world, plans.pretrain, quiet=quiet)
+        base = pipeline.pretrain(task, plans.pretrain, quiet=quiet)
     tour.parameters = num_parameters(base.model)
     say("2 · Supervised fine-tuning: imitate a hurried assistant")
     with tour.timed("sft"):
-        sft = pipeline.sft(world, base, plans.sft, quiet=quiet)
+        sft = pipeline.sft(task, base, plans.sft, quiet=quiet)
     say("3 · Preferences and reward model: which of two of its own replies is better?")
     with tour.timed("reward"):
-        pairs, held_out = pipeline.preferences(world, sft, plans.reward)
-        judge = pipeline.reward_model(sft, pairs, plans.reward, quiet=quiet)
-        held_tokens = pipeline.pair_tokens(sft.tokenizer, held_out)
-        tour.judge_accuracy = pair_accuracy(judge.model, held_tokens, pad_token_id=sft.tokenizer.pad_token_id)
-    gaps = [world.grade(p.prompt, p.chosen) - world.grade(p.prompt, p.rejected) for p in held_out]
+        pairs, held_out = pipeline.preferences(task, sft, plans.reward)
+        reward_model = pipeline.reward_model(sft, pairs, plans.reward, quiet=quiet)
+        eval_pairs = pipeline.pair_tokens(sft.tokenizer, held_out)
+        tour.judge_accuracy = pair_accuracy(reward_model.model, eval_pairs, pad_token_id=sft.tokenizer.pad_token_id)
+    gaps = [task.grade(p.prompt, p.chosen) - task.grade(p.prompt, p.rejected) for p in held_out]
     tour.judge_ceiling = sum((gap > 0) + 0.5 * (gap == 0) for gap in gaps) / len(gaps)
     tour.judge_pairs = len(pairs)
     say(f"    held-out accuracy {tour.judge_accuracy:.2f}; the true reward itself gets {tour.judge_ceiling:.2f}")
     say("4 · Reinforcement learning (GRPO) against the reward model, with a KL penalty")
-    proxy = model_reward(judge.model, judge.tokenizer)
-    graded: dict[str, Any] = {"reward": proxy, "monitors": {"gold": task_reward(world)}, "quiet": quiet}
+    proxy = model_reward(reward_model.model, reward_model.tokenizer)
+    rl_options: dict[str, Any] = {"reward": proxy, "monitors": {"gold": task_reward(task)}, "quiet": quiet}
     with tour.timed("grpo"):
-        grpo = pipeline.rl(world, sft, plans.grpo, **graded)
+        grpo = pipeline.rl(task, sft, plans.grpo, **rl_options)
     say("5 · The same with PPO: a critic says which token earned what")
     with tour.timed("ppo"):
-        ppo = pipeline.rl(world, sft, plans.ppo, **graded)
+        ppo = pipeline.rl(task, sft, plans.ppo, **rl_options)
     say("6 · The same preferences without a reward model and without sampling (DPO)")
     with tour.timed("dpo"):
         dpo = pipeline.align(sft, pipeline.pair_tokens(sft.tokenizer, pairs), plans.dpo, quiet=quiet)
@@ -177,35 +177,35 @@ def _assistant(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
         tour.assistant = _compare(
             {"base": replace(base, tokenizer=plain), "SFT": sft, "GRPO": grpo, "PPO": ppo, "DPO": dpo}, sft, proxy
         )
-    named = {"pretrain": base, "sft": sft, "reward": judge, "grpo": grpo, "ppo": ppo, "dpo": dpo}
-    for name, trained in named.items():
+    stages = {"pretrain": base, "sft": sft, "reward": reward_model, "grpo": grpo, "ppo": ppo, "dpo": dpo}
+    for name, trained in stages.items():
         tour.histories[name] = trained.history
 
 
 def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> list[Stage]:
-    world = tasks.get("assistant")
-    problems = task_problems(world, "test")
-    sampling = Sampling(max_completion_length=world.max_completion_length)
+    task = tasks.get("assistant")
+    problems = task_problems(task, "test")
+    sampling = Sampling(max_completion_length=task.max_completion_length)
     evaluations = {
         name: evaluate(
             policy.model,
             problems,
-            task_reward(world),
+            task_reward(task),
             tokenizer=policy.tokenizer,
             sampling=sampling,
-            # The base model reads the bare question, so its replies have no probability under the others' template.
+            # The base model gets the question without a chat template, so its KL from the SFT model is not defined.
             ref_model=None if policy.tokenizer.chat_template == PLAIN else reference.model,
             seed=1000,
         )
         for name, policy in policies.items()
     }
-    rival = evaluations["SFT"].rewards
+    baseline_rewards = evaluations["SFT"].rewards
     return [
         Stage(
             name,
             e.reward,
             Estimate.of(torch.tensor(proxy(e.problems, e.completions))),
-            win_rate(e.rewards, rival),
+            win_rate(e.rewards, baseline_rewards),
             e.divergence,
             e.length,
             float(e.terminated.float().mean()),
@@ -216,28 +216,28 @@ def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> li
 
 
 def _shell_game(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
-    world = tasks.get("shell_game")
+    task = tasks.get("shell_game")
     say("\n8 · The shell game: learning to think. SFT sees one chain of thought for four bare answers")
     with tour.timed("game_sft"):
-        sft = pipeline.sft_from_scratch(world, plans.game_sft, quiet=quiet)
+        sft = pipeline.sft_from_scratch(task, plans.game_sft, quiet=quiet)
     say("9 · Reinforcement learning on right answers alone (Dr. GRPO)")
     with tour.timed("game_rl"):
-        rl = pipeline.rl(world, sft, plans.game_rl, monitors={"thinks": _thinks}, quiet=quiet)
+        rl = pipeline.rl(task, sft, plans.game_rl, monitors={"thinks": _thinks}, quiet=quiet)
     with tour.timed("game_evaluation"):
         tour.game = [_play("SFT", sft), _play("RL", rl)]
     tour.histories["game_sft"], tour.histories["game_rl"] = sft.history, rl.history
 
 
 def _play(name: str, policy: Trained) -> Game:
-    world = tasks.get("shell_game")
-    problems = task_problems(world, "test")[:400]
+    task = tasks.get("shell_game")
+    problems = task_problems(task, "test")[:400]
     sampled, greedy = (
         evaluate(
             policy.model,
             problems,
-            task_reward(world),
+            task_reward(task),
             tokenizer=policy.tokenizer,
-            sampling=Sampling(max_completion_length=world.max_completion_length, greedy=greedy),
+            sampling=Sampling(max_completion_length=task.max_completion_length, greedy=greedy),
             seed=1000,
         )
         for greedy in (False, True)
@@ -247,5 +247,5 @@ def _play(name: str, policy: Trained) -> Game:
 
 
 def _thinks(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-    """1 for each completion that begins with a chain of thought. Watched, never rewarded."""
+    """Return 1 for each completion that begins with a chain of thought. It is monitored, never rewarded."""
     return [float(text.startswith("think")) for text in completions]

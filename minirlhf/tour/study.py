@@ -1,6 +1,7 @@
 """The tour over five seeds: ``python -m minirlhf.tour.study`` writes ``study.json`` (about ten minutes on one core).
 
-The settings of the tour were chosen on seeds 0 to 4; these five are others, so that the choice cannot flatter the result.
+The settings of the tour were chosen on seeds 0 to 4; these five are held out, so that the choice does not bias the
+results.
 """
 
 from minirlhf.evidence import Study, brief, settings
@@ -8,12 +9,12 @@ from minirlhf.tour import stages
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """The whole tour."""
+    """Run the whole tour; return its numbers."""
     return stages.run(seed, say=lambda text: None, quiet=True).numbers()
 
 
 def probe() -> dict[str, float | str]:
-    """The whole tour, two steps of every training; enough of the shell game's imitation that some answers are right."""
+    """The whole tour with two steps per training run, and enough SFT in the shell game that some answers are right."""
     full, few = stages.Plans(), {"batch_size": 4, "num_generations": 4}
     plans = stages.Plans(
         pretrain=brief(full.pretrain, documents=64),
