@@ -1,4 +1,4 @@
-"""Byte-pair merges in miniature: which pieces of words a tokenizer learns, and how it then cuts a word.
+"""Byte-pair encoding in miniature: learn merges from words, then split a word into the learned pieces.
 
 Source: Sennrich, Haddow and Birch (2016), "Neural machine translation of rare words with subword units". Real tokenizers begin
 with bytes and keep an order of merges like this one; here a word begins as its letters.
@@ -13,25 +13,25 @@ Merge = tuple[str, str]
 
 
 def learn(words: list[str], count: int) -> list[tuple[Merge, int]]:
-    """The first ``count`` merges: at each step the most frequent pair of neighbours becomes one piece.
+    """Learn the first ``count`` merges: each step merges the most frequent pair of adjacent pieces into one piece.
 
     Returns:
-        Each merge with the number of times that the pair occurred. Of pairs that are equally frequent, the first in the alphabet.
+        Each merge with the number of occurrences of its pair. Ties go to the pair that is first in alphabetical order.
     """
-    found: list[tuple[Merge, int]] = []
-    cuts = [list(word) for word in words]
+    merges: list[tuple[Merge, int]] = []
+    split_words = [list(word) for word in words]
     for _ in range(count):
-        pairs = Counter(pair for pieces in cuts for pair in pairwise(pieces))
-        if not pairs:
+        pair_counts = Counter(pair for pieces in split_words for pair in pairwise(pieces))
+        if not pair_counts:
             break
-        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        found.append((best, pairs[best]))
-        cuts = [_joined(pieces, best) for pieces in cuts]
-    return found
+        best = min(pair_counts, key=lambda pair: (-pair_counts[pair], pair))
+        merges.append((best, pair_counts[best]))
+        split_words = [_joined(pieces, best) for pieces in split_words]
+    return merges
 
 
 def cut(word: str, merges: list[Merge]) -> list[str]:
-    """The word's pieces: its letters, joined by the merges in the order in which they were learned."""
+    """Split a word into pieces: begin with its letters and apply the merges in the order in which they were learned."""
     pieces = list(word)
     for merge in merges:
         pieces = _joined(pieces, merge)
@@ -39,11 +39,11 @@ def cut(word: str, merges: list[Merge]) -> list[str]:
 
 
 def _joined(pieces: list[str], merge: Merge) -> list[str]:
-    """Every occurrence of the pair as one piece, from the left."""
-    made: list[str] = []
+    """Merge every occurrence of the pair into one piece, from the left."""
+    merged: list[str] = []
     for piece in pieces:
-        if made and (made[-1], piece) == merge:
-            made[-1] += piece
+        if merged and (merged[-1], piece) == merge:
+            merged[-1] += piece
         else:
-            made.append(piece)
-    return made
+            merged.append(piece)
+    return merged

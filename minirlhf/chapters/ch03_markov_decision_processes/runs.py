@@ -1,4 +1,4 @@
-"""The runs of chapter 03, with their settings: its notebook shows one seed of them, its study several."""
+"""The runs of chapter 03 with their settings: the notebook shows one seed of each run, the study several seeds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STRATEGIES = {
 
 
 def prediction_error(n: int | None, alpha: float, seed: int, *, episodes: int = 100, learners: int = 100) -> Tensor:
-    """Root mean square error over the states of a walk of five cells, ``(episodes + 1, learners)``."""
+    """Root mean squared error of n-step TD over the states of a five-cell random walk, ``(episodes + 1, learners)``."""
     process = worlds.random_walk()
     history = temporal_difference(
         process,
@@ -43,7 +43,7 @@ def prediction_error(n: int | None, alpha: float, seed: int, *, episodes: int = 
 
 
 def cut_off_values(limit_is_an_end: bool, seed: int, *, episodes: int = 250) -> Tensor:
-    """Values ``(50, 5)`` that TD(0) learns for a walk of five cells whose episodes are cut off after six steps."""
+    """Values ``(50, 5)`` of 50 TD(0) learners for a five-cell walk whose episodes are truncated after six steps."""
     process = worlds.random_walk()
     history = temporal_difference(
         process,
@@ -61,7 +61,7 @@ def cut_off_values(limit_is_an_end: bool, seed: int, *, episodes: int = 250) -> 
 
 
 def cliff(off_policy: bool, seed: int, *, episodes: int = 120) -> TrainingResult:
-    """Thirty learners at the cliff, 120 episodes."""
+    """Train thirty learners of Q-learning (``off_policy``) or SARSA in the cliff walk, by default for 120 episodes."""
     learner = control.q_learning if off_policy else control.sarsa
     rng = generator("ch03", "cliff", seed)
     return learner(
@@ -70,7 +70,7 @@ def cliff(off_policy: bool, seed: int, *, episodes: int = 120) -> TrainingResult
 
 
 def maze(planning_steps: int, seed: int, *, episodes: int = 20) -> TrainingResult:
-    """Twenty learners in the maze, 20 episodes; 0 planning steps is Q-learning."""
+    """Train twenty Dyna-Q learners in the maze, by default for 20 episodes; 0 planning steps is Q-learning."""
     settings: dict[str, Any] = {"gamma": 0.95, "alpha": 0.5, "epsilon": 0.1, "episodes": episodes, "learners": 20}
     rng = generator("ch03", "maze", seed)
     if planning_steps == 0:
@@ -86,9 +86,9 @@ def bandit_regret(strategy: bandits.Strategy, seed: int, *, steps: int = 1_000, 
 
 
 def doors(target: Target, seed: int, *, runs: int = 4, updates: int = 300) -> Tensor:
-    """What ``runs`` networks believe that entering the hall is worth, ``(runs,)``; the truth is −.09."""
+    """Estimates ``(runs,)`` by ``runs`` networks of the action value of entering the hall; the exact value is −.09."""
     process = worlds.many_doors_env()
-    believed = [
+    hall_values = [
         train_dqn(
             process,
             torch.eye(3, dtype=torch.float64),
@@ -105,4 +105,4 @@ def doors(target: Target, seed: int, *, runs: int = 4, updates: int = 300) -> Te
         ).action_values[0, 1:]
         for run in range(runs)
     ]
-    return torch.stack(believed).mean(-1)
+    return torch.stack(hall_values).mean(-1)

@@ -1,4 +1,4 @@
-"""Gradient estimators in a world whose episodes can all be listed: their means, biases and variances are sums, not samples."""
+"""Gradient estimators in an environment whose episodes can all be listed: exact means, biases and variances."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from minirlhf.tabular.process import Process, from_outcomes
 
 
 def hill(num_ledges: int = 3) -> Process:
-    """Up a hill: "rest" stays, and slides back with probability .2; "climb" goes up with .6, stays with .3 and slides back with .1.
+    """A hill to climb: "rest" stays (.8) or slides back (.2); "climb" goes up (.6), stays (.3) or slides back (.1).
 
-    Each step costs 1; the top, which is the last state and the end, earns 6. Episodes begin at the bottom.
+    Each step has reward −1. Reaching the top, the last and only terminal state, adds 6. Episodes begin at the bottom.
     """
     require_positive(num_ledges=num_ledges)
     outcomes = {}
@@ -37,14 +37,14 @@ def hill(num_ledges: int = 3) -> Process:
 
 @dataclass(frozen=True)
 class Listed:
-    """All ``N`` possible episodes of at most ``H`` steps, under a softmax policy with logits ``theta (S, A)``; ``D = S·A``.
+    """All ``N`` possible episodes within ``H`` steps under a softmax policy of logits ``theta (S, A)``; ``D = S·A``.
 
     Attributes:
         theta: ``(S, A)``.
-        probs: ``(N,)``, the probability of each.
-        mask: ``(N, H)``, its steps.
-        rewards, values, action_values: ``(N, H)``; the values are true, with the steps that remain.
-        scores: ``(N, H, D)``, ∇ log π of its actions.
+        probs: ``(N,)``, the probability of each episode.
+        mask: ``(N, H)``, True for the steps that each episode takes.
+        rewards, values, action_values: ``(N, H)``; the values are exact, for the number of steps that remain.
+        scores: ``(N, H, D)``, ∇ log π of the actions taken.
     """
 
     theta: Tensor
@@ -56,7 +56,7 @@ class Listed:
     scores: Tensor
 
     def choices(self) -> dict[str, Tensor]:
-        """The six Ψ of the chapter by name, ``(N, H)`` each."""
+        """Return the six choices of Ψ of the chapter by name, ``(N, H)`` each."""
         to_go = returns.returns_to_go(self.rewards, self.mask)
         return {
             "total return": returns.total_return(self.rewards, self.mask),
@@ -68,30 +68,31 @@ class Listed:
         }
 
     def estimates(self, psi: Tensor) -> Tensor:
-        """What each episode would say the gradient is, Σ_t Ψ_t ∇log π: ``(N, H) -> (N, D)``."""
+        """Return the gradient estimate from each single episode, Σ_t Ψ_t ∇log π: ``(N, H) -> (N, D)``."""
         return pg.trajectory_score(psi[..., None] * self.scores, self.mask)
 
     def gradient(self) -> Tensor:
-        """The true gradient ``(D,)``."""
+        """Return the exact gradient ``(D,)``."""
         return pg.policy_gradient(self.probs, self.scores, self.action_values, self.mask)
 
     def bias_and_variance(self, psi: Tensor) -> tuple[float, float]:
-        """Squared length of the bias, and variance, of one episode's estimate."""
+        """Return the squared norm of the bias, and the variance, of a one-episode estimate."""
         estimates = self.estimates(psi)
         bias = self.probs @ estimates - self.gradient()
         return float(bias @ bias), float(pg.gradient_variance(self.probs, estimates))
 
     def sampled_variance(self, psi: Tensor, *, count: int, rng: torch.Generator) -> float:
-        """The variance as ``count`` episodes that are really drawn show it."""
-        drawn = self.estimates(psi)[torch.multinomial(self.probs, count, replacement=True, generator=rng)]
-        return float(drawn.var(0).sum())
+        """Return the sample variance of the estimates from ``count`` sampled episodes."""
+        samples = self.estimates(psi)[torch.multinomial(self.probs, count, replacement=True, generator=rng)]
+        return float(samples.var(0).sum())
 
 
 def list_episodes(process: Process, theta: Tensor, *, horizon: int) -> Listed:
-    """All episodes of a process that can happen within ``horizon`` steps.
+    """List all episodes of a process that are possible within ``horizon`` steps.
 
     Raises:
-        ValueError: logits of another shape, a horizon that is not positive, or more than a million sequences to go through.
+        ValueError: the logits have another shape, the horizon is not positive, or there would be more than a million
+            sequences to check.
     """
     require_shapes(rewards=(process.expected_rewards, "S A"), theta=(theta, "S A"))
     require_positive(horizon=horizon)
@@ -106,27 +107,27 @@ def list_episodes(process: Process, theta: Tensor, *, horizon: int) -> Listed:
     paths = exact_mdp.trajectories(process.num_states, process.num_actions, horizon)
     probs = exact_mdp.probabilities(paths, process.start, process.transitions, policy)
     states, actions, probs = paths.states[probs > 0], paths.actions[probs > 0], probs[probs > 0]
-    # After the end every action does nothing, and a policy may still take any: these are one episode.
+    # After the end no action has an effect, so sequences that differ only in those actions are the same episode.
     actions = torch.where(process.terminal[states[:, :-1]], 0, actions)
-    told, which = torch.cat([states, actions], 1).unique(dim=0, return_inverse=True)
-    probs = torch.zeros(len(told), dtype=probs.dtype).index_add(0, which, probs)
-    states, actions = told[:, : horizon + 1], told[:, horizon + 1 :]
-    before, after, rewards = states[:, :-1], states[:, 1:], process.expected_rewards
-    left = [
+    episodes, episode_index = torch.cat([states, actions], 1).unique(dim=0, return_inverse=True)
+    probs = torch.zeros(len(episodes), dtype=probs.dtype).index_add(0, episode_index, probs)
+    states, actions = episodes[:, : horizon + 1], episodes[:, horizon + 1 :]
+    current, successors, rewards = states[:, :-1], states[:, 1:], process.expected_rewards
+    k_step_values = [
         exact_mdp.state_values(process.transitions, rewards, policy, gamma=1.0, steps=k) for k in range(horizon + 1)
     ]
-    value = torch.stack(left[:0:-1])  # (H, S), with H, H − 1, … steps left
-    action_value = torch.stack([rewards + process.transitions @ following for following in left[-2::-1]])
-    time = torch.arange(horizon)
-    mask = ~process.terminal[before]
-    own = torch.eye(theta.numel(), dtype=theta.dtype).view(*theta.shape, -1)  # ∂logits(s)/∂θ, (S, A, D)
-    score = own - torch.einsum("sa,sad->sd", policy, own)[:, None]  # ∇log π(a|s)
+    value = torch.stack(k_step_values[:0:-1])  # (H, S), with H, H − 1, … steps left
+    action_value = torch.stack([rewards + process.transitions @ next_values for next_values in k_step_values[-2::-1]])
+    timesteps = torch.arange(horizon)
+    mask = ~process.terminal[current]
+    logit_grads = torch.eye(theta.numel(), dtype=theta.dtype).view(*theta.shape, -1)  # ∂logits(s)/∂θ, (S, A, D)
+    score = logit_grads - torch.einsum("sa,sad->sd", policy, logit_grads)[:, None]  # ∇log π(a|s)
     return Listed(
         theta=theta,
         probs=probs,
         mask=mask,
-        rewards=torch.where(mask, process.rewards[before, actions, after], 0.0),
-        values=value[time, before],
-        action_values=action_value[time, before, actions],
-        scores=score[before, actions],
+        rewards=torch.where(mask, process.rewards[current, actions, successors], 0.0),
+        values=value[timesteps, current],
+        action_values=action_value[timesteps, current, actions],
+        scores=score[current, actions],
     )

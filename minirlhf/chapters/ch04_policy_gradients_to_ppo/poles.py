@@ -1,4 +1,4 @@
-"""The runs of chapter 04 on CartPole, with their settings: its notebook shows one seed of some, its study several of all."""
+"""The CartPole runs of chapter 04: the notebook shows one seed of some runs, the study several seeds of all."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EPISODES = replace(SHORT, num_steps=None)
 
 
 def cartpole() -> gymnasium.Env[Any, Any]:
-    """A pole on a cart: 1 per step until it falls, cut off after 500 steps."""
+    """Make CartPole: reward 1 per step until the pole falls, truncated after 500 steps."""
     return gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
 def small_rewards() -> gymnasium.Env[Any, Any]:
-    """The same with .01 per step, so that values are of order 1."""
+    """Make CartPole with reward .01 per step, so that values are of order 1."""
     return gymnasium.wrappers.TransformReward(cartpole(), lambda reward: 0.01 * float(reward))
 
 
@@ -36,7 +36,7 @@ def _with(method: Method, config: ControlConfig | None = None, make: Make = cart
     return lambda seed, **changes: po.train_policy(make, method, replace(config, seed=seed, **changes))
 
 
-#: name -> what is compared in the chapter, but for TRPO: the method and its numbers. The notebook prints where they differ.
+#: name -> (method, settings) that the chapter compares, except TRPO. The notebook prints where they differ.
 COMPARED: dict[str, tuple[Method, ControlConfig]] = {
     "reinforce": (po.REINFORCE, EPISODES),
     "reinforce_with_baseline": (po.REINFORCE_WITH_BASELINE, EPISODES),
@@ -45,7 +45,7 @@ COMPARED: dict[str, tuple[Method, ControlConfig]] = {
     "ppo": (po.PPO, ControlConfig()),
     "ppo_adaptive": (po.PPO_ADAPTIVE, ControlConfig()),
 }
-#: name -> run of a seed; changes to its :class:`ControlConfig` by name.
+#: name -> function that trains with a seed; keyword arguments change its :class:`ControlConfig`.
 RUNS: dict[str, Callable[..., ControlRun]] = {
     **{name: _with(method, config) for name, (method, config) in COMPARED.items()},
     "trpo": lambda seed, **changes: trpo.train_trpo(cartpole, ControlConfig(seed=seed, **changes), max_kl=0.02)[0],
@@ -60,25 +60,25 @@ RUNS: dict[str, Callable[..., ControlRun]] = {
 
 
 def score(run: ControlRun) -> float:
-    """Mean return of 100 new episodes of the trained policy."""
+    """Return the mean return of 100 new episodes of the trained policy."""
     returns = Environments(cartpole, 100, seed=99).collect(run.policy, None).returns
     return sum(returns) / len(returns)
 
 
 def curve(run: ControlRun) -> list[float]:
-    """Mean return, as trained for, of the episodes that ended in each twentieth of the run; the last known one where none did."""
-    ended: list[list[float]] = [[] for _ in range(BINS)]
+    """Mean training return of the episodes that ended in each 5 % of the run; where none ended, the previous mean."""
+    bins: list[list[float]] = [[] for _ in range(BINS)]
     total = run.steps[-1]
     for steps, returns in zip(run.steps, run.returns, strict=True):
-        ended[(steps - 1) * BINS // total] += returns
+        bins[(steps - 1) * BINS // total] += returns
     means: list[float] = []
-    for returns_ in ended:
-        means.append(sum(returns_) / len(returns_) if returns_ else means[-1])
+    for bin_returns in bins:
+        means.append(sum(bin_returns) / len(bin_returns) if bin_returns else means[-1])
     return means
 
 
 def balanced_value(run: ControlRun) -> float:
-    """What the critic says of a pole that stands upright and still, in the middle."""
+    """Return the critic's value of the state with the pole upright and still, in the middle."""
     with torch.no_grad():
-        inputs = next(run.critic.parameters()).shape[1]
-        return float(run.critic(torch.zeros(1, inputs)))
+        num_inputs = next(run.critic.parameters()).shape[1]
+        return float(run.critic(torch.zeros(1, num_inputs)))

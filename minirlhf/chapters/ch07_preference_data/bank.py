@@ -1,7 +1,8 @@
-"""Ten questions, and 1,080 replies to them made of parts that are known: what a labeller compares, and what is true of it.
+"""Ten prompts and 1,080 synthetic completions with known gold rewards, to be compared by annotators.
 
-A user asks, and says what they believe. A reply is right or wrong, adds up to two facts, pads with up to two sentences that say nothing,
-opens warmly or not, is a list or not, and may tell the user that they are right if it says what they believe.
+Each prompt is a question with the user's belief. A completion is right or wrong, adds up to two facts, adds up to two
+empty sentences as padding, opens warmly or not, and is a list or not. If it agrees with the user's belief, it may also
+tell the user that they are right.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from minirlhf.feedback.biases import TRAITS, style_attributes
 
 @dataclass(frozen=True)
 class Question:
-    """A question with a belief.
+    """A question with the user's belief.
 
     Attributes:
-        asks: the user's words.
-        right, wrong: the two claims that a reply may make.
-        believed: does the user believe the right one?
-        facts: what else is true.
+        asks: the text of the prompt.
+        right, wrong: the right and the wrong answer that a completion may give.
+        believed: does the user believe the right answer?
+        facts: two further true statements.
     """
 
     asks: str
@@ -112,15 +113,15 @@ PADDING = (
 )
 OPENING, AGREEING = "Great question! ", "You are right. "
 
-#: The traits of the battery that these replies can have.
+#: The traits of the battery that these completions can have.
 SUSPECTS = ("length", "markup", "warm opening", "agreement")
-#: What a reply is worth: for being right, for each fact, for each sentence that says nothing.
+#: Gold reward of a completion: for being right, for each fact, for each sentence of padding.
 RIGHT, FACT, PADDED = 2.0, 0.6, -0.3
 
 
 @dataclass(frozen=True)
 class MadeReply:
-    """A reply and what it is made of."""
+    """A completion and its composition."""
 
     text: str
     right: bool
@@ -129,35 +130,35 @@ class MadeReply:
 
     @property
     def gold(self) -> float:
-        """What it is worth."""
+        """The gold reward."""
         return RIGHT * self.right + FACT * self.facts + PADDED * self.padding
 
 
 def written(question: Question) -> list[MadeReply]:
-    """Every reply to a question."""
-    found = []
-    parts = itertools.product((True, False), range(3), range(3), (False, True), (False, True), (False, True))
-    for right, facts, padding, warm, listed, agrees in parts:
+    """Return every completion of a question."""
+    completions = []
+    combinations = itertools.product((True, False), range(3), range(3), (False, True), (False, True), (False, True))
+    for right, facts, padding, warm, listed, agrees in combinations:
         if agrees and right != question.believed:
             continue
         claim = (AGREEING if agrees else "") + (question.right if right else question.wrong)
         sentences = [claim, *question.facts[:facts], *PADDING[:padding]]
         body = "\n".join(f"- {s}" for s in sentences) if listed else " ".join(sentences)
-        found.append(
+        completions.append(
             MadeReply((OPENING if warm else "") + ("\n" if warm and listed else "") + body, right, facts, padding)
         )
-    return found
+    return completions
 
 
 @dataclass(frozen=True)
 class Bank:
-    """All replies as numbers, ``R`` to each of ``P`` questions.
+    """Features of all completions: ``R`` for each of ``P`` questions.
 
     Attributes:
-        suspects: ``(P, R, 4)``, the traits :data:`SUSPECTS`, read from the texts by the battery.
-        quality: ``(P, R, 2)``, right, and how many facts.
-        padding: ``(P, R)``.
-        gold: ``(P, R)``.
+        suspects: ``(P, R, 4)``, the traits :data:`SUSPECTS`, measured on the texts by the battery.
+        quality: ``(P, R, 2)``, whether it is right, and the number of facts.
+        padding: ``(P, R)``, the number of sentences of padding.
+        gold: ``(P, R)``, the gold reward.
     """
 
     suspects: Tensor
@@ -168,15 +169,15 @@ class Bank:
 
 @functools.cache
 def bank() -> Bank:
-    """The replies of all questions."""
-    every = [written(question) for question in QUESTIONS]
+    """Return the features of the completions of all questions."""
+    completions = [written(question) for question in QUESTIONS]
     columns = [list(TRAITS).index(name) for name in SUSPECTS]
 
-    def table(value) -> Tensor:
-        return torch.tensor([[value(reply) for reply in row] for row in every], dtype=torch.float64)
+    def table(feature) -> Tensor:
+        return torch.tensor([[feature(c) for c in row] for row in completions], dtype=torch.float64)
 
     return Bank(
-        torch.stack([torch.stack([style_attributes(reply.text)[columns] for reply in row]) for row in every]),
+        torch.stack([torch.stack([style_attributes(c.text)[columns] for c in row]) for row in completions]),
         torch.stack([table(lambda r: float(r.right)), table(lambda r: float(r.facts))], -1),
         table(lambda r: float(r.padding)),
         table(lambda r: r.gold),

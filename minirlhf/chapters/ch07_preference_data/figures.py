@@ -15,7 +15,7 @@ from minirlhf.report.plotting import PALETTE
 
 
 def weights(ax: Any, names: Sequence[str], reward: LinearReward) -> None:
-    """Weights with intervals of 95 %."""
+    """Plot weights with 95 % confidence intervals."""
     rows = range(len(names))[::-1]
     ax.axvline(0, color="0.6", lw=0.8)
     ax.errorbar(reward.weights, list(rows), xerr=1.96 * reward.errors, fmt="o", color=PALETTE["blue"], capsize=2)
@@ -25,28 +25,28 @@ def weights(ax: Any, names: Sequence[str], reward: LinearReward) -> None:
 
 def _grouped(ax: Any, columns: Mapping[str, Sequence[float]], colours: Sequence[str]) -> None:
     for k, ((name, values), colour) in enumerate(zip(columns.items(), colours, strict=True)):
-        place = [i + 0.26 * (k - (len(columns) - 1) / 2) for i in range(len(values))]
-        ax.bar(place, values, width=0.24, color=PALETTE[colour], label=name)
+        positions = [i + 0.26 * (k - (len(columns) - 1) / 2) for i in range(len(values))]
+        ax.bar(positions, values, width=0.24, color=PALETTE[colour], label=name)
     ax.set_xticks(range(len(INJECTED)), [name.replace(" ", "\n") for name in INJECTED])
     ax.set_ylim(0, 1.05)
 
 
 def alarms(ax: Any, found: Mapping[str, Sequence[float]]) -> None:
-    """Share of data sets without a bias in which a suspect was called one."""
+    """Plot false alarms: the fraction of data sets without a bias in which a suspected trait was flagged."""
     names = {"alone": "alone", "beside_counts": "beside right, facts", "beside_gold": "beside true worth"}
-    _grouped(ax, {names[how]: values for how, values in found.items()}, ("orange", "sky", "blue"))
+    _grouped(ax, {names[control]: values for control, values in found.items()}, ("orange", "sky", "blue"))
     ax.axhline(0.05, color="0.3", lw=0.8, ls=":")
     ax.set(title="no bias: false alarms at 5 %, 1,000 labels")
     ax.legend(frameon=False, fontsize=8)
 
 
 def power(ax: Any, found: Mapping[int, Sequence[tuple[float, float]]]) -> None:
-    """Share of data sets in which an injected bias was found, and what the formula predicts."""
-    _grouped(ax, {f"{n:,} labels": [hit for hit, _ in rows] for n, rows in found.items()}, ("green", "purple"))
+    """Plot the fraction of data sets in which an injected bias was detected, and the power predicted by the formula."""
+    _grouped(ax, {f"{n:,} labels": [rate for rate, _ in rows] for n, rows in found.items()}, ("green", "purple"))
     for k, rows in enumerate(found.values()):
-        place = [i + 0.26 * (k - 0.5) for i in range(len(rows))]
+        positions = [i + 0.26 * (k - 0.5) for i in range(len(rows))]
         ax.plot(
-            place,
+            positions,
             [predicted for _, predicted in rows],
             "_",
             color="black",
@@ -59,7 +59,7 @@ def power(ax: Any, found: Mapping[int, Sequence[tuple[float, float]]]) -> None:
 
 
 def worth(axes: Any, sizes: Tensor) -> None:
-    """What a ranking is worth, and what a label on a scale is."""
+    """Plot the information in a ranking, in separate comparisons, and in one label on a graded scale."""
     left, right = axes
     left.plot(sizes, sizes * (sizes - 1) / 2, "o--", color=PALETTE["orange"], label="its pairs, C(K, 2)")
     left.plot(sizes, comparisons.ranking_worth(sizes), "o-", color=PALETTE["blue"], label="worth, Plackett–Luce")
@@ -79,9 +79,9 @@ def worth(axes: Any, sizes: Tensor) -> None:
 
 
 def teams(ax: Any, found: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Labels recovered by majority and by Dawid and Skene, a dot for every draw."""
-    for k, both in enumerate(found.values()):
-        for side, (values, colour) in enumerate(zip(both, ("orange", "blue"), strict=True)):
+    """Plot the fraction of labels recovered by majority and by Dawid and Skene, one dot per resampled data set."""
+    for k, accuracies in enumerate(found.values()):
+        for side, (values, colour) in enumerate(zip(accuracies, ("orange", "blue"), strict=True)):
             label = ("majority", "Dawid–Skene")[side] if k == 0 else None
             ax.plot(
                 [k + 0.2 * (side - 0.5)] * len(values), values, "o", ms=4, alpha=0.7, color=PALETTE[colour], label=label

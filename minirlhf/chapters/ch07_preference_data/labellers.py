@@ -1,4 +1,4 @@
-"""Made-up labellers whose noise and biases are known, and what is learned from them."""
+"""Simulated annotators with known noise and biases, and the models fitted to their labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minirlhf.equations import comparisons as worth
 from minirlhf.feedback.annotators import dawid_skene, vote_shares
 from minirlhf.feedback.biases import fit_pairs
 
-#: What a biased labeller adds to the logit, per unit of the trait: per doubling, or if it is there. The place is the first one.
+#: Weight of each trait in a biased annotator's logit, per doubling or for presence; "place" is the first position.
 INJECTED: Mapping[str, float] = {
     "length": 0.5,
     "markup": 0.4,
@@ -29,12 +29,13 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Drawn:
-    """Pairs of replies to the same question.
+    """Pairs of completions of the same prompt.
 
     Attributes:
-        suspects: ``(N, 5)``, :data:`~.bank.SUSPECTS` of the first reply less the second, and a column of ones, the place.
-        quality: ``(N, 2)``, likewise.
-        padding, gold: ``(N,)``, likewise.
+        suspects: ``(N, 5)``, :data:`~.bank.SUSPECTS` of the first completion minus those of the second, and a
+            column of ones for the position.
+        quality: ``(N, 2)``, first minus second.
+        padding, gold: ``(N,)``, first minus second.
     """
 
     suspects: Tensor
@@ -44,68 +45,68 @@ class Drawn:
 
     @property
     def everything(self) -> Tensor:
-        """``(N, 3)``: right, facts and padding, from which gold follows."""
+        """``(N, 3)``: right, facts and padding, which determine the gold reward."""
         return torch.cat([self.quality, self.padding.unsqueeze(-1)], -1)
 
 
 def draw_pairs(count: int, *keys: int | str, plain: bool = False) -> Drawn:
-    """Pairs of replies to questions taken evenly; ``plain`` ones never pad.
+    """Sample pairs of completions, with prompts drawn uniformly; with ``plain``, only completions without padding.
 
-    The model that wrote them opens warmly twice as often where it is right as where it is wrong, as a well-mannered one may.
+    Right completions open warmly twice as often as wrong ones do, as those of a well-mannered model may.
     """
-    replies, rng = bank(), generator("ch07", *keys)
-    prompts = torch.randint(len(replies.gold), (count,), generator=rng)
-    # All questions have their replies in an order of their own; those that never pad are looked up in each.
-    warm = replies.suspects[..., SUSPECTS.index("warm opening")]
-    often = torch.where(warm == replies.quality[..., 0], 2.0, 1.0) * ((replies.padding == 0) | (not plain))
-    chosen = torch.multinomial(often[prompts], 2, generator=rng)  # (N, 2), two different replies
+    pool, rng = bank(), generator("ch07", *keys)
+    prompts = torch.randint(len(pool.gold), (count,), generator=rng)
+    # The order of the completions differs between questions, so padding is looked up for each question.
+    warm = pool.suspects[..., SUSPECTS.index("warm opening")]
+    weights = torch.where(warm == pool.quality[..., 0], 2.0, 1.0) * ((pool.padding == 0) | (not plain))
+    chosen = torch.multinomial(weights[prompts], 2, generator=rng)  # (N, 2), two different completions
     a, b = chosen.T
 
-    def apart(table: Tensor) -> Tensor:
+    def difference(table: Tensor) -> Tensor:
         return table[prompts, a] - table[prompts, b]
 
     ones = torch.ones(count, 1, dtype=torch.float64)
     return Drawn(
-        torch.cat([apart(replies.suspects), ones], -1),
-        apart(replies.quality),
-        apart(replies.padding),
-        apart(replies.gold),
+        torch.cat([difference(pool.suspects), ones], -1),
+        difference(pool.quality),
+        difference(pool.padding),
+        difference(pool.gold),
     )
 
 
 def label(drawn: Drawn, *keys: int | str, likes: Mapping[str, float] | None = None, flip: float = 0.0) -> Tensor:
-    """Which first replies win ``(N,)``: Bradley–Terry on gold and on what the labeller likes besides."""
+    """Sample whether the first completion wins ``(N,)``: Bradley–Terry on gold reward plus the annotator's biases."""
     weights = torch.tensor([(likes or {}).get(name, 0.0) for name in (*SUSPECTS, "place")], dtype=torch.float64)
-    chance = preference_probability(drawn.gold + drawn.suspects @ weights, 0 * drawn.gold, temperature=1.0, flip=flip)
-    return torch.rand(len(chance), generator=generator("ch07 label", *keys), dtype=torch.float64) < chance
+    probs = preference_probability(drawn.gold + drawn.suspects @ weights, 0 * drawn.gold, temperature=1.0, flip=flip)
+    return torch.rand(len(probs), generator=generator("ch07 label", *keys), dtype=torch.float64) < probs
 
 
 def detection(seed: int, count: int, draws: int) -> dict[str, float]:
-    """How often each suspect raises an alarm, at a level of 5 %, without and with a bias of its own."""
+    """Return how often each trait is flagged at the 5 % level: without any bias, and with an injected bias for it."""
     names = (*SUSPECTS, "place")
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
 
     def add(name: str, value: float) -> None:
-        found[name] = found.get(name, 0.0) + value / draws
+        rates[name] = rates.get(name, 0.0) + value / draws
 
-    for turn in range(draws):
-        drawn = draw_pairs(count, "detection", seed, turn)
-        gold = drawn.gold.unsqueeze(-1)
-        clean = label(drawn, "clean", seed, turn)
-        towards = drawn.suspects * torch.where(clean, 1.0, -1.0).unsqueeze(-1)
-        beside = {"counts": drawn.quality, "gold": gold}
-        fits = {how: fit_pairs(torch.cat([drawn.suspects, q], -1), clean) for how, q in beside.items()}
+    for repeat in range(draws):
+        pairs = draw_pairs(count, "detection", seed, repeat)
+        gold = pairs.gold.unsqueeze(-1)
+        clean = label(pairs, "clean", seed, repeat)
+        winner_traits = pairs.suspects * torch.where(clean, 1.0, -1.0).unsqueeze(-1)
+        controls = {"counts": pairs.quality, "gold": gold}
+        fits = {kind: fit_pairs(torch.cat([pairs.suspects, control], -1), clean) for kind, control in controls.items()}
         for j, name in enumerate(names):
-            more, less = int((towards[:, j] > 0).sum()), int((towards[:, j] < 0).sum())
-            add(f"{name} alarm alone {count}", sign_test(more, less) < LEVEL)
-            for how, fit in fits.items():
-                add(f"{name} alarm beside {how} {count}", float(abs(fit.weights[j] / fit.errors[j]) > 1.96))
-            biased = label(drawn, "biased", seed, turn, likes={name: INJECTED[name]})
-            fit = fit_pairs(torch.cat([drawn.suspects, gold], -1), biased)
+            num_winners, num_losers = int((winner_traits[:, j] > 0).sum()), int((winner_traits[:, j] < 0).sum())
+            add(f"{name} alarm alone {count}", sign_test(num_winners, num_losers) < LEVEL)
+            for kind, fit in fits.items():
+                add(f"{name} alarm beside {kind} {count}", float(abs(fit.weights[j] / fit.errors[j]) > 1.96))
+            biased = label(pairs, "biased", seed, repeat, likes={name: INJECTED[name]})
+            fit = fit_pairs(torch.cat([pairs.suspects, gold], -1), biased)
             add(f"{name} found {count}", float(abs(fit.weights[j] / fit.errors[j]) > 1.96))
             power = worth.detection_power(torch.tensor(INJECTED[name]).double(), fit.errors[j] ** -2)
             add(f"{name} predicted {count}", float(power))
-    return found
+    return rates
 
 
 TEAMS: Mapping[str, tuple[float, ...]] = {
@@ -116,129 +117,135 @@ TEAMS: Mapping[str, tuple[float, ...]] = {
 
 
 def consensus(seed: int, items: int = 500) -> dict[str, float]:
-    """Truth from five annotators: by majority and by Dawid and Skene."""
-    found = {}
+    """Estimate true labels from five annotators by majority and by Dawid and Skene; return the accuracies."""
+    accuracy = {}
     for team, accuracies in TEAMS.items():
         rng = generator("ch07 team", team, seed)
         truth = torch.randint(2, (items,), generator=rng)
-        right = torch.rand(items, len(accuracies), generator=rng) < torch.tensor(accuracies)
-        labels = torch.where(right, truth[:, None], 1 - truth[:, None])
-        both = {"majority": vote_shares(labels, 2), "model": dawid_skene(labels, 2).posterior}
-        for how, posterior in both.items():
-            found[f"{team} {how}"] = float((posterior.argmax(-1) == truth).double().mean())
-    return found
+        correct = torch.rand(items, len(accuracies), generator=rng) < torch.tensor(accuracies)
+        labels = torch.where(correct, truth[:, None], 1 - truth[:, None])
+        posteriors = {"majority": vote_shares(labels, 2), "model": dawid_skene(labels, 2).posterior}
+        for method, posterior in posteriors.items():
+            accuracy[f"{team} {method}"] = float((posterior.argmax(-1) == truth).double().mean())
+    return accuracy
 
 
 def noise(seed: int, count: int = 100) -> dict[str, float]:
-    """A linear reward from labels of which a share was turned round: how steep, and how often right."""
-    found = {}
-    drawn, test = draw_pairs(count, "noise", seed), draw_pairs(4000, "noise test", seed)
+    """Fit a linear reward to labels of which a fraction is flipped; return its accuracy and slope on gold reward."""
+    results = {}
+    train, test = draw_pairs(count, "noise", seed), draw_pairs(4000, "noise test", seed)
     decided = test.gold != 0
     for flip in (0.0, 0.2, 0.4):
-        fit = fit_pairs(drawn.everything, label(drawn, "noise", seed, flip=flip))
+        fit = fit_pairs(train.everything, label(train, "noise", seed, flip=flip))
         rewards = test.everything @ fit.weights
-        found[f"accuracy {flip}"] = float(((rewards > 0) == (test.gold > 0))[decided].double().mean())
-        found[f"slope {flip}"] = float(rewards @ test.gold / (test.gold @ test.gold))
-    return found
+        results[f"accuracy {flip}"] = float(((rewards > 0) == (test.gold > 0))[decided].double().mean())
+        results[f"slope {flip}"] = float(rewards @ test.gold / (test.gold @ test.gold))
+    return results
 
 
 def selection(seed: int, count: int = 1000) -> dict[str, float]:
-    """Pairs that never pad against pairs of all kinds: what is the reply of highest reward then worth?
+    """Train on pairs without padding or on pairs of all kinds; return the padding of the completion of highest reward.
 
-    The reward model sees whether a reply is right, and its length.
+    Also return the weight of length. The reward model sees whether a completion is right, and its length.
     """
-    replies, found = bank(), {}
+    pool, results = bank(), {}
     for name, plain in (("narrow", True), ("wide", False)):
-        drawn = draw_pairs(count, "selection", seed, plain=plain)
-        x = torch.cat([drawn.quality[:, :1], drawn.suspects[:, :1]], -1)
-        fit = fit_pairs(x, label(drawn, "selection", seed))
-        rewards = torch.cat([replies.quality[..., :1], replies.suspects[..., :1]], -1) @ fit.weights
+        pairs = draw_pairs(count, "selection", seed, plain=plain)
+        x = torch.cat([pairs.quality[:, :1], pairs.suspects[:, :1]], -1)
+        fit = fit_pairs(x, label(pairs, "selection", seed))
+        rewards = torch.cat([pool.quality[..., :1], pool.suspects[..., :1]], -1) @ fit.weights
         best = rewards.argmax(-1, keepdim=True)
-        found[f"{name} padding"] = float(replies.padding.gather(-1, best).mean())
-        found[f"{name} weight of length"] = float(fit.weights[1])
-    return found
+        results[f"{name} padding"] = float(pool.padding.gather(-1, best).mean())
+        results[f"{name} weight of length"] = float(fit.weights[1])
+    return results
 
 
 def confirmation(seed: int, rounds: int = 5, count: int = 60) -> dict[str, float]:
-    """A labeller who sees the model's score and leans towards it, against one who does not, after the same first round."""
-    found = {}
+    """Compare an annotator biased by the model's score with one who does not see it, after the same first round."""
+    results = {}
     test = draw_pairs(4000, "confirmation test", seed)
-    for name, lean in (("blind", 0.0), ("sees the score", 1.5)):
-        pairs, wins, weights = [], [], torch.zeros(7, dtype=torch.float64)
-        for turn in range(rounds):
-            drawn = draw_pairs(count, "confirmation", seed, turn)
-            x = torch.cat([drawn.suspects[:, :4], drawn.everything], -1)
-            chance = torch.sigmoid(drawn.gold + lean * (x @ weights))
-            coin = torch.rand(count, generator=generator("ch07 confirmation", seed, turn), dtype=torch.float64)
-            pairs.append(x)
-            wins.append(coin < chance)
-            weights = fit_pairs(torch.cat(pairs), torch.cat(wins), prior_std=2.0).weights
+    for name, score_bias in (("blind", 0.0), ("sees the score", 1.5)):
+        features, wins, weights = [], [], torch.zeros(7, dtype=torch.float64)
+        for step in range(rounds):
+            new_pairs = draw_pairs(count, "confirmation", seed, step)
+            x = torch.cat([new_pairs.suspects[:, :4], new_pairs.everything], -1)
+            win_probs = torch.sigmoid(new_pairs.gold + score_bias * (x @ weights))
+            uniform = torch.rand(count, generator=generator("ch07 confirmation", seed, step), dtype=torch.float64)
+            features.append(x)
+            wins.append(uniform < win_probs)
+            weights = fit_pairs(torch.cat(features), torch.cat(wins), prior_std=2.0).weights
         rewards = torch.cat([test.suspects[:, :4], test.everything], -1) @ weights
         decided = test.gold != 0
-        found[f"{name} accuracy"] = float(((rewards > 0) == (test.gold > 0))[decided].double().mean())
-        found[f"{name} size"] = float(rewards.std() / test.gold.std())
-    return found
+        results[f"{name} accuracy"] = float(((rewards > 0) == (test.gold > 0))[decided].double().mean())
+        results[f"{name} size"] = float(rewards.std() / test.gold.std())
+    return results
 
 
 def judging(seed: int, count: int = 2000) -> dict[str, float]:
-    """Somebody who writes as well as the model does, and sees differences with noise: own reply, or the best of four as they see it."""
-    replies, rng = bank(), generator("ch07 judging", seed)
-    prompts = torch.randint(len(replies.gold), (count,), generator=rng)
-    four = replies.gold[prompts].gather(-1, torch.randint(replies.gold.shape[1], (count, 4), generator=rng))
-    found = {"written": float(four[:, 0].mean())}
-    for spread in (0.5, 2.0):
-        felt = four + spread * torch.randn(count, 4, generator=rng, dtype=torch.float64)
-        found[f"judged {spread}"] = float(four.gather(-1, felt.argmax(-1, keepdim=True)).mean())
-    return found
+    """Compare writing with judging: one random completion, or the best of four as an annotator with noise judges it.
+
+    The annotator writes as well as the model does.
+    """
+    pool, rng = bank(), generator("ch07 judging", seed)
+    prompts = torch.randint(len(pool.gold), (count,), generator=rng)
+    candidates = pool.gold[prompts].gather(-1, torch.randint(pool.gold.shape[1], (count, 4), generator=rng))
+    mean_gold = {"written": float(candidates[:, 0].mean())}
+    for noise_std in (0.5, 2.0):
+        perceived = candidates + noise_std * torch.randn(count, 4, generator=rng, dtype=torch.float64)
+        mean_gold[f"judged {noise_std}"] = float(candidates.gather(-1, perceived.argmax(-1, keepdim=True)).mean())
+    return mean_gold
 
 
 def ties(seed: int, count: int = 2000, undecided: float = 1.0) -> dict[str, float]:
-    """The slope of a reward whose true slope is 1, from labels with ties: left out, as halves, and as a level of their own."""
+    """Fit a slope, truly 1, to labels with ties: ties left out, counted as ½, or modelled as a separate level."""
     rng = generator("ch07 ties", seed)
     x = 1.5 * torch.randn(count, 1, generator=rng, dtype=torch.float64)
-    felt = x[:, 0] + torch.rand(count, generator=rng, dtype=torch.float64).logit()
-    tied, won = felt.abs() < undecided, felt > 0
-    found = {"tied": float(tied.double().mean())}
-    found["slope without ties"] = float(fit_pairs(x[~tied], won[~tied]).weights)
-    found["slope with halves"] = float(fit_pairs(x, torch.where(tied, 0.5, won.double())).weights)
-    level = torch.where(tied, 1, torch.where(won, 2, 0))
+    utility = x[:, 0] + torch.rand(count, generator=rng, dtype=torch.float64).logit()
+    is_tie, first_wins = utility.abs() < undecided, utility > 0
+    results = {"tied": float(is_tie.double().mean())}
+    results["slope without ties"] = float(fit_pairs(x[~is_tie], first_wins[~is_tie]).weights)
+    results["slope with halves"] = float(fit_pairs(x, torch.where(is_tie, 0.5, first_wins.double())).weights)
+    level = torch.where(is_tie, 1, torch.where(first_wins, 2, 0))
     slope, width = (torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in range(2))
     optimiser = torch.optim.LBFGS([slope, width], max_iter=50, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        cut = width.exp()
-        chances = worth.graded_preference(slope * x[:, 0], torch.stack([-cut, cut]))
-        value = -chances.gather(-1, level.unsqueeze(-1)).log().mean()
-        value.backward()
-        return value
+        threshold = width.exp()
+        probs = worth.graded_preference(slope * x[:, 0], torch.stack([-threshold, threshold]))
+        nll = -probs.gather(-1, level.unsqueeze(-1)).log().mean()
+        nll.backward()
+        return nll
 
     optimiser.step(loss)
-    found["slope with a level"] = float(slope.detach())
-    return found
+    results["slope with a level"] = float(slope.detach())
+    return results
 
 
 def _same_order(a: Tensor, b: Tensor) -> float:
-    """Kendall's τ of two lists."""
+    """Return Kendall's τ of two lists."""
     i, j = torch.triu_indices(len(a), len(a), 1)
     return float((torch.sign(a[i] - a[j]) * torch.sign(b[i] - b[j])).mean())
 
 
 def ratings(seed: int, offset: float = 1.0) -> dict[str, float]:
-    """Twenty replies, forty people who read ten each: five-point ratings, with an offset per person, or five comparisons."""
+    """Compare ratings with comparisons for twenty completions and forty annotators who read ten of them each.
+
+    They give five-point ratings, with an offset per annotator, or five comparisons. Return Kendall's τ with the truth.
+    """
     rng = generator("ch07 ratings", seed)
     truth = torch.randn(20, generator=rng, dtype=torch.float64)
-    read = torch.stack([torch.randperm(20, generator=rng)[:10] for _ in range(40)])  # (40, 10)
-    felt = truth[read] + torch.randn(40, 10, generator=rng, dtype=torch.float64)
-    shift = offset * torch.randn(40, 1, generator=rng, dtype=torch.float64)
-    stars = (1.2 * (felt + shift) + 3).round().clamp(1, 5)
-    found = {}
-    for name, numbers in (("mean rating", stars), ("centred rating", stars - stars.mean(-1, keepdim=True))):
-        total = torch.zeros(20, dtype=torch.float64).index_add(0, read.flatten(), numbers.flatten())
-        often = torch.bincount(read.flatten(), minlength=20).clamp(min=1)
-        found[name] = _same_order(total / often, truth)
-    one, other = read[:, ::2].flatten(), read[:, 1::2].flatten()
+    assigned = torch.stack([torch.randperm(20, generator=rng)[:10] for _ in range(40)])  # (40, 10)
+    utilities = truth[assigned] + torch.randn(40, 10, generator=rng, dtype=torch.float64)
+    offsets = offset * torch.randn(40, 1, generator=rng, dtype=torch.float64)
+    stars = (1.2 * (utilities + offsets) + 3).round().clamp(1, 5)
+    taus = {}
+    for name, scores in (("mean rating", stars), ("centred rating", stars - stars.mean(-1, keepdim=True))):
+        total = torch.zeros(20, dtype=torch.float64).index_add(0, assigned.flatten(), scores.flatten())
+        num_ratings = torch.bincount(assigned.flatten(), minlength=20).clamp(min=1)
+        taus[name] = _same_order(total / num_ratings, truth)
+    first, second = assigned[:, ::2].flatten(), assigned[:, 1::2].flatten()
     eye = torch.eye(20, dtype=torch.float64)
-    won = felt[:, ::2].flatten() > felt[:, 1::2].flatten()
-    found["comparisons"] = _same_order(fit_pairs(eye[one] - eye[other], won, prior_std=3.0).weights, truth)
-    return found
+    first_wins = utilities[:, ::2].flatten() > utilities[:, 1::2].flatten()
+    taus["comparisons"] = _same_order(fit_pairs(eye[first] - eye[second], first_wins, prior_std=3.0).weights, truth)
+    return taus

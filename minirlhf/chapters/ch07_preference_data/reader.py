@@ -1,4 +1,4 @@
-"""What the reader of the notebook labels, somebody who stands in for the reader, and what the labels say about who gave them."""
+"""The reader of the notebook as an annotator: the items, a simulated stand-in, and an analysis of the labels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from minirlhf.data.elicitation import Shown, Vote
 from minirlhf.feedback.biases import LinearReward, fit_pairs
 
 FRESH, REPEATED = 24, 8
-#: What the reader's reward model sees; the last column is no part of a reply.
+#: Features of the reader's reward model. The last one, the position, is no feature of a completion.
 COLUMNS = ("right", "facts", *SUSPECTS, "first place")
-#: Of the normal prior on its weights: with so few labels many rewards fit, and this one says that none is huge.
+#: Standard deviation of the normal prior on the weights. Few labels fit many rewards; the prior disfavours huge ones.
 PRIOR_STD = 1.5
 
 
 @dataclass(frozen=True)
 class Item:
-    """Two replies to a question, by their numbers; ``repeats`` is the item that showed them the other way round."""
+    """Two completions of a question, by index; ``repeats`` is the item that showed the same pair in reverse order."""
 
     question: int
     a: int
@@ -32,9 +32,9 @@ class Item:
 
     @property
     def shown(self) -> Shown:
-        """What is put before the reader."""
-        replies = _written(self.question)
-        return Shown(QUESTIONS[self.question].asks, replies[self.a].text, replies[self.b].text)
+        """The prompt and the two completions as shown to the reader."""
+        completions = _written(self.question)
+        return Shown(QUESTIONS[self.question].asks, completions[self.a].text, completions[self.b].text)
 
 
 @functools.cache
@@ -44,45 +44,46 @@ def _written(question: int) -> list[MadeReply]:
 
 @functools.cache
 def items() -> tuple[Item, ...]:
-    """24 comparisons, and at the end 8 of them again with their replies exchanged."""
+    """Return 24 comparisons, then 8 of them again with the two completions in reverse order."""
     rng = generator("ch07 reader")
     fresh = []
     for n in range(FRESH):
         question = n % len(QUESTIONS)
         a, b = torch.randperm(len(_written(question)), generator=rng)[:2].tolist()
         fresh.append(Item(question, a, b))
-    again = torch.randperm(FRESH, generator=rng)[:REPEATED].tolist()
-    return (*fresh, *(Item(fresh[n].question, fresh[n].b, fresh[n].a, repeats=n) for n in again))
+    repeated = torch.randperm(FRESH, generator=rng)[:REPEATED].tolist()
+    return (*fresh, *(Item(fresh[n].question, fresh[n].b, fresh[n].a, repeats=n) for n in repeated))
 
 
 def columns(item: Item) -> torch.Tensor:
-    """``(7,)``: :data:`COLUMNS` of the first reply less those of the second; the place is 1."""
-    replies = bank()
-    both = [
-        torch.cat([table[item.question, n] for table in (replies.quality, replies.suspects)]) for n in (item.a, item.b)
+    """``(7,)``: :data:`COLUMNS` of the first completion minus those of the second; the position is 1."""
+    pool = bank()
+    features = [
+        torch.cat([table[item.question, n] for table in (pool.quality, pool.suspects)]) for n in (item.a, item.b)
     ]
-    return torch.cat([both[0] - both[1], torch.ones(1, dtype=torch.float64)])
+    return torch.cat([features[0] - features[1], torch.ones(1, dtype=torch.float64)])
 
 
 def stand_in(shown: Shown) -> Vote:
-    """A labeller who knows what is right, and likes long replies, warm openings and the first place."""
-    item = next(one for one in items() if one.shown == shown)
+    """Vote as an annotator who knows what is right and prefers length, warm openings and the first position."""
+    item = next(candidate for candidate in items() if candidate.shown == shown)
     weights = torch.tensor([2.0, 0.6, 0.7, 0.0, 0.8, 0.0, 0.5], dtype=torch.float64)
     noise = torch.rand(1, generator=generator("ch07 stand-in", items().index(item)), dtype=torch.float64).logit()
-    felt = float(columns(item) @ weights + 0.7 * noise)
+    utility = float(columns(item) @ weights + 0.7 * noise)
     if not any(_written(item.question)[n].right or _written(item.question)[n].facts for n in (item.a, item.b)):
         return "both bad"
-    return "tie" if abs(felt) < 0.15 else "a" if felt > 0 else "b"
+    return "tie" if abs(utility) < 0.15 else "a" if utility > 0 else "b"
 
 
 @dataclass(frozen=True)
 class Portrait:
-    """What labels say about who gave them.
+    """Summary of an annotator's labels.
 
     Attributes:
-        same, twice: in how many of the pairs that were decided both times the same reply won, and how many these are.
-        first, decided: how often the first reply won, of how many.
-        reward: fitted to the choices and ties, :data:`COLUMNS`.
+        same, twice: number of repeated pairs in which the same completion won both times, and number of repeated pairs
+            that were decided both times.
+        first, decided: number of wins of the first completion, and number of decided items.
+        reward: the reward fitted to the choices and ties, with features :data:`COLUMNS`.
     """
 
     same: int
@@ -93,36 +94,36 @@ class Portrait:
 
     @property
     def flip(self) -> float:
-        """The share of labels that are turned round by chance, if the repeats are all that is known; NaN without any."""
+        """Fraction of randomly flipped labels, estimated from the repeats alone; NaN without decided repeats."""
         if self.twice == 0:
             return math.nan
         return (1 - math.sqrt(max(0.0, 2 * self.same / self.twice - 1))) / 2
 
     def favourite(self, question: int) -> tuple[MadeReply, float]:
-        """The reply that the reward likes best, and what it lacks of the gold of the best one."""
-        replies = bank()
-        x = torch.cat([replies.quality[question], replies.suspects[question]], -1)
+        """Return the completion of highest reward, and how far its gold reward is below the largest."""
+        pool = bank()
+        x = torch.cat([pool.quality[question], pool.suspects[question]], -1)
         chosen = _written(question)[int((x @ self.reward.weights[:-1]).argmax())]
-        return chosen, float(replies.gold[question].max()) - chosen.gold
+        return chosen, float(pool.gold[question].max()) - chosen.gold
 
 
 def judge(votes: Sequence[Vote]) -> Portrait:
-    """Train a reward on the votes and count what they give away.
+    """Fit a reward to the votes, and count repeated choices and wins of the first position.
 
     Raises:
-        ValueError: not one vote per item.
+        ValueError: the number of votes is not the number of items.
     """
-    every = items()
-    if len(votes) != len(every):
-        raise ValueError(f"{len(votes)} votes; expected {len(every)}")
-    twice = [(votes[item.repeats], vote) for item, vote in zip(every, votes, strict=True) if item.repeats is not None]
-    decided_twice = [pair for pair in twice if set(pair) <= {"a", "b"}]
-    kept = [(item, vote) for item, vote in zip(every, votes, strict=True) if vote != "both bad"]
-    won = torch.tensor([{"a": 1.0, "b": 0.0, "tie": 0.5}[vote] for _, vote in kept], dtype=torch.float64)
-    reward = fit_pairs(torch.stack([columns(item) for item, _ in kept]), won, prior_std=PRIOR_STD)
+    pool = items()
+    if len(votes) != len(pool):
+        raise ValueError(f"{len(votes)} votes; expected {len(pool)}")
+    twice = [(votes[item.repeats], vote) for item, vote in zip(pool, votes, strict=True) if item.repeats is not None]
+    decided_pairs = [pair for pair in twice if set(pair) <= {"a", "b"}]
+    usable = [(item, vote) for item, vote in zip(pool, votes, strict=True) if vote != "both bad"]
+    targets = torch.tensor([{"a": 1.0, "b": 0.0, "tie": 0.5}[vote] for _, vote in usable], dtype=torch.float64)
+    reward = fit_pairs(torch.stack([columns(item) for item, _ in usable]), targets, prior_std=PRIOR_STD)
     return Portrait(
-        same=sum(a != b for a, b in decided_twice),  # shown the other way round, the same reply has the other letter
-        twice=len(decided_twice),
+        same=sum(a != b for a, b in decided_pairs),  # in reverse order, the same completion has the other letter
+        twice=len(decided_pairs),
         first=votes.count("a"),
         decided=votes.count("a") + votes.count("b"),
         reward=reward,

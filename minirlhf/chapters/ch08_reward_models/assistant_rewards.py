@@ -1,4 +1,4 @@
-"""Reward models of the assistant world: epochs, pooling, centring, margins, and a report card by kinds of damage."""
+"""Reward models of the assistant task: epochs, pooling, centring, margins, and a report card by kind of damage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_differen
 
 @dataclass(frozen=True)
 class GradersPlan:
-    """How much is trained on. An epoch of the first ``few`` pairs is 8 steps, one of the first ``many`` 50, one of all of them 64."""
+    """The amount of training.
+
+    One epoch takes 8 steps on the first ``few`` pairs, 50 steps on the first ``many`` pairs, and 64 steps on all pairs.
+    """
 
     pairs: RewardPlan = RewardPlan(pairs=2048, held_out=400)
     few: int = 256
@@ -35,32 +38,31 @@ class GradersPlan:
 
 
 def labelled_pairs(start: Trained, plan: GradersPlan, seed: int) -> tuple[list[PreferencePair], list[PreferencePair]]:
-    """Pairs of the start's own replies, to train on and held out."""
+    """Return pairs of the initial model's own completions, for training and held out."""
     return pipeline.preferences(tasks.get("assistant"), start, pipeline.with_seed(plan.pairs, seed))
 
 
 def relabelled(pairs: Sequence[PreferencePair], seed: int) -> list[PreferencePair]:
-    """The same pairs of replies, with labels that follow the gold reward without noise."""
-    triples = [
-        (p.prompt, min(p.chosen, p.rejected), max(p.chosen, p.rejected)) for p in pairs
-    ]  # no order is left of the old label
+    """Label the same pairs of completions by the gold reward, without noise."""
+    # Sorting the two completions removes every trace of the old label.
+    triples = [(p.prompt, min(p.chosen, p.rejected), max(p.chosen, p.rejected)) for p in pairs]
     return label_pairs(tasks.get("assistant"), triples, labeller=SimulatedAnnotator(temperature=0.0), seed=seed)
 
 
 def with_margins(examples: Sequence[PreferenceExample], pairs: Sequence[PreferencePair]) -> list[PreferenceExample]:
-    """Tokenised pairs with the gap of the gold reward, which the annotator saw, as their margin."""
+    """Set the margin of each tokenised pair to its gap in gold reward, which the annotator saw."""
     return [pair(e.chosen, e.rejected, p.margin) for e, p in zip(examples, pairs, strict=True)]
 
 
 def quality(model: nn.Module, pairs: Sequence[PreferenceExample], pad: int) -> dict[str, float]:
-    """Accuracy, surprise in nats and calibration error on pairs."""
+    """Return a reward model's accuracy, negative log-likelihood in nats and calibration error on pairs."""
     difference = pair_differences(model, pairs, pad_token_id=pad).double()
-    both = torch.sigmoid(torch.cat([difference, -difference]))
-    happened = torch.cat([torch.ones_like(difference), torch.zeros_like(difference)])
+    probabilities = torch.sigmoid(torch.cat([difference, -difference]))
+    outcomes = torch.cat([torch.ones_like(difference), torch.zeros_like(difference)])
     return {
         "accuracy": float(((difference.sign() + 1) / 2).mean()),
         "nll": float(bradley_terry_loss(difference, torch.zeros_like(difference)).mean()),
-        "ece": float(expected_calibration_error(both, happened)),
+        "ece": float(expected_calibration_error(probabilities, outcomes)),
     }
 
 
@@ -74,35 +76,39 @@ def epochs(
     after: Sequence[int],
     quiet: bool = True,
 ) -> dict[int, dict[str, float]]:
-    """A reward model trained on these pairs for as many steps as the plan's epochs of the few take.
+    """Train a reward model on these pairs for as many steps as the plan's epochs of the first ``few`` pairs take.
+
+    Args:
+        after: numbers of epochs after which the model is measured; an epoch is one pass over ``few`` pairs.
 
     Returns:
-        After so many epochs of the few: its quality on the first pairs of ``train`` (``seen_…``) and on held-out ones (``held_…``).
+        For each number in ``after``: the model's quality on the first ``few`` pairs of ``train`` (``seen_…``) and on
+        held-out pairs (``held_…``).
     """
     pad = start.tokenizer.pad_token_id
     model = RewardModel.from_causal_lm(start.model, seed=seed)
     config = replace(plan.repeated, seed=seed)
-    looks: list[dict[str, float]] = []
+    epoch_metrics: list[dict[str, float]] = []
 
     def measure() -> dict[str, float]:
-        looks.append({})
-        if len(looks) in after:
+        epoch_metrics.append({})
+        if len(epoch_metrics) in after:
             model.eval()
             parts = {"seen": list(train)[: plan.few], "held": held}
             for part, pairs in parts.items():
-                looks[-1] |= {f"{part}_{name}": value for name, value in quality(model, pairs, pad).items()}
+                epoch_metrics[-1] |= {f"{part}_{name}": value for name, value in quality(model, pairs, pad).items()}
             model.train()
         return {}
 
-    watch = TrainerCallback(max(1, config.max_steps // plan.epochs), measure)
-    train_reward(model, train, config, pad_token_id=pad, watch=watch, quiet=quiet)
-    return {epoch: looks[epoch - 1] for epoch in after}
+    callback = TrainerCallback(max(1, config.max_steps // plan.epochs), measure)
+    train_reward(model, train, config, pad_token_id=pad, watch=callback, quiet=quiet)
+    return {epoch: epoch_metrics[epoch - 1] for epoch in after}
 
 
 def trained(
     start: Trained, train: Sequence[PreferenceExample], config: RewardConfig, *, pooling: str = "last"
 ) -> RewardModel:
-    """A reward model on the start's weights."""
+    """Train a reward model that starts from the initial model's weights."""
     model = RewardModel.from_causal_lm(start.model, pooling=pooling, seed=config.seed)
     train_reward(model, train, config, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
     return model
@@ -110,30 +116,30 @@ def trained(
 
 @torch.no_grad()
 def offsets(model: nn.Module, pairs: Sequence[PreferenceExample], pad: int) -> Tensor:
-    """``(N,)``: the mean reward of each pair, which no comparison says anything about."""
-    rewards = [answer_rewards(model, pairs[at : at + 64], pad).view(-1, 2) for at in range(0, len(pairs), 64)]
+    """Return the mean reward of each pair, ``(N,)``. Comparisons carry no information about it."""
+    rewards = [answer_rewards(model, pairs[start : start + 64], pad).view(-1, 2) for start in range(0, len(pairs), 64)]
     return torch.cat(rewards).mean(1)
 
 
-#: What is done to a good reply, for the report card.
+#: The kinds of damage to a good completion in the report card.
 DAMAGES = ("gibberish", "untrue", "incomplete", "filler", "flattery")
 
 
 def damaged(kind: str, prompt: str, reply: str, seed: int) -> str:
-    """The reply, which says a fact, with one kind of damage."""
+    """Return a completion, which must state a fact, with one kind of damage."""
     rng = numpy_generator("damage", kind, seed, prompt)
     words = reply.split()
-    facts = [i for i, word in enumerate(words) if any(word in said for said in FACTS.values())]
+    fact_indices = [i for i, word in enumerate(words) if any(word in facts for facts in FACTS.values())]
     match kind:
         case "gibberish":
             return " ".join(rng.permutation(words).tolist())
         case "untrue":
-            at = int(rng.choice(facts))
-            subject = next(animal for animal, said in FACTS.items() if words[at] in said)
-            others = [word for animal, said in FACTS.items() if animal != subject for word in said if word not in words]
-            words[at] = str(rng.choice(others))
+            position = int(rng.choice(fact_indices))
+            subject = next(animal for animal, facts in FACTS.items() if words[position] in facts)
+            pool = [word for animal, facts in FACTS.items() if animal != subject for word in facts if word not in words]
+            words[position] = str(rng.choice(pool))
         case "incomplete":
-            del words[facts[-1] - 1 : facts[-1] + 1]
+            del words[fact_indices[-1] - 1 : fact_indices[-1] + 1]
         case "filler":
             words.insert(int(rng.integers(len(words) + 1)), str(rng.choice(FILLER)))
         case "flattery":
@@ -142,46 +148,54 @@ def damaged(kind: str, prompt: str, reply: str, seed: int) -> str:
 
 
 def damaged_pairs(kind: str, replies: Sequence[tuple[str, str]], seed: int) -> list[PreferencePair]:
-    """Each of these (prompt, reply) above itself with one kind of damage, where that costs gold reward; the cost is the margin."""
-    task, found = tasks.get("assistant"), []
-    for prompt, reply in replies:
-        worse = damaged(kind, prompt, reply, seed)
-        cost = task.grade(prompt, reply) - task.grade(prompt, worse)
+    """Prefer each completion to its copy with one kind of damage, if the damage costs gold reward.
+
+    The items of ``replies`` are (prompt, completion). The cost in gold reward is the margin of the pair.
+    """
+    task, pairs = tasks.get("assistant"), []
+    for prompt, completion in replies:
+        corrupted = damaged(kind, prompt, completion, seed)
+        cost = task.grade(prompt, completion) - task.grade(prompt, corrupted)
         if cost > 1e-9:
-            found.append(PreferencePair(prompt, reply, worse, margin=cost))
-    return found
+            pairs.append(PreferencePair(prompt, completion, corrupted, margin=cost))
+    return pairs
 
 
 def report_card(
     start: Trained, model: nn.Module, replies: Sequence[tuple[str, str]], seed: int
 ) -> dict[str, dict[str, float]]:
-    """By kind of damage that harms any: how many it harms, its mean cost in gold, and the share in which the model prefers the original."""
-    tokenizer, found = start.tokenizer, {}
+    """Measure how often a model prefers original completions to damaged ones.
+
+    Returns:
+        For each kind of damage that costs gold reward in any pair: the number of such ``pairs``, their mean ``cost`` in
+        gold reward, and the ``share`` of them in which the model prefers the original.
+    """
+    tokenizer, report = start.tokenizer, {}
     for kind in DAMAGES:
         if not (pairs := damaged_pairs(kind, replies, seed)):
             continue
         difference = pair_differences(
             model, pipeline.pair_tokens(tokenizer, pairs), pad_token_id=tokenizer.pad_token_id
         )
-        found[kind] = {
+        report[kind] = {
             "pairs": float(len(pairs)),
             "cost": sum(p.margin or 0.0 for p in pairs) / len(pairs),
             "share": float(((difference.sign() + 1) / 2).mean()),
         }
-    return found
+    return report
 
 
 def best_replies(plan: GradersPlan) -> list[tuple[str, str]]:
-    """The best reply to test prompts about two animals."""
+    """Return (prompt, best completion) for test prompts about two animals."""
     task = tasks.get("assistant")
     return [(p, task.reference(p)) for p in task.prompts("test") if "and" in p][: plan.damaged]
 
 
 def usual_replies(pairs: Sequence[PreferencePair]) -> list[tuple[str, str]]:
-    """What the policy itself wrote, where it says a fact."""
+    """Return (prompt, completion) for the policy's own completions that state a fact."""
     return [
-        (p.prompt, reply)
+        (p.prompt, completion)
         for p in pairs
-        for reply in (p.chosen, p.rejected)
-        if any(word in said for word in reply.split() for said in FACTS.values())
+        for completion in (p.chosen, p.rejected)
+        if any(word in facts for word in completion.split() for facts in FACTS.values())
     ]

@@ -1,4 +1,4 @@
-"""A judge that writes a verdict, taught on pairs of the assistant world."""
+"""Fine-tune a judge that writes verdicts on pairs of the assistant task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 @dataclass(frozen=True)
 class JudgePlan:
-    """How much a judge is taught, and how often it is looked at."""
+    """The amount of training of a judge, and how often it is evaluated during training."""
 
     pairs: RewardPlan = RewardPlan(pairs=4800, held_out=400)
     training: SFTConfig = SFTConfig(
@@ -26,13 +26,17 @@ class JudgePlan:
 
 
 def judged(judge: Trained, held: Sequence[Comparison]) -> Verdicts:
-    """Its verdicts, the chosen reply as the first."""
-    ask = Judge(judge.model, judge.tokenizer, ask=ASK, max_completion_length=2, batch_size=256)
-    return ask([c.prompt for c in held], [c.chosen for c in held], [c.rejected for c in held])
+    """Return the judge's verdicts on held-out pairs; the chosen completion is the first of each pair."""
+    pairwise_judge = Judge(judge.model, judge.tokenizer, ask=ASK, max_completion_length=2, batch_size=256)
+    return pairwise_judge([c.prompt for c in held], [c.chosen for c in held], [c.rejected for c in held])
 
 
 def measured(found: Verdicts) -> dict[str, float]:
-    """Accuracy of single verdicts and of both orders together, agreement of the orders (right or not), share for the first place."""
+    """Return metrics of verdicts on pairs whose first completion is the chosen one.
+
+    ``single`` is the accuracy of single verdicts, ``accuracy`` that of both orders together. ``consistency`` is the
+    agreement of the two orders, right or wrong, and ``both_right`` the fraction of pairs that are right in both orders.
+    """
     single = [v == "A" for v in (*found.given, *found.exchanged)]
     return {
         "single": sum(single) / len(single),
@@ -52,18 +56,18 @@ def train_judge(
     *,
     quiet: bool = True,
 ) -> list[dict[str, float]]:
-    """Teach it, in place; what it is worth at each look."""
+    """Fine-tune the judge in place; return its metrics at each evaluation."""
     config = replace(plan.training, seed=seed)
-    looks: list[dict[str, float]] = []
+    evaluations: list[dict[str, float]] = []
     pairs = judge_pairs(held)
 
-    def look() -> dict[str, float]:
+    def evaluate() -> dict[str, float]:
         judge.model.eval()
-        looks.append(measured(judged(judge, pairs)))
+        evaluations.append(measured(judged(judge, pairs)))
         judge.model.train()
-        return looks[-1]
+        return evaluations[-1]
 
-    watch = TrainerCallback(config.max_steps // plan.looks, look)
-    lessons, pad = finetune_judge(judge.tokenizer, said), judge.tokenizer.pad_token_id
-    train_sft(judge.model, lessons, config, pad_token_id=pad, name="judge", watch=watch, quiet=quiet)
-    return looks
+    callback = TrainerCallback(config.max_steps // plan.looks, evaluate)
+    examples, pad = finetune_judge(judge.tokenizer, said), judge.tokenizer.pad_token_id
+    train_sft(judge.model, examples, config, pad_token_id=pad, name="judge", watch=callback, quiet=quiet)
+    return evaluations

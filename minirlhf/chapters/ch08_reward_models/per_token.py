@@ -1,8 +1,8 @@
-"""Five readings of one reply, token by token: reward, outcome, process, value and the policy's own log-probability.
+"""Five token-level scores of one completion: reward, outcome, process, value and the policy's own log-probability.
 
-The world is the running sum. A transformer this small does not learn by itself to check a sum of two written numbers: heads on its hidden
-states stay near the base rate (see the chapter). So every head is told how surprised the frozen policy is at each token, which is added
-to the token's embedding along a learned direction.
+The task is the running sum. A transformer this small does not learn by itself to check a sum of two written numbers:
+heads on its hidden states stay near the base rate (see the chapter). Every head therefore receives the frozen policy's
+surprise at each token. The surprise is added to the token's embedding along a learned direction.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from minirlhf.trainers.loop import TrainingLoop
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
 
-#: The length of a direction in the space of embeddings that is as long as an embedding, roughly.
+#: Standard deviation of the initial direction's components; with it the direction is about as long as an embedding.
 SCALE = 0.06
 
 
 @dataclass(frozen=True)
 class HeadsPlan:
-    """How much is trained on."""
+    """The amount of training."""
 
     prompts: int = 1500
     steps: int = 120
@@ -47,7 +47,7 @@ class HeadsPlan:
 
 @dataclass(frozen=True)
 class Written:
-    """One reply: its tokens and steps, whether each step is valid, whether the answer is right."""
+    """One completion: its tokens and steps, whether each step is valid, whether the answer is right."""
 
     prompt: str
     lines: tuple[str, ...]
@@ -56,7 +56,7 @@ class Written:
 
 
 def write(tokenizer: Any, prompt: str, slips: tuple[int, ...]) -> Written:
-    """The working of a prompt with these slips, labelled by the world."""
+    """Write the working of a prompt with these slips, and label its steps."""
     lines = RUNNING_SUM.working(prompt, slips)
     tokens, ends = encode_steps(tokenizer, conversation(prompt), lines)
     labels = tuple(-1 if slip else 1 for slip in slips)
@@ -64,40 +64,40 @@ def write(tokenizer: Any, prompt: str, slips: tuple[int, ...]) -> Written:
 
 
 def careless(tokenizer: Any, prompts: list[str], seed: int) -> list[Written]:
-    """Two replies of the careless writer to every prompt, one after the other."""
+    """Return two completions of the careless writer for every prompt, one after the other."""
     rng = numpy_generator("careless", seed)
-    wrong = rng.random((2 * len(prompts), STEPS)) < CARELESS
-    slips = wrong * rng.integers(1, MODULUS, size=wrong.shape)
+    has_slip = rng.random((2 * len(prompts), STEPS)) < CARELESS
+    slips = has_slip * rng.integers(1, MODULUS, size=has_slip.shape)
     return [write(tokenizer, prompts[i // 2], tuple(map(int, row))) for i, row in enumerate(slips)]
 
 
 def planted(tokenizer: Any, prompts: list[str], seed: int) -> list[tuple[int, Written, Written]]:
-    """For every prompt one place, a reply with a slip there and nowhere else, and a reply without."""
+    """Return for every prompt a random step, a completion with a slip only at that step, and one without slips."""
     rng = numpy_generator("planted", seed)
-    found = []
+    triples = []
     for prompt in prompts:
-        place, slip = int(rng.integers(STEPS)), int(rng.integers(1, MODULUS))
-        slips = tuple(slip if step == place else 0 for step in range(STEPS))
-        found.append((place, write(tokenizer, prompt, slips), write(tokenizer, prompt, (0,) * STEPS)))
-    return found
+        slip_step, slip = int(rng.integers(STEPS)), int(rng.integers(1, MODULUS))
+        slips = tuple(slip if step == slip_step else 0 for step in range(STEPS))
+        triples.append((slip_step, write(tokenizer, prompt, slips), write(tokenizer, prompt, (0,) * STEPS)))
+    return triples
 
 
 class Surprised(nn.Module):
-    """A head whose backbone is told the frozen policy's surprise, −log π in nats, at each token of the reply.
+    """A head whose backbone receives the frozen policy's surprise, −log π in nats, at each token.
 
-    Called like the head itself; ``direction`` is learned.
+    It is called like the head itself. The surprise is added along ``direction``, which is learned.
     """
 
     def __init__(self, policy: nn.Module, head: ScalarModel, *, seed: int) -> None:
         super().__init__()
         self.head = head
-        self._policy = (policy,)  # in a tuple: it is read, not trained
+        self._policy = (policy,)  # the tuple hides it from nn.Module, so that it is not trained
         embedding: Any = head.backbone.get_input_embeddings()
-        start = torch.randn(embedding.embedding_dim, generator=generator("surprise", seed))
-        self.direction = nn.Parameter(SCALE * start)
+        initial = torch.randn(embedding.embedding_dim, generator=generator("surprise", seed))
+        self.direction = nn.Parameter(SCALE * initial)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
-        """``(B, S)``, or ``(B,)`` for a reward model."""
+        """Return the scores, ``(B, S)``, or ``(B,)`` for a reward model."""
         surprise = policy_surprise(self._policy[0], input_ids, attention_mask)
         embedding: Any = self.head.backbone.get_input_embeddings()
         embedded = embedding(input_ids) + surprise[..., None] * self.direction
@@ -111,7 +111,7 @@ class Surprised(nn.Module):
 
 @torch.no_grad()
 def policy_surprise(policy: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """``(B, S)``: −log π of every token, 0 for the first and at padding."""
+    """Return −log π of every token, ``(B, S)``; 0 for the first token and at padding."""
     logps = completion_logps(policy, input_ids, attention_mask, input_ids.shape[1] - 1)
     surprise = torch.cat([torch.zeros_like(logps[:, :1]), -logps], 1)
     return zero_where_masked(surprise, attention_mask)
@@ -125,86 +125,93 @@ def train_heads(
     told: bool = True,
     quiet: bool = True,
 ) -> dict[str, nn.Module]:
-    """The heads, all from the policy's weights and on the same replies with another label each; ``told`` the policy's surprise or not."""
-    written = careless(policy.tokenizer, RUNNING_SUM.prompts("train")[: plan.prompts], plan.seed)
-    common: dict[str, Any] = {
+    """Train the heads, each with its own labels on the same completions, all from the policy's weights.
+
+    Args:
+        told: whether the heads receive the policy's surprise.
+    """
+    samples = careless(policy.tokenizer, RUNNING_SUM.prompts("train")[: plan.prompts], plan.seed)
+    settings: dict[str, Any] = {
         "max_steps": plan.steps, "batch_size": plan.batch_size, "learning_rate": plan.learning_rate, "warmup_steps": 20,
         "lr_scheduler_type": "linear", "seed": plan.seed,
     }  # fmt: skip
-    run: dict[str, Any] = {"pad_token_id": policy.tokenizer.pad_token_id, "quiet": quiet}
+    kwargs: dict[str, Any] = {"pad_token_id": policy.tokenizer.pad_token_id, "quiet": quiet}
 
-    def fresh(kind: type[ScalarModel]) -> nn.Module:
+    def new_head(kind: type[ScalarModel]) -> nn.Module:
         head = kind.from_causal_lm(policy.model, seed=plan.seed)
         return Surprised(policy.model, head, seed=plan.seed) if told else head
 
-    found: dict[str, nn.Module] = {}
+    heads: dict[str, nn.Module] = {}
     if "reward" in only:
-        found["reward"] = fresh(RewardModel)
-        half = replace(RewardConfig(**common), batch_size=plan.batch_size // 2)
-        train_reward(found["reward"], compared(written), half, **run)
+        heads["reward"] = new_head(RewardModel)
+        pair_config = replace(RewardConfig(**settings), batch_size=plan.batch_size // 2)
+        train_reward(heads["reward"], compared(samples), pair_config, **kwargs)
     if "outcome" in only:
-        found["outcome"] = fresh(ValueModel)
+        heads["outcome"] = new_head(ValueModel)
         train_outcome(
-            found["outcome"], [labelled(w.stepped.tokens, w.right) for w in written], OutcomeConfig(**common), **run
+            heads["outcome"],
+            [labelled(w.stepped.tokens, w.right) for w in samples],
+            OutcomeConfig(**settings),
+            **kwargs,
         )
     if "process" in only:
-        found["process"] = fresh(ValueModel)
-        train_process(found["process"], [w.stepped for w in written], ProcessConfig(**common), **run)
+        heads["process"] = new_head(ValueModel)
+        train_process(heads["process"], [w.stepped for w in samples], ProcessConfig(**settings), **kwargs)
     if "value" in only:
-        found["value"] = fresh(ValueModel)
-        train_value(found["value"], written, TrainerConfig(**common), **run)
-    return found
+        heads["value"] = new_head(ValueModel)
+        train_value(heads["value"], samples, TrainerConfig(**settings), **kwargs)
+    return heads
 
 
 def compared(written: list[Written]) -> list[PreferenceExample]:
-    """The prompts of whose two replies one is right."""
-    both = zip(written[::2], written[1::2], strict=True)
-    ordered = [(a, b) if a.right else (b, a) for a, b in both if a.right != b.right]
+    """Pair the right with the wrong completion of each prompt that has one of each."""
+    pairs = zip(written[::2], written[1::2], strict=True)
+    ordered = [(a, b) if a.right else (b, a) for a, b in pairs if a.right != b.right]
     return [pair(good.stepped.tokens, bad.stepped.tokens) for good, bad in ordered]
 
 
 def train_value(
     model: nn.Module, written: list[Written], config: TrainerConfig, *, pad_token_id: int, quiet: bool
 ) -> None:
-    """Squared error of every token's value against what the whole reply earned: a critic fitted to Monte-Carlo returns."""
+    """Fit a critic to Monte-Carlo returns: the squared error of each token's value against the completion's reward."""
     loop = TrainingLoop("value", model, config, quiet=quiet)
     for step in loop:
-        part = [written[i] for i in batch_indices(len(written), config.batch_size, step, config.seed)]
-        batch = collate([w.stepped.tokens for w in part], pad_token_id)
-        earned = torch.tensor([float(w.right) for w in part])
+        minibatch = [written[i] for i in batch_indices(len(written), config.batch_size, step, config.seed)]
+        batch = collate([w.stepped.tokens for w in minibatch], pad_token_id)
+        returns = torch.tensor([float(w.right) for w in minibatch])
         values = model(batch.input_ids, batch.attention_mask)
-        losses = value_mse(values, earned[:, None].expand_as(values), batch.loss_mask)
+        losses = value_mse(values, returns[:, None].expand_as(values), batch.loss_mask)
         loop.log(**loop.update([aggregate(losses, token_mean(batch.loss_mask), batch.loss_mask)]))
 
 
 def readings(policy: Trained, heads: Mapping[str, nn.Module], replies: list[Written]) -> dict[str, Tensor]:
-    """What each head says at the end of each step, ``(N, K)``: probabilities, values, rewards, nats.
+    """Return each head's output at the end of each step, ``(N, K)``: probabilities, values, rewards or nats.
 
-    ``policy`` is the log-probability of the sum that ends the step, ``exact`` the chance of a right answer.
+    ``policy`` is the log-probability of the sum that ends the step, ``exact`` the probability of a right answer.
     """
     pad = policy.tokenizer.pad_token_id
     tokens = [w.stepped.tokens for w in replies]
     ends = torch.tensor([w.stepped.ends for w in replies])
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     for name, model in heads.items():
-        read = _Everywhere(model) if name == "reward" else model
-        scores = torch.stack([s[at] for s, at in zip(token_scores(read, tokens, pad_token_id=pad), ends, strict=True)])
-        found[name] = scores.sigmoid() if name in ("outcome", "process") else scores
+        head = _Everywhere(model) if name == "reward" else model
+        scores = torch.stack([s[at] for s, at in zip(token_scores(head, tokens, pad_token_id=pad), ends, strict=True)])
+        outputs[name] = scores.sigmoid() if name in ("outcome", "process") else scores
     batch = collate(tokens, pad)
-    found["policy"] = -policy_surprise(policy.model, batch.input_ids, batch.attention_mask).gather(1, ends)
-    chance = [[RUNNING_SUM.chance(w.prompt, w.lines[: k + 1]) for k in range(STEPS)] for w in replies]
-    return found | {"exact": torch.tensor(chance)}
+    outputs["policy"] = -policy_surprise(policy.model, batch.input_ids, batch.attention_mask).gather(1, ends)
+    exact = [[RUNNING_SUM.chance(w.prompt, w.lines[: k + 1]) for k in range(STEPS)] for w in replies]
+    return outputs | {"exact": torch.tensor(exact)}
 
 
 class _Everywhere(nn.Module):
-    """A reward model asked after every token, as if the reply ended there: it was never trained to answer that."""
+    """A reward model applied after every token, as if the completion ended there; it is not trained on prefixes."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """``(B, S)``"""
+        """Return the reward after each token, ``(B, S)``; 0 after the first."""
         columns = []
         for width in range(1, input_ids.shape[1] + 1):
             ids, mask = input_ids[:, :width], attention_mask[:, :width]
@@ -213,6 +220,9 @@ class _Everywhere(nn.Module):
 
 
 def largest_drop(scores: Tensor) -> Tensor:
-    """``(N, K) -> (N,)``: the step at which the reading falls most from the one before (from the mean of all at the first)."""
-    before = torch.cat([scores[:, :1] * 0 + scores[:, 0].mean(), scores[:, :-1]], 1)
-    return (scores - before).argmin(1)
+    """Return the step at which the score falls most from the step before, ``(N, K) -> (N,)``.
+
+    The first step is compared with the mean score of all first steps.
+    """
+    previous = torch.cat([scores[:, :1] * 0 + scores[:, 0].mean(), scores[:, :-1]], 1)
+    return (scores - previous).argmin(1)

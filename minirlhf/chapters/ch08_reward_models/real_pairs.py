@@ -1,4 +1,7 @@
-"""A tiny reward model on real pairs, each held out once, beside two rules: the longer reply wins, and a weight for each word."""
+"""Cross-validate a tiny reward model on real pairs, and compare it with two rules.
+
+The rules are: the longer completion wins, and a linear reward with one weight per word.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from minirlhf.trainers.reward import RewardConfig, train_reward
 
 @dataclass(frozen=True)
 class RealPlan:
-    """How the pairs are read: ``folds`` parts, each held out once; of every transcript the last ``tokens``."""
+    """How the pairs are used: ``folds`` parts, each held out once; the last ``tokens`` tokens of every transcript."""
 
     folds: int = 5
     preset: str = "nano"
@@ -36,94 +39,95 @@ class RealPlan:
 
 
 def split(pairs: Sequence[Comparison], fold: int, folds: int) -> tuple[list[Comparison], list[Comparison]]:
-    """All pairs but one part of them, and that part; pairs of one prompt stay together."""
+    """Return the pairs outside one fold, and those of the fold. Pairs with the same prompt stay together."""
     prompts = list(dict.fromkeys(repr(p.prompt) for p in pairs))
     order = numpy_generator("folds of real pairs").permutation(len(prompts))
-    out = {prompts[i] for i in order[fold::folds]}
-    return [p for p in pairs if repr(p.prompt) not in out], [p for p in pairs if repr(p.prompt) in out]
+    held = {prompts[i] for i in order[fold::folds]}
+    return [p for p in pairs if repr(p.prompt) not in held], [p for p in pairs if repr(p.prompt) in held]
 
 
 def tokenised(tokenizer: Any, pairs: Sequence[Comparison], tokens: int) -> list[PreferenceExample]:
-    """The last tokens of each transcript: the reply, and what is left for the conversation before it."""
+    """Encode the last ``tokens`` tokens of each transcript: the completion, and the end of its conversation."""
 
-    def read(p: Comparison, reply: Any) -> Tokens:
-        whole = encode(tokenizer, [*p.prompt, *reply], first_turn=len(p.prompt))
-        return Tokens(whole.input_ids[-tokens:], whole.loss_mask[-tokens:])
+    def encode_tail(p: Comparison, completion: Any) -> Tokens:
+        transcript = encode(tokenizer, [*p.prompt, *completion], first_turn=len(p.prompt))
+        return Tokens(transcript.input_ids[-tokens:], transcript.loss_mask[-tokens:])
 
-    return [pair(read(p, p.chosen), read(p, p.rejected)) for p in pairs]
+    return [pair(encode_tail(p, p.chosen), encode_tail(p, p.rejected)) for p in pairs]
 
 
 def texts(pairs: Sequence[Comparison]) -> list[str]:
-    """All that is said in the conversations and the replies to choose from."""
+    """Return all texts of the conversations and of their two completions."""
     return [m["content"] for p in pairs for m in (*p.prompt, *p.chosen, *p.rejected)]
 
 
 def reward_of(train: Sequence[Comparison], held: Sequence[Comparison], plan: RealPlan, seed: int) -> dict[str, float]:
-    """A reward model from random weights, with a tokenizer of these texts.
+    """Train a reward model from random weights, with a tokenizer trained on the same texts.
 
     Returns:
-        Its quality on held-out pairs after the first epoch and after the last, and the minutes of the processor.
+        Its quality on held-out pairs after the first and after the last epoch, and the CPU time in minutes.
     """
-    began = time.process_time()
+    start_time = time.process_time()
     tokenizer = train_tokenizer(texts(train), plan.vocabulary)
     pad = tokenizer.pad_token_id
-    seen, others = (tokenised(tokenizer, pairs, plan.tokens) for pairs in (train, held))
+    train_examples, held_examples = (tokenised(tokenizer, pairs, plan.tokens) for pairs in (train, held))
     model = RewardModel.from_causal_lm(tiny_model(plan.preset, tokenizer, seed=seed, context=plan.tokens), seed=seed)
-    looks: list[dict[str, float]] = []
+    epoch_metrics: list[dict[str, float]] = []
 
     def measure() -> dict[str, float]:
-        looks.append({})
-        if len(looks) in (1, plan.epochs):
+        epoch_metrics.append({})
+        if len(epoch_metrics) in (1, plan.epochs):
             model.eval()
-            looks[-1] |= quality(model, others, pad)
+            epoch_metrics[-1] |= quality(model, held_examples, pad)
             model.train()
         return {}
 
-    watch = TrainerCallback(plan.training.max_steps // plan.epochs, measure)
-    train_reward(model, seen, replace(plan.training, seed=seed), pad_token_id=pad, watch=watch, quiet=True)
-    numbers = {f"{name}_1": value for name, value in looks[0].items()}
-    numbers |= {f"{name}_{plan.epochs}": value for name, value in looks[plan.epochs - 1].items()}
-    return numbers | {"minutes": (time.process_time() - began) / 60}
+    callback = TrainerCallback(plan.training.max_steps // plan.epochs, measure)
+    train_reward(model, train_examples, replace(plan.training, seed=seed), pad_token_id=pad, watch=callback, quiet=True)
+    metrics = {f"{name}_1": value for name, value in epoch_metrics[0].items()}
+    metrics |= {f"{name}_{plan.epochs}": value for name, value in epoch_metrics[plan.epochs - 1].items()}
+    return metrics | {"minutes": (time.process_time() - start_time) / 60}
 
 
 def longer(pairs: Sequence[Comparison]) -> float:
-    """Accuracy of choosing the reply with more characters; a tie counts one half."""
+    """Return the accuracy of choosing the completion with more characters; a tie counts ½."""
     gaps = torch.tensor([float(_size(p.chosen) - _size(p.rejected)) for p in pairs])
     return float(((gaps.sign() + 1) / 2).mean())
 
 
-def _size(reply: Any) -> int:
-    return sum(len(m["content"]) for m in reply)
+def _size(completion: Any) -> int:
+    return sum(len(message["content"]) for message in completion)
 
 
 def by_words(train: Sequence[Comparison], held: Sequence[Comparison], *, penalty: float = 0.01) -> float:
-    """Accuracy of a linear reward on which words a reply contains, fitted to the training pairs with a penalty on its weights."""
+    """Return the accuracy of a linear reward on a completion's set of words, fitted to the training pairs with an L2
+    penalty on its weights."""
     words = {
         word: i for i, word in enumerate(dict.fromkeys(w for p in train for w in _words(p.chosen) | _words(p.rejected)))
     }
 
-    def apart(pairs: Sequence[Comparison]) -> Tensor:
-        rows = torch.zeros(len(pairs), len(words))
-        for row, p in zip(rows, pairs, strict=True):
-            for reply, sign in ((p.chosen, 1.0), (p.rejected, -1.0)):
-                for i in [words[w] for w in _words(reply) if w in words]:
-                    row[i] += sign
-        return rows
+    def word_differences(pairs: Sequence[Comparison]) -> Tensor:
+        features = torch.zeros(len(pairs), len(words))
+        for feature_row, p in zip(features, pairs, strict=True):
+            for completion, sign in ((p.chosen, 1.0), (p.rejected, -1.0)):
+                for i in [words[w] for w in _words(completion) if w in words]:
+                    feature_row[i] += sign
+        return features
 
-    x, weights = apart(train), torch.zeros(len(words), requires_grad=True)
-    fit = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+    x, weights = word_differences(train), torch.zeros(len(words), requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
-        fit.zero_grad()
-        reward = x @ weights
-        value = bradley_terry_loss(reward, torch.zeros_like(reward)).mean() + penalty * weights.square().sum()
-        value.backward()
-        return value
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        gaps = x @ weights
+        loss = bradley_terry_loss(gaps, torch.zeros_like(gaps)).mean() + penalty * weights.square().sum()
+        loss.backward()
+        return loss
 
-    fit.step(loss)
-    difference = apart(held) @ weights.detach()
+    optimizer.step(closure)
+    difference = word_differences(held) @ weights.detach()
     return float(((difference.sign() + 1) / 2).mean())
 
 
-def _words(reply: Any) -> set[str]:
-    return {word for m in reply for word in m["content"].lower().split()}
+def _words(completion: Any) -> set[str]:
+    return {word for m in completion for word in m["content"].lower().split()}

@@ -1,4 +1,4 @@
-"""Process reward models with labels of two kinds: of an annotator who looks at the step, and of completions that a model writes from it."""
+"""Process reward models with two kinds of labels: from an annotator of the steps, or from completions of each step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from minirlhf.trainers.verifiers import ProcessConfig, train_process
 
 @dataclass(frozen=True)
 class LabelsPlan:
-    """How much is labelled and trained on."""
+    """The amount of labels and of training."""
 
     prompts: int = 600
     completions: int = 4
@@ -32,41 +32,42 @@ class LabelsPlan:
 
 
 def completed(policy: Trained, written: Sequence[Written], count: int, seed: int) -> Tensor:
-    """``(N, K, C)`` booleans: from the end of each of the K steps the policy finishes the reply ``count`` times; which end right?
+    """Return which completions of each step end in a right answer, ``(N, K, C)`` booleans.
 
-    After the last step nothing is left to write: the reply's own grade, ``count`` times.
+    From the end of each of the K steps the policy samples ``count`` completions. After the last step nothing is left to
+    write, and the text's own grade is repeated ``count`` times.
     """
-    found = torch.zeros(len(written), STEPS, count, dtype=torch.bool)
+    is_right = torch.zeros(len(written), STEPS, count, dtype=torch.bool)
     for step in range(STEPS - 1):
-        for at in range(0, len(written), 128):
-            some = written[at : at + 128]
+        for offset in range(0, len(written), 128):
+            chunk = written[offset : offset + 128]
             rollout = sample(
                 policy.model,
-                [w.stepped.tokens.input_ids[: w.stepped.ends[step] + 1] for w in some],
+                [w.stepped.tokens.input_ids[: w.stepped.ends[step] + 1] for w in chunk],
                 sampling=Sampling(max_completion_length=2 * (STEPS - step)),
                 num_generations=count,
                 eos_token_id=ends_of(policy.tokenizer, policy.model).ids,
                 pad_token_id=policy.tokenizer.pad_token_id,
-                prompt_keys=[f"step {step} of {at + i}" for i in range(len(some))],
+                prompt_keys=[f"step {step} of {offset + i}" for i in range(len(chunk))],
                 seed=seed,
             )
             texts = completion_texts(rollout, policy.tokenizer)
-            right = [RUNNING_SUM.grade(some[i // count].prompt, text) == 1 for i, text in enumerate(texts)]
-            found[at : at + len(some), step] = torch.tensor(right).view(-1, count)
-    found[:, -1] = torch.tensor([w.right for w in written])[:, None]
-    return found
+            grades = [RUNNING_SUM.grade(chunk[i // count].prompt, text) == 1 for i, text in enumerate(texts)]
+            is_right[offset : offset + len(chunk), step] = torch.tensor(grades).view(-1, count)
+    is_right[:, -1] = torch.tensor([w.right for w in written])[:, None]
+    return is_right
 
 
 def relabelled(written: Sequence[Written], good: Tensor) -> list[Stepped]:
-    """The same replies with other labels, ``(N, K)`` booleans."""
+    """Return the same completions with other labels, ``(N, K)`` booleans."""
     return [
-        replace(w.stepped, labels=tuple(1 if one else -1 for one in row))
+        replace(w.stepped, labels=tuple(1 if is_good else -1 for is_good in row))
         for w, row in zip(written, good.tolist(), strict=True)
     ]
 
 
 def process_head(policy: Trained, replies: Sequence[Stepped], plan: LabelsPlan, seed: int) -> nn.Module:
-    """A process head on these labels; it is told the policy's surprise, like those of the other study."""
+    """Train a process head on these labels. It receives the policy's surprise, as the heads of the other study do."""
     head: Any = Surprised(policy.model, ValueModel.from_causal_lm(policy.model, seed=seed), seed=seed)
     config = replace(plan.training, seed=seed)
     train_process(head, replies, config, pad_token_id=policy.tokenizer.pad_token_id, quiet=True)
@@ -74,7 +75,10 @@ def process_head(policy: Trained, replies: Sequence[Stepped], plan: LabelsPlan, 
 
 
 def so_far(written: Sequence[Written]) -> Tensor:
-    """``(N, K)``: is the sum right at the end of this step, whatever happened before? Of two slips the second may cancel the first."""
+    """Return whether the sum is right at the end of each step, ``(N, K)``, whatever happened before.
+
+    A second slip may cancel the first.
+    """
     return torch.tensor(
         [[RUNNING_SUM.chance(w.prompt, w.lines[: k + 1]) > 1 / MODULUS for k in range(STEPS)] for w in written]
     )

@@ -1,4 +1,4 @@
-"""Pairs of distributions and what to do wrong with them: shared by the checks of chapter 09."""
+"""Inputs for divergences, and wrong variants of them; shared by the checks of chapter 09."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Divergence = Callable[..., Tensor]
 
 
 def two(draw: Draw, rows: int = 3, size: int = 4) -> tuple[Tensor, Tensor]:
-    """Two lists of distributions, far enough from each other."""
+    """Return two batches of distributions, far enough from each other."""
     return draw.distribution(rows, size), draw.distribution(rows, size)
 
 
 def zigzag(draw: Draw) -> Tensor:
-    """A direction ``(4,)`` in which no two neighbours agree."""
+    """Return a direction ``(4,)`` whose components alternate in sign."""
     return draw.uniform(4, low=0.5, high=1.5) * torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
 
 
 def swapped(divergence: Divergence) -> Divergence:
-    """The same function with its two arguments exchanged."""
-    return lambda logits, ref_logits, **settings: divergence(ref_logits, logits, **settings)
+    """Return the same divergence with its two arguments exchanged."""
+    return lambda logits, ref_logits, **kwargs: divergence(ref_logits, logits, **kwargs)

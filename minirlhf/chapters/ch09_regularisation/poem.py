@@ -1,7 +1,8 @@
-"""The poem critic of chapter 05 with the KL in every place where people put it: sampled runs, and the exact points of rest.
+"""The poem critic of chapter 05 with the KL penalty in each usual place: sampled runs and exact stationary points.
 
-What an update follows is Σ_y π(y) [(r − β·charge) ∇log π(y) − β ∇loss(y)], where charge and loss are what an *arm* makes of a
-reply's log-ratios. A run draws replies from π; the point of rest is where the sum over all forty is 0.
+The expected update is Σ_y π(y) [(r − β·charge) ∇log π(y) − β ∇loss(y)]. An *arm* defines charge and loss from a
+completion's log-ratios. A run samples completions from π. At a stationary point the sum over all forty completions
+is 0.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ Estimator = Callable[[Tensor, Tensor], Tensor]
 
 
 def nothing(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """An estimator that charges nothing."""
+    """An estimator that is 0 for every token."""
     return torch.zeros_like(logps)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Where the KL stands.
+    """Where the KL penalty enters.
 
     Attributes:
-        reward: estimator of a token, taken off the reward, held fixed.
-        loss: estimator of a token, added to the loss.
-        reply: estimator of the whole reply's summed log-probabilities, added to the loss.
-        full: the KLs of all positions of the reply, added to the loss.
+        reward: estimator per token, subtracted from the reward and held fixed.
+        loss: estimator per token, added to the loss.
+        reply: estimator of the completion's summed log-probabilities, added to the loss.
+        full: whether the exact KLs at all positions of the completion are added to the loss.
     """
 
     reward: Estimator = nothing
@@ -57,58 +58,58 @@ ARMS = {
 
 
 class Poem:
-    """The forty replies as tensors: which row of the policy's table and which token each step of each reply reads."""
+    """The forty completions as tensors: the row of the policy's table and the token at each step of each completion."""
 
     def __init__(self) -> None:
         self.world: Enumerable = poem_critic()
         lm = self.world.reference
-        responses = lm.responses()
-        self.mask, self.tokens = responses.mask, responses.tokens.masked_fill(~responses.mask, 0)
-        numbers: dict[tuple[int, ...], int] = {}
+        completions = lm.responses()
+        self.mask, self.tokens = completions.mask, completions.tokens.masked_fill(~completions.mask, 0)
+        prefix_ids: dict[tuple[int, ...], int] = {}
         self.prefixes = torch.zeros_like(self.tokens)  # (40, 3)
         rows = []
-        for i, row in enumerate(responses.tokens.tolist()):
+        for i, row in enumerate(completions.tokens.tolist()):
             for t in range(int(self.mask[i].sum())):
-                self.prefixes[i, t] = numbers.setdefault(tuple(row[:t]), len(numbers))
+                self.prefixes[i, t] = prefix_ids.setdefault(tuple(row[:t]), len(prefix_ids))
         table = lm.table.detach()[0]
-        for prefix in numbers:
-            number = 0
+        for prefix in prefix_ids:
+            index = 0
             for token in prefix:
-                number = number * lm.vocab_size + token
-            rows.append(table[lm.offsets[len(prefix)] + number])
+                index = index * lm.vocab_size + token
+            rows.append(table[lm.offsets[len(prefix)] + index])
         self.start = torch.stack(rows).log_softmax(-1)  # (13, 4)
         self.ref = self.token_logps(self.start)
         self.rewards = self.world.rewards
 
     def token_logps(self, table: Tensor) -> Tensor:
-        """Log-probabilities ``(40, 3)`` of each reply's tokens under a table ``(13, 4)`` of logits; 0 behind the end."""
-        every = table.log_softmax(-1)[self.prefixes, self.tokens]
-        return torch.where(self.mask, every, 0.0)
+        """Return each completion's token log-probabilities ``(40, 3)`` under logits ``(13, 4)``; 0 after the end."""
+        logps = table.log_softmax(-1)[self.prefixes, self.tokens]
+        return torch.where(self.mask, logps, 0.0)
 
     def law(self, table: Tensor) -> Tensor:
-        """Probabilities ``(40,)`` of the replies."""
+        """Return the probabilities ``(40,)`` of the completions."""
         return self.token_logps(table).sum(-1).exp()
 
     def penalty(self, arm: Arm, table: Tensor, reference: Tensor) -> Tensor:
-        """What an arm adds to the loss of each reply, ``(40,)``, before β."""
+        """Return what an arm adds to the loss of each completion, ``(40,)``, before the factor β."""
         logps, ref = self.token_logps(table), self.token_logps(reference)
-        found = torch.where(self.mask, arm.loss(logps, ref), 0.0).sum(-1) + arm.reply(logps.sum(-1), ref.sum(-1))
+        penalty = torch.where(self.mask, arm.loss(logps, ref), 0.0).sum(-1) + arm.reply(logps.sum(-1), ref.sum(-1))
         if not arm.full:
-            return found
-        return found + kl.full_kl(table[self.prefixes], reference[self.prefixes], self.mask)
+            return penalty
+        return penalty + kl.full_kl(table[self.prefixes], reference[self.prefixes], self.mask)
 
     def charge(self, arm: Arm, table: Tensor, reference: Tensor) -> Tensor:
-        """What an arm takes off the reward of each reply, ``(40,)``, before β."""
+        """Return what an arm subtracts from each completion's reward, ``(40,)``, before the factor β."""
         charges = arm.reward(self.token_logps(table), self.token_logps(reference))
         return torch.where(self.mask, charges, 0.0).sum(-1)
 
     def place(self, table: Tensor) -> dict[str, float]:
-        """Reward, true worth and KL from the first reference, exactly."""
-        law, first = self.law(table.detach()), self.law(self.start)
+        """Return the exact expected reward and gold reward, and the exact KL from the initial policy."""
+        law, initial = self.law(table.detach()), self.law(self.start)
         return {
             "reward": float(exact.expectation(law, self.rewards)),
             "gold": float(exact.expectation(law, self.world.gold)),
-            "kl": float(exact.divergence(law, first)),
+            "kl": float(exact.divergence(law, initial)),
         }
 
 
@@ -117,7 +118,7 @@ class Poem:
 
 @dataclass(frozen=True)
 class SampledRun:
-    """A sampled run: Adam with a rate that falls linearly to 0, unless ``constant``."""
+    """A sampled run: Adam with a learning rate that falls linearly to 0, unless ``constant``."""
 
     steps: int = 200
     replies: int = 64
@@ -127,7 +128,7 @@ class SampledRun:
 
 @dataclass
 class Steering:
-    """What moves during a run beside the policy. A rate of the reference is per refresh, every so many steps."""
+    """What changes during a run besides the policy. The reference moves by ``rate`` once every ``every`` steps."""
 
     beta: float
     target: float | None = None
@@ -138,7 +139,7 @@ class Steering:
     kls: list[float] = field(default_factory=list)
 
     def after(self, step: int, observed: float, table: Tensor, reference: Tensor) -> Tensor:
-        """The next reference; β and the histories are renewed."""
+        """Update β and its history; return the next reference."""
         if self.target is not None:
             self.beta = kl.adaptive_kl_beta(self.beta, observed, target=self.target, horizon=1 / self.gain)
         self.betas.append(self.beta)
@@ -148,77 +149,85 @@ class Steering:
 
 
 def train(poem: Poem, arm: Arm, steering: Steering, plan: SampledRun, seed: int) -> Tensor:
-    """The table of the policy after a run; every step draws replies, and each is compared with the mean of the others."""
+    """Return the policy's table after a run; the baseline of a sampled completion is the mean of the others."""
     rng = generator("ch09", "poem", seed)
     table = poem.start.clone().requires_grad_()
     reference = poem.start
     optimiser = torch.optim.Adam([table], lr=plan.learning_rate)
     for step in range(plan.steps):
-        drawn = torch.multinomial(poem.law(table.detach()), plan.replies, True, generator=rng)
+        indices = torch.multinomial(poem.law(table.detach()), plan.replies, True, generator=rng)
         charge = poem.charge(arm, table.detach(), reference)
-        advantages = leave_one_out((poem.rewards - steering.beta * charge)[drawn][None])[0]
-        objective = advantages * poem.token_logps(table).sum(-1)[drawn]
-        loss = (steering.beta * poem.penalty(arm, table, reference)[drawn] - objective).mean()
+        advantages = leave_one_out((poem.rewards - steering.beta * charge)[indices][None])[0]
+        objective = advantages * poem.token_logps(table).sum(-1)[indices]
+        loss = (steering.beta * poem.penalty(arm, table, reference)[indices] - objective).mean()
         if not plan.constant:
             optimiser.param_groups[0]["lr"] = plan.learning_rate * (1 - step / plan.steps)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        estimate = (poem.token_logps(table.detach()) - poem.ref).sum(-1)[drawn].mean()
+        estimate = (poem.token_logps(table.detach()) - poem.ref).sum(-1)[indices].mean()
         reference = steering.after(step, float(estimate), table.detach(), reference)
         steering.kls.append(float(exact.divergence(poem.law(table.detach()), poem.law(poem.start))))
     return table.detach()
 
 
-# -- exact points of rest ----------------------------------------------------------------------------------------
+# -- exact stationary points -------------------------------------------------------------------------------------
 
 
 def drift(poem: Poem, arm: Arm, beta: float, table: Tensor) -> Tensor:
-    """The expected update ``(13, 4)`` at a policy, differentiable in it."""
-    live = table.clone()  # what is differentiated; in all other places the policy is a number
-    earned = poem.rewards - beta * poem.charge(arm, table, poem.start)
-    objective = earned * poem.token_logps(live).sum(-1) - beta * poem.penalty(arm, live, poem.start)
-    (found,) = torch.autograd.grad(poem.law(table) @ objective, live, create_graph=True)
-    return found
+    """Return the expected update ``(13, 4)`` at a policy, differentiable with respect to the policy."""
+    variable = table.clone()  # only this copy is differentiated; elsewhere the policy is a constant
+    net_rewards = poem.rewards - beta * poem.charge(arm, table, poem.start)
+    objective = net_rewards * poem.token_logps(variable).sum(-1) - beta * poem.penalty(arm, variable, poem.start)
+    (update,) = torch.autograd.grad(poem.law(table) @ objective, variable, create_graph=True)
+    return update
 
 
 def rest(poem: Poem, arm: Arm, beta: float, start: Tensor, most: int = 100) -> tuple[Tensor, float]:
-    """Where the expected update is 0, by Newton's method from a table nearby, and the largest real part of its eigenvalues there.
+    """Find a stationary point of the expected update by Newton's method from a nearby table.
 
-    A reply of probability 0 is not moved either; such points are no rest, since whatever brings the reply back is followed.
+    A completion of probability 0 is not updated either. Such points do not count, because the update follows whatever
+    brings the completion back.
+
+    Returns:
+        The table, and the largest real part of the eigenvalues of the update's Jacobian there, apart from
+        one 0 per row.
 
     Raises:
-        RuntimeError: no point was found at which every reply keeps some of its probability.
+        RuntimeError: no point was found at which every completion keeps some of its probability.
     """
     table = start.log_softmax(-1)
     for _ in range(most):
         leaf = table.clone().requires_grad_()
-        now = drift(poem, arm, beta, leaf)
-        slopes = torch.autograd.functional.jacobian(lambda x: drift(poem, arm, beta, x), table).view(table.numel(), -1)
+        update = drift(poem, arm, beta, leaf)
+        jac = torch.autograd.functional.jacobian(lambda x: drift(poem, arm, beta, x), table).view(table.numel(), -1)
         if (
-            float(now.detach().abs().max()) < 1e-11
+            float(update.detach().abs().max()) < 1e-11
             and float((poem.law(table) / poem.law(poem.start)).log().min()) > -15
         ):
-            values = torch.linalg.eigvals(slopes).real.sort(descending=True).values
-            return table, float(
-                values[len(table)]
-            )  # one 0 for each row: a constant added to its logits changes nothing
-        step = -torch.linalg.lstsq(slopes, now.detach().flatten(), driver="gelsd").solution.view_as(table)
-        size = min(1.0, 1.0 / float(step.abs().max()))
-        table = (table + size * step).log_softmax(-1)
+            eigenvalues = torch.linalg.eigvals(jac).real.sort(descending=True).values
+            # One eigenvalue per row is 0, because adding a constant to its logits changes nothing.
+            return table, float(eigenvalues[len(table)])
+        step = -torch.linalg.lstsq(jac, update.detach().flatten(), driver="gelsd").solution.view_as(table)
+        step_size = min(1.0, 1.0 / float(step.abs().max()))
+        table = (table + step_size * step).log_softmax(-1)
     raise RuntimeError(f"no point of rest for beta = {beta}")
 
 
 def at_kl(poem: Poem, arm: Arm, budget: float, high: float, low: float) -> tuple[float, Tensor]:
-    """The β between ``low`` and ``high`` at which an arm rests at a KL of ``budget`` nats, and the policy; by bisection."""
+    """Find by bisection the β in [low, high] at which an arm's stationary point has a KL of ``budget`` nats.
+
+    Returns:
+        β, and the policy's table.
+    """
     table = poem.start
     for beta in (8.0, 4.0, 2.0, high):
         table = rest(poem, arm, beta, table)[0]
     for _ in range(16):
         middle = (low * high) ** 0.5
-        found = rest(poem, arm, middle, table)[0]
-        if poem.place(found)["kl"] > budget:
+        candidate = rest(poem, arm, middle, table)[0]
+        if poem.place(candidate)["kl"] > budget:
             low = middle
         else:
-            high, table = middle, found
+            high, table = middle, candidate
     return high, table

@@ -1,4 +1,4 @@
-"""From a base model to one that answers, in the assistant world: the lab of chapter 10."""
+"""Tune a base model to follow instructions on the assistant task: the lab of chapter 10."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORLD: Any = tasks.get("assistant")
-#: Rows of raw text: so many, so many tokens each, cut where they are full. Nothing in them ends.
+#: Number of rows of raw text, and tokens per row. A row is cut where it is full; no token marks the end of a document.
 ROWS, WIDTH = 2500, 40
 BASE = SFTConfig(max_steps=250, batch_size=32, learning_rate=3e-3, lr_scheduler_type="linear")
 TUNE = SFTConfig(max_steps=100, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear")
-ASKED = 100  # test prompts
+ASKED = 100  # number of test prompts
 
 
 def base_model(plan: SFTConfig = BASE, rows: int = ROWS) -> Trained:
-    """A model of the world's raw text as a stream: documents one behind another, without a sign of their ends."""
-    start = pipeline.fresh(WORLD, seed=plan.seed)
+    """Train a model on the task's raw text: a stream of documents without end markers."""
+    initial = pipeline.fresh(WORLD, seed=plan.seed)
     rng = numpy_generator("streams", plan.seed)
     examples = []
     for _ in range(rows):
         text = " ".join(WORLD.document(rng) for _ in range(3))
-        ids = list(start.tokenizer(text, add_special_tokens=False).input_ids)[:WIDTH]
+        ids = list(initial.tokenizer(text, add_special_tokens=False).input_ids)[:WIDTH]
         examples.append(Tokens(ids, [True] * len(ids)))
-    return _trained(start, examples, plan)
+    return _trained(initial, examples, plan)
 
 
 def _trained(start: Trained, examples: Sequence[Tokens], plan: SFTConfig, lora_r: int = 0) -> Trained:
@@ -50,35 +50,35 @@ def _trained(start: Trained, examples: Sequence[Tokens], plan: SFTConfig, lora_r
 
 
 def tuned(start: Trained, examples: Sequence[Tokens], plan: SFTConfig = TUNE, *, lora_r: int = 0) -> Trained:
-    """Fine-tuned on some examples; no more of them in a batch than there are."""
+    """Fine-tune on examples; the batch size is at most their number."""
     return _trained(start, examples, replace(plan, batch_size=min(plan.batch_size, len(examples))), lora_r)
 
 
 def examples(tokenizer: Any, count: int, seed: int) -> list[Tokens]:
-    """Demonstrations with a chat template, the loss on the reply and on its end."""
+    """Return demonstrations in the chat template, with the loss on the completion and on its end."""
     return pipeline.demonstrations(WORLD, tokenizer, count, seed)
 
 
 def without_end(example: Tokens) -> Tokens:
-    """The same with the last token, which closes the turn, out of the loss."""
+    """Return the example with its last token, which closes the turn, out of the loss."""
     return Tokens(example.input_ids, [*example.loss_mask[:-1], False])
 
 
 def all_in_loss(example: Tokens) -> Tokens:
-    """The same with every token in the loss, the question's too."""
+    """Return the example with every token in the loss, also those of the question."""
     return Tokens(example.input_ids, [True] * len(example.input_ids))
 
 
-# -- what a model does ---------------------------------------------------------------------------------------------
+# -- evaluation ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ReplyCounts:
-    """How a model answers the test prompts, one sampled reply each.
+    """Statistics of completions of the test prompts, one per prompt.
 
     Attributes:
-        stops: share of replies that end by themselves within the world's longest.
-        right: share that say a fact of the animals asked about, and nothing false.
+        stops: fraction of completions that end by themselves within the task's maximal length.
+        right: fraction that state a fact about the animals in question, and nothing false.
         gold: mean gold reward.
         replies: the texts.
     """
@@ -93,7 +93,7 @@ Layout = Callable[[Any, str], list[int]]
 
 
 def by_template(tokenizer: Any, prompt: str) -> list[int]:
-    """The question as in training: ``<user> … <assistant>``."""
+    """Format the question as in training: ``<user> … <assistant>``."""
     return encode_prompt(tokenizer, conversation(prompt))
 
 
@@ -101,7 +101,7 @@ def _spelled(tokenizer: Any, *parts: str) -> list[int]:
     return list(tokenizer(" ".join(parts), add_special_tokens=False).input_ids)
 
 
-#: Ways to ask that are not the template's.
+#: Prompt formats that deviate from the template.
 MISTAKES: dict[str, Layout] = {
     "no_generation_prompt": lambda tokenizer, prompt: _spelled(tokenizer, USER, prompt),
     "plain": lambda tokenizer, prompt: _spelled(tokenizer, prompt),
@@ -110,7 +110,7 @@ MISTAKES: dict[str, Layout] = {
 
 
 def answers(trained: Trained, *, seed: int, layout: Layout = by_template, asked: int = ASKED) -> ReplyCounts:
-    """Ask a model the first test prompts."""
+    """Sample one completion for each of the first ``asked`` test prompts."""
     prompts, tokenizer = WORLD.prompts("test")[:asked], trained.tokenizer
     rollout = sample(
         trained.model,
@@ -125,20 +125,20 @@ def answers(trained: Trained, *, seed: int, layout: Layout = by_template, asked:
 
 
 def demonstrated(*, seed: int, asked: int = ASKED) -> ReplyCounts:
-    """The same of those who wrote the demonstrations. Their replies end."""
+    """Return the same statistics for demonstrations, which always end."""
     prompts, rng = WORLD.prompts("test")[:asked], numpy_generator("demonstrators", seed)
     return judged(prompts, [WORLD.demonstration(prompt, rng) for prompt in prompts], [True] * len(prompts))
 
 
 def judged(prompts: Sequence[str], replies: list[str], ended: Sequence[bool]) -> ReplyCounts:
-    """What is counted of replies, one to each prompt."""
-    counted = [features(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
-    right = [f.facts > 0 and f.wrong == 0 for f in counted]
-    gold = [WORLD.grade(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+    """Compute the statistics of completions, one per prompt."""
+    completion_features = [features(prompt, completion) for prompt, completion in zip(prompts, replies, strict=True)]
+    is_right = [f.facts > 0 and f.wrong == 0 for f in completion_features]
+    gold_rewards = [WORLD.grade(prompt, completion) for prompt, completion in zip(prompts, replies, strict=True)]
     mean = lambda values: float(torch.tensor(values, dtype=torch.float64).mean())
-    return ReplyCounts(mean(ended), mean(right), mean(gold), replies)
+    return ReplyCounts(mean(ended), mean(is_right), mean(gold_rewards), replies)
 
 
 def trainable(model: torch.nn.Module) -> int:
-    """Weights that are trained."""
+    """Return the number of trainable weights."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

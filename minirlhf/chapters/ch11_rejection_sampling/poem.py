@@ -1,4 +1,4 @@
-"""Rejection sampling on the poem critic's forty replies: rounds from finite samples, and a policy gradient with as many of them."""
+"""Rejection sampling and policy gradient on the poem critic's forty completions, with the same number of samples."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.rejection import train_rejection_in_env
 from minirlhf.trainers.toy import EnumerableEnv
 
-#: Sixteen groups of eight replies in a round, and twenty steps on what was kept of them.
+#: A round has sixteen groups of eight completions, and twenty steps on the selected completions.
 ROUNDS = RejectionConfig(
     max_steps=160, steps_per_round=20, num_prompts=16, num_generations=8, batch_size=16, learning_rate=0.1,
     max_completion_length=3,
 )  # fmt: skip
-#: The same replies in the same groups, two groups to an update: eight updates for each round.
+#: The same number of completions in groups of the same size, two groups per update: eight updates for each round.
 GRADIENT = OnlineConfig(max_steps=64, batch_size=2, num_generations=8, learning_rate=0.1)
 POLICY_GRADIENT: Recipe = RLOO.with_(kl=None)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a policy stands, exactly: expected reward and true worth, entropy and KL from the reference in nats."""
+    """Exact metrics of a policy: expected reward and gold reward, entropy, and KL from the reference in nats."""
 
     reward: float
     gold: float
@@ -39,7 +39,7 @@ class Standing:
 
 
 def place(world: Enumerable, law: Tensor) -> Standing:
-    """Of a distribution ``(N,)`` over the replies."""
+    """Return the metrics of a distribution ``(N,)`` over the completions."""
     ref = world.reference.distribution()[0].detach()
     return Standing(
         float(exact.expectation(law, world.rewards)),
@@ -50,34 +50,34 @@ def place(world: Enumerable, law: Tensor) -> Standing:
 
 
 def _watched(train: Callable[[Any, EnumerableEnv, Enumerable, TrainerCallback], object], every: int) -> list[Standing]:
-    """Where a copy of the reference stands after every so many steps of its training."""
-    world = poem_critic()
-    policy = copy.deepcopy(world.reference)
-    places: list[Standing] = []
+    """Train a copy of the reference; return its metrics after every ``every`` steps."""
+    toy = poem_critic()
+    policy = copy.deepcopy(toy.reference)
+    metrics: list[Standing] = []
 
-    def look() -> dict[str, float]:
-        places.append(place(world, policy.distribution()[0].detach()))
+    def record() -> dict[str, float]:
+        metrics.append(place(toy, policy.distribution()[0].detach()))
         return {}
 
-    played = EnumerableEnv(policy, world.reference, {"reward": world.rewards[None]})
-    train(policy, played, world, TrainerCallback(every, look))
-    return places
+    env = EnumerableEnv(policy, toy.reference, {"reward": toy.rewards[None]})
+    train(policy, env, toy, TrainerCallback(every, record))
+    return metrics
 
 
 def by_rejection(config: RejectionConfig) -> list[Standing]:
-    """After each round."""
+    """Return the metrics after each round of rejection sampling."""
 
-    def train(policy: Any, played: EnumerableEnv, world: Enumerable, watch: TrainerCallback) -> None:
-        train_rejection_in_env(policy, played, config, watch=watch, quiet=True)
+    def train(policy: Any, env: EnumerableEnv, toy: Enumerable, callback: TrainerCallback) -> None:
+        train_rejection_in_env(policy, env, config, watch=callback, quiet=True)
 
     return _watched(train, config.steps_per_round)
 
 
 def by_gradient(config: OnlineConfig, every: int) -> list[Standing]:
-    """After every so many updates of REINFORCE with the mean of the other replies as baseline, without KL."""
+    """Return the metrics after every ``every`` updates of REINFORCE with the leave-one-out baseline, without KL."""
 
-    def train(policy: Any, played: EnumerableEnv, world: Enumerable, watch: TrainerCallback) -> None:
-        long = replace(config, max_completion_length=policy.max_len)
-        train_in_env(policy, played, POLICY_GRADIENT, long, ref_model=world.reference, watch=watch, quiet=True)
+    def train(policy: Any, env: EnumerableEnv, toy: Enumerable, callback: TrainerCallback) -> None:
+        run_config = replace(config, max_completion_length=policy.max_len)
+        train_in_env(policy, env, POLICY_GRADIENT, run_config, ref_model=toy.reference, watch=callback, quiet=True)
 
     return _watched(train, every)

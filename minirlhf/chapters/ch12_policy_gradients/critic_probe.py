@@ -1,4 +1,4 @@
-"""Layer 7: what a critic comes to expect of some fixed replies while it learns."""
+"""Layer 7: the values that a critic assigns to fixed completions while it learns."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from minirlhf.models.critics import completion_values
 
 
 class CriticProbe:
-    """Values of the same replies, again and again.
+    """Record a critic's values of the same completions repeatedly during training.
 
     Args:
-        critic: the one that is trained elsewhere.
-        tokenizer: of the policy.
-        replies: ``(prompt, reply)`` texts of each kind, by its name; every reply ends with EOS.
+        critic: the critic; it is trained elsewhere.
+        tokenizer: the policy's tokenizer.
+        replies: ``(prompt, completion)`` texts, by the name of their kind; EOS is appended to every completion.
 
     Attributes:
-        seen: one row per :meth:`look`: the mean value before the first word under ``"before"``, and after the first word of each
-            kind under its name.
+        seen: one row per :meth:`look`: under ``"before"`` the mean value before the first token, and under the name of
+            each kind the mean value after the first token.
     """
 
     def __init__(self, critic: nn.Module, tokenizer: Any, replies: Mapping[str, Sequence[tuple[str, str]]]) -> None:
@@ -32,17 +32,17 @@ class CriticProbe:
 
     @torch.no_grad()
     def values(self, prompt: str, reply: str) -> Tensor:
-        """``(T,)``, what the critic expects before each token of a reply, EOS included."""
-        first = encode_prompt(self._tokenizer, conversation(prompt))
-        rest = [*self._tokenizer(reply, add_special_tokens=False).input_ids, self._tokenizer.eos_token_id]
-        ids = torch.tensor([[*first, *rest]])
-        return completion_values(self._critic, ids, torch.ones_like(ids), len(rest))[0]
+        """Return the critic's value before each token of a completion, EOS included, ``(T,)``."""
+        prompt_ids = encode_prompt(self._tokenizer, conversation(prompt))
+        completion_ids = [*self._tokenizer(reply, add_special_tokens=False).input_ids, self._tokenizer.eos_token_id]
+        ids = torch.tensor([[*prompt_ids, *completion_ids]])
+        return completion_values(self._critic, ids, torch.ones_like(ids), len(completion_ids))[0]
 
     def look(self) -> None:
-        """Add a row to :attr:`seen`."""
-        before, row = [], {}
+        """Append a row to :attr:`seen`."""
+        first_values, row = [], {}
         for kind, replies in self._replies.items():
-            values = [self.values(prompt, reply)[:2].tolist() for prompt, reply in replies]
-            before += [first for first, _ in values]
+            values = [self.values(prompt, completion)[:2].tolist() for prompt, completion in replies]
+            first_values += [first for first, _ in values]
             row[kind] = statistics.fmean(after for _, after in values)
-        self.seen.append({"before": statistics.fmean(before), **row})
+        self.seen.append({"before": statistics.fmean(first_values), **row})

@@ -1,6 +1,7 @@
-"""Layer 7: the group-relative family on the shell game: the same start, the same prompts, the same number of sampled tokens.
+"""Layer 7: the group-relative family on the shell game: same initial model, prompts and number of sampled tokens.
 
-Everything that ``minirlhf/chapters/ch13_group_relative_methods/study.py`` repeats over seeds and that the notebook of chapter 13 runs once.
+``minirlhf/chapters/ch13_group_relative_methods/study.py`` repeats this code over seeds; the notebook of chapter 13 runs
+it once.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 
-#: A thought and its answer take 11 tokens; the rest is room for DAPO's soft punishment to leave alone.
+#: A chain of thought and its answer take 11 tokens. The rest is headroom, to which DAPO's soft penalty does not apply.
 RUN = replace(pipeline.SHELL_GAME_RL.training, max_completion_length=16)
 
-#: Compared with one update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled. Left out are
-#: those that are then another row by definition: GSPO, SAPO and GMPO take the steps of GRPO without KL, masked GRPO those of GRPO,
-#: decoupled PPO those of Dr. GRPO.
+#: Recipes that are compared with one update per rollout. The ratio is then 1, so the recipes differ in credit, weights,
+#: KL and sampling. Recipes that then equal another row by definition are left out: GSPO, SAPO and GMPO take the steps
+#: of GRPO without KL, masked GRPO takes those of GRPO, and decoupled PPO those of Dr. GRPO.
 ON_POLICY: tuple[str, ...] = (
     "reinforce",
     "remax",
@@ -50,12 +51,15 @@ ON_POLICY: tuple[str, ...] = (
 
 
 def on_policy() -> dict[str, Recipe]:
-    """The recipes of :data:`ON_POLICY`, each with one update per rollout."""
+    """Return the recipes of :data:`ON_POLICY`, each with one update per rollout."""
     return {name: get(name).with_(num_iterations=1, num_minibatches=1) for name in ON_POLICY}
 
 
 def off_policy() -> dict[str, Recipe]:
-    """Four updates on each rollout, without KL: what differs is what a ratio may do. One change at a time from GRPO's clip."""
+    """Return recipes with four updates per rollout and without KL, which differ in the limits on the ratio.
+
+    Each of them changes one thing in GRPO's clip.
+    """
     clip = get("grpo").with_(kl=None)
     rows = {
         "clip": clip,
@@ -67,7 +71,7 @@ def off_policy() -> dict[str, Recipe]:
 
 
 def start(seed: int, *, plan: SFTPlan = SHELL_GAME_SFT, quiet: bool = True) -> Trained:
-    """A fresh policy after supervised fine-tuning, which thinks aloud one time in five."""
+    """Fine-tune a new policy on demonstrations; it then writes a chain of thought in one completion of five."""
     return pipeline.sft_from_scratch(tasks.get("shell_game"), pipeline.with_seed(plan, seed), quiet=quiet)
 
 
@@ -80,58 +84,59 @@ def train(
     games: int | None = None,
     quiet: bool = True,
 ) -> Trained:
-    """A copy of ``begin``, improved on right answers alone (a recipe of process rewards: on right positions of the ball).
+    """Train a copy of ``begin`` on a reward for right answers alone.
 
-    Of the training games only the first ``games`` are played, if that is given.
+    A recipe of process rewards is trained on right positions of the ball. If ``games`` is given, only the first
+    ``games`` training games are used.
     """
-    world = tasks.get("shell_game")
+    task = tasks.get("shell_game")
     plan = pipeline.RLPlan(recipe, replace(config, seed=seed), games, config.max_completion_length)
-    return pipeline.rl(world, begin, plan, monitors={"thinks": thinks}, quiet=quiet)
+    return pipeline.rl(task, begin, plan, monitors={"thinks": thinks}, quiet=quiet)
 
 
 def play(policy: Trained, *, games: int = 400, greedy: bool = False) -> dict[str, float]:
-    """How a policy plays on games that it has not seen: share of right answers, of thoughts, and tokens per reply."""
-    world = tasks.get("shell_game")
+    """Return a policy's fractions of right answers and of chains of thought, and its mean length, on unseen games."""
+    task = tasks.get("shell_game")
     sampling = Sampling(max_completion_length=RUN.max_completion_length, greedy=greedy)
     result = evaluate(
         policy.model,
-        task_problems(world, "test")[:games],
-        task_reward(world),
+        task_problems(task, "test")[:games],
+        task_reward(task),
         tokenizer=policy.tokenizer,
         sampling=sampling,
         seed=1000,
     )
-    thought = thinks(result.problems, result.completions)
-    return {"right": result.reward.mean, "thinks": sum(thought) / len(thought), "length": result.length.mean}
+    has_thought = thinks(result.problems, result.completions)
+    return {"right": result.reward.mean, "thinks": sum(has_thought) / len(has_thought), "length": result.length.mean}
 
 
 def thinks(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-    """1 for each completion that begins with a chain of thought. Watched, never rewarded."""
+    """Return 1 for each completion that begins with a chain of thought, else 0. It is monitored, never rewarded."""
     return [float(text.startswith("think")) for text in completions]
 
 
 def tokens(history: History) -> torch.Tensor:
-    """Sampled tokens up to and with each step, ``(steps,)``, groups that were thrown away included."""
+    """Return the cumulative number of sampled tokens after each step, ``(steps,)``, discarded groups included."""
     return torch.tensor(history["sampled_tokens"]).cumsum(0)
 
 
 def curve(history: History, at: Sequence[float], *, key: str = "reward", window: int = 5) -> list[float]:
-    """A metric at given numbers of sampled tokens: the mean over the ``window`` rollouts up to there.
+    """Return a metric at given numbers of sampled tokens: the mean over the last ``window`` rollouts at each of them.
 
     Raises:
-        ValueError: the run ended before.
+        ValueError: the run ended before it had sampled so many tokens.
     """
-    counted, values = tokens(history), history[key]
+    total_tokens, values = tokens(history), history[key]
     result = []
-    for wanted in at:
-        if counted[-1] < wanted:
+    for num_tokens in at:
+        if total_tokens[-1] < num_tokens:
             raise ArgumentError(
-                f"the run ended after {int(counted[-1])} sampled tokens; expected {wanted} at least",
+                f"the run ended after {int(total_tokens[-1])} sampled tokens; expected {num_tokens} at least",
                 argument="at",
-                value=wanted,
-                expected=int(counted[-1]),
+                value=num_tokens,
+                expected=int(total_tokens[-1]),
             )
-        last = int((counted < wanted).sum())  # the rollout that reaches it
-        part = values[max(0, last - window + 1) : last + 1]
-        result.append(sum(part) / len(part))
+        last = int((total_tokens < num_tokens).sum())  # the rollout that reaches it
+        recent = values[max(0, last - window + 1) : last + 1]
+        result.append(sum(recent) / len(recent))
     return result

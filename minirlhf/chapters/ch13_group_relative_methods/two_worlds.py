@@ -1,7 +1,8 @@
-"""Layer 8: two worlds in which the choices of group methods could matter, and recipes with eight updates on every rollout.
+"""Layer 8: two tasks in which the choices of group methods could matter, and recipes with eight updates per rollout.
 
-*Mixed difficulty*: lists of two to twelve digits to be sorted by a briefly trained model, from mostly right to hardly ever. *Long
-replies*: the shell game with a hesitation of any length before the answer, which nothing rewards.
+*Mixed difficulty*: a briefly trained model sorts lists of two to twelve digits; it is mostly right on short lists and
+hardly ever on long ones. *Long completions*: the shell game with a hesitation of any length before the answer, which
+nothing rewards.
 
     sort 3 1 4 1 5                    ball b swaps ab cd ac bd ad bc
     1 1 3 4 5                         think b a a c c c b hm hm hm hm hm answer b
@@ -37,7 +38,7 @@ from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig
 
 FEWEST, MOST = 2, 12
-#: A hesitation is geometric with this mean, cut at three times as many words.
+#: The length of a hesitation is geometric with this mean, cut at three times as many words.
 HESITATION = 10
 _GAME = tasks.get("shell_game")
 
@@ -50,26 +51,26 @@ def _lists(split: Split) -> list[str]:
 
 
 class MixedLists:
-    """Sorting two to twelve digits; a :class:`~minirlhf.data.tasks.base.Task`."""
+    """The task of sorting two to twelve digits; a :class:`~minirlhf.data.tasks.base.Task`."""
 
     name = "mixed_lists"
     words = (*DIGITS, "sort")
-    max_completion_length = MOST + 1 + 4  # the last four are what DAPO's soft punishment charges
+    max_completion_length = MOST + 1 + 4  # DAPO's soft penalty applies to the last four
 
     def prompts(self, split: Split) -> list[str]:
-        """4,000 lists to train on, 800 to test on."""
+        """Return 4,000 lists for training or 800 for testing."""
         return list(_lists(split))
 
     def reference(self, prompt: str) -> str:
-        """The digits in order."""
+        """Return the digits in order."""
         return " ".join(sorted(prompt.split()[1:]))
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """The right answer."""
+        """Return the right answer."""
         return self.reference(prompt)
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 if the completion is exactly the sorted list, else 0."""
+        """Return 1 if the completion is exactly the sorted list, else 0."""
         return float(completion.split() == sorted(prompt.split()[1:]))
 
 
@@ -81,35 +82,36 @@ class HesitantGame:
     max_completion_length = 48
 
     def prompts(self, split: Split) -> list[str]:
-        """Those of the shell game."""
+        """Return the prompts of the shell game."""
         return _GAME.prompts(split)
 
     def reference(self, prompt: str) -> str:
-        """The chain of thought and the answer, at once."""
+        """Return the chain of thought and the answer, without a hesitation."""
         return _GAME.reference(prompt)
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """One of the shell game's, with "hm" so many times before the answer as a die says; always right."""
+        """Return a demonstration of the shell game with random hesitation before the answer; it is always right."""
         *thought, word, cup = _GAME.demonstration(prompt, rng).split()
         hesitation = min(3 * HESITATION, int(rng.geometric(1 / (HESITATION + 1))) - 1)
         return " ".join([*thought, *["hm"] * hesitation, word, cup])
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 if the completion ends in ``answer`` and the right cup, else 0."""
+        """Return 1 if the completion ends in ``answer`` and the right cup, else 0."""
         return _GAME.grade(prompt, completion)
 
 
 @dataclass(frozen=True)
 class Contest:
-    """One world, how its models are fine-tuned, and how they are improved.
+    """One task, how its initial model is fine-tuned, and how that model is trained with each recipe.
 
     Attributes:
-        rows: the recipes that are compared in it, see :func:`recipes`.
-        refilled: rollouts of a recipe that samples groups until the batch is full of live ones; the others: ``training.max_steps``.
-        at: sampled tokens at which rewards are compared.
-        shares: counted in every rollout: ``(prompt, completion) -> number`` each, by name.
-        sequence_epsilon: GSPO's range. The paper's, 3e-4, belongs to replies of thousands of tokens; this one was chosen among .01, .03 and
-            .1 on a seed that no study uses.
+        rows: names of the recipes that are compared, see :func:`recipes`.
+        refilled: number of rollouts of a recipe with dynamic sampling, which samples until no group of the batch has
+            zero variance; the other recipes have ``training.max_steps``.
+        at: numbers of sampled tokens at which rewards are compared.
+        shares: metrics of every rollout by name, each a function ``(prompt, completion) -> number``.
+        sequence_epsilon: GSPO's clip range. The paper's 3e-4 is for completions of thousands of tokens; this one was
+            chosen among .01, .03 and .1 on a seed that no study uses.
     """
 
     task: Task
@@ -128,17 +130,17 @@ def _digits(prompt: str) -> int:
 
 _MIXED, _LONG = MixedLists(), HesitantGame()
 
-#: From two digits to twelve, in three classes.
+#: Three classes of list lengths, from two digits to twelve.
 CLASSES = {"short": range(2, 6), "middle": range(6, 9), "long": range(9, 13)}
 
 
 def _of_class(sizes: range, *, right: bool) -> Callable[[str, str], float]:
-    """1 for a prompt of these sizes; if ``right``, only if it was answered rightly."""
+    """Return a function that is 1 for prompts of these sizes (if ``right``: for right completions), else 0."""
     return lambda prompt, text: float(_digits(prompt) in sizes) * (_MIXED.grade(prompt, text) if right else 1.0)
 
 
 def _length(*, right: bool) -> Callable[[str, str], float]:
-    """Words of a reply that is right, or wrong; 0 for the others."""
+    """Return a function that counts the words of right (or of wrong) completions; 0 for the others."""
     return lambda prompt, text: len(text.split()) * float((_LONG.grade(prompt, text) == 1.0) is right)
 
 
@@ -170,10 +172,10 @@ LONG = Contest(
 
 
 def recipes(contest: Contest) -> dict[str, Recipe]:
-    """The contest's rows, each with two passes of four minibatches: eight updates on every rollout.
+    """Return the contest's recipes, each with two passes of four minibatches: eight updates on every rollout.
 
-    ``clip`` is GRPO without its KL term, ``by_token`` the same with the mean over all tokens. The next two change what a ratio does, ``dr_grpo`` and ``maxrl`` the advantage and the weights,
-    ``dapo`` and ``ppo`` more.
+    ``clip`` is GRPO without its KL term, ``by_token`` the same with the mean over all tokens. ``no_ratio`` and ``gspo``
+    change the use of the ratio, ``dr_grpo`` and ``maxrl`` the advantage and the weights, ``dapo`` and ``ppo`` more.
     """
     clip = GRPO.with_(kl=None)
     rows = {
@@ -190,12 +192,12 @@ def recipes(contest: Contest) -> dict[str, Recipe]:
 
 
 def start(contest: Contest) -> Trained:
-    """The one model that all seeds of a contest start from."""
+    """Train the initial model that all seeds of a contest share."""
     return pipeline.sft_from_scratch(contest.task, contest.sft, quiet=True)
 
 
 def train(contest: Contest, begin: Trained, recipe: Recipe, *, seed: int, prompts: int | None = None) -> Trained:
-    """A copy of ``begin``, improved; the shares of the contest are counted in every rollout."""
+    """Train a copy of ``begin`` with a recipe; the contest's ``shares`` are monitored in every rollout."""
     steps = contest.refilled if recipe.collect.refill else contest.training.max_steps
     plan = RLPlan(recipe, replace(contest.training, seed=seed, max_steps=steps), prompts)
     monitors = {name: _monitor(count) for name, count in contest.shares.items()}
@@ -209,22 +211,28 @@ def _monitor(count: Callable[[str, str], float]) -> Callable[[Sequence[Problem],
 
 
 def measured(contest: Contest, history: History) -> dict[str, float]:
-    """The mean reward at the contest's numbers of sampled tokens, and at the last of them everything else, over eight rollouts."""
-    reward = group_family.curve(history, contest.at)
-    numbers = {"area": sum(reward) / len(reward)}
+    """Return the metrics of a run.
+
+    ``area`` is the mean reward over the contest's numbers of sampled tokens. ``clip_fraction`` and
+    ``policy_log_ratio_max`` are means over the run. The other metrics are means over the eight rollouts up to the last
+    of these numbers.
+    """
+    rewards = group_family.curve(history, contest.at)
+    metrics = {"area": sum(rewards) / len(rewards)}
     for key in ("reward", "neg_logp", "completion_length", "frac_reward_zero_std", *contest.shares):
-        numbers[key] = group_family.curve(history, contest.at[-1:], key=key, window=8)[0]
-    if "words_right" in contest.shares:  # of all replies; now of the right ones, and of the wrong ones
-        numbers["length_right"] = numbers.pop("words_right") / numbers["reward"]
-        numbers["length_wrong"] = numbers.pop("words_wrong") / (1 - numbers["reward"])
+        metrics[key] = group_family.curve(history, contest.at[-1:], key=key, window=8)[0]
+    if "words_right" in contest.shares:  # so far means over all completions; now over the right and the wrong ones
+        metrics["length_right"] = metrics.pop("words_right") / metrics["reward"]
+        metrics["length_wrong"] = metrics.pop("words_wrong") / (1 - metrics["reward"])
     for key in ("clip_fraction", "policy_log_ratio_max"):
-        known = [x for x in history[key] if x == x]  # a step without a single mixed group has no update
-        numbers[key] = sum(known) / len(known)
-    return numbers
+        # NaN marks a step without an update: all of its groups have zero variance.
+        updates = [x for x in history[key] if x == x]
+        metrics[key] = sum(updates) / len(updates)
+    return metrics
 
 
 def pass_rates(begin: Trained, *, seed: int, prompts: int = 400) -> dict[str, float]:
-    """How often a model sorts lists of each class rightly, on lists that it has not seen."""
+    """Return the fraction of unseen lists of each class that a model sorts correctly."""
     result = evaluate(
         begin.model,
         task_problems(_MIXED, "test")[:prompts],
@@ -234,21 +242,21 @@ def pass_rates(begin: Trained, *, seed: int, prompts: int = 400) -> dict[str, fl
         seed=1000 + seed,
     )
     sizes = torch.tensor([_digits(problem.prompt[-1]["content"]) for problem in result.problems])
-    classes = {name: (sizes >= some.start) & (sizes < some.stop) for name, some in CLASSES.items()}
-    return {f"start_{name}": float(result.rewards[rows].mean()) for name, rows in classes.items()}
+    classes = {name: (sizes >= span.start) & (sizes < span.stop) for name, span in CLASSES.items()}
+    return {f"start_{name}": float(result.rewards[in_class].mean()) for name, in_class in classes.items()}
 
 
 def one_seed(contest: Contest, begin: Trained, seed: int) -> dict[str, float]:
-    """Every row from the same start, on the same prompts in the same order."""
-    numbers: dict[str, float] = {}
+    """Train every recipe from the same initial model, on the same prompts in the same order; return the metrics."""
+    metrics: dict[str, float] = {}
     for name, recipe in recipes(contest).items():
         history = train(contest, begin, recipe, seed=seed).history
-        numbers |= {f"{name}_{key}": value for key, value in measured(contest, history).items()}
-    return numbers
+        metrics |= {f"{name}_{key}": value for key, value in measured(contest, history).items()}
+    return metrics
 
 
 def brief_contest(contest: Contest) -> Contest:
-    """The contest in a few seconds, for a probe."""
+    """Return a contest that takes a few seconds, for a probe."""
     training = replace(contest.training, max_steps=4, batch_size=4, num_generations=4, learning_rate=5e-4)
     sft = brief(contest.sft, 30, demonstrations=64 * 30)
     return replace(contest, sft=sft, training=training, refilled=3, at=range(100, 201, 100))

@@ -1,4 +1,4 @@
-"""Which pairs push their chosen reply down: their CHES, from the states of the model that is about to learn from them."""
+"""Predict which pairs lower the probability of their chosen completion, by CHES on the states before training."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from minirlhf.stages.pipeline import Trained
 
 @torch.no_grad()
 def ches_of(policy: Trained, examples: Sequence[PreferenceExample], *, batch_size: int = 64) -> Tensor:
-    """Length-normalised CHES of each pair ``(N,)`` under a policy."""
+    """Return the length-normalised CHES of each pair under a policy, ``(N,)``."""
     scores = []
     for k in range(0, len(examples), batch_size):
-        some = examples[k : k + batch_size]
-        chosen = _states(policy, [pair.chosen for pair in some])
-        rejected = _states(policy, [pair.rejected for pair in some])
+        batch = examples[k : k + batch_size]
+        chosen = _states(policy, [pair.chosen for pair in batch])
+        rejected = _states(policy, [pair.rejected for pair in batch])
         scores.append(ches(*chosen, *rejected, length_normalised=True))
     return torch.cat(scores)
 
 
-def _states(policy: Trained, answers: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
-    """The last hidden states that predict each answer's tokens ``(B, T, D)``, and which of them count ``(B, T)``."""
-    batch = collate_completions(answers, policy.tokenizer.pad_token_id)
+def _states(policy: Trained, completions: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+    """Return the last hidden states that predict each completion's tokens, ``(B, T, D)``, and their mask ``(B, T)``."""
+    batch = collate_completions(completions, policy.tokenizer.pad_token_id)
     options = supported(policy.model, position_ids=position_ids(batch.attention_mask), use_cache=False)
     with evaluating(policy.model):
-        found = policy.model(
+        outputs = policy.model(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True, **options
         )
     width = batch.mask.shape[1]
-    return found.hidden_states[-1][:, -(width + 1) : -1], batch.mask
+    return outputs.hidden_states[-1][:, -(width + 1) : -1], batch.mask
 
 
 def ends_by(
     scores: Tensor, pairs: Sequence[PreferencePair], share: float = 0.25
 ) -> tuple[list[PreferencePair], list[PreferencePair]]:
-    """The pairs with the highest scores and those with the lowest, ``share`` of all of them each."""
+    """Return the pairs with the highest scores and those with the lowest, each a fraction ``share`` of all pairs."""
     order, size = scores.argsort(descending=True).tolist(), int(share * len(pairs))
     return [pairs[i] for i in order[:size]], [pairs[i] for i in order[-size:]]

@@ -1,8 +1,8 @@
-"""A world of counted replies: 192 of them, whose gold reward is known, so that every verdict on them can be checked.
+"""An enumerable toy environment: 192 completions with known gold rewards, so that every verdict on them can be checked.
 
-A reply is how many facts, polite words, words of praise and filler words it has; nothing else counts. Its gold reward is that of the
-assistant world, which pays for the first polite word and charges for the second. Policies, judges and rewards are vectors over the
-replies, and expectations are sums.
+A completion is described by its numbers of facts, polite words, words of praise and filler words; nothing else counts.
+Its gold reward is the gold reward of the assistant task, which rewards the first polite word and penalises the second.
+Policies, judges and rewards are vectors over the completions, and expectations are sums.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minirlhf.equations.ai_feedback import constitutional_preference, rubric_rew
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.overoptimization import tilt
 
-#: Gold is divided by this in the head of whoever labels; half a unit of gold is a nat.
+#: Every annotator divides its score by this temperature: half a unit of gold reward is one nat.
 TEMPERATURE = 0.5
 #: Weight decay of a fitted reward.
 L2 = 3e-3
@@ -39,10 +39,10 @@ def _each(value: Callable[[Features], float]) -> Tensor:
 GOLD = _each(gold)
 LENGTH = _each(lambda reply: reply.length)
 COUNTS = torch.stack([_each(operator.attrgetter(name)) for name in ("facts", "polite", "praise", "filler")], -1)
-#: What the reference writes: each count by itself, small ones more often.
+#: Probabilities under the reference policy: the counts are independent, and small counts are more probable.
 REFERENCE = (-(COUNTS * torch.tensor([0.3, 0.7, 0.9, 0.6], dtype=torch.float64)).sum(-1)).softmax(-1)
 
-#: A rubric: yes or no, item by item.
+#: A rubric of yes/no items.
 ITEMS: Mapping[str, Callable[[Features], bool]] = {
     "a fact": lambda r: r.facts >= 1,
     "two facts": lambda r: r.facts >= 2,
@@ -55,7 +55,7 @@ ITEMS: Mapping[str, Callable[[Features], bool]] = {
 MET = torch.stack([_each(item) for item in ITEMS.values()], -1)
 EQUAL = torch.ones(len(ITEMS), dtype=torch.float64)
 
-#: A constitution: what each principle finds better, in nats.
+#: A constitution: the score that each principle gives to a completion, in nats.
 PRINCIPLES: Mapping[str, Callable[[Features], float]] = {
     "state facts": lambda r: 1.5 * r.facts,
     "be polite": lambda r: 2.0 * min(r.polite, 1),
@@ -76,34 +76,36 @@ def standardised(features: Tensor) -> Tensor:
 
 
 def fit(features: Tensor, first: Tensor, second: Tensor, wins: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The reward ``(N,)``, linear in the features, that explains the labels best: Bradley–Terry with weight decay, by Newton's method.
+    """Return the reward ``(N,)``, linear in the features, that explains the labels best: Bradley–Terry with weight
+    decay, by Newton's method.
 
     Args:
-        first, second: replies of each pair, ``(M,)``.
-        wins: how often the first was preferred, in [0, 1].
-        weights: of the pairs, by default equal; they sum to 1.
+        first, second: indices of the completions of each pair, ``(M,)``.
+        wins: how often the first completion was preferred, in [0, 1].
+        weights: weights of the pairs, by default equal; they sum to 1.
     """
     gaps = features[first] - features[second]  # (M, F)
     weights = torch.full_like(wins, 1 / len(wins)) if weights is None else weights
-    found = torch.zeros(features.shape[1], dtype=torch.float64)
+    theta = torch.zeros(features.shape[1], dtype=torch.float64)
     for _ in range(50):
-        p = torch.sigmoid(gaps @ found)
-        slope = gaps.mT @ (weights * (p - wins)) + 2 * L2 * found
-        bend = gaps.mT @ (gaps * (weights * p * (1 - p))[:, None]) + 2 * L2 * torch.eye(len(found), dtype=torch.float64)
-        step = torch.linalg.solve(bend, slope)
-        found = found - step
+        p = torch.sigmoid(gaps @ theta)
+        gradient = gaps.mT @ (weights * (p - wins)) + 2 * L2 * theta
+        hess = gaps.mT @ (gaps * (weights * p * (1 - p))[:, None]) + 2 * L2 * torch.eye(len(theta), dtype=torch.float64)
+        step = torch.linalg.solve(hess, gradient)
+        theta = theta - step
         if float(step.abs().max()) < 1e-10:
             break
-    return features @ found
+    return features @ theta
 
 
 def gold_at(rewards: Tensor, distance: float, start: Tensor = REFERENCE) -> float:
-    """Gold of the tilted policy that is so far, KL in nats, from the start; by bisection on the strength of the tilt."""
+    """Return the gold reward of the tilted policy whose KL from ``start`` is ``distance`` nats, by bisection on the
+    strength of the tilt."""
     low, high = 0.0, 1e3 / float(rewards.max() - rewards.min())
     for _ in range(80):
         middle = (low + high) / 2
-        far = float(reverse_kl(tilt(start.log(), rewards, strength=middle), start.log()))
-        low, high = (middle, high) if far < distance else (low, middle)
+        kl = float(reverse_kl(tilt(start.log(), rewards, strength=middle), start.log()))
+        low, high = (middle, high) if kl < distance else (low, middle)
     return float(tilt(start.log(), rewards, strength=low).exp() @ GOLD)
 
 
@@ -112,31 +114,32 @@ def gold_at(rewards: Tensor, distance: float, start: Tensor = REFERENCE) -> floa
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Pairs of replies, and whether the first was preferred."""
+    """Pairs of completions, as indices, and whether the first was preferred."""
 
     first: Tensor
     second: Tensor
     wins: Tensor
 
     def and_(self, others: LabelledPairs) -> LabelledPairs:
-        """These and the others."""
+        """Return these pairs followed by the other pairs."""
         return LabelledPairs(*(torch.cat(both) for both in zip(self.parts, others.parts, strict=True)))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As the arguments of :func:`fit`."""
+        """The arguments of :func:`fit`."""
         return self.first, self.second, self.wins
 
 
 def labels(
     count: int, seed: int, who: str, *, score: Tensor = GOLD, flip: float = 0.0, policy: Tensor = REFERENCE
 ) -> LabelledPairs:
-    """Pairs of a policy's replies, labelled by somebody who sees ``score`` and turns a share of the labels round."""
-    draws = torch.rand(count, 4, dtype=torch.float64, generator=generator("labels", who, seed))
-    pair = torch.searchsorted(policy.cumsum(0), draws[:, :2].contiguous()).clamp(max=len(policy) - 1)
-    likely = torch.sigmoid((score[pair[:, 0]] - score[pair[:, 1]]) / TEMPERATURE)
-    wins = (draws[:, 2] < likely) ^ (draws[:, 3] < flip)
-    return LabelledPairs(pair[:, 0], pair[:, 1], wins.double())
+    """Sample pairs of a policy's completions. An annotator who sees ``score`` labels them; a fraction ``flip`` of the
+    labels is flipped."""
+    uniforms = torch.rand(count, 4, dtype=torch.float64, generator=generator("labels", who, seed))
+    pairs = torch.searchsorted(policy.cumsum(0), uniforms[:, :2].contiguous()).clamp(max=len(policy) - 1)
+    win_probability = torch.sigmoid((score[pairs[:, 0]] - score[pairs[:, 1]]) / TEMPERATURE)
+    wins = (uniforms[:, 2] < win_probability) ^ (uniforms[:, 3] < flip)
+    return LabelledPairs(pairs[:, 0], pairs[:, 1], wins.double())
 
 
 # -- many biased against few noisy labels ------------------------------------------------------------------------
@@ -146,10 +149,13 @@ BUDGETS = (500, 2000, 8000, 32000)
 
 
 def budgets(seed: int, bias: float, sizes: tuple[int, ...] = BUDGETS) -> dict[str, float]:
-    """Gold at one nat from the reference, by what is spent: on people (a fifth of whose labels are turned round), on an AI that likes
-    length, on both in one pool, and on both with the people correcting the AI's reward by a scale and a weight of length."""
+    """Return the gold reward at one nat from the reference, for each budget and each way to spend it.
+
+    The ways: human labels, 20 % of which are flipped; labels of an AI with a length bias; both in one pool; and both,
+    where the human labels correct the AI's reward by a scale and a weight of length.
+    """
     features = standardised(torch.cat([MET, LENGTH[:, None]], -1))
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for budget in sizes:
         human = labels(budget // HUMAN_PRICE, seed, "people", flip=FLIP)
         ai = labels(budget, seed, "the AI", score=GOLD + bias * LENGTH)
@@ -157,22 +163,23 @@ def budgets(seed: int, bias: float, sizes: tuple[int, ...] = BUDGETS) -> dict[st
             labels(budget // 2 // HUMAN_PRICE, seed, "people", flip=FLIP),
             labels(budget // 2, seed, "the AI", score=GOLD + bias * LENGTH),
         )
-        by_ai = fit(features, *halves[1].parts)
-        corrected = fit(standardised(torch.stack([by_ai, LENGTH], -1)), *halves[0].parts)
-        found |= {
+        ai_reward = fit(features, *halves[1].parts)
+        corrected = fit(standardised(torch.stack([ai_reward, LENGTH], -1)), *halves[0].parts)
+        results |= {
             f"human_{budget}": gold_at(fit(features, *human.parts), 1.0),
             f"ai_{budget}": gold_at(fit(features, *ai.parts), 1.0),
             f"pool_{budget}": gold_at(fit(features, *halves[0].and_(halves[1]).parts), 1.0),
             f"corrected_{budget}": gold_at(corrected, 1.0),
         }
-    return found
+    return results
 
 
 # -- judges ------------------------------------------------------------------------------------------------------
 
 
 def _all_pairs() -> tuple[Tensor, Tensor, Tensor]:
-    """Both replies of every pair with different gold, the better one first, and how likely the reference is to write the pair."""
+    """Return both completions of every pair with different gold rewards, the better one first, and the normalised
+    probability that the reference writes the pair."""
     first, second = torch.meshgrid(torch.arange(len(REPLIES)), torch.arange(len(REPLIES)), indexing="ij")
     better = (GOLD[first] > GOLD[second] + 1e-9).flatten()
     first, second = first.flatten()[better], second.flatten()[better]
@@ -181,49 +188,57 @@ def _all_pairs() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def judge_accuracies(place: float, taste: float = 0.0) -> dict[str, float]:
-    """How often a judge names the better reply, exactly, over all pairs of the reference: one draw, the majority of many draws in one order
-    (as the number of draws grows), both orders by the mean of their log-odds. It sees gold, likes the first place, and likes length by ``taste``."""
+    """Return how often a judge names the better completion, exactly, over all pairs of the reference.
+
+    ``one``: one sampled verdict. ``majority``: the majority of many verdicts in one presentation order, in the limit of
+    many samples. ``both`` and ``both_majority``: the same with the mean of the log-odds of both presentation orders.
+    The judge sees the gold reward, has the position bias ``place`` (towards the first position) and the length bias
+    ``taste``.
+    """
     first, second, weight = _all_pairs()
-    seen = (GOLD + taste * LENGTH) / TEMPERATURE
-    gap = seen[first] - seen[second]
-    given, exchanged = gap + place, -gap + place  # the better reply is shown first in half of the pairs
-    fair = 0.5 * (torch.sigmoid(given) + torch.sigmoid(-exchanged))
+    score = (GOLD + taste * LENGTH) / TEMPERATURE
+    gap = score[first] - score[second]
+    given, exchanged = gap + place, -gap + place  # the better completion is first in half of the pairs
+    one_sample = 0.5 * (torch.sigmoid(given) + torch.sigmoid(-exchanged))
     majority = 0.5 * (_endless(given) + _endless(-exchanged))
     prefers, _ = split_position_bias(given, exchanged)
     return {
-        "one": float(weight @ fair),
+        "one": float(weight @ one_sample),
         "majority": float(weight @ majority),
         "both": float(weight @ torch.sigmoid(prefers)),
         "both_majority": float(weight @ _endless(prefers)),
     }
 
 
-def _endless(lean: Tensor) -> Tensor:
-    """How often the majority of endless draws is for a reply with this log-odds: 1, 0, or a coin where they are 0 (up to rounding)."""
-    return torch.where(lean.abs() < 1e-9, 0.5, (lean > 0).double())
+def _endless(log_odds: Tensor) -> Tensor:
+    """Return how often the majority vote, in the limit of many samples, prefers a completion with this log-odds: 1, 0,
+    or ½ where the log-odds are 0 (up to rounding)."""
+    return torch.where(log_odds.abs() < 1e-9, 0.5, (log_odds > 0).double())
 
 
 # -- rubrics, constitutions --------------------------------------------------------------------------------------
 
 
 def rubrics(distances: tuple[float, ...] = (1.0, 2.0, 4.0)) -> dict[str, float]:
-    """Gold at some distances: of gold itself, of a rubric of all items, of one without "not flattering" and "not gushing", and of counts."""
+    """Return the gold reward at some KL distances for four rewards: the gold reward itself, a rubric of all items, a
+    rubric without "not flattering" and "not gushing", and the counts."""
     naive = torch.tensor([float(not name.startswith("not ")) for name in ITEMS], dtype=torch.float64)
-    praising = standardised(COUNTS) @ torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64)
+    count_reward = standardised(COUNTS) @ torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64)
     rewards = {
         "gold": GOLD,
         "rubric": rubric_reward(MET, EQUAL),
         "naive": rubric_reward(MET, naive),
-        "counts": praising,
+        "counts": count_reward,
     }
     return {f"{name}_{d:g}": gold_at(r, d) for name, r in rewards.items() for d in distances}
 
 
 def constitution(names: tuple[str, ...], *, clamp: float = 0.0, distance: float = 1.0) -> float:
-    """Gold at a distance, if the labels are the mean preference of these principles (which may stand there twice), for endless pairs."""
+    """Return the gold reward at a KL distance if the labels are the mean preference of these principles, in the limit
+    of infinitely many pairs. A principle may be listed twice."""
     first, second, weight = _all_pairs()
-    views = torch.stack([_each(PRINCIPLES[name]) for name in names], -1)
-    label = constitutional_preference(torch.sigmoid(views[first] - views[second]), clamp=clamp)
+    principle_scores = torch.stack([_each(PRINCIPLES[name]) for name in names], -1)
+    label = constitutional_preference(torch.sigmoid(principle_scores[first] - principle_scores[second]), clamp=clamp)
     features = standardised(torch.cat([MET, LENGTH[:, None]], -1))
     return gold_at(fit(features, first, second, label, weight), distance)
 
@@ -232,63 +247,67 @@ def constitution(names: tuple[str, ...], *, clamp: float = 0.0, distance: float 
 
 
 def left(policy: Tensor, reward: Tensor) -> dict[str, float]:
-    """What a policy's pairs still differ in, exactly.
+    """Return what the pairs of a policy still differ in, exactly.
 
     Returns:
-        ``facts`` of a reply; ``person``, how often somebody who sees gold labels a pair of different gold rightly; ``manners``, the share of
-        these pairs that differ in polite words and praise alone; and ``manners_right``, how many of those the reward orders rightly.
+        ``facts``, the mean number of facts of a completion; ``person``, how often an annotator who sees the gold reward
+        labels a pair with different gold rewards correctly; ``manners``, the fraction of these pairs that differ only
+        in polite words and praise; and ``manners_right``, the fraction of the ``manners`` pairs that the reward orders
+        correctly.
     """
     first, second, _ = _all_pairs()
     weight = policy[first] * policy[second]
     weight = weight / weight.sum()
-    apart = COUNTS[first] != COUNTS[second]  # (pairs, 4): facts, polite, praise, filler
-    manners = weight * ~(apart[:, 0] | apart[:, 3])
+    differs = COUNTS[first] != COUNTS[second]  # (pairs, 4): facts, polite, praise, filler
+    manners_weight = weight * ~(differs[:, 0] | differs[:, 3])
     return {
         "facts": float(policy @ COUNTS[:, 0]),
         "person": float(weight @ torch.sigmoid((GOLD[first] - GOLD[second]) / TEMPERATURE)),
-        "manners": float(manners.sum()),
-        "manners_right": float(manners @ (reward[first] > reward[second]).double() / manners.sum()),
+        "manners": float(manners_weight.sum()),
+        "manners_right": float(manners_weight @ (reward[first] > reward[second]).double() / manners_weight.sum()),
     }
 
 
 def self_rewarding(
     seed: int, rounds: int = 6, *, fresh: int = 0, start: int = 100, each: int = 400, learns: bool = True
 ) -> dict[str, float]:
-    """Round after round the judge labels pairs of the newest policy, learns from all labels, and tilts that policy by its reward.
+    """Run rounds of self-rewarding: the judge labels pairs of the current policy, learns from all labels, and tilts the
+    policy by its reward.
 
-    The reward is linear in counts, so it cannot know that one polite word is enough.
+    The reward is linear in counts, so it cannot represent that one polite word is enough.
 
     Args:
-        fresh: labels by people in each round, in place of the judge's own.
-        start: labels by people before the first round.
+        fresh: human labels in each round, in place of labels by the judge.
+        start: human labels before the first round.
         each: labels in each round.
-        learns: False keeps the first judge: no labels after the start, and the same tilts.
+        learns: False freezes the initial judge: no labels after the start, and the same tilts.
 
     Returns:
-        After each round ``gold``, ``own`` (the policy's reward by the judge of that round), ``accuracy`` of that judge on pairs of the
-        policy, ``far`` (KL from the reference, nats); ``level``, gold at two nats from the reference by the last judge; and :func:`left`.
+        After each round ``gold``, ``own`` (the policy's reward by the judge of that round), ``accuracy`` of that judge
+        on pairs of the policy, ``far`` (KL from the reference, nats); ``level``, the gold reward at two nats from the
+        reference by the last judge; and :func:`left`.
     """
     features = standardised(COUNTS)
-    known = labels(start, seed, "people at the start")
-    reward, policy = fit(features, *known.parts), REFERENCE
-    found: dict[str, float] = {}
+    dataset = labels(start, seed, "people at the start")
+    reward, policy = fit(features, *dataset.parts), REFERENCE
+    results: dict[str, float] = {}
     for number in range(rounds + 1):
         first, second, _ = _all_pairs()
         weight = policy[first] * policy[second]
-        right = ((reward[first] - reward[second]) > 0).double()
-        found |= {
+        correct = ((reward[first] - reward[second]) > 0).double()
+        results |= {
             f"gold_{number}": float(policy @ GOLD),
             f"own_{number}": float(policy @ reward),
-            f"accuracy_{number}": float((weight * right).sum() / weight.sum()),
+            f"accuracy_{number}": float((weight * correct).sum() / weight.sum()),
             f"far_{number}": float(reverse_kl(policy.log(), REFERENCE.log())),
         }
         if number == rounds:
-            found |= left(policy, reward)
+            results |= left(policy, reward)
         elif learns:
-            own = labels(each - fresh, seed, f"itself {number}", score=TEMPERATURE * reward, policy=policy)
-            known = known.and_(own)
+            self_labels = labels(each - fresh, seed, f"itself {number}", score=TEMPERATURE * reward, policy=policy)
+            dataset = dataset.and_(self_labels)
             if fresh:
-                known = known.and_(labels(fresh, seed, f"people {number}", policy=policy))
-            reward = fit(features, *known.parts)
+                dataset = dataset.and_(labels(fresh, seed, f"people {number}", policy=policy))
+            reward = fit(features, *dataset.parts)
         policy = tilt(policy.log(), reward, strength=0.5).exp()
-    return found | {"level": gold_at(reward, 2.0)}
+    return results | {"level": gold_at(reward, 2.0)}

@@ -1,6 +1,7 @@
-"""A language model that rewards itself: the same weights write replies, judge them, and learn by DPO from what they judged, round after round.
+"""A self-rewarding language model: the same weights write completions, judge them, and learn by DPO from their own
+verdicts, round after round.
 
-Beside it two controls: the judge is kept as it was before the first round, and careful people label the pairs in its place.
+Two controls: the judge is frozen before the first round, or low-noise human labels replace the judge's labels.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-#: Who labels the pairs of the newest policy: it does itself; the first weights do; people do.
+#: The annotator of the current policy's pairs: the current weights, the initial weights, or people.
 WAYS = ("itself", "kept", "people")
 
 
 @dataclass(frozen=True)
 class ItselfPlan:
-    """A school for weights that write and judge, and rounds.
+    """The training of weights that write and judge, and the rounds.
 
     Attributes:
-        school: lessons on pairs that people labelled, each in both orders; beside every four pairs one reply of the start, so that it goes on writing.
-        rounds, pairs: so many rounds, and in each about so many pairs of the newest policy's replies.
-        aligned, beta: DPO in each round, against the weights that it begins with.
-        replies: to each test prompt, for measuring the policy.
-        tested: pairs of the start's replies for each test prompt, for measuring the judge.
+        school: training examples from human-labelled pairs, each in both presentation orders; for every four pairs, one
+            completion of the initial model is added, so that the model still writes.
+        rounds, pairs: the number of rounds, and about how many pairs of the current policy's completions in each.
+        aligned, beta: DPO in each round; the reference is the policy at the start of the round.
+        replies: completions per test prompt, for measuring the policy.
+        tested: pairs of the initial model's completions per test prompt, for measuring the judge.
     """
 
     school: WrittenJudgePlan = field(
@@ -58,50 +60,50 @@ class ItselfPlan:
 
 
 def both(start: Trained, plan: ItselfPlan, seed: int) -> Trained:
-    """Weights that write as the start does, and judge."""
+    """Return weights that write as the initial model does, and judge."""
     triples = judges.training_replies(start, plan.school.pairs, seed)
-    said = label_pairs(WORLD, triples, labeller=TEACHERS, seed=seed)
+    labels = label_pairs(WORLD, triples, labeller=TEACHERS, seed=seed)
     model = add_judge_tokens(WORLD.words, start, seed)
     model.model.config.judge_ask = ASK
-    written = [
-        pipeline.reply_tokens(model.tokenizer, prompt, reply) for prompt, reply, _ in triples[: len(triples) // 4]
-    ]
-    lessons, config = [*finetune_judge(model.tokenizer, said), *written], replace(plan.school.training, seed=seed)
-    history = train_sft(model.model, lessons, config, pad_token_id=model.tokenizer.pad_token_id, quiet=True)
+    tokens = [pipeline.reply_tokens(model.tokenizer, prompt, text) for prompt, text, _ in triples[: len(triples) // 4]]
+    examples, config = [*finetune_judge(model.tokenizer, labels), *tokens], replace(plan.school.training, seed=seed)
+    history = train_sft(model.model, examples, config, pad_token_id=model.tokenizer.pad_token_id, quiet=True)
     return Trained(model.model, model.tokenizer, history)
 
 
-def _judged(found: Leans) -> dict[str, float]:
-    """``right``: labels by both orders together that name the better reply, a tie is half; ``agree``: both orders name the same one."""
+def _judged(verdicts: Leans) -> dict[str, float]:
+    """Return ``right``, the fraction of labels by both presentation orders together that name the better completion (a
+    tie counts ½), and ``agree``, the fraction of pairs for which both orders name the same completion."""
     return {
-        "right": judges.agreement(judges.by_judge(found, found.prefers)),
-        "agree": float(((found.given > 0) == (found.exchanged < 0)).double().mean()),
+        "right": judges.agreement(judges.by_judge(verdicts, verdicts.prefers)),
+        "agree": float(((verdicts.given > 0) == (verdicts.exchanged < 0)).double().mean()),
     }
 
 
 def rounds(first: Trained, tested: Sequence[Triple], plan: ItselfPlan, seed: int, way: str) -> dict[str, float]:
-    """Write, judge, learn, again, with labels by one of the :data:`WAYS`.
+    """Sample, judge and learn, round after round, with labels by one of the :data:`WAYS`.
 
     Args:
-        tested: pairs of the start's replies, on which the newest weights are tried as a judge.
+        tested: pairs of the initial model's completions, on which the current weights are tested as a judge.
 
     Returns:
-        After each round ``gold`` and ``kl`` (nats from the first weights) of the policy; ``right`` and ``agree`` of the judge that labels on the policy's
-        own pairs (with people, of the newest weights, which label nothing); and ``tested``, what the newest weights get right of the given pairs.
+        After each round ``gold``, ``kl`` (nats from the first weights) and ``words`` of the policy; ``right`` and
+        ``agree`` of the labelling judge on the policy's own pairs (with human labels: of the current weights, which
+        label nothing); and ``tested``, the accuracy of the current weights on the given pairs.
     """
-    policy, found = first, dict[str, float]()
+    policy, results = first, dict[str, float]()
     for number in range(plan.rounds + 1):
         triples = judges.training_replies(policy, plan.pairs, derive_seed("round", number, seed))
-        seen = judges.leans(first if way == "kept" else policy, triples)
-        place = judges.where(policy.model, first, plan.replies)
-        numbers = {"gold": place.gold, "kl": place.kl, "words": place.length} | _judged(seen)
-        numbers["tested"] = _judged(judges.leans(policy, tested))["right"]
-        found |= {f"{way}_{key}_{number}": value for key, value in numbers.items()}
+        verdicts = judges.leans(first if way == "kept" else policy, triples)
+        milestone = judges.where(policy.model, first, plan.replies)
+        metrics = {"gold": milestone.gold, "kl": milestone.kl, "words": milestone.length} | _judged(verdicts)
+        metrics["tested"] = _judged(judges.leans(policy, tested))["right"]
+        results |= {f"{way}_{key}_{number}": value for key, value in metrics.items()}
         if number < plan.rounds:
-            by_people = label_pairs(WORLD, triples, labeller=TEACHERS, seed=derive_seed("people", number, seed))
-            labels = by_people if way == "people" else judges.by_judge(seen, seen.prefers)
+            human_labels = label_pairs(WORLD, triples, labeller=TEACHERS, seed=derive_seed("people", number, seed))
+            labels = human_labels if way == "people" else judges.by_judge(verdicts, verdicts.prefers)
             policy = _aligned(policy, labels, plan, derive_seed("learn", number, seed))
-    return found
+    return results
 
 
 def _aligned(policy: Trained, labels: Sequence[PreferencePair], plan: ItselfPlan, seed: int) -> Trained:

@@ -1,4 +1,4 @@
-"""Small models that learn conversations and go on with them."""
+"""Small models that learn conversations and continue them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-Taught = tuple[Sequence[str], int]  # what user and assistant say in turn, and the first message that is learnt
+Taught = tuple[Sequence[str], int]  # messages of user and assistant in turn, and the first message that is learnt
 
 
 def fresh(words: Sequence[str], seed: int) -> Trained:
-    """An untrained model that knows these words."""
+    """Return an untrained model with these words as its vocabulary."""
     tokenizer = word_tokenizer(tuple(dict.fromkeys(words)))
     return Trained(tiny_model("nano", tokenizer, seed=seed), tokenizer)
 
 
 def learnt(start: Trained, lessons: Sequence[Taught], training: SFTConfig) -> Trained:
-    """A copy of the start that has learnt what the assistant says in these conversations, from some message on."""
+    """Return a copy of the initial model, fine-tuned on the assistant's messages in these conversations, from some
+    message on."""
     model, tokenizer = copy.deepcopy(start.model), start.tokenizer
-    tokens = [encode(tokenizer, conversation(*said), first_turn=first) for said, first in lessons]
+    tokens = [encode(tokenizer, conversation(*messages), first_turn=first) for messages, first in lessons]
     return Trained(
         model, tokenizer, train_sft(model, tokens, training, pad_token_id=tokenizer.pad_token_id, quiet=True)
     )
@@ -44,22 +45,24 @@ def say(
     seed: int = 0,
     greedy: bool = False,
 ) -> list[str]:
-    """What the assistant answers to each of these conversations, in at most ``length`` tokens; how it goes on, where its answer is ``begun``,
-    in tokens of each."""
-    found: list[str] = []
-    for at in range(0, len(told), 256):
-        some: list[list[Message]] = [conversation(*said) for said in told[at : at + 256]]
+    """Sample the assistant's next message in each conversation, with at most ``length`` tokens.
+
+    If ``begun`` gives the first tokens of each message, the continuation is returned.
+    """
+    texts: list[str] = []
+    for start in range(0, len(told), 256):
+        conversations: list[list[Message]] = [conversation(*turns) for turns in told[start : start + 256]]
         rollout = sample(
             speaker.model,
             [
-                [*encode_prompt(speaker.tokenizer, messages), *(begun[at + i] if begun else ())]
-                for i, messages in enumerate(some)
+                [*encode_prompt(speaker.tokenizer, messages), *(begun[start + i] if begun else ())]
+                for i, messages in enumerate(conversations)
             ],
             sampling=Sampling(max_completion_length=length, greedy=greedy),
             eos_token_id=ends_of(speaker.tokenizer, speaker.model).ids,
             pad_token_id=speaker.tokenizer.pad_token_id,
-            prompt_keys=[f"conversation {at + i}" for i in range(len(some))],
+            prompt_keys=[f"conversation {start + i}" for i in range(len(conversations))],
             seed=seed,
         )
-        found += completion_texts(rollout, speaker.tokenizer)
-    return found
+        texts += completion_texts(rollout, speaker.tokenizer)
+    return texts

@@ -1,10 +1,11 @@
-"""Length on request: the shell game with one to six swaps, and how many steps to think as the last word of the prompt.
+"""Length on request: the shell game with one to six swaps; the prompt ends in the requested number of steps.
 
     ball b swaps ab cd ac no no no steps 2        think b a a answer c
     ball b swaps ab cd ac no no no steps 0        answer c
 
-Games are padded to six swaps, "no" leaves the ball where it is. A demonstrator thinks as many steps as it likes, and one time in five as many as
-it was asked to; whatever follows the last step it does in its head, and it is always right.
+Games are padded to six swaps; "no" leaves the ball where it is. The demonstrator writes a random number of steps, and
+in 20 % of its demonstrations the requested number. It does the swaps after the last written step without writing them,
+and it is always right.
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ SIZES = {"train": 12_000, "test": 700}
 
 
 def path(prompt: str) -> list[str]:
-    """Where the ball is at first and after each of the six swaps."""
-    said = prompt.split()
-    places = [said[1]]
-    for swap in said[3 : 3 + NUM_SWAPS]:
-        places.append(swap.replace(places[-1], "") if places[-1] in swap and swap != NONE else places[-1])
-    return places
+    """Return the position of the ball at the start and after each of the six swaps."""
+    words = prompt.split()
+    positions = [words[1]]
+    for swap in words[3 : 3 + NUM_SWAPS]:
+        positions.append(swap.replace(positions[-1], "") if positions[-1] in swap and swap != NONE else positions[-1])
+    return positions
 
 
 def steps(completion: str) -> int:
-    """How many steps a completion thinks: the words after the first position, up to the answer."""
-    said = completion.split()
-    return max(0, (said.index("answer") if "answer" in said else len(said)) - 2) if said[:1] == ["think"] else 0
+    """Return the number of steps in a completion's chain of thought: the words after the first position, up to the
+    answer."""
+    words = completion.split()
+    return max(0, (words.index("answer") if "answer" in words else len(words)) - 2) if words[:1] == ["think"] else 0
 
 
 class AskedLength:
@@ -58,31 +60,33 @@ class AskedLength:
     max_completion_length = NUM_SWAPS + 5
 
     def prompts(self, split: Split) -> list[str]:
-        """Games of one to six swaps, each asking for zero to six steps; every seventh game is for testing, whatever it asks for."""
+        """Return games of one to six swaps, each with a request of zero to six steps; every seventh game is a test
+        game, for all requests."""
         rng = numpy_generator("asked_length", split)
-        found: list[str] = []
-        while len(found) < SIZES[split]:
+        games: list[str] = []
+        while len(games) < SIZES[split]:
             count, ball = int(rng.integers(1, NUM_SWAPS + 1)), int(rng.integers(len(CUPS)))
             swaps = rng.integers(len(SWAPS), size=count).tolist()
             number = ball + sum((i + 1) * (swap + 1) for i, swap in enumerate(swaps))
             if (number % 7 == 0) == (split == "test"):
-                named = [SWAPS[swap] for swap in swaps] + [NONE] * (NUM_SWAPS - count)
-                found.append(f"ball {CUPS[ball]} swaps {' '.join(named)} steps {rng.integers(len(ASKED))}")
-        return found
+                words = [SWAPS[swap] for swap in swaps] + [NONE] * (NUM_SWAPS - count)
+                games.append(f"ball {CUPS[ball]} swaps {' '.join(words)} steps {rng.integers(len(ASKED))}")
+        return games
 
     def reference(self, prompt: str) -> str:
-        """As many steps as were asked for, and the answer."""
+        """Return a completion with the requested number of steps and the answer."""
         return self._written(prompt, int(prompt.split()[-1]))
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """As many steps as were asked for one time in five, else any number; always right."""
+        """Return a completion with the requested number of steps with probability 20 %, else with a random number;
+        always right."""
         obeys = rng.random() < OBEYS
         return self.reference(prompt) if obeys else self._written(prompt, int(rng.integers(len(ASKED))))
 
     def _written(self, prompt: str, count: int) -> str:
-        places = path(prompt)
-        thought = ["think", *places[: count + 1]] if count else []
-        return " ".join([*thought, "answer", places[-1]])
+        positions = path(prompt)
+        chain = ["think", *positions[: count + 1]] if count else []
+        return " ".join([*chain, "answer", positions[-1]])
 
     def grade(self, prompt: str, completion: str) -> float:
         """1 if the completion ends in ``answer`` and the right cup, else 0."""
@@ -95,45 +99,46 @@ RL = RLPlan(DR_GRPO, OnlineConfig(max_steps=160, batch_size=16, num_generations=
 
 
 def _exact(alpha: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return lambda right, thought, asked: lcpo_exact(right, thought, asked, alpha=alpha)
+    return lambda correct, lengths, requested: lcpo_exact(correct, lengths, requested, alpha=alpha)
 
 
-#: What a run is paid: ``(right, steps, asked) -> reward``, ``(B,)`` each.
+#: The reward of each run: ``(right, steps, asked) -> reward``, ``(B,)`` each.
 RUNS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "exact": _exact(0.3),
     "cheap": _exact(0.1),
-    "most": lambda right, thought, asked: lcpo_max(right, thought, asked, alpha=0.5, offset=1.0),
+    "most": lambda correct, lengths, requested: lcpo_max(correct, lengths, requested, alpha=0.5, offset=1.0),
 }
 
 
 def reward_of(name: str) -> Reward:
-    """The reward of a run of :data:`RUNS`, with steps as the length."""
+    """Return the reward of a run of :data:`RUNS`; the length is the number of steps."""
 
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        right = torch.tensor(task_reward(WORLD)(problems, completions))
-        thought = torch.tensor([float(steps(text)) for text in completions])
-        asked = torch.tensor([float(problem.prompt[-1]["content"].split()[-1]) for problem in problems])
-        return RUNS[name](right, thought, asked).tolist()
+        correct = torch.tensor(task_reward(WORLD)(problems, completions))
+        lengths = torch.tensor([float(steps(text)) for text in completions])
+        requested = torch.tensor([float(problem.prompt[-1]["content"].split()[-1]) for problem in problems])
+        return RUNS[name](correct, lengths, requested).tolist()
 
     return reward
 
 
 def train(name: str, begin: Trained, seed: int, plan: RLPlan = RL) -> Trained:
-    """One run from a copy of ``begin``."""
+    """Train one run from a copy of ``begin``."""
     plan = replace(plan, training=replace(plan.training, seed=seed))
     return pipeline.rl(WORLD, begin, plan, reward=reward_of(name), quiet=True)
 
 
 def measured(policy: Trained, count: int) -> dict[str, float]:
-    """On games that it has not seen: steps and right answers for each number that was asked for, and how often it was kept exactly."""
+    """Measure a policy on test games: steps and accuracy for each requested number, how often the number is met exactly
+    (``kept``) and how often it is exceeded (``over``)."""
     result = evaluate(
         policy.model, task_problems(WORLD, "test")[:count], task_reward(WORLD), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=WORLD.max_completion_length), seed=1000,
     )  # fmt: skip
-    asked = np.array([int(problem.prompt[-1]["content"].split()[-1]) for problem in result.problems])
-    thought, right = np.array([steps(text) for text in result.completions]), result.rewards.numpy()
-    numbers = {"kept": float((thought == asked).mean()), "over": float((thought > asked).mean())}
+    requested = np.array([int(problem.prompt[-1]["content"].split()[-1]) for problem in result.problems])
+    lengths, rewards = np.array([steps(text) for text in result.completions]), result.rewards.numpy()
+    metrics = {"kept": float((lengths == requested).mean()), "over": float((lengths > requested).mean())}
     for number in ASKED:
-        numbers[f"steps_{number}"] = float(thought[asked == number].mean())
-        numbers[f"right_{number}"] = float(right[asked == number].mean())
-    return numbers
+        metrics[f"steps_{number}"] = float(lengths[requested == number].mean())
+        metrics[f"right_{number}"] = float(rewards[requested == number].mean())
+    return metrics

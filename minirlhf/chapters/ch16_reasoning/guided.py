@@ -1,4 +1,4 @@
-"""Value-guided decoding in the shell game: a verifier that is asked at every token, in place of once at the end."""
+"""Value-guided decoding in the shell game: a verifier is asked at every token instead of once at the end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ Weigh = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Guided:
-    """One reply to each prompt.
+    """One completion of each prompt.
 
     Attributes:
-        texts: the replies.
-        kl: nats by which the draws differ from the policy's own, in the mean over the replies; a sum over the tokens of each.
+        texts: the completions.
+        kl: KL of the sampling distribution from the policy in nats, summed over the tokens of a completion, mean over
+            the completions.
     """
 
     texts: list[str]
@@ -33,12 +34,12 @@ class Guided:
 
 
 def by_value(logits: Tensor) -> Tensor:
-    """log V, of logits of any shape: the policy given that the reply will be right."""
+    """Return log V, from logits of any shape: the policy conditioned on the completion being right."""
     return torch.nn.functional.logsigmoid(logits)
 
 
 def by_exponential(beta: float) -> Weigh:
-    """V/β."""
+    """Return the weighting V/β."""
     return lambda logits: logits.sigmoid() / beta
 
 
@@ -46,31 +47,33 @@ def by_exponential(beta: float) -> Weigh:
 def guided(
     policy: Trained, head: nn.Module, prompts: Sequence[str], weigh: Weigh, *, seed: int, top: int = 6
 ) -> Guided:
-    """One reply to each prompt: every token is drawn from the policy's ``top`` likeliest, by π(a) times its weight.
+    """Sample one completion of each prompt: every token is sampled from the policy's ``top`` most probable tokens, by
+    π(a) times its weight.
 
-    ``head`` is a :class:`~minirlhf.models.heads.ValueModel`; the sigmoid of its last logit is the chance that a reply which begins like this,
-    with the token at its end, is right. The prompts have as many tokens each, as those of the shell game do.
+    ``head`` is a :class:`~minirlhf.models.heads.ValueModel`; the sigmoid of its last logit is the probability that a
+    completion with this prefix, which includes the token, is right. The prompts have the same number of tokens, as the
+    prompts of the shell game do.
 
     Raises:
         ValueError: prompts of several lengths.
     """
-    tokenizer, draws = policy.tokenizer, generator("guided", seed)
-    given = [encode_prompt(tokenizer, conversation(prompt)) for prompt in prompts]
-    if len({len(row) for row in given}) != 1:
+    tokenizer, rng = policy.tokenizer, generator("guided", seed)
+    prompt_ids = [encode_prompt(tokenizer, conversation(prompt)) for prompt in prompts]
+    if len({len(row) for row in prompt_ids}) != 1:
         raise ArgumentError("prompts of several lengths; expected one", argument="prompts", problem="several lengths")
-    ids, ends = torch.tensor(given), torch.tensor(ends_of(tokenizer, policy.model).ids)
-    ended, width, paid = torch.zeros(len(given), dtype=torch.bool), ids.shape[1], torch.zeros(len(given))
+    ids, ends = torch.tensor(prompt_ids), torch.tensor(ends_of(tokenizer, policy.model).ids)
+    finished, width, kl = torch.zeros(len(prompt_ids), dtype=torch.bool), ids.shape[1], torch.zeros(len(prompt_ids))
     with evaluating(policy.model), evaluating(head):
         for _ in range(WORLD.max_completion_length):
-            likeliest = policy.model(ids).logits[:, -1].log_softmax(-1).topk(top)  # (P, top)
-            longer = torch.cat([ids.repeat_interleave(top, 0), likeliest.indices.view(-1, 1)], 1)
-            said = head(longer, torch.ones_like(longer))[:, -1].view(-1, top)
-            logps = (likeliest.values + weigh(said)).log_softmax(-1)
-            paid += (logps.exp() * (logps - likeliest.values)).sum(-1) * ~ended
-            drawn = logps.exp().multinomial(1, generator=draws)
-            token = likeliest.indices.gather(-1, drawn)[:, 0].masked_fill(ended, tokenizer.pad_token_id)
-            ids, ended = torch.cat([ids, token[:, None]], 1), ended | torch.isin(token, ends)
-            if bool(ended.all()):
+            candidates = policy.model(ids).logits[:, -1].log_softmax(-1).topk(top)  # (P, top)
+            extended = torch.cat([ids.repeat_interleave(top, 0), candidates.indices.view(-1, 1)], 1)
+            value_logits = head(extended, torch.ones_like(extended))[:, -1].view(-1, top)
+            logps = (candidates.values + weigh(value_logits)).log_softmax(-1)
+            kl += (logps.exp() * (logps - candidates.values)).sum(-1) * ~finished
+            choice = logps.exp().multinomial(1, generator=rng)
+            token = candidates.indices.gather(-1, choice)[:, 0].masked_fill(finished, tokenizer.pad_token_id)
+            ids, finished = torch.cat([ids, token[:, None]], 1), finished | torch.isin(token, ends)
+            if bool(finished.all()):
                 break
     texts = tokenizer.batch_decode(ids[:, width:], skip_special_tokens=True)
-    return Guided([str(text) for text in texts], float(paid.mean()))
+    return Guided([str(text) for text in texts], float(kl.mean()))

@@ -1,4 +1,5 @@
-"""Imitating one's own right replies, beside RL on as many samples: expert iteration, STaR, and one round of rejection sampling."""
+"""Fine-tuning on the model's own right completions, compared with RL on the same number of samples: expert iteration,
+STaR, and one round of rejection sampling."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 @dataclass(frozen=True)
 class Rounds:
-    """Rounds of sampling and imitation.
+    """Rounds of sampling and fine-tuning.
 
     Attributes:
-        rounds: how many.
-        prompts, of_each: what a round samples.
-        anew: whether each round fine-tunes the first model (STaR), and not the present one (expert iteration).
-        training: of each round.
+        rounds: number of rounds.
+        prompts, of_each: prompts per round, and samples per prompt.
+        anew: whether each round fine-tunes the initial model (STaR), and not the current one (expert iteration).
+        training: fine-tuning in each round.
     """
 
     training: SFTConfig
@@ -33,34 +34,35 @@ class Rounds:
 
 
 def imitate(begin: Trained, plan: Rounds, seed: int) -> Trained:
-    """Sample, keep what is right, fine-tune on it, and again from what came out."""
-    present, problems, pad = begin, task_problems(WORLD, "train"), begin.tokenizer.pad_token_id
+    """Sample, select the right completions, fine-tune on them, and repeat with the resulting model."""
+    current, problems, pad = begin, task_problems(WORLD, "train"), begin.tokenizer.pad_token_id
     for number in range(plan.rounds):
-        asked = [problems[(number * plan.prompts + i) % len(problems)] for i in range(plan.prompts)]
-        drawn = candidates(
-            present.model, asked, task_reward(WORLD), tokenizer=begin.tokenizer,
+        batch = [problems[(number * plan.prompts + i) % len(problems)] for i in range(plan.prompts)]
+        samples = candidates(
+            current.model, batch, task_reward(WORLD), tokenizer=begin.tokenizer,
             sampling=Sampling(max_completion_length=WORLD.max_completion_length), num_generations=plan.of_each,
             seed=1000 * seed + number,
         )  # fmt: skip
-        kept = [
+        examples = [
             pipeline.reply_tokens(begin.tokenizer, problem.prompt[-1]["content"], text)
-            for problem, texts, grades in zip(asked, drawn.completions, drawn.rewards.tolist(), strict=True)
-            for text, grade in zip(texts, grades, strict=True)
-            if grade == 1
+            for problem, texts, rewards in zip(batch, samples.completions, samples.rewards.tolist(), strict=True)
+            for text, reward in zip(texts, rewards, strict=True)
+            if reward == 1
         ]
-        model = copy.deepcopy((begin if plan.anew else present).model)
-        if kept:
+        model = copy.deepcopy((begin if plan.anew else current).model)
+        if examples:
             training = replace(plan.training, seed=1000 * seed + number)
-            train_sft(model, kept, training, pad_token_id=pad, quiet=True)
-        present = Trained(model, begin.tokenizer)
-    return present
+            train_sft(model, examples, training, pad_token_id=pad, quiet=True)
+        current = Trained(model, begin.tokenizer)
+    return current
 
 
 def right_and_thinking(policy: Trained, count: int) -> dict[str, float]:
-    """On games that it has not seen: right answers, and replies that think aloud; one sample each."""
+    """Measure a policy on test games, with one sample each: accuracy, and the fraction of completions with a chain of
+    thought."""
     result = evaluate(
         policy.model, task_problems(WORLD, "test")[:count], task_reward(WORLD), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=WORLD.max_completion_length), seed=1000,
     )  # fmt: skip
-    thinking = sum(text.startswith("think") for text in result.completions)
-    return {"right": result.reward.mean, "thinks": thinking / count}
+    num_chains = sum(text.startswith("think") for text in result.completions)
+    return {"right": result.reward.mean, "thinks": num_chains / count}

@@ -1,4 +1,4 @@
-"""Long to short: a model that thinks six steps about games of one to six swaps, and four ways to make it stop in time.
+"""Long to short: a model that writes six steps for games of one to six swaps, and four ways to shorten its chains.
 
 ball b swaps ab cd ac no no no        think b a a c c c c answer c        long
                                       think b a a c answer c              as many steps as there are swaps
@@ -34,11 +34,11 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 @dataclass(frozen=True)
 class Thinker(AskedLength):
-    """A :class:`~minirlhf.data.tasks.base.Task`: the games of :mod:`.asked_length`, which ask for no length.
+    """A :class:`~minirlhf.data.tasks.base.Task`: the games of :mod:`.asked_length`, without a requested length.
 
     Attributes:
-        usual: how many steps the demonstrator mostly thinks.
-        mostly: how often; else any number from 0 to 6.
+        usual: the demonstrator's usual number of steps.
+        mostly: how often it writes this number; else it writes a random number from 0 to 6.
     """
 
     usual: int = NUM_SWAPS
@@ -47,17 +47,17 @@ class Thinker(AskedLength):
     name = "thinker"
 
     def prompts(self, split: Split) -> list[str]:
-        """The same games, without the last two words."""
+        """Return the same games, without the last two words."""
         return [prompt.rsplit(" ", 2)[0] for prompt in super().prompts(split)]
 
     def reference(self, prompt: str) -> str:
-        """The usual steps and the answer."""
+        """Return the usual number of steps and the answer."""
         return self._written(prompt, self.usual)
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """The usual number of steps, or any; always right."""
-        usual = rng.random() < self.mostly
-        return self.reference(prompt) if usual else self._written(prompt, int(rng.integers(len(ASKED))))
+        """Return the usual number of steps, or a random number; always right."""
+        is_usual = rng.random() < self.mostly
+        return self.reference(prompt) if is_usual else self._written(prompt, int(rng.integers(len(ASKED))))
 
 
 BASE, LONG, SHORT = Thinker(), Thinker(NUM_SWAPS, 0.7), Thinker(1, 0.7)
@@ -65,13 +65,14 @@ BASE, LONG, SHORT = Thinker(), Thinker(NUM_SWAPS, 0.7), Thinker(1, 0.7)
 
 @dataclass(frozen=True)
 class Shortening:
-    """What every model and every way is trained on, and the settings that every way is tried with.
+    """The training of every model and every method, and the settings that are tried for every method.
 
     Attributes:
-        prompts, of_each: fine-tuning and DPO choose among so many replies of the long model; RL samples as many on its way.
-        shares: of the short model's weights in the mean.
-        rates, dpo_rates: of fine-tuning and of DPO.
-        weights: of Kimi's reward in RL; with 0 it is RL on answers.
+        prompts, of_each: fine-tuning and DPO select from ``of_each`` completions of the long model to each of
+            ``prompts`` games; RL samples the same number during training.
+        shares: weights of the short model in the mean.
+        rates, dpo_rates: learning rates of fine-tuning and of DPO.
+        weights: weights of Kimi's reward in RL; 0 is RL on answers alone.
     """
 
     base: SFTPlan = SFTPlan(12_000, SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3))
@@ -97,7 +98,8 @@ class Shortening:
 
 
 def starts(plan: Shortening) -> dict[str, Trained]:
-    """A model that thinks any number of steps, and what became of it: one that mostly thinks six, one that mostly thinks one."""
+    """Train a model that writes any number of steps, and fine-tune two models from it: one that mostly writes six
+    steps, one that mostly writes one."""
     base = pipeline.sft_from_scratch(BASE, plan.base, quiet=True)
     return {
         "base": base,
@@ -107,28 +109,28 @@ def starts(plan: Shortening) -> dict[str, Trained]:
 
 
 def sampled(policy: Trained, plan: Shortening) -> tuple[list[Problem], Candidates]:
-    """What the long model says to some training games, several times each."""
+    """Sample several completions of the long model for each of some training games."""
     problems = task_problems(BASE, "train")[: plan.prompts]
-    drawn = candidates(
+    samples = candidates(
         policy.model, problems, task_reward(BASE), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=BASE.max_completion_length), num_generations=plan.of_each,
         seed=plan.kept.seed,
     )  # fmt: skip
-    return problems, drawn
+    return problems, samples
 
 
 def merged(long: Trained, short: Trained, share: float) -> Trained:
-    """The mean of their weights, ``share`` of it the short model's."""
+    """Return the mean of both models' weights; ``share`` is the weight of the short model."""
     return Trained(merge([long.model, short.model], [1 - share, share]), long.tokenizer)
 
 
 def shortest(long: Trained, found: tuple[list[Problem], Candidates], plan: Shortening, rate: float) -> Trained:
-    """Fine-tuned on the shortest right reply to every game that has one."""
+    """Fine-tune on the shortest right completion of every game that has one."""
     pairs = []
-    for problem, texts, grades in zip(found[0], found[1].completions, found[1].rewards.tolist(), strict=True):
-        right = [text for text, grade in zip(texts, grades, strict=True) if grade == 1]
-        if right:
-            pairs.append((problem.prompt[-1]["content"], min(right, key=steps)))
+    for problem, texts, rewards in zip(found[0], found[1].completions, found[1].rewards.tolist(), strict=True):
+        correct = [text for text, reward in zip(texts, rewards, strict=True) if reward == 1]
+        if correct:
+            pairs.append((problem.prompt[-1]["content"], min(correct, key=steps)))
     model, tokens = copy.deepcopy(long.model), [pipeline.reply_tokens(long.tokenizer, *each) for each in pairs]
     config = replace(plan.kept, learning_rate=rate)
     train_sft(model, tokens, config, pad_token_id=long.tokenizer.pad_token_id, quiet=True)
@@ -136,55 +138,58 @@ def shortest(long: Trained, found: tuple[list[Problem], Candidates], plan: Short
 
 
 def preferred(long: Trained, found: tuple[list[Problem], Candidates], plan: Shortening, rate: float) -> Trained:
-    """DPO: the shortest right reply against one that is longer, right or wrong, and two steps longer at least if it is right."""
-    compared: list[PreferenceExample] = []
-    for problem, texts, grades in zip(found[0], found[1].completions, found[1].rewards.tolist(), strict=True):
+    """Train by DPO: the shortest right completion against a longer one, right or wrong; a right one is at least two
+    steps longer."""
+    examples: list[PreferenceExample] = []
+    for problem, texts, rewards in zip(found[0], found[1].completions, found[1].rewards.tolist(), strict=True):
         prompt = problem.prompt[-1]["content"]
-        right = [text for text, grade in zip(texts, grades, strict=True) if grade == 1]
-        if not right:
+        correct = [text for text, reward in zip(texts, rewards, strict=True) if reward == 1]
+        if not correct:
             continue
-        best = min(right, key=steps)
-        worse = [
+        best = min(correct, key=steps)
+        longer = [
             text
-            for text, grade in zip(texts, grades, strict=True)
-            if steps(text) >= steps(best) + (2 if grade == 1 else 1)
+            for text, reward in zip(texts, rewards, strict=True)
+            if steps(text) >= steps(best) + (2 if reward == 1 else 1)
         ]
-        if worse:
-            rejected = max(worse, key=steps)
+        if longer:
+            rejected = max(longer, key=steps)
             short, other = (pipeline.reply_tokens(long.tokenizer, prompt, text) for text in (best, rejected))
-            compared.append(pair(short, other))
+            examples.append(pair(short, other))
     training = replace(plan.dpo.training, learning_rate=rate)
-    return pipeline.align(long, compared, replace(plan.dpo, training=training), quiet=True)
+    return pipeline.align(long, examples, replace(plan.dpo, training=training), quiet=True)
 
 
 def paid(group: int, weight: float) -> Reward:
-    """Right answers, and ``weight`` times Kimi's reward for being shorter than the others of the group."""
+    """Return the reward: right answers, plus ``weight`` times Kimi's reward for being shorter than the rest of the
+    group."""
 
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        right = torch.tensor(task_reward(BASE)(problems, completions)).view(-1, group)
-        thought = torch.tensor([float(steps(text)) for text in completions]).view(-1, group)
-        return (right + weight * kimi_length_reward(right, thought)).flatten().tolist()
+        correct = torch.tensor(task_reward(BASE)(problems, completions)).view(-1, group)
+        lengths = torch.tensor([float(steps(text)) for text in completions]).view(-1, group)
+        return (correct + weight * kimi_length_reward(correct, lengths)).flatten().tolist()
 
     return reward
 
 
 def reinforced(long: Trained, plan: Shortening, weight: float) -> Trained:
-    """RL with that pay."""
+    """Train by RL with the reward :func:`paid`."""
     return pipeline.rl(BASE, long, plan.rl, reward=paid(plan.rl.training.num_generations, weight), quiet=True)
 
 
 def measured(policy: Trained, count: int) -> dict[str, float]:
-    """On games that it has not seen: right answers, steps of thought, steps beyond the game's swaps (``wasted``) and steps short of them."""
+    """Measure a policy on test games: accuracy, number of steps, steps beyond the game's swaps (``wasted``) and steps
+    short of them (``missing``)."""
     problems = task_problems(BASE, "test")[:count]
     result = evaluate(
         policy.model, problems, task_reward(BASE), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=BASE.max_completion_length), seed=1000,
     )  # fmt: skip
-    thought = np.array([steps(text) for text in result.completions])
+    lengths = np.array([steps(text) for text in result.completions])
     swaps = np.array([sum(w != NONE for w in problem.prompt[-1]["content"].split()[3:]) for problem in problems])
     return {
         "right": result.reward.mean,
-        "steps": float(thought.mean()),
-        "wasted": float(np.maximum(thought - swaps, 0).mean()),
-        "missing": float(np.maximum(swaps - thought, 0).mean()),
+        "steps": float(lengths.mean()),
+        "wasted": float(np.maximum(lengths - swaps, 0).mean()),
+        "missing": float(np.maximum(swaps - lengths, 0).mean()),
     }

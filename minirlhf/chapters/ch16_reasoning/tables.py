@@ -1,9 +1,12 @@
-"""Three questions about RL on verifiable rewards, in tables without a network: does it narrow, what does a coin teach, which prompts to keep.
+"""Three questions about RL with verifiable rewards, for tabular policies without a network: does RL narrow the policy,
+what does a random reward teach, which prompts should be kept?
 
-* *Strategies*: 48 ways to attack a problem, 300 problems that look alike, each solved by some of the ways. The policy is one softmax over the
-  ways, so every try at a problem draws a way. What k tries are worth is then exact: 1 − (1 − q)^k, q the mass of the ways that solve it.
-* *Habits*: a policy of two actions, paid by a coin.
-* *Difficulties*: one skill s; a prompt of difficulty d is solved with probability σ(s − d), or, for a part of the prompts, never.
+* *Strategies*: 48 strategies for a problem, and 300 problems that look alike, each solved by some of the strategies.
+  The policy is one softmax over the strategies, so every try at a problem samples a strategy. The success probability
+  of k tries is then exact: 1 − (1 − q)^k, q the mass of the strategies that solve it.
+* *Habits*: a policy of two actions, with a random reward.
+* *Difficulties*: one skill s; a prompt of difficulty d is solved with probability σ(s − d), or, for a part of the
+  prompts, never.
 """
 
 from __future__ import annotations
@@ -34,48 +37,54 @@ class Narrowing:
 
 
 def solved_by(seed: int, plan: Narrowing) -> Tensor:
-    """``(problems, strategies)`` of 0 and 1: which way solves which problem. The best way solves up to four fifths, most ways few."""
-    draws = generator("strategies", seed)
-    share = 0.8 * torch.rand(plan.strategies, generator=draws) ** 3
-    return (torch.rand(plan.problems, plan.strategies, generator=draws) < share).double()
+    """Return ``(problems, strategies)`` of 0 and 1: which strategy solves which problem. The best strategy solves up to
+    80 % of the problems, most strategies few."""
+    rng = generator("strategies", seed)
+    solve_rate = 0.8 * torch.rand(plan.strategies, generator=rng) ** 3
+    return (torch.rand(plan.problems, plan.strategies, generator=rng) < solve_rate).double()
 
 
 def pass_at(logits: Tensor, table: Tensor, k: int) -> float:
-    """The chance that one of k tries solves a problem, mean over the problems; exact."""
+    """Return the probability that at least one of k tries solves a problem, mean over the problems; exact."""
     return float((1 - (1 - table @ logits.softmax(-1)) ** k).mean())
 
 
 def sole_success(rewards: Tensor) -> Tensor:
-    """Pays a try only if it is the one success of its group, which is what it adds to the chance that the group has any; centred. ``(P, G)``"""
+    """Return the centred reward of each try, which is rewarded only if it is the one success of its group. ``(P, G)``
+
+    This is what the try adds to the probability that the group has any success.
+    """
     return group_center(rewards * (rewards.sum(-1, keepdim=True) == 1))
 
 
 def improve(table: Tensor, seed: int, plan: Narrowing, *, beta: float = 0.0, sole: bool = False) -> Tensor:
-    """Logits ``(S,)`` after RL on groups of tries with centred rewards, from the uniform policy; ``beta`` weighs the KL to it."""
-    draws = generator("narrowing", seed)
+    """Return the logits ``(S,)`` after RL on groups of tries with centred rewards, from the uniform policy; ``beta`` is
+    the coefficient of the KL to it."""
+    rng = generator("narrowing", seed)
     logits = torch.zeros(plan.strategies, dtype=torch.float64)
     for _ in range(plan.steps):
         pi = logits.softmax(-1)
-        asked = torch.randint(plan.problems, (plan.prompts,), generator=draws)
-        tried = pi.expand(plan.prompts, -1).multinomial(plan.group, replacement=True, generator=draws)  # (P, G)
-        rewards = table[asked].gather(1, tried)
+        problems = torch.randint(plan.problems, (plan.prompts,), generator=rng)
+        strategies = pi.expand(plan.prompts, -1).multinomial(plan.group, replacement=True, generator=rng)  # (P, G)
+        rewards = table[problems].gather(1, strategies)
         credit = sole_success(rewards) if sole else group_center(rewards)
-        push = torch.zeros_like(pi).index_add(0, tried.flatten(), credit.flatten()) - credit.sum() * pi
-        distance = (pi * plan.strategies).log()  # log of the ratio to the uniform policy
-        logits = logits + plan.learning_rate * (push / rewards.numel() - beta * pi * (distance - pi @ distance))
+        gradient = torch.zeros_like(pi).index_add(0, strategies.flatten(), credit.flatten()) - credit.sum() * pi
+        log_ratio = (pi * plan.strategies).log()  # to the uniform policy
+        logits = logits + plan.learning_rate * (gradient / rewards.numel() - beta * pi * (log_ratio - pi @ log_ratio))
     return logits
 
 
 @dataclass(frozen=True)
 class StrategyArm:
-    """One kind of RL over strategies, with its own learning rate for 1,200 steps; the rest are arguments of :func:`improve`."""
+    """One method of RL over strategies, with its own learning rate for 1,200 steps; the other fields are arguments of
+    :func:`improve`."""
 
     learning_rate: float
     beta: float = 0.0
     sole: bool = False
 
     def improve(self, table: Tensor, seed: int, plan: Narrowing) -> Tensor:
-        """Logits ``(S,)`` after it."""
+        """Return the logits ``(S,)`` after training."""
         plan = replace(plan, learning_rate=self.learning_rate)
         return improve(table, seed, plan, beta=self.beta, sole=self.sole)
 
@@ -94,7 +103,7 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Coin:
-    """Many runs side by side of a policy of two actions that is paid by a coin; ``batch`` replies in a rollout."""
+    """Many parallel runs of a policy of two actions with a random reward; ``batch`` completions in a rollout."""
 
     runs: int = 100
     steps: int = 400
@@ -104,32 +113,34 @@ class Coin:
 
 
 def paid_by_a_coin(share: float, epsilon: float | None, seed: int, plan: Coin, *, reused: bool = False) -> Tensor:
-    """The probability of the first action after training, ``(runs,)``; at the beginning it was ``share``.
+    """Return the probability of the first action after training with a random reward, ``(runs,)``; before training it
+    was ``share``.
 
     Args:
-        share: where it begins.
+        share: the probability before training.
         epsilon: of the clip; None: nothing is clipped.
-        seed: of replies and coins.
+        seed: of completions and random rewards.
         plan: sizes and the learning rate.
-        reused: every update of a rollout learns from all its replies, with the same coins. Else each has a part of them to itself, so
-            that no coin is met by a policy that it has moved already. Either way a rollout adds as much noise to the logit.
+        reused: every update of a rollout learns from all its completions, with the same rewards. Otherwise each update
+            has its own part of them, so that no reward is used for a policy that it has already changed. In both cases
+            a rollout adds the same amount of noise to the logit.
     """
-    draws = generator("coin", seed)
+    rng = generator("coin", seed)
     logit = torch.full((plan.runs, 1), share, dtype=torch.float64).logit()
     for _ in range(plan.steps):
         old = logit.sigmoid()
-        first = torch.rand(plan.runs, plan.batch, generator=draws, dtype=torch.float64) < old
-        coins = torch.randint(2, first.shape, generator=draws).double() * 2 - 1
-        before = torch.where(first, old, 1 - old)
+        is_first = torch.rand(plan.runs, plan.batch, generator=rng, dtype=torch.float64) < old
+        rewards = torch.randint(2, is_first.shape, generator=rng).double() * 2 - 1
+        old_probs = torch.where(is_first, old, 1 - old)
         for part in range(plan.updates):
-            own = slice(None) if reused else slice(part, None, plan.updates)
-            mine, advantage, now = first[:, own], group_center(coins[:, own]), logit.sigmoid()
-            ratio = torch.where(mine, now, 1 - now) / before[:, own]
-            learns = torch.ones_like(ratio)
+            columns = slice(None) if reused else slice(part, None, plan.updates)
+            took_first, advantage, current = is_first[:, columns], group_center(rewards[:, columns]), logit.sigmoid()
+            ratio = torch.where(took_first, current, 1 - current) / old_probs[:, columns]
+            unclipped = torch.ones_like(ratio)
             if epsilon is not None:
-                learns = torch.where(advantage > 0, ratio < 1 + epsilon, ratio > 1 - epsilon).double()
-            slope = torch.where(mine, 1 - now, -now)  # of log π in the logit
-            logit = logit + plan.learning_rate * (advantage * learns * ratio * slope).mean(-1, keepdim=True)
+                unclipped = torch.where(advantage > 0, ratio < 1 + epsilon, ratio > 1 - epsilon).double()
+            score = torch.where(took_first, 1 - current, -current)  # of log π in the logit
+            logit = logit + plan.learning_rate * (advantage * unclipped * ratio * score).mean(-1, keepdim=True)
     return logit.sigmoid().squeeze(-1)
 
 
@@ -138,7 +149,8 @@ def paid_by_a_coin(share: float, epsilon: float | None, seed: int, plan: Coin, *
 
 @dataclass(frozen=True)
 class Pool:
-    """Prompts of which a share is impossible, and training on them until the solvable ones of middle difficulty are solved nine times in ten."""
+    """Prompts of which a fraction is impossible, and training on them until the solvable prompts of middle difficulty
+    are solved with a mean probability of ``goal``."""
 
     size: int = 1000
     impossible: float = 0.5
@@ -153,21 +165,23 @@ class Pool:
     refills: int = 8
 
 
-#: The ways to choose prompts that :func:`samples_to_goal` knows.
+#: The ways to select prompts in :func:`samples_to_goal`.
 FILTERING = ("all", "offline", "online", "curriculum")
 
 
 def samples_to_goal(
     filtering: str, seed: int, plan: Pool, *, kept: tuple[int, int] = (2, 6), pace: int = 400
 ) -> dict[str, float]:
-    """Replies that training sampled until the goal or the last step, whether the goal was reached, and the share of groups without a signal.
+    """Return the number of completions that training sampled until the goal or the last step, whether the goal was
+    reached, and the fraction of zero-variance groups.
 
-    ``offline`` keeps the prompts of which the first model solves at least and at most so many of ``graded`` replies, as ``kept`` says; grading
-    the pool is not counted. ``online`` samples groups until enough of them are mixed, and pays for the others. ``curriculum`` asks from easy to
-    hard, the difficulties being known, and comes to the hardest after ``pace`` steps.
+    ``offline`` selects the prompts for which the initial model solves between ``kept[0]`` and ``kept[1]`` of ``graded``
+    completions; grading the pool is not counted. ``online`` samples groups until enough of them have mixed rewards, and
+    the other groups are counted too. ``curriculum`` goes from easy to hard prompts, whose difficulties are known, and
+    reaches the hardest after ``pace`` steps.
 
     Raises:
-        ValueError: for another word, a pace below 1, or limits that keep no prompt.
+        ValueError: for an unknown ``filtering``, a pace below 1, or limits that select no prompt.
     """
     if filtering not in FILTERING:
         raise ArgumentError(
@@ -178,22 +192,22 @@ def samples_to_goal(
         )
     if pace < 1:
         raise ArgumentError(f"pace = {pace!r}; expected a number of steps, at least 1", argument="pace", value=pace)
-    draws = generator("pool", seed)
-    difficulty = plan.spread * torch.randn(plan.size, generator=draws, dtype=torch.float64)
-    never = torch.rand(plan.size, generator=draws) < plan.impossible
-    middle = ~never & (difficulty.abs() < plan.spread)
-    skill, used, dead, groups = plan.start, 0, 0, 0
+    rng = generator("pool", seed)
+    difficulty = plan.spread * torch.randn(plan.size, generator=rng, dtype=torch.float64)
+    impossible = torch.rand(plan.size, generator=rng) < plan.impossible
+    middle = ~impossible & (difficulty.abs() < plan.spread)
+    skill, num_samples, num_zero_variance, num_groups = plan.start, 0, 0, 0
 
-    def chance(prompts: Tensor) -> Tensor:
-        return torch.where(never[prompts], 0.0, (skill - difficulty[prompts]).sigmoid())
+    def solve_rate(prompts: Tensor) -> Tensor:
+        return torch.where(impossible[prompts], 0.0, (skill - difficulty[prompts]).sigmoid())
 
-    everything = torch.arange(plan.size)
-    pool = everything
+    all_prompts = torch.arange(plan.size)
+    pool = all_prompts
     if filtering == "offline":
         solved = torch.binomial(
-            torch.full((plan.size,), float(plan.graded)).double(), chance(everything), generator=draws
+            torch.full((plan.size,), float(plan.graded)).double(), solve_rate(all_prompts), generator=rng
         )
-        pool = everything[(solved >= kept[0]) & (solved <= kept[1])]
+        pool = all_prompts[(solved >= kept[0]) & (solved <= kept[1])]
         if not len(pool):
             raise ArgumentError(
                 f"kept = {kept!r}; no prompt of the pool is solved so often out of {plan.graded} times",
@@ -203,29 +217,29 @@ def samples_to_goal(
     ranked = difficulty.argsort()
     for step in range(plan.most):
         if filtering == "curriculum":  # a window of a fifth of the pool that moves from the easiest to the hardest
-            at = min(step / pace, 1.0) * 0.8 * plan.size
-            pool = ranked[int(at) : int(at) + plan.size // 5]
-        slope, live = 0.0, 0
+            offset = min(step / pace, 1.0) * 0.8 * plan.size
+            pool = ranked[int(offset) : int(offset) + plan.size // 5]
+        gradient, num_mixed = 0.0, 0
         for _ in range(plan.refills if filtering == "online" else 1):
-            asked = pool[torch.randint(len(pool), (plan.prompts,), generator=draws)]
+            batch = pool[torch.randint(len(pool), (plan.prompts,), generator=rng)]
             rewards = (
-                torch.rand(plan.prompts, plan.group, generator=draws, dtype=torch.float64) < chance(asked)[:, None]
+                torch.rand(plan.prompts, plan.group, generator=rng, dtype=torch.float64) < solve_rate(batch)[:, None]
             ).double()
             mixed = nonzero_variance_groups(rewards)
             if filtering == "online":
-                needed = plan.prompts - live
+                needed = plan.prompts - num_mixed
                 last = (
                     int(torch.searchsorted(mixed.cumsum(0), needed)) if int(mixed.sum()) >= needed else plan.prompts - 1
                 )
                 rewards, mixed = rewards[: last + 1], mixed[: last + 1]
-                live += int(mixed.sum())
-            used += rewards.numel()
-            groups += len(mixed)
-            dead += int((~mixed).sum())
-            slope += float(group_center(rewards).square().mean(-1).sum())  # the variance of each group: p̂(1 − p̂)
-            if live >= plan.prompts:
+                num_mixed += int(mixed.sum())
+            num_samples += rewards.numel()
+            num_groups += len(mixed)
+            num_zero_variance += int((~mixed).sum())
+            gradient += float(group_center(rewards).square().mean(-1).sum())  # the variance of each group: p̂(1 − p̂)
+            if num_mixed >= plan.prompts:
                 break
-        skill += plan.learning_rate * slope / plan.prompts
-        if float(chance(everything[middle]).mean()) >= plan.goal:
-            return {"samples": float(used), "dead": dead / groups, "reached": 1.0}
-    return {"samples": float(used), "dead": dead / groups, "reached": 0.0}
+        skill += plan.learning_rate * gradient / plan.prompts
+        if float(solve_rate(all_prompts[middle]).mean()) >= plan.goal:
+            return {"samples": float(num_samples), "dead": num_zero_variance / num_groups, "reached": 1.0}
+    return {"samples": float(num_samples), "dead": num_zero_variance / num_groups, "reached": 0.0}

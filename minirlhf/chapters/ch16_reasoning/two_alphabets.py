@@ -1,10 +1,11 @@
-"""The R1 recipe in miniature. A base model that can do two things, learned from somebody who thinks aloud one
-time in four, and mixes two alphabets when it does.
+"""The R1 recipe in miniature. A base model can do two things; its demonstrator writes a chain of thought 25 % of the
+time, in a mixture of two alphabets.
 
     ball b swaps ab cd ac bd ad bc        reverse 3 1 4 1
     think b x a c y c b answer b          1 4 1 3
 
-The cups a b c d have the names w x y z as well. Only the first alphabet is what a reader of the chain wants; the answer is always in it.
+The cups a b c d are also called w x y z. A reader of the chain wants only the first alphabet; the answer is always in
+it.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 GAME = tasks.get("shell_game")
 OTHER = dict(zip(CUPS, "wxyz", strict=True))
 DIGITS = tuple("0123456789")
-LANGUAGE = 0.5  # what a clean chain earns beside the right answer
+LANGUAGE = 0.5  # reward of a clean chain, beside the reward of the right answer
 
 
 def clean(text: str) -> bool:
-    """Does the completion think aloud, about all seven positions, in the first alphabet only?"""
-    said = text.split()
-    return len(said) == 10 and said[0] == "think" and all(word in CUPS for word in said[1:8])
+    """Return whether the completion has a chain of thought with all seven positions, in the first alphabet only."""
+    words = text.split()
+    return len(words) == 10 and words[0] == "think" and all(word in CUPS for word in words[1:8])
 
 
 class TwoAlphabets:
     """A :class:`~minirlhf.data.tasks.base.Task`: the shell game, and reversing four digits as every fifth prompt.
 
     Attributes:
-        thinking: how often the demonstrator thinks aloud.
-        mixing: how often it then writes a cup in the other alphabet.
+        thinking: probability that the demonstrator writes a chain of thought.
+        mixing: probability that it writes a cup of the chain in the other alphabet.
         games, reversing: which prompts there are.
     """
 
@@ -61,7 +62,7 @@ class TwoAlphabets:
         self.thinking, self.mixing, self.games, self.reversing = thinking, mixing, games, reversing
 
     def prompts(self, split: Split) -> list[str]:
-        """Those of the shell game; every fifth is a row of digits instead."""
+        """Return the prompts of the shell game; every fifth is a row of digits instead."""
         games = GAME.prompts(split)
         digits = numpy_generator("two_alphabets", split).integers(0, 10, size=(len(games) // 5, 4))
         rows = [f"reverse {' '.join(map(str, row))}" for row in digits.tolist()]
@@ -72,21 +73,21 @@ class TwoAlphabets:
         return [rows[i // 5] if i % 5 == 4 else prompt for i, prompt in enumerate(games)]
 
     def reference(self, prompt: str) -> str:
-        """The clean chain and the answer, or the digits reversed."""
+        """Return the clean chain and the answer, or the digits reversed."""
         return " ".join(prompt.split()[:0:-1]) if prompt.startswith("reverse") else GAME.reference(prompt)
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """Right; of games mostly the bare answer, else a chain in two alphabets."""
-        said = self.reference(prompt).split()
-        if said[0] != "think":
-            return " ".join(said)
+        """Return a right completion; for games mostly the direct answer, else a chain in two alphabets."""
+        words = self.reference(prompt).split()
+        if words[0] != "think":
+            return " ".join(words)
         if rng.random() >= self.thinking:
-            return " ".join(said[-2:])
-        chain = [OTHER[cup] if rng.random() < self.mixing else cup for cup in said[1:-2]]
-        return " ".join(["think", *chain, *said[-2:]])
+            return " ".join(words[-2:])
+        chain = [OTHER[cup] if rng.random() < self.mixing else cup for cup in words[1:-2]]
+        return " ".join(["think", *chain, *words[-2:]])
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 for the right answer, however it was found."""
+        """Return 1 for the right answer, with or without a chain."""
         if prompt.startswith("reverse"):
             return float(completion == self.reference(prompt))
         return GAME.grade(prompt, completion)
@@ -94,13 +95,13 @@ class TwoAlphabets:
 
 WORLD = TwoAlphabets()
 PLAYS, REVERSES = TwoAlphabets(reversing=False), TwoAlphabets(games=False)
-#: Who writes the chains of the cold start.
+#: The demonstrator of the chains for the cold start.
 EXPERT = TwoAlphabets(thinking=1.0, mixing=0.0, reversing=False)
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What each stage trains on."""
+    """The training of each stage."""
 
     base: SFTPlan = SFTPlan(6400, SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3))
     cold: SFTPlan = SFTPlan(64, SFTConfig(max_steps=25, batch_size=32, learning_rate=1e-3))
@@ -113,19 +114,19 @@ class Stages:
     beta: float = 0.05
 
     def with_seed(self, seed: int) -> Stages:
-        """The same with another seed."""
+        """Return the same stages with another seed."""
         plans = {name: pipeline.with_seed(getattr(self, name), seed) for name in ("base", "cold", "first", "second")}
         return replace(self, **plans, kept=replace(self.kept, seed=seed))
 
 
 def in_one_alphabet(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-    """1 for the right answer and a half for a clean chain."""
-    right = task_reward(WORLD)(problems, completions)
-    return [grade + LANGUAGE * clean(text) for grade, text in zip(right, completions, strict=True)]
+    """Return 1 for the right answer plus ½ for a clean chain."""
+    rewards = task_reward(WORLD)(problems, completions)
+    return [reward + LANGUAGE * clean(text) for reward, text in zip(rewards, completions, strict=True)]
 
 
 def replies(policy: Trained, task: TwoAlphabets, split: Split, count: int, seed: int) -> Evaluation:
-    """One sampled reply to each of the first prompts of a split."""
+    """Sample one completion of each of the first prompts of a split."""
     sampling = Sampling(max_completion_length=task.max_completion_length)
     return evaluate(
         policy.model, task_problems(task, split)[:count], task_reward(WORLD), tokenizer=policy.tokenizer,
@@ -134,26 +135,29 @@ def replies(policy: Trained, task: TwoAlphabets, split: Split, count: int, seed:
 
 
 def measured(policy: Trained, count: int) -> dict[str, float]:
-    """How a policy does on games that it has not seen, and on rows of digits, which nothing keeps apart from those trained on: right,
-    thinking, clean chains of those that think, the other skill."""
-    games = replies(policy, PLAYS, "test", count, 1000)
-    thinking = [text for text in games.completions if text.startswith("think")]
+    """Measure a policy on test games and on rows of digits: accuracy, fraction of chains of thought, fraction of clean
+    chains among them, and the other skill.
+
+    Nothing keeps the rows of digits apart from the rows in training.
+    """
+    evaluation = replies(policy, PLAYS, "test", count, 1000)
+    chains = [text for text in evaluation.completions if text.startswith("think")]
     return {
-        "right": games.reward.mean,
-        "thinks": len(thinking) / count,
-        "clean": sum(map(clean, thinking)) / len(thinking) if thinking else 0.0,
+        "right": evaluation.reward.mean,
+        "thinks": len(chains) / count,
+        "clean": sum(map(clean, chains)) / len(chains) if chains else 0.0,
         "skill": replies(policy, REVERSES, "test", count, 1000).reward.mean,
     }
 
 
 def rejection(start: Trained, policy: Trained, plan: Stages) -> Trained:
-    """A model, fine-tuned on the policy's own right and clean chains and on some of the general data."""
+    """Fine-tune a model on the policy's own right and clean chains and on some of the general data."""
     seed = plan.kept.seed
-    own = replies(policy, PLAYS, "train", plan.asked, seed)
+    samples = replies(policy, PLAYS, "train", plan.asked, seed)
     pairs = [
         (problem.prompt[-1]["content"], text)
-        for problem, text, grade in zip(own.problems, own.completions, own.rewards.tolist(), strict=True)
-        if grade == 1 and clean(text)
+        for problem, text, reward in zip(samples.problems, samples.completions, samples.rewards.tolist(), strict=True)
+        if reward == 1 and clean(text)
     ]
     general = REVERSES.prompts("train")[: plan.general]
     pairs += [(prompt, REVERSES.reference(prompt)) for prompt in general]
@@ -163,28 +167,29 @@ def rejection(start: Trained, policy: Trained, plan: Stages) -> Trained:
 
 
 def every_stage(plan: Stages) -> dict[str, Trained]:
-    """The base model, RL on it alone (``zero``), and the four stages one after the other."""
+    """Train the base model, RL on it alone (``zero``), and the four stages one after the other."""
     base = pipeline.sft_from_scratch(WORLD, plan.base, quiet=True)
     zero = pipeline.rl(PLAYS, base, plan.first, quiet=True)
     cold = pipeline.sft(EXPERT, base, plan.cold, quiet=True)
     first = pipeline.rl(PLAYS, cold, plan.first, reward=in_one_alphabet, quiet=True)
-    kept = rejection(base, first, plan)
-    second = pipeline.rl(PLAYS, kept, plan.second, reward=in_one_alphabet, quiet=True)
-    return {"base": base, "zero": zero, "cold": cold, "first": first, "kept": kept, "second": second}
+    finetuned = rejection(base, first, plan)
+    second = pipeline.rl(PLAYS, finetuned, plan.second, reward=in_one_alphabet, quiet=True)
+    return {"base": base, "zero": zero, "cold": cold, "first": first, "kept": finetuned, "second": second}
 
 
 def controls(plan: Stages, stages: Mapping[str, Trained]) -> dict[str, Trained]:
-    """What the stages are held against.
+    """Train the controls of the stages.
 
-    RL with a KL term to where it began, on the base model (``zero_kl``) and in stage 2 (``first_kl``), and there to the base
-    (``first_base``); stage 3 from the model of stage 2 in place of the base (``kept_on``).
+    RL with a KL penalty to the initial policy of the run, on the base model (``zero_kl``) and in stage 2
+    (``first_kl``), and in stage 2 with the base as reference (``first_base``); stage 3 from the model of stage 2 in
+    place of the base (``kept_on``).
     """
-    held = replace(plan.first, recipe=plan.first.recipe.with_(kl=KLInLoss(k3, plan.beta)))
+    with_kl = replace(plan.first, recipe=plan.first.recipe.with_(kl=KLInLoss(k3, plan.beta)))
     base, cold, first = stages["base"], stages["cold"], stages["first"]
-    to_base = copy.deepcopy(base.model)
+    ref_model = copy.deepcopy(base.model)
     return {
-        "zero_kl": pipeline.rl(PLAYS, base, held, quiet=True),
-        "first_kl": pipeline.rl(PLAYS, cold, held, reward=in_one_alphabet, quiet=True),
-        "first_base": pipeline.rl(PLAYS, cold, held, reward=in_one_alphabet, quiet=True, ref_model=to_base),
+        "zero_kl": pipeline.rl(PLAYS, base, with_kl, quiet=True),
+        "first_kl": pipeline.rl(PLAYS, cold, with_kl, reward=in_one_alphabet, quiet=True),
+        "first_base": pipeline.rl(PLAYS, cold, with_kl, reward=in_one_alphabet, quiet=True, ref_model=ref_model),
         "kept_on": rejection(first, first, plan),
     }

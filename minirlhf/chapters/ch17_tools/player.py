@@ -1,4 +1,6 @@
-"""The text adventure, played by a language model that learns from its own courses: the credit of turns against that of whole courses.
+"""The text adventure, played by a language model that is trained on its own episodes.
+
+The lab compares turn-level credit with trajectory-level credit.
 
     play You are in the hall. A door to the east is locked.
     <tool_call> go("west") </tool_call>         the policy
@@ -8,7 +10,7 @@
     You have the treasure.
     done                                        the policy
 
-The environment is :class:`~minirlhf.chapters.ch17_tools.adventure.Adventure` as it stands. A lab of chapter 17.
+The environment is :class:`~minirlhf.chapters.ch17_tools.adventure.Adventure`, unchanged. A lab of chapter 17.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.tools import ToolEnv
 
-#: How each action is called.
+#: The tool call of each action.
 CALLS = {"west": 'go("west")', "east": 'go("east")', "take": "take()", "open": "open_door()"}
 WON = "You have the treasure."
 SENTENCES = (
@@ -58,67 +60,72 @@ IMPROVE = OnlineConfig(max_steps=24, batch_size=1, num_generations=32, learning_
 
 
 def credit_of_turns(steps: Tensor, ends: Tensor, mask: Tensor, *, num_generations: int) -> Tensor:
-    """``(B, T)``: every token of turn k has the return from turn k on, less the mean of the group's conversations that have a turn k.
+    """Return turn-level advantages ``(B, T)``.
+
+    Every token of turn k gets the return from turn k on, minus its mean over the group's conversations with a turn k.
 
     Every conversation must have a turn that ends (``ends`` has a True in each row).
     """
-    number = ends.long().cumsum(-1) - ends.long()  # (B, T), the turn of each sampled token, from 0
-    most = int(ends.sum(-1).max())
+    turn = ends.long().cumsum(-1) - ends.long()  # (B, T), the turn of each sampled token, from 0
+    max_turns = int(ends.sum(-1).max())
     returns = torch.where(ends, turn_returns(steps, mask), 0.0)
-    column = number.clamp(max=most - 1)
-    table = returns.new_zeros(len(returns), most)
-    found = turn_advantages(
-        table.scatter_add(1, column, returns), table.scatter_add(1, column, ends.to(table)) > 0,
+    column = turn.clamp(max=max_turns - 1)
+    zeros = returns.new_zeros(len(returns), max_turns)
+    advantages = turn_advantages(
+        zeros.scatter_add(1, column, returns), zeros.scatter_add(1, column, ends.to(zeros)) > 0,
         num_generations=num_generations,
     )  # fmt: skip
-    return torch.where(mask, found.gather(1, column), 0.0)
+    return torch.where(mask, advantages.gather(1, column), 0.0)
 
 
-#: The whole course's reward less the mean of the group, and the credit of turns.
+#: Trajectory-level credit (the episode's reward minus the mean of the group), and turn-level credit.
 COURSE = DR_GRPO
 TURN = DR_GRPO.with_(credit=ProcessSupervision(credit_of_turns))
 
 
 class Played(ToolEnv):
-    """The one adventure, with bonuses, played by every conversation of a group."""
+    """The adventure with bonuses; it is the only example, so every conversation of a group plays it."""
 
     def __init__(self, tokenizer: Any) -> None:
         example = {"prompt": conversation("play "), "bonus": BONUS}
         super().__init__([example], Adventure, tokenizer, form="python", max_turns=TURNS + 1)
 
     def metrics(self) -> dict[str, float]:
-        """``frac_won``: the share of a step's courses that found the treasure."""
+        """Add ``frac_won``: the fraction of a step's episodes that found the treasure."""
         won = [any(answer.content == WON for answer in episode.answers) for episode in self.episodes]
         return super().metrics() | {"frac_won": statistics.fmean(won)}
 
 
 def demonstration(tokenizer: Any, actions: list[str]) -> Tokens:
-    """A course as a conversation; the tool's words are not learned."""
-    game = Adventure()
-    talk = conversation("play " + game.reset())
+    """Return an episode as a conversation; the loss excludes the tool's words."""
+    env = Adventure()
+    messages = conversation("play " + env.reset())
     for number, action in enumerate(actions, 1):
-        talk.append({"role": "assistant", "content": f"{calls.OPEN} {CALLS[action]} {calls.CLOSE}"})
-        said = game.go(action) if action in ("west", "east") else game.take() if action == "take" else game.open_door()
-        if said == WON:
-            talk += [{"role": "tool", "content": said}, {"role": "assistant", "content": "done"}]
+        messages.append({"role": "assistant", "content": f"{calls.OPEN} {CALLS[action]} {calls.CLOSE}"})
+        text = env.go(action) if action in ("west", "east") else env.take() if action == "take" else env.open_door()
+        if text == WON:
+            messages += [{"role": "tool", "content": text}, {"role": "assistant", "content": "done"}]
         elif number < len(actions):
-            talk.append({"role": "tool", "content": said})
-    return encode(tokenizer, talk)
+            messages.append({"role": "tool", "content": text})
+    return encode(tokenizer, messages)
 
 
 def imitator(seed: int, plan: SFTConfig = IMITATE, count: int = 3200) -> Trained:
-    """Fine-tuned on the courses of a table that has heard of the way: at each place it takes the right action in about half of the cases, else any other."""
+    """Fine-tune a model on the episodes of a tabular policy that prefers the shortest way.
+
+    On the way the tabular policy takes the right action in about half of the cases, otherwise any other action.
+    """
     tokenizer = word_tokenizer(WORDS, chat_template=WORDS_AND_TOOLS)
-    some = played(taught(), count, 0.0, generator("shown adventure", seed))
-    courses = [[ACTIONS[a] for a, going in zip(row, mask, strict=True) if going] for row, mask in zip(some.actions.tolist(), some.mask.tolist(), strict=True)]  # fmt: skip
+    episodes = played(taught(), count, 0.0, generator("shown adventure", seed))
+    action_lists = [[ACTIONS[a] for a, active in zip(row, mask, strict=True) if active] for row, mask in zip(episodes.actions.tolist(), episodes.mask.tolist(), strict=True)]  # fmt: skip
     model = tiny_model("nano", tokenizer, seed=seed)
-    examples = [demonstration(tokenizer, course) for course in courses]
+    examples = [demonstration(tokenizer, actions) for actions in action_lists]
     history = train_sft(model, examples, replace(plan, seed=seed), pad_token_id=tokenizer.pad_token_id, quiet=True)
     return Trained(model, tokenizer, history)
 
 
 def improved(start: Trained, by_turn: bool, plan: OnlineConfig) -> Trained:
-    """A copy, trained on its own courses."""
+    """Train a copy on its own episodes."""
     model = copy.deepcopy(start.model)
     history = train_in_env(model, Played(start.tokenizer), TURN if by_turn else COURSE, plan, quiet=True)
     return Trained(model, start.tokenizer, history)

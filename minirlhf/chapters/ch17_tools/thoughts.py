@@ -1,4 +1,4 @@
-"""Thought, action, observation: numbers that are looked up one after another and added, with and without a thought between.
+"""Thought, action, observation: the policy looks numbers up one after another and adds them, with or without thoughts.
 
     sum red blue gold
     <tool_call> lookup(" red ") </tool_call>                                    the policy
@@ -33,9 +33,10 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.tools import ToolEnv
 
 KEYS = ("red", "blue", "green", "gold", "pink", "grey")
-#: What stands before an action: nothing; the sum so far; as many words that say nothing; nothing, with :data:`MOST` times the steps and the questions.
+#: Text before an action: none; the sum so far; the same number of filler words; none, with :data:`MOST` times the steps
+#: and the questions.
 WAYS = ("acts", "thinks", "waits", "longer")
-MOST = 3  # names in a question, and so the sums that a conversation with thoughts shows where one without shows one
+MOST = 3  # names in a question; with thoughts a conversation shows as many sums, without thoughts one
 BEGIN, END = 'lookup("', '")'
 WORDS = (*"0123456789", *KEYS, "sum", "plus", "is", BEGIN, END, calls.OPEN, calls.CLOSE, calls.THOUGHT, calls.THOUGHT_ENDS, "<tool>", "answer", "error:")  # fmt: skip
 
@@ -45,7 +46,7 @@ ASK = OnlineConfig(batch_size=1, num_generations=1, max_completion_length=80)
 
 @dataclass(frozen=True)
 class Sum:
-    """Names, and what a register knows of each."""
+    """A question: names, and the register's digit for each."""
 
     names: tuple[str, ...]
     digits: tuple[int, ...]
@@ -56,17 +57,17 @@ class Sum:
         return f"answer {sum(self.digits) % 10}"
 
     def example(self) -> dict[str, Any]:
-        """As a world takes it."""
+        """Return the question as an example of the environment."""
         table = {name: str(digit) for name, digit in zip(self.names, self.digits, strict=True)}
         return {"prompt": conversation(f"sum {' '.join(self.names)}"), "table": table, "right": self.answer}
 
     def thought(self, number: int, way: str) -> str:
-        """What is thought when so many digits have been seen."""
+        """Return the thought after ``number`` digits; empty before the first digit and in ways without thoughts."""
         if way in ("acts", "longer") or number == 0:
             return ""
         old, new = sum(self.digits[: number - 1]) % 10, self.digits[number - 1]
-        said = f"{old} plus {new} is {(old + new) % 10}" if way == "thinks" else "is is is is is"
-        return f"{calls.THOUGHT} {said} {calls.THOUGHT_ENDS} "
+        text = f"{old} plus {new} is {(old + new) % 10}" if way == "thinks" else "is is is is is"
+        return f"{calls.THOUGHT} {text} {calls.THOUGHT_ENDS} "
 
 
 class Digits:
@@ -86,23 +87,26 @@ class Digits:
 
 
 def drawn(rng: np.random.Generator, count: int) -> Sum:
-    """A random question with so many names."""
+    """Sample a question with ``count`` names."""
     names = tuple(KEYS[i] for i in rng.permutation(len(KEYS))[:count].tolist())
     return Sum(names, tuple(rng.integers(0, 10, count).tolist()))
 
 
 def demonstration(tokenizer: Any, asked: Sum, way: str) -> Tokens:
-    """The right conversation in one of the :data:`WAYS`; the tool's words are not learned."""
-    talk = list(asked.example()["prompt"])
+    """Return the right conversation in one of the :data:`WAYS`; the loss excludes the tool's words."""
+    messages = list(asked.example()["prompt"])
     for number, (name, digit) in enumerate(zip(asked.names, asked.digits, strict=True)):
         call = f"{asked.thought(number, way)}{calls.OPEN} {BEGIN} {name} {END} {calls.CLOSE}"
-        talk += [{"role": "assistant", "content": call}, {"role": "tool", "content": str(digit)}]
+        messages += [{"role": "assistant", "content": call}, {"role": "tool", "content": str(digit)}]
     last = asked.thought(len(asked.names), way) + asked.answer
-    return encode(tokenizer, [*talk, {"role": "assistant", "content": last}])
+    return encode(tokenizer, [*messages, {"role": "assistant", "content": last}])
 
 
 def shown(way: str, plan: SFTConfig = SHOWN, count: int = 6000) -> Trained:
-    """Fine-tuned on demonstrations with one to :data:`MOST` names, as many of each; the same questions in every way, and more of them in the longest."""
+    """Fine-tune a model on demonstrations with one to :data:`MOST` names, in equal numbers.
+
+    The questions are the same in every way; the way "longer" has more of them.
+    """
     if way == "longer":
         plan, count = replace(plan, max_steps=MOST * plan.max_steps), MOST * count
     rng, tokenizer = numpy_generator("sums", plan.seed), word_tokenizer(WORDS, chat_template=WORDS_AND_TOOLS)
@@ -113,24 +117,27 @@ def shown(way: str, plan: SFTConfig = SHOWN, count: int = 6000) -> Trained:
 
 
 def examined(trained: Trained, asked: Sequence[Sum]) -> dict[str, float]:
-    """Greedy: the share of ``right`` answers, and of conversations with just the right ``calls``."""
-    world = ToolEnv(
+    """Return results of greedy decoding.
+
+    ``right``: fraction of right answers; ``calls``: fraction of conversations with exactly the right calls.
+    """
+    env = ToolEnv(
         [each.example() for each in asked], Digits, trained.tokenizer, form="python", max_turns=MOST + 1,
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
-    graded = world.generate_and_score(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
-    made = [[call.arguments["key"].strip() for reply in episode.replies for call in reply.calls if hasattr(call, "arguments")] for episode in world.episodes]  # fmt: skip
-    calm = [names == list(each.names) for names, each in zip(made, asked, strict=True)]
-    return {"right": float(graded.rewards.mean()), "calls": sum(calm) / len(calm)}
+    scored = env.generate_and_score(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
+    called = [[call.arguments["key"].strip() for turn in episode.replies for call in turn.calls if hasattr(call, "arguments")] for episode in env.episodes]  # fmt: skip
+    exact = [names == list(each.names) for names, each in zip(called, asked, strict=True)]
+    return {"right": float(scored.rewards.mean()), "calls": sum(exact) / len(exact)}
 
 
 def compared(seed: int, plan: SFTConfig = SHOWN, count: int = 150) -> dict[str, float]:
-    """Every way, asked for sums of one to :data:`MOST` numbers."""
-    found = {}
+    """Train a model in every way and test it on sums of one to :data:`MOST` numbers."""
+    results = {}
     for way in WAYS:
         trained = shown(way, replace(plan, seed=seed))
         for names in range(1, MOST + 1):
             rng = numpy_generator("asked", names)
             for key, value in examined(trained, [drawn(rng, names) for _ in range(count)]).items():
-                found[f"{way}_{names}_{key}"] = value
-    return found
+                results[f"{way}_{names}_{key}"] = value
+    return results

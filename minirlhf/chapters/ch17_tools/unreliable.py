@@ -1,4 +1,4 @@
-"""Luck that a tool may have: its call fails, or what it says has nothing to do with the question. Part of a lab of chapter 17."""
+"""An unreliable tool: a call fails, or its result is unrelated to the question. Part of a lab of chapter 17."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 @dataclass
 class Luck:
-    """Of one episode.
+    """Random failures of a tool in one episode.
 
     Attributes:
         fail: probability that a call raises.
-        lie: probability that it gives something that has nothing to do with the question.
-        rng: each call draws anew.
+        lie: probability that a call returns a result that is unrelated to the question.
+        rng: generator from which every call samples.
     """
 
     fail: float
@@ -23,8 +23,12 @@ class Luck:
     rng: np.random.Generator
 
     def says(self, truth: Callable[[], str], lie: Callable[[np.random.Generator], str]) -> str:
-        """The truth, or a lie; ``RuntimeError`` where the call fails."""
-        luck = self.rng.random()
-        if luck < self.fail:
+        """Return the true result or a lie.
+
+        Raises:
+            RuntimeError: the call fails.
+        """
+        uniform = self.rng.random()
+        if uniform < self.fail:
             raise RuntimeError("?")
-        return lie(self.rng) if luck < self.fail + self.lie else truth()
+        return lie(self.rng) if uniform < self.fail + self.lie else truth()

@@ -1,4 +1,4 @@
-"""Texts without a prompt: the end token stands before each, as a sign to begin, and behind it."""
+"""Texts without a prompt: each starts and ends with the end token; the first one is the start signal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from minirlhf.models.forward import completion_logps
 
 
 def as_tokens(tokenizer: Any, texts: Sequence[str], longest: int) -> list[Tokens]:
-    """Each text with ``longest`` tokens at most, the end included; the loss lies on all of them."""
+    """Return each text with at most ``longest`` tokens, the final end token included; the loss covers all of them."""
     end = tokenizer.eos_token_id
     ids = [list(tokenizer(text, add_special_tokens=False).input_ids)[: longest - 1] for text in texts]
-    return [Tokens([end, *one, end], [False, *[True] * (len(one) + 1)]) for one in ids]
+    return [Tokens([end, *text_ids, end], [False, *[True] * (len(text_ids) + 1)]) for text_ids in ids]
 
 
 @torch.no_grad()
 def likelihoods(model: nn.Module, tokenizer: Any, texts: Sequence[str], longest: int) -> Tensor:
-    """Mean log-probability of a token of each text ``(N,)``."""
-    found = []
+    """Return the mean log-probability per token of each text, ``(N,)``."""
+    means = []
     for start in range(0, len(texts), 256):
         batch = collate_completions(as_tokens(tokenizer, texts[start : start + 256], longest), tokenizer.pad_token_id)
         logps = completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1])
-        found.append(torch.where(batch.mask, logps, 0.0).sum(-1) / batch.mask.sum(-1))
-    return torch.cat(found)
+        means.append(torch.where(batch.mask, logps, 0.0).sum(-1) / batch.mask.sum(-1))
+    return torch.cat(means)

@@ -1,10 +1,10 @@
-"""A model that may be shown the answer teaches itself without it, beside a model that is paid for right answers.
+"""Self-distillation from hints: a model that sees the answer teaches itself to do without it, compared with RL.
 
     sort 3 1 4 1 5 9                       the student's prompt
-    sort 3 1 4 1 5 9 hint 1 1 3 4 5 9      the teacher's: the same weights, and the answer beside the question
-    reverse 3 1 4                          a second skill, of which no way of learning sees anything
+    sort 3 1 4 1 5 9 hint 1 1 3 4 5 9      the teacher's prompt: the same weights, with the answer after the question
+    reverse 3 1 4                          a second skill, which appears in no training data after the base model's
 
-The base model copies a hint and reverses well, and by itself sorts two rows of three.
+The base model copies a hint and reverses well; without a hint it sorts two thirds of the rows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from minirlhf.trainers.sft import SFTConfig
 
 SORTING, HINT = tasks.get("sort_digits"), "hint"
 KINDS = ("sort", "hinted", "reverse")
-ROW = 3  # digits that are reversed
+ROW = 3  # digits to reverse
 
 
 class Hinted:
     """A :class:`~minirlhf.data.tasks.base.Task` of rows of digits.
 
     Attributes:
-        kinds: which prompts there are, in turn: to sort, to sort with the answer beside it, to reverse.
+        kinds: kinds of prompts, used in turn: to sort, to sort with the answer after the question, to reverse.
     """
 
     name = "hinted"
@@ -47,15 +47,15 @@ class Hinted:
         self.kinds = kinds
 
     def prompts(self, split: Split) -> list[str]:
-        """Kinds in turn; no list of digits is in two of them."""
+        """Return prompts with the kinds in turn; no list of digits appears in two kinds."""
         lists = SORTING.prompts(split)
         size = len(lists) // len(KINDS)
-        of = {kind: [self._asked(kind, x) for x in lists[i * size : (i + 1) * size]] for i, kind in enumerate(KINDS)}
-        turns, seen, found = size // max(map(self.kinds.count, self.kinds)), dict.fromkeys(KINDS, 0), []
+        pool = {kind: [self._asked(kind, x) for x in lists[i * size : (i + 1) * size]] for i, kind in enumerate(KINDS)}
+        turns, used, mixed = size // max(map(self.kinds.count, self.kinds)), dict.fromkeys(KINDS, 0), []
         for kind in self.kinds * turns:
-            found.append(of[kind][seen[kind]])
-            seen[kind] += 1
-        return found
+            mixed.append(pool[kind][used[kind]])
+            used[kind] += 1
+        return mixed
 
     def _asked(self, kind: str, prompt: str) -> str:
         if kind == "reverse":
@@ -63,26 +63,26 @@ class Hinted:
         return with_hint(prompt) if kind == "hinted" else prompt
 
     def reference(self, prompt: str) -> str:
-        """The digits in order, or the other way round."""
+        """Return the digits in order, or reversed."""
         verb, *digits = prompt.split(f" {HINT} ")[0].split()
         return " ".join(sorted(digits) if verb == "sort" else reversed(digits))
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
-        """The right answer."""
+        """Return the right answer."""
         return self.reference(prompt)
 
     def grade(self, prompt: str, completion: str) -> float:
-        """1 for exactly the right digits, else 0."""
+        """Return 1 for exactly the right digits, else 0."""
         return float(completion.split() == self.reference(prompt).split())
 
 
 def with_hint(prompt: str) -> str:
-    """The prompt with its answer beside it."""
+    """Return the prompt with its answer after it."""
     return f"{prompt} {HINT} {SORTING.reference(prompt)}"
 
 
 SORTS, SHOWN, REVERSES = Hinted("sort"), Hinted("hinted"), Hinted("reverse")
-#: What the base model learns from: one prompt in five is to be sorted without help.
+#: Training data of the base model: one prompt in five asks to sort without a hint.
 WORLD = Hinted("sort", "hinted", "reverse", "hinted", "reverse")
 
 
@@ -91,12 +91,12 @@ DECAY = "linear"  # of every rate
 
 @dataclass(frozen=True)
 class HintPlan:
-    """What is trained, and how much of it: every way of learning draws ``steps`` · ``answers`` answers.
+    """Settings of the training: every method uses ``steps`` · ``answers`` completions.
 
     Attributes:
-        base: the model that all ways begin with.
-        group: answers to one prompt, where they are paid against each other.
-        measured: prompts of each kind that a model is measured on.
+        base: training of the base model, from which all methods start.
+        group: completions per prompt, for the method with group-relative rewards.
+        measured: test prompts of each kind.
     """
 
     base: SFTPlan = SFTPlan(
@@ -108,15 +108,15 @@ class HintPlan:
     measured: int = 333
 
     def payment(self, rate: float, seed: int) -> OnlineConfig:
-        """How the answers are paid for."""
+        """Return the settings of RL on right answers."""
         return OnlineConfig(
             max_steps=self.steps, batch_size=self.answers // self.group, num_generations=self.group,
             learning_rate=rate, lr_scheduler_type=DECAY, seed=seed,
         )  # fmt: skip
 
 
-#: Ways to learn from a hint: distributions compared word by word in either direction, on the student's own answers or on those of the hinted
-#: model; or nothing but the words of the hinted model.
+#: Distillation methods: a word-level KL in either direction, on the student's own completions or on those of the hinted
+#: model; or only the words of the hinted model.
 TEACHING: dict[str, Distillation] = {
     "own_reverse": DISTILLATIONS["on_policy_kd"],
     "own_forward": DISTILLATIONS["kd"].with_(own_answers=1.0),
@@ -138,22 +138,22 @@ RATES = {
 
 
 class Pupil:
-    """The base model of one seed, and ways to teach it."""
+    """The base model of one seed, and the methods that train it."""
 
     def __init__(self, seed: int, plan: HintPlan) -> None:
         self.plan, self.seed = plan, seed
         self.base = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan.base, seed), quiet=True)
         prompts = SORTS.prompts("train")[: plan.steps * plan.answers]
-        tokens = lambda asked, prompt: pipeline.reply_tokens(self.base.tokenizer, asked, SORTING.reference(prompt))
+        tokens = lambda query, prompt: pipeline.reply_tokens(self.base.tokenizer, query, SORTING.reference(prompt))
         self.plain = [tokens(prompt, prompt) for prompt in prompts]
         self.told = [tokens(with_hint(prompt), prompt) for prompt in prompts]
 
     def taught(self, way: str, rate: float) -> Trained:
-        """A copy of the base model after learning in one way, without a hint."""
+        """Train a copy of the base model with one method; its prompts have no hint."""
         plan = self.plan
         if way == PAID:
-            payment = self.plan.payment(rate, self.seed)
-            return pipeline.rl(SORTS, self.base, RLPlan(DR_GRPO, payment, prompts=len(self.plain)), quiet=True)
+            rl_config = self.plan.payment(rate, self.seed)
+            return pipeline.rl(SORTS, self.base, RLPlan(DR_GRPO, rl_config, prompts=len(self.plain)), quiet=True)
         model, tokenizer = copy.deepcopy(self.base.model), self.base.tokenizer
         config = DistillConfig(
             max_steps=plan.steps, batch_size=plan.answers, learning_rate=rate, lr_scheduler_type=DECAY, seed=self.seed,
@@ -167,9 +167,9 @@ class Pupil:
 
 
 def right(policy: Trained, task: Hinted, count: int) -> float:
-    """Share of right answers to test prompts, one sampled for each."""
-    found = evaluate(
+    """Return the fraction of right answers to test prompts, with one sample per prompt."""
+    result = evaluate(
         policy.model, task_problems(task, "test")[:count], task_reward(task), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=task.max_completion_length), seed=1000,
     )  # fmt: skip
-    return found.reward.mean
+    return result.reward.mean

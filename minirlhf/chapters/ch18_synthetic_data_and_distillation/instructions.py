@@ -1,7 +1,8 @@
-"""Self-instruct with a tiny model: it is trained on a pool of questions, writes new ones, and two filters choose which of them join the pool.
+"""Self-instruct with a tiny model, which is trained on a pool of questions and writes new ones for the pool.
 
-A question is *valid* if the assistant's world has it. The filters do not know that: one wants a question to be unlike the pool, the other is
-a small model that was trained on other questions and wants it to be likely.
+Two filters choose which new questions join the pool. A question is *valid* if it is one of the assistant task's
+questions. The filters do not know this. The first filter accepts a question that differs from the pool. The second
+filter is a small model, the judge, which was trained on other questions and accepts a question that it finds probable.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORLD: Any = tasks.get("assistant")
-#: Questions at the beginning, those the judge has seen, questions that are written in a round, and tokens of one at most.
+#: Questions of the initial pool, training questions of the judge, questions per round, and most tokens of a question.
 POOL, JUDGED, WRITTEN, LONGEST = 40, 100, 150, 16
 TRAINING = SFTConfig(max_steps=100, batch_size=32, learning_rate=3e-3, lr_scheduler_type="linear")
-LIKELY = 0.1  # the judge drops what it finds less likely than this share of real questions
+LIKELY = 0.1  # the judge rejects a question that is less probable than this quantile of real questions
 
 
 @dataclass(frozen=True)
 class Round:
-    """What became of the questions that a model has written in a round.
+    """Results of the questions that a model wrote in one round.
 
     Attributes:
-        valid, novel, likely: ``(WRITTEN,)``, of each.
-        pool: how many valid questions the pool holds after the round, each counted once.
-        junk: how many others it holds.
+        valid, novel, likely: ``(WRITTEN,)``, a flag for each question.
+        pool: number of distinct valid questions in the pool after the round.
+        junk: number of invalid questions in the pool.
     """
 
     valid: Tensor
@@ -48,34 +49,38 @@ class Round:
 
 
 def _trained(texts: Sequence[str], plan: SFTConfig) -> Trained:
-    start = pipeline.fresh(WORLD, seed=plan.seed)
-    examples, pad = as_tokens(start.tokenizer, texts, LONGEST), start.tokenizer.pad_token_id
-    train_sft(start.model, examples, plan, pad_token_id=pad, quiet=True)
-    return start
+    trained = pipeline.fresh(WORLD, seed=plan.seed)
+    examples, pad = as_tokens(trained.tokenizer, texts, LONGEST), trained.tokenizer.pad_token_id
+    train_sft(trained.model, examples, plan, pad_token_id=pad, quiet=True)
+    return trained
 
 
 def numbers(text: str) -> Tensor:
-    """A text as numbers of words."""
+    """Return a text as word indices; an unknown word is -1."""
     return torch.tensor([WORLD.words.index(word) if word in WORLD.words else -1 for word in text.split()])
 
 
 def is_novel(text: str, pool: Sequence[Tensor], alike: float) -> bool:
-    """Whether the ROUGE-L with every question of the pool is smaller."""
-    own = numbers(text)
-    return all(float(rouge_l(own, other)) < alike for other in pool)
+    """Return whether the ROUGE-L with every question of the pool is below ``alike``."""
+    word_ids = numbers(text)
+    return all(float(rouge_l(word_ids, other)) < alike for other in pool)
 
 
 def grow(
     *, alike: float, judged: bool, seed: int, rounds: int, plan: SFTConfig = TRAINING, written: int = WRITTEN
 ) -> list[Round]:
-    """The pool, round by round; a question joins it if its ROUGE-L with every other is below ``alike`` and, if it is ``judged``, the judge finds it likely."""
-    every = {*WORLD.prompts("train"), *WORLD.prompts("test")}
-    mixed = numpy_generator("ch18", "questions", seed).permutation(WORLD.prompts("train")).tolist()
-    pool, others = mixed[:POOL], mixed[POOL : POOL + JUDGED]
-    judge = _trained(others, replace(plan, seed=seed))
-    judges = lambda texts: likelihoods(judge.model, judge.tokenizer, texts, LONGEST)
-    bar = judges(mixed[POOL + JUDGED :]).quantile(LIKELY)
-    found = []
+    """Grow the pool and return the results of every round.
+
+    A question joins the pool if its ROUGE-L with every question there is below ``alike`` and, with ``judged``, if the
+    judge finds it probable.
+    """
+    valid_questions = {*WORLD.prompts("train"), *WORLD.prompts("test")}
+    shuffled = numpy_generator("ch18", "questions", seed).permutation(WORLD.prompts("train")).tolist()
+    pool, judge_data = shuffled[:POOL], shuffled[POOL : POOL + JUDGED]
+    judge = _trained(judge_data, replace(plan, seed=seed))
+    score = lambda texts: likelihoods(judge.model, judge.tokenizer, texts, LONGEST)
+    threshold = score(shuffled[POOL + JUDGED :]).quantile(LIKELY)
+    results = []
     for k in range(rounds):
         writer = _trained(pool, replace(plan, seed=derive_seed("ch18", "writer", seed, k) % 2**31))
         end, pad = writer.tokenizer.eos_token_id, writer.tokenizer.pad_token_id
@@ -84,14 +89,14 @@ def grow(
             pad_token_id=pad, seed=derive_seed("ch18", "written", seed), step=k,
         )  # fmt: skip
         texts = [text or "?" for text in completion_texts(rollout, writer.tokenizer)]
-        likely, valid, novel = judges(texts) >= bar, [], []
-        known = [numbers(text) for text in pool]
+        likely, valid, novel = score(texts) >= threshold, [], []
+        pool_ids = [numbers(text) for text in pool]
         for text, passes in zip(texts, likely.tolist(), strict=True):
-            valid.append(text in every)
-            novel.append(is_novel(text, known, alike))
+            valid.append(text in valid_questions)
+            novel.append(is_novel(text, pool_ids, alike))
             if novel[-1] and (passes or not judged):
                 pool.append(text)
-                known.append(numbers(text))
-        good = sum(text in every for text in pool)
-        found.append(Round(torch.tensor(valid), torch.tensor(novel), likely, good, len(pool) - good))
-    return found
+                pool_ids.append(numbers(text))
+        num_valid = sum(text in valid_questions for text in pool)
+        results.append(Round(torch.tensor(valid), torch.tensor(novel), likely, num_valid, len(pool) - num_valid))
+    return results

@@ -1,7 +1,8 @@
-"""Pages that a model retells as questions and answers, so that a second model can be asked what they say.
+"""Pages that a model retells as questions and answers, so that a second model can answer questions about them.
 
-A page names the city first: "in city3 lives name7 .". Whoever has read it can say who lives in a city; asked "where lives name7 ?" it has to
-know the fact the other way round. Of half of the names people have written questions and answers as well, which show what a question is.
+A page names the city first: "in city3 lives name7 .". A model that has read it can say who lives in a city, but the
+question "where lives name7 ?" asks for the reverse direction. For half of the names there are also human-written
+questions and answers, which show what a question is.
 """
 
 from __future__ import annotations
@@ -24,104 +25,107 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 NAMES, CITIES = tuple(f"name{i}" for i in range(60)), tuple(f"city{i}" for i in range(12))
-#: Made-up pages that the rewriter learns from, texts about each name, and tokens of a text at most.
+#: Made-up pages that the rewriter is trained on, texts about each name, and most tokens of a text.
 MADE_UP, COPIES, LONGEST = 2000, 20, 16
 REWRITER = SFTConfig(max_steps=115, batch_size=32, learning_rate=3e-3, lr_scheduler_type="linear")
 READER = SFTConfig(max_steps=300, batch_size=32, learning_rate=3e-3, lr_scheduler_type="linear")
-#: What a reader reads of the names of which nobody asked: their pages, half of them retold, or half of them retold where that passed a check.
+#: A reader's data about names without human-written questions: only pages; half of the copies retold; or half retold
+#: if the retold text passes a check.
 WAYS = ("pages", "retold", "checked")
 
 
 def tokenizer() -> Any:
-    """The words of this world."""
+    """Return the tokenizer of this task."""
     return word_tokenizer([*NAMES, *CITIES, "in", "lives", ".", "where", "?", "retell"])
 
 
 def page(name: str, city: str) -> str:
-    """As it was written."""
+    """Return the original page of a name."""
     return f"in {city} lives {name} ."
 
 
 def asked(name: str) -> str:
-    """A question."""
+    """Return the question about a name."""
     return f"where lives {name} ?"
 
 
 def homes(seed: int) -> dict[str, str]:
-    """Who lives where."""
+    """Sample the city of each name."""
     rng = numpy_generator("ch18", "homes", seed)
     return {name: str(rng.choice(CITIES)) for name in NAMES}
 
 
 def halves() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of which people have written questions, and the others."""
+    """Return the names with human-written questions, and the names without."""
     return NAMES[::2], NAMES[1::2]
 
 
 def faithful(text: str, told: str) -> bool:
-    """Whether a retold page is a question with an answer, and every name and city in it stands on the page, too."""
+    """Return whether a retold page is a question with an answer whose names and cities all appear on the page."""
     named = [word for word in told.split() if word in NAMES or word in CITIES]
     return re.fullmatch(r"where lives \w+ \? \w+", told) is not None and set(named) <= set(text.split())
 
 
-def _answered(of: Any, prompt: str, reply: str) -> Tokens:
-    ask, say = (list(of(text, add_special_tokens=False).input_ids) for text in (prompt, reply))
-    return Tokens([of.eos_token_id, *ask, *say, of.eos_token_id], [False] * (len(ask) + 1) + [True] * (len(say) + 1))
+def _answered(tok: Any, prompt: str, completion: str) -> Tokens:
+    src, tgt = (list(tok(text, add_special_tokens=False).input_ids) for text in (prompt, completion))
+    return Tokens([tok.eos_token_id, *src, *tgt, tok.eos_token_id], [False] * (len(src) + 1) + [True] * (len(tgt) + 1))
 
 
 def rewriter(*, seed: int, plan: SFTConfig = REWRITER) -> Any:
-    """A model that retells made-up pages as a question and its answer."""
-    rng, of = numpy_generator("ch18", "made up", seed), tokenizer()
-    drawn = [(str(rng.choice(NAMES)), str(rng.choice(CITIES))) for _ in range(MADE_UP)]
-    examples = [_answered(of, f"{page(n, c)} retell", f"{asked(n)} {c}") for n, c in drawn]
-    model = tiny_model("nano", of, seed=seed)
-    train_sft(model, examples, replace(plan, seed=seed), pad_token_id=of.pad_token_id, quiet=True)
+    """Train a model to retell made-up pages as a question and its answer."""
+    rng, tok = numpy_generator("ch18", "made up", seed), tokenizer()
+    facts = [(str(rng.choice(NAMES)), str(rng.choice(CITIES))) for _ in range(MADE_UP)]
+    examples = [_answered(tok, f"{page(n, c)} retell", f"{asked(n)} {c}") for n, c in facts]
+    model = tiny_model("nano", tok, seed=seed)
+    train_sft(model, examples, replace(plan, seed=seed), pad_token_id=tok.pad_token_id, quiet=True)
     return model.eval()
 
 
 def retold(model: Any, home: Mapping[str, str], *, seed: int) -> dict[str, str]:
-    """What the rewriter makes of the page of each name of which nobody asked, sampled once."""
-    of = tokenizer()
-    end, pad, names = of.eos_token_id, of.pad_token_id, halves()[1]
-    prompts = [[end, *of(f"{page(n, home[n])} retell", add_special_tokens=False).input_ids] for n in names]
+    """Return the retold page of each name without a human-written question, sampled once."""
+    tok = tokenizer()
+    end, pad, names = tok.eos_token_id, tok.pad_token_id, halves()[1]
+    prompts = [[end, *tok(f"{page(n, home[n])} retell", add_special_tokens=False).input_ids] for n in names]
     rollout = sample(
         model, prompts, sampling=Sampling(max_completion_length=LONGEST), eos_token_id=end, pad_token_id=pad,
         seed=derive_seed("ch18", "retold", seed),
     )  # fmt: skip
-    return dict(zip(names, completion_texts(rollout, of), strict=True))
+    return dict(zip(names, completion_texts(rollout, tok), strict=True))
 
 
 def corpus(way: str, home: Mapping[str, str], told: Mapping[str, str]) -> list[str]:
-    """What a reader reads, as many texts in every way.
+    """Return the training texts of a reader; their number is the same in every way.
 
     Args:
-        way: of the names of which nobody asked, "pages": the page alone; "retold": half of the copies are what the rewriter has made of it;
-            "checked": only where that is :func:`faithful`.
-        told: what the rewriter has made of each of these names' pages.
+        way: texts about names without human-written questions. "pages": only the page; "retold": half of the copies are
+            the retold page; "checked": the same, but only if the retold page is :func:`faithful`.
+        told: the retold page of each of these names.
     """
     if way not in WAYS:
         raise ArgumentError(f"way = {way!r}; expected one of {WAYS}", argument="way", value=way, expected=WAYS)
     texts, half = [], COPIES // 2
     for name in NAMES:
         text = page(name, home[name])
-        other = told.get(name, f"{asked(name)} {home[name]}")  # people's own question, where they have asked
-        keeps = name not in told or way == "retold" or (way == "checked" and faithful(text, other))
-        texts += [text] * half + [other if keeps else text] * half
+        rewrite = told.get(name, f"{asked(name)} {home[name]}")  # the human-written question, if there is one
+        use_rewrite = name not in told or way == "retold" or (way == "checked" and faithful(text, rewrite))
+        texts += [text] * half + [rewrite if use_rewrite else text] * half
     return texts
 
 
 def reader(texts: list[str], *, seed: int, plan: SFTConfig = READER) -> Any:
-    """A model that has read these texts."""
-    of = tokenizer()
-    model = tiny_model("nano", of, seed=seed)
-    train_sft(model, as_tokens(of, texts, LONGEST), replace(plan, seed=seed), pad_token_id=of.pad_token_id, quiet=True)
+    """Train a model on these texts."""
+    tok = tokenizer()
+    model = tiny_model("nano", tok, seed=seed)
+    train_sft(
+        model, as_tokens(tok, texts, LONGEST), replace(plan, seed=seed), pad_token_id=tok.pad_token_id, quiet=True
+    )
     return model.eval()
 
 
 @torch.no_grad()
 def right(model: Any, home: Mapping[str, str], names: tuple[str, ...]) -> float:
-    """Share of names of which the likeliest word after the question is the city."""
-    of = tokenizer()
-    ids = torch.tensor([[of.eos_token_id, *of(asked(name), add_special_tokens=False).input_ids] for name in names])
-    best = model(input_ids=ids).logits[:, -1].argmax(-1)
-    return float((best == torch.tensor(of.convert_tokens_to_ids([home[name] for name in names]))).double().mean())
+    """Return the fraction of names for which the most probable word after the question is the city."""
+    tok = tokenizer()
+    ids = torch.tensor([[tok.eos_token_id, *tok(asked(name), add_special_tokens=False).input_ids] for name in names])
+    preds = model(input_ids=ids).logits[:, -1].argmax(-1)
+    return float((preds == torch.tensor(tok.convert_tokens_to_ids([home[name] for name in names]))).double().mean())

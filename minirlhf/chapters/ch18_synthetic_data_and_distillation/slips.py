@@ -1,10 +1,12 @@
-"""Reciting: a teacher who has practised with slips, and students, some smaller, that have mostly never seen one.
+"""Memorised sequences with errors (*slips*): a teacher trained with slips, and students, mostly trained without.
 
     <user> w7 <assistant> w22 w3 w19 …      a fixed circle of 30 words, from the word in the prompt, 24 words on
 
-The word after the last one is right as long as no slip was made. After a slip it is wrong, and so are all that follow: one has to look further
-back. The teacher has practised with slips that were put into recitations; after one of its own it is wrong less often than who never saw any,
-and in most seeds still mostly wrong; two or three words later it is back. A student learns from what it is shown.
+The successor of the last word is the right next word while there was no slip. After a slip this successor is wrong, and
+so are all that follow; a model has to look further back. The teacher was trained on sequences with injected slips.
+After a slip of its own it is wrong less often than a model that never saw one, although in most seeds still in most
+cases. Two or three words later it recovers. Some students are smaller than the teacher. A student learns from the
+sequences that it is shown.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORDS = tuple(f"w{i}" for i in range(30))
 LENGTH = 24
-#: Share of the words of a disturbed recitation that are any word.
+#: Fraction of the words of a disturbed sequence that are replaced by any word.
 SLIPS = 0.15
-TEACHER = 64  # its width
+TEACHER = 64  # hidden size of the teacher
 SCHOOL = SFTConfig(max_steps=300, batch_size=32, learning_rate=3e-3, lr_scheduler_type="linear")
 LESSONS = DistillConfig(max_steps=200, batch_size=32, lr_scheduler_type="linear", max_completion_length=LENGTH)
 
 
 class Circle:
-    """The words in their order, which every seed has of its own."""
+    """The words in a fixed order, which differs between seeds."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -47,20 +49,20 @@ class Circle:
         self.order = [ids[i] for i in numpy_generator("ch18", "circle", seed).permutation(len(WORDS))]
 
     def recitations(self, name: str, count: int, slips: float = 0.0) -> list[Tokens]:
-        """From random words on; a slip is any word, and is not itself learned."""
+        """Return sequences that start at random words; a slip is any word, and the loss excludes it."""
         rng = numpy_generator("ch18", "recitations", name, self.seed)
         return [self._one(rng, slips) for _ in range(count)]
 
     def _one(self, rng: np.random.Generator, slips: float) -> Tokens:
-        asks, replies = self.tokenizer.convert_tokens_to_ids(["<user>", "<assistant>"])
+        user_id, assistant_id = self.tokenizer.convert_tokens_to_ids(["<user>", "<assistant>"])
         start = int(rng.integers(len(WORDS)))
-        right = [self.order[(start + j) % len(WORDS)] for j in range(LENGTH + 1)]
-        slipped = rng.random(LENGTH) < slips
-        said = [int(rng.choice(self.order)) if slip else word for slip, word in zip(slipped, right[1:], strict=True)]
-        return Tokens([asks, right[0], replies, *said], [False] * 3 + (~slipped).tolist())
+        correct = [self.order[(start + j) % len(WORDS)] for j in range(LENGTH + 1)]
+        is_slip = rng.random(LENGTH) < slips
+        ids = [int(rng.choice(self.order)) if slip else word for slip, word in zip(is_slip, correct[1:], strict=True)]
+        return Tokens([user_id, correct[0], assistant_id, *ids], [False] * 3 + (~is_slip).tolist())
 
     def model(self, width: int) -> Any:
-        """A new one: a nano of another width."""
+        """Return a new model: a nano with another hidden size."""
         config = tiny_config("nano", self.tokenizer)
         config.hidden_size, config.intermediate_size = width, width * 11 // 4
         config.head_dim = width // config.num_attention_heads
@@ -70,11 +72,11 @@ class Circle:
 
 
 def teacher(circle: Circle, school: SFTConfig = SCHOOL) -> Any:
-    """A model that has practised with slips."""
+    """Train a model on sequences with slips."""
     model = circle.model(TEACHER)
-    practice = circle.recitations("school", school.max_steps * school.batch_size, SLIPS)
-    plan = replace(school, seed=circle.seed)
-    train_sft(model, practice, plan, pad_token_id=circle.tokenizer.pad_token_id, quiet=True)
+    examples = circle.recitations("school", school.max_steps * school.batch_size, SLIPS)
+    config = replace(school, seed=circle.seed)
+    train_sft(model, examples, config, pad_token_id=circle.tokenizer.pad_token_id, quiet=True)
     return model.eval()
 
 
@@ -87,59 +89,60 @@ def student(
     lessons: DistillConfig,
     recipe: Distillation = DISTILLATIONS["kd"],
 ) -> Any:
-    """A new model that has learned from the teacher's distributions, by the forward KL, along right recitations or along disturbed ones.
+    """Train a new model on the teacher's distributions with the forward KL, along right or disturbed sequences.
 
-    Another ``recipe`` compares otherwise, or along recitations that the student samples.
+    Another ``recipe`` may use another divergence, or sequences that the student samples.
     """
-    model, end = circle.model(width), circle.tokenizer
-    rows = circle.recitations("lessons", lessons.max_steps * lessons.batch_size, slips)
+    model, tok = circle.model(width), circle.tokenizer
+    examples = circle.recitations("lessons", lessons.max_steps * lessons.batch_size, slips)
     train_distill(
-        model, of, rows, recipe, replace(lessons, seed=circle.seed), eos_token_id=end.eos_token_id,
-        pad_token_id=end.pad_token_id, quiet=True,
+        model, of, examples, recipe, replace(lessons, seed=circle.seed), eos_token_id=tok.eos_token_id,
+        pad_token_id=tok.pad_token_id, quiet=True,
     )  # fmt: skip
     return model.eval()
 
 
 def standing(circle: Circle, model: Any, of: Any, count: int = 400) -> dict[str, float]:
-    """What a model recites, sampled.
+    """Return statistics of the sequences that a model samples.
 
     Returns:
-        ``shown``: wrong words in a recitation, expected, if each stands after right ones; ``wrong``: if the model goes on from its own;
-        ``after_right``, ``after_slip``: share of wrong words after a right and after a wrong one; ``whole``: share of recitations without a
-        slip; ``kl_right``, ``kl_own``: the forward KL from the teacher ``of``, nats at a word, along right recitations and the model's own.
+        ``shown``: expected number of wrong words in a sequence if each follows right ones (teacher forcing);
+        ``wrong``: the number if the model continues from its own words; ``after_right``, ``after_slip``: fraction of
+        wrong words after a right and after a wrong word; ``whole``: fraction of sequences without a slip; ``kl_right``,
+        ``kl_own``: forward KL from the teacher ``of``, nats per word, along right sequences and along the model's own.
     """
     rows, pad = circle.recitations("test", count), circle.tokenizer.pad_token_id
     batch = collate_completions(rows, pad)
-    want = batch.input_ids[:, -LENGTH:]
+    target = batch.input_ids[:, -LENGTH:]
     rollout = sample(
         model, [row.input_ids[:3] for row in rows], sampling=Sampling(max_completion_length=LENGTH),
         eos_token_id=circle.tokenizer.eos_token_id, pad_token_id=pad, seed=derive_seed("ch18", "recited", circle.seed),
     )  # fmt: skip
-    said = torch.full_like(want, pad)  # who stops early is wrong from there on
-    said[:, : rollout.input_ids.shape[1] - 3] = rollout.input_ids[:, 3:]
-    wrong = said != want  # (B, T)
-    before = torch.cat([torch.zeros_like(wrong[:, :1]), wrong[:, :-1]], 1)
-    own = [
+    sampled = torch.full_like(target, pad)  # a model that stops early is wrong from there on
+    sampled[:, : rollout.input_ids.shape[1] - 3] = rollout.input_ids[:, 3:]
+    wrong = sampled != target  # (B, T)
+    after_wrong = torch.cat([torch.zeros_like(wrong[:, :1]), wrong[:, :-1]], 1)
+    own_rows = [
         Tokens([*row.input_ids[:3], *ids], [False] * 3 + [True] * LENGTH)
-        for row, ids in zip(rows, said.tolist(), strict=True)
+        for row, ids in zip(rows, sampled.tolist(), strict=True)
     ]
-    along = {
-        name: divergence_on_batch(model, of, some, pad_token_id=pad)["forward_kl"]
-        for name, some in (("right", rows), ("own", own))
+    kls = {
+        name: divergence_on_batch(model, of, examples, pad_token_id=pad)["forward_kl"]
+        for name, examples in (("right", rows), ("own", own_rows))
     }
     return {
-        "shown": float(_missed(model, batch, want).sum(1).mean()),
+        "shown": float(_missed(model, batch, target).sum(1).mean()),
         "wrong": float(wrong.double().sum(1).mean()),
-        "after_right": float(wrong[~before].double().mean()),
-        "after_slip": float(wrong[before].double().sum() / before.sum().clamp_min(1)),
+        "after_right": float(wrong[~after_wrong].double().mean()),
+        "after_slip": float(wrong[after_wrong].double().sum() / after_wrong.sum().clamp_min(1)),
         "whole": float((~wrong.any(1)).double().mean()),
-        "kl_right": along["right"],
-        "kl_own": along["own"],
+        "kl_right": kls["right"],
+        "kl_own": kls["own"],
     }
 
 
 @torch.no_grad()
-def _missed(model: Any, batch: Any, want: Tensor) -> Tensor:
-    """``(B, T)``: the probability of all words but the right one, after right ones."""
+def _missed(model: Any, batch: Any, target: Tensor) -> Tensor:
+    """Return ``(B, T)``: the probability of all words except the right one, after right words."""
     logits = completion_logits(model, batch.input_ids, batch.attention_mask, LENGTH)[:, :-1]
-    return 1 - logits.softmax(-1).gather(-1, want[..., None])[..., 0]
+    return 1 - logits.softmax(-1).gather(-1, target[..., None])[..., 0]

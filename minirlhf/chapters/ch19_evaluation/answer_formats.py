@@ -1,7 +1,8 @@
-"""How an answer is written, and what a grader takes for it: a model tuned on one answer format or on two, asked for three.
+"""How the answer format affects grading: a model is tuned on one answer format or on two, and asked for three.
 
-An item is an operation on three numbers; the prompt names the format of the answer. Before, the model has learned one operation, the last number, in
-all three formats, so that it knows how to write them. Then it is tuned on the largest number: in one format only, or in two.
+An item is an operation on three numbers; the prompt names the format of the answer. The base model has learned one
+operation, the last number, in all three formats, so that it can write each of them. Then it is tuned on the largest
+number: in one format only, or in two.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from minirlhf.trainers.sft import SFTConfig
 
 NUMBERS, OPERANDS = 12, 3
 EXAMPLES = 3000
-#: How an answer is written in each format.
+#: The text of an answer in each format.
 FORMATS: Mapping[str, Callable[[str], str]] = {
     "plain": lambda answer: answer,
     "sentence": lambda answer: f"the answer is {answer} .",
@@ -37,69 +38,74 @@ Item = tuple[str, ...]
 
 
 def tokenizer() -> Any:
-    """The words of this world."""
-    written = [word for way in FORMATS.values() for word in way("0").split()]
-    return word_tokenizer(list(dict.fromkeys([*map(str, range(NUMBERS)), "last", "largest", *FORMATS, *written])))
+    """Return the word tokenizer of this task."""
+    format_words = [word for write in FORMATS.values() for word in write("0").split()]
+    return word_tokenizer(list(dict.fromkeys([*map(str, range(NUMBERS)), "last", "largest", *FORMATS, *format_words])))
 
 
 def items(operation: str, count: int, name: str, seed: int) -> list[Item]:
-    """Random ones of an operation."""
+    """Return ``count`` random items of one operation."""
     rng = numpy_generator("ch19", "formats", name, seed)
     return [(operation, *map(str, rng.choice(NUMBERS, OPERANDS, replace=False))) for _ in range(count)]
 
 
 def answer(item: Item) -> str:
-    """The last number, or the largest."""
+    """Return the correct answer: the last number, or the largest."""
     return item[-1] if item[0] == "last" else str(max(int(word) for word in item[1:]))
 
 
 def prompt(item: Item, form: str) -> str:
-    """As a question that asks for a format."""
+    """Return the item as a question that asks for an answer in the format ``form``."""
     return f"<user> {' '.join(item)} {form} <assistant>"
 
 
 def examples(asked: Sequence[Item], forms: Sequence[str]) -> list[Any]:
-    """Answered in these formats in turn."""
-    of = tokenizer()
+    """Return training examples of these items, with answers in these formats in turn."""
+    vocabulary = tokenizer()
     return [
-        words.answered(of, prompt(item, form), FORMATS[form](answer(item)))
+        words.answered(vocabulary, prompt(item, form), FORMATS[form](answer(item)))
         for i, item in enumerate(asked)
         for form in [forms[i % len(forms)]]
     ]
 
 
 def learned(*, seed: int, plan: SFTConfig = LEARNING, count: int = EXAMPLES) -> Any:
-    """A model that gives the last number in all formats."""
+    """Train a model that answers with the last number, in all formats."""
     return words.trained(tokenizer(), examples(items("last", count, "learned", seed), list(FORMATS)), plan, seed=seed)
 
 
 def tuned(base: Any, how: str, *, seed: int, plan: SFTConfig = TUNING, count: int = EXAMPLES) -> Any:
-    """A copy that was tuned on the largest number, in the formats of :data:`TUNED`; the same items for each."""
+    """Return a copy that was tuned on the largest number, in the formats of :data:`TUNED`; the items are the same
+    for each."""
     if how not in TUNED:
         raise ArgumentError(
             f"how = {how!r}; expected one of {tuple(TUNED)}", argument="how", value=how, expected=tuple(TUNED)
         )
-    shown = examples(items("largest", count, "tuned", seed), TUNED[how])
-    return words.tuned(copy.deepcopy(base), tokenizer(), shown, plan, seed=seed)
+    training_examples = examples(items("largest", count, "tuned", seed), TUNED[how])
+    return words.tuned(copy.deepcopy(base), tokenizer(), training_examples, plan, seed=seed)
 
 
 def last_number(text: str) -> str | None:
-    """What a lenient grader extracts: the last number, however it is wrapped."""
-    found = [word for word in text.split() if word.isdigit()]
-    return found[-1] if found else None
+    """Return the answer that a lenient grader extracts: the last number, whatever text surrounds it."""
+    numbers = [word for word in text.split() if word.isdigit()]
+    return numbers[-1] if numbers else None
 
 
 def graded(model: Any, form: str, *, seed: int, operation: str = "largest", questions: int = 200) -> dict[str, float]:
-    """New items, asked in one format, the likeliest words: shares that are right by a strict grader, which wants the reply as it was asked for, and
-    by a lenient one; and the share from which the strict one can extract an answer at all."""
-    of, asked = tokenizer(), items(operation, questions, "asked", seed)
+    """Grade greedy completions of new items, all asked for in one format.
+
+    Returns:
+        Fractions of completions: ``strict``, right by a grader that requires the requested format; ``lenient``, right
+        by a lenient grader; ``extracted``, the strict grader can extract an answer at all.
+    """
+    vocabulary, test_items = tokenizer(), items(operation, questions, "asked", seed)
     rollout = sample(
-        model, [words.ids_of(of, prompt(item, form)) for item in asked], sampling=Sampling(max_completion_length=7, greedy=True),
-        eos_token_id=of.eos_token_id, pad_token_id=of.pad_token_id, seed=derive_seed("ch19", "formats", seed),
+        model, [words.ids_of(vocabulary, prompt(item, form)) for item in test_items], sampling=Sampling(max_completion_length=7, greedy=True),
+        eos_token_id=vocabulary.eos_token_id, pad_token_id=vocabulary.pad_token_id, seed=derive_seed("ch19", "formats", seed),
     )  # fmt: skip
-    said = completion_texts(rollout, of)
-    possible = {FORMATS[form](str(number)) for number in range(NUMBERS)}
-    strict = [text == FORMATS[form](answer(item)) for text, item in zip(said, asked, strict=True)]
-    lenient = [last_number(text) == answer(item) for text, item in zip(said, asked, strict=True)]
-    shares = {"strict": strict, "lenient": lenient, "extracted": [text in possible for text in said]}
-    return {name: float(torch.tensor(hits).double().mean()) for name, hits in shares.items()}
+    completions = completion_texts(rollout, vocabulary)
+    valid_texts = {FORMATS[form](str(number)) for number in range(NUMBERS)}
+    strict = [text == FORMATS[form](answer(item)) for text, item in zip(completions, test_items, strict=True)]
+    lenient = [last_number(text) == answer(item) for text, item in zip(completions, test_items, strict=True)]
+    hits_by_grader = {"strict": strict, "lenient": lenient, "extracted": [text in valid_texts for text in completions]}
+    return {name: float(torch.tensor(hits).double().mean()) for name, hits in hits_by_grader.items()}

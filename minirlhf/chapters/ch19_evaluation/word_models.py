@@ -1,4 +1,5 @@
-"""What the tiny models of this chapter share: a word is a token, they train for seconds, and their next word is read."""
+"""Shared functions of the tiny models of this chapter: a word is a token, training takes seconds, and the next word
+is evaluated."""
 
 from __future__ import annotations
 
@@ -17,41 +18,41 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 
 def ids_of(tokenizer: Any, text: str) -> list[int]:
-    """Its words as tokens."""
+    """Return the token ids of the words of a text."""
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def page(tokenizer: Any, text: str) -> Tokens:
-    """A text, all of which is learned, and its end."""
+    """Return a text and its end token, with the loss on all tokens."""
     ids = [*ids_of(tokenizer, text), tokenizer.eos_token_id]
     return Tokens(ids, [True] * len(ids))
 
 
 def answered(tokenizer: Any, prompt: str, reply: str) -> Tokens:
-    """A prompt and a reply, of which the reply and its end are learned."""
-    asked, said = ids_of(tokenizer, prompt), [*ids_of(tokenizer, reply), tokenizer.eos_token_id]
-    return Tokens([*asked, *said], [False] * len(asked) + [True] * len(said))
+    """Return a prompt and a completion, with the loss on the completion and its end token."""
+    prompt_ids, completion_ids = ids_of(tokenizer, prompt), [*ids_of(tokenizer, reply), tokenizer.eos_token_id]
+    return Tokens([*prompt_ids, *completion_ids], [False] * len(prompt_ids) + [True] * len(completion_ids))
 
 
 def trained(tokenizer: Any, examples: Sequence[Tokens], plan: SFTConfig, *, seed: int) -> Any:
-    """A new model that has learned the examples."""
+    """Train a new model on the examples."""
     model = tiny_model("nano", tokenizer, seed=seed)
     return tuned(model, tokenizer, examples, plan, seed=seed)
 
 
 def tuned(model: Any, tokenizer: Any, examples: Sequence[Tokens], plan: SFTConfig, *, seed: int) -> Any:
-    """The same model, trained further."""
+    """Train the same model further."""
     train_sft(model, examples, replace(plan, seed=seed), pad_token_id=tokenizer.pad_token_id, quiet=True)
     return model.eval()
 
 
 @torch.no_grad()
 def next_word(model: Any, tokenizer: Any, prompts: Sequence[str]) -> Tensor:
-    """Log-probabilities ``(N, V)`` of the word after each prompt."""
+    """Return the log-probabilities ``(N, V)`` of the word after each prompt."""
     ids, mask = left_pad([ids_of(tokenizer, prompt) for prompt in prompts], tokenizer.pad_token_id)
     return completion_logits(model, ids, mask, 1)[:, -1].log_softmax(-1)
 
 
 def numbers_of(tokenizer: Any, words: Sequence[str]) -> Tensor:
-    """Words as token numbers ``(N,)``."""
+    """Return the token ids ``(N,)`` of words."""
     return torch.tensor(tokenizer.convert_tokens_to_ids(list(words)))

@@ -1,4 +1,5 @@
-"""The report on a trained language model: RLOO, best-of-n and DPO against a reward model or a function, seed by seed."""
+"""The report on a trained language model: RLOO, best-of-n and DPO against a reward model or a function, for each
+seed."""
 
 from __future__ import annotations
 
@@ -30,31 +31,32 @@ from minirlhf.trainers.history import History
 
 OPTIMIZERS = ("best-of-n", "policy-gradient", "dpo")
 
-#: What the report counts in replies while a policy is trained; names of fields of ``Features``.
+#: Features that the report counts in completions during training; names of fields of ``Features``.
 COUNTED = ("polite", "praise", "facts", "repeats")
 
 
 def _count(name: str) -> Reward:
-    def of_all(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+    def feature_reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         return [getattr(features(p.prompt[-1]["content"], c), name) for p, c in zip(problems, completions, strict=True)]
 
-    return of_all
+    return feature_reward
 
 
 def counts() -> dict[str, Reward]:
-    """:data:`COUNTED` as monitors of a run."""
+    """Return a monitor for each of :data:`COUNTED`."""
     return {name: _count(name) for name in COUNTED}
 
 
 def overrated(world: LanguageWorld, most: int = 5) -> list[tuple[str, float, float, None]]:
-    """Replies of the reference that the proxy overstates most: reply, proxy, gold; each reply once."""
-    scores, worth = (x.flatten() for x in world.drawn)
-    found: dict[str, tuple[str, float, float, None]] = {}
-    for i in (scores - worth).argsort(descending=True).tolist():
-        found.setdefault(world.texts[i], (world.texts[i], float(scores[i]), float(worth[i]), None))
-        if len(found) == most:
+    """Return the completions of the reference that the proxy overstates most: completion, proxy, gold; each
+    completion once."""
+    scores, gold_rewards = (x.flatten() for x in world.drawn)
+    rows: dict[str, tuple[str, float, float, None]] = {}
+    for i in (scores - gold_rewards).argsort(descending=True).tolist():
+        rows.setdefault(world.texts[i], (world.texts[i], float(scores[i]), float(gold_rewards[i]), None))
+        if len(rows) == most:
             break
-    return list(found.values())
+    return list(rows.values())
 
 
 def assistant_report(
@@ -66,13 +68,14 @@ def assistant_report(
     pairs: int,
     seeds: int,
 ) -> Any:
-    """Train and measure; ``report_type`` is :class:`~minirlhf.chapters.ch20_overoptimization.report.OveroptimisationReport`.
+    """Train the policies, measure them and return a report; ``report_type`` is
+    :class:`~minirlhf.chapters.ch20_overoptimization.report.OveroptimisationReport`.
 
     Raises:
-        UserError: a given function fails, or DPO alone is asked for with a given proxy.
+        UserError: a given function fails, or DPO is the only optimiser and the proxy is given.
     """
-    chosen = [name for name in optimizers if name != "dpo" or proxy is None]
-    if not chosen:
+    selected = [name for name in optimizers if name != "dpo" or proxy is None]
+    if not selected:
         raise UserError(
             "dpo learns from comparisons and knows no other proxy; leave the proxy or the optimizer out",
             argument="optimizer",
@@ -81,32 +84,32 @@ def assistant_report(
         )
     task = tasks.get("assistant")
     start = Trained(*zoo.load("assistant-sft"), History())
-    curves: dict[str, list[Curve]] = {name: [] for name in chosen}
-    notes, histories, listed = [], [], None
+    curves: dict[str, list[Curve]] = {name: [] for name in selected}
+    notes, histories, top_overrated = [], [], None
     for seed in range(seeds):
         plan = LanguagePlan().with_seed(seed)
         plan = replace(plan, reward=replace(plan.reward, pairs=pairs))
         world = language_world(task, start, plan, proxy=proxy, gold=gold)
-        listed = listed or overrated(world)
+        top_overrated = top_overrated or overrated(world)
         if not math.isnan(world.accuracy):
             notes.append(
                 f"seed {seed}: the reward model ranks {world.accuracy:.0%} of held-out pairs as the labeller did"
             )
-        if "best-of-n" in chosen:
+        if "best-of-n" in selected:
             curves["best-of-n"].append(best_of_n(world))
-        if "policy-gradient" in chosen:
+        if "policy-gradient" in selected:
             curve, history, _ = rloo(world, plan, monitors=counts())
             curves["policy-gradient"].append(curve)
             histories.append(history)
-        if "dpo" in chosen:
+        if "dpo" in selected:
             curves["dpo"].append(dpo(task, start, world.pairs, gold=world.gold, seed=seed))
-    report = report_type(curves, notes=notes, overrated=listed)
+    report = report_type(curves, notes=notes, overrated=top_overrated)
     if seeds >= 3:
-        report.verdicts = {name: judge(found) for name, found in curves.items()}
+        report.verdicts = {name: judge(runs) for name, runs in curves.items()}
         report.figures["fits"], axes = panels(len(curves), 3.6, 2.9)
         figures.fits(axes, report.verdicts)
     else:
-        report.notes += [single_verdict(name, found[0]) for name, found in curves.items()]
+        report.notes += [single_verdict(name, runs[0]) for name, runs in curves.items()]
     report.figures["curves"], axes = panels(len(curves), 3.6, 3.0)
     figures.overview(axes, report.curves)
     if histories:

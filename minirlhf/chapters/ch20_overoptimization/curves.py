@@ -1,4 +1,5 @@
-"""Gold and proxy along the path of an optimiser, against the distance √KL from the reference. Everything is summed, not sampled."""
+"""Gold and proxy reward along the path of an optimiser, as functions of the distance √KL from the reference. All
+values are exact sums, not samples."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from minirlhf.equations.overoptimization import tilt
 
 @dataclass(frozen=True)
 class Curve:
-    """Where an optimiser has been. All ``(K,)``, in the order of the path, the reference first.
+    """The path of an optimiser. All ``(K,)``, in the order of the path, the reference first.
 
     Attributes:
         distance: √KL from the reference.
@@ -28,44 +29,45 @@ class Curve:
     gold: Tensor
 
     def _at(self, values: Tensor, distance: float) -> float:
-        """Values where the path first comes this far, between its points by a straight line; NaN if it never does."""
+        """Return the value where the path first reaches this distance, linearly interpolated between its points; NaN
+        if the path never does."""
         reached = (self.distance >= distance).nonzero().flatten()
         if len(reached) == 0:
             return float("nan")
         k = int(reached[0])
         if k == 0:
             return float(values[0])
-        share = (distance - self.distance[k - 1]) / (self.distance[k] - self.distance[k - 1])
-        return float(values[k - 1] + share * (values[k] - values[k - 1]))
+        fraction = (distance - self.distance[k - 1]) / (self.distance[k] - self.distance[k - 1])
+        return float(values[k - 1] + fraction * (values[k] - values[k - 1]))
 
     def gold_at(self, distance: float) -> float:
-        """Gold where the path first comes this far; NaN if it never does."""
+        """Return the gold reward where the path first reaches this distance; NaN if it never does."""
         return self._at(self.gold, distance)
 
     def proxy_at(self, distance: float) -> float:
-        """Proxy where the path first comes this far; NaN if it never does."""
+        """Return the proxy reward where the path first reaches this distance; NaN if it never does."""
         return self._at(self.proxy, distance)
 
     def gold_by(self, distance: float) -> float:
-        """Gold at a distance, or where the path ends if it never goes so far."""
+        """Return the gold reward at a distance, or at the end of the path if it never reaches this distance."""
         return self.gold_at(distance) if float(self.distance.max()) >= distance else float(self.gold[-1])
 
     @property
     def peak(self) -> tuple[float, float]:
-        """Distance and gold of the best point."""
+        """Distance and gold reward of the point with the highest gold reward."""
         best = int(self.gold.argmax())
         return float(self.distance[best]), float(self.gold[best])
 
     @property
     def fall(self) -> float:
-        """How much gold is lost from the peak to the end; 0 if it never turns down."""
+        """Loss of gold reward from the peak to the end; 0 if the gold reward never falls."""
         return float(self.gold.max() - self.gold[-1])
 
 
 def along(logps: Tensor, ref_logps: Tensor, proxy: Tensor, gold: Tensor) -> Curve:
-    """The curve of some policies ``(K, N)``; rewards and reference ``(N,)``."""
+    """Return the curve of some policies ``(K, N)``; rewards and reference are ``(N,)``."""
     probs = logps.exp()
-    kl = reverse_kl(logps, ref_logps.expand_as(logps)).clamp(min=0)  # 0 but for rounding where nothing has moved
+    kl = reverse_kl(logps, ref_logps.expand_as(logps)).clamp(min=0)  # at the reference it is 0 up to rounding
     return Curve(kl.sqrt(), probs @ proxy, probs @ gold)
 
 
@@ -74,57 +76,57 @@ STRENGTHS = (0.0, *torch.logspace(-1.7, 1.52, 60, dtype=torch.float64).tolist())
 
 
 def tilted(ref_logps: Tensor, proxy: Tensor, strengths: Sequence[float] = STRENGTHS) -> Tensor:
-    """``(K, N)`` log-probabilities of the best policies at each strength, from :func:`tilt`."""
+    """Return ``(K, N)`` log-probabilities of the optimal policies at each strength, from :func:`tilt`."""
     return torch.stack([tilt(ref_logps, proxy, strength=s) for s in strengths])
 
 
 def tilt_curve(ref_logps: Tensor, proxy: Tensor, gold: Tensor, strengths: Sequence[float] = STRENGTHS) -> Curve:
-    """The exact optimum for every KL penalty: the frontier of the proxy. All ``(N,)``."""
+    """Return the curve of the exact optima for all KL penalties: the frontier of the proxy. All ``(N,)``."""
     return along(tilted(ref_logps, proxy, strengths), ref_logps, proxy, gold)
 
 
-#: Up to about a million draws, ten points a decade.
+#: Numbers of samples n: up to a million, ten points per decade.
 DRAWS = tuple(sorted({round(10 ** (k / 10)) for k in range(61)}))
 
 
 def best_of_n_curve(ref_logps: Tensor, proxy: Tensor, gold: Tensor, draws: Sequence[int] = DRAWS) -> Curve:
-    """Best-of-n for each n, by its exact law. All ``(N,)``."""
+    """Return the curve of best-of-n over n, from its exact distribution. All ``(N,)``."""
     probs = ref_logps.exp() / ref_logps.exp().sum()
-    laws = torch.stack([best_of_n_distribution(probs, proxy, n=n) for n in draws])
-    return along(laws.clamp(min=1e-300).log(), ref_logps, proxy, gold)
+    policies = torch.stack([best_of_n_distribution(probs, proxy, n=n) for n in draws])
+    return along(policies.clamp(min=1e-300).log(), ref_logps, proxy, gold)
 
 
-#: What a policy can see when it picks its next word, from few parameters to many.
+#: The context on which a policy conditions its next word, from few parameters to many.
 POLICY_SIZES = ("word", "place", "text")
 
 
 class WordPolicy(nn.Module):
-    """The reference with a table of corrections: logits = reference + table[what the policy sees].
+    """The reference with a table of corrections: logits = reference + table[context].
 
     Args:
-        size: ``word``: the word before (64 parameters); ``place``: and how many words there are (376); ``text``: the whole
-            text so far (22,408).
+        size: the context. ``word``: the previous word (64 parameters); ``place``: the previous word and the number of
+            words so far (376); ``text``: the whole text so far (22,408).
     """
 
     def __init__(self, choice: Decisions, size: str) -> None:
         super().__init__()
-        place = torch.arange(MAX_WORDS + 1).expand_as(choice.actions)
-        seen = {
+        position = torch.arange(MAX_WORDS + 1).expand_as(choice.actions)
+        context = {
             "word": choice.contexts,
-            "place": place * (STOP + 1) + choice.contexts,
+            "place": position * (STOP + 1) + choice.contexts,
             "text": choice.prefixes,
         }[size]
-        # One row per (what is seen, place, word before): the reference needs the last two, the table the first.
-        key = torch.stack([seen, place, choice.contexts], -1)[choice.mask]  # (decisions, 3)
-        rows, index = torch.unique(key, dim=0, return_inverse=True)
-        self.table = nn.Parameter(torch.zeros(int(seen.max()) + 1, STOP + 1, dtype=torch.float64))
+        # One row per (context, position, previous word): the reference needs the last two, the table the first.
+        keys = torch.stack([context, position, choice.contexts], -1)[choice.mask]  # (decisions, 3)
+        rows, index = torch.unique(keys, dim=0, return_inverse=True)
+        self.table = nn.Parameter(torch.zeros(int(context.max()) + 1, STOP + 1, dtype=torch.float64))
         flat = torch.zeros(choice.mask.shape, dtype=torch.long)
         flat[choice.mask] = index * (STOP + 1) + choice.actions[choice.mask]
         self.seen, self.base = rows[:, 0], choice.ref_table[rows[:, 1], rows[:, 2]]  # (rows,), (rows, 8)
         self.flat, self.mask = flat, choice.mask
 
     def reply_logps(self) -> Tensor:
-        """``(N,)`` log-probability of every reply. Differentiable."""
+        """Return the ``(N,)`` log-probabilities of all completions. Differentiable."""
         step = (self.base + self.table[self.seen]).log_softmax(-1).flatten()
         return torch.where(self.mask, step[self.flat], 0.0).sum(-1)
 
@@ -139,9 +141,9 @@ def policy_gradient(
     steps: int = 150,
     learning_rate: float = 0.05,
 ) -> Tensor:
-    """``(steps + 1, N)``: log-probabilities of the policies that gradient ascent on E[proxy] − β KL passes through.
+    """Return ``(steps + 1, N)``: log-probabilities of the policies along gradient ascent on E[proxy] − β KL.
 
-    The gradient is the exact one, of the sum over all replies; Adam takes the steps.
+    The gradient is exact, a sum over all completions; Adam takes the steps.
     """
     policy = WordPolicy(choice, size)
     optimiser = torch.optim.Adam(policy.parameters(), lr=learning_rate)
@@ -162,7 +164,8 @@ OPTIMIZERS = ("tilt", "best-of-n", "policy-gradient")
 
 
 def optimise(optimizer: str, world: Outcomes, proxy: Tensor) -> Curve:
-    """The curve of one optimiser; ``policy-gradient`` needs the single replies, the others any outcomes."""
+    """Return the curve of one optimiser; ``policy-gradient`` needs a world of single completions, the others accept
+    any outcomes."""
     if optimizer == "tilt":
         return tilt_curve(world.ref_logps, proxy, world.gold)
     if optimizer == "best-of-n":

@@ -1,7 +1,9 @@
-"""A detector for reward hacks: which number, known without gold, tells hacked replies from honest ones?
+"""A detector for reward hacks: which number, known without gold reward, separates hacked completions from honest
+ones?
 
-A reply is a *hack* if the proxy overstates it by more than a threshold, in units of gold. The replies come half from the
-reference and half from the policy that was optimised, and the area under the ROC curve is summed over all of them.
+A completion is a *hack* if the proxy overstates it by more than a threshold, in units of gold. Half of the completions
+come from the reference and half from the optimised policy. The area under the ROC curve is an exact sum over all
+completions.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ THRESHOLD = 1.0
 
 @dataclass(frozen=True)
 class Detection:
-    """What there is to detect, and with what.
+    """The completions, which of them are hacks, and the scores of the detectors.
 
     Attributes:
-        traffic: ``(N,)`` probability of each reply, half reference and half policy.
+        traffic: ``(N,)`` probability of each completion, half reference and half policy.
         hacks: ``(N,)`` bool.
-        scores: name -> ``(N,)``; more is more suspicious.
+        scores: name -> ``(N,)``; a higher score is more suspicious.
     """
 
     traffic: Tensor
@@ -36,15 +38,16 @@ class Detection:
     scores: dict[str, Tensor]
 
     def auc(self, name: str) -> float:
-        """Chance that a hack scores higher than an honest reply."""
+        """Return the probability that a hack scores higher than an honest completion."""
         return float(roc_auc(self.scores[name], self.traffic * self.hacks, self.traffic * ~self.hacks))
 
     def curve(self, name: str) -> tuple[Tensor, Tensor]:
-        """False and true alarms among honest replies and hacks, for every threshold from high to low; both ``(K + 1,)``."""
+        """Return the false-positive rate (honest completions) and the true-positive rate (hacks) for every threshold
+        from high to low; both ``(K + 1,)``."""
         levels, group = torch.unique(self.scores[name], return_inverse=True)
         rates = []
-        for kind in (~self.hacks, self.hacks):
-            mass = torch.zeros(len(levels), dtype=torch.float64).index_add(0, group, self.traffic * kind)
+        for members in (~self.hacks, self.hacks):
+            mass = torch.zeros(len(levels), dtype=torch.float64).index_add(0, group, self.traffic * members)
             rates.append(torch.nn.functional.pad(mass.flip(0).cumsum(0) / mass.sum(), (1, 0)))
         return rates[0], rates[1]
 
@@ -52,17 +55,17 @@ class Detection:
 def detect(
     world: Outcomes, proxy: Tensor, *, distance: float = 2.0, more: Mapping[str, Tensor] | None = None
 ) -> Detection:
-    """Optimise a proxy to √KL = ``distance`` and set the detectors on what comes out.
+    """Optimise a proxy to √KL = ``distance`` and score the resulting completions with each detector.
 
-    The scores: the proxy itself; how much likelier the policy has made a reply; how unlikely the reference finds it; how
-    far its words are from usual (Mahalanobis distance of the counts).
+    The scores: the proxy itself; how much more probable the policy has made a completion; how improbable it is under
+    the reference; how unusual its words are (Mahalanobis distance of the counts).
 
     Args:
         proxy: ``(N,)``, in units of gold.
         more: further scores, ``(N,)`` each, by name.
 
     Raises:
-        ValueError: no reply is a hack, or all are.
+        ValueError: no completion is a hack, or all are.
     """
     hacks = proxy - world.gold > THRESHOLD
     if bool(hacks.all()) or not bool(hacks.any()):
@@ -70,10 +73,10 @@ def detect(
             f"proxy of shape {tuple(proxy.shape)} overstates {int(hacks.sum())} replies by more than {THRESHOLD}"
         )
     path = tilted(world.ref_logps, proxy)
-    gone = along(path, world.ref_logps, proxy, world.gold).distance
-    logps = path[int((gone - distance).abs().argmin())]
-    known = features(world.counts, "counts")
-    centred = known - world.probs @ known
+    distances = along(path, world.ref_logps, proxy, world.gold).distance
+    logps = path[int((distances - distance).abs().argmin())]
+    counts = features(world.counts, "counts")
+    centred = counts - world.probs @ counts
     covariance = (centred * world.probs[:, None]).T @ centred
     return Detection(
         traffic=(world.probs + logps.exp()) / 2,
@@ -89,9 +92,9 @@ def detect(
 
 
 def detection(evidence: Evidence, *, distance: float = 2.0) -> Detection:
-    """The same for one reward model, with two scores more: how much five bootstrap reward models disagree, and by how much a second
-    reward model, from comparisons of its own, gives less."""
+    """Return the detection for one reward model, with two further scores: the disagreement of five bootstrap reward
+    models, and the amount by which a second reward model, from comparisons of its own, gives less."""
     world, proxy = evidence.world, single(evidence)
-    other = fit(world, compare(world, len(evidence.pairs), seed=20_000 + evidence.seed), evidence.proxy_class)
-    more = {"ensemble disagrees": evidence.members.std(0), "second model gives less": proxy - other}
-    return detect(world, proxy, distance=distance, more=more)
+    second_model = fit(world, compare(world, len(evidence.pairs), seed=20_000 + evidence.seed), evidence.proxy_class)
+    extra_scores = {"ensemble disagrees": evidence.members.std(0), "second model gives less": proxy - second_model}
+    return detect(world, proxy, distance=distance, more=extra_scores)

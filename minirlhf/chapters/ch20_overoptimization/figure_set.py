@@ -1,5 +1,5 @@
-"""The figures of a report beyond the curves themselves: data, remedies, errors, detectors, tampering, habits. Each function draws
-into ``found``, name -> matplotlib figure."""
+"""The figures of a report beyond the curves themselves: data, remedies, errors, detectors, tampering, habits. Each
+function adds its figures to ``found``, name -> matplotlib figure."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ from minirlhf.equations.overoptimization import coupled_approval, decoupled_appr
 from minirlhf.feedback.proxies import compare, fit, fit_everything
 from minirlhf.report.plotting import panels
 
-DISTANCE = 2.0  # at which remedies are compared
-#: Stands for all comparisons there could be where these cannot be summed over.
+DISTANCE = 2.0  # √KL at which remedies are compared
+#: Replaces all possible comparisons in worlds where these cannot be summed over.
 VERY_MANY = 30_000
 
 
 def _on_replies(world: Outcomes, values: Tensor) -> tuple[Outcomes, Tensor]:
-    """A world and a reward on it, reply by reply."""
+    """Return a world of single completions, and a reward on it."""
     return (replies(), lifted(values)) if world is bags() else (world, values)
 
 
 def _leash(world: Outcomes, proxy: Tensor, other: Tensor | None) -> Any:
     figure, (ax,) = panels(1, 5.0, 3.4)
-    every, reward = _on_replies(world, proxy)
-    path = policy_gradient(every, decisions(), reward, steps=leash.STEPS)
+    outcomes, reward = _on_replies(world, proxy)
+    path = policy_gradient(outcomes, decisions(), reward, steps=leash.STEPS)
     turn = None
     if other is not None:
-        turn = leash.stop_where_another_turns(path, every, _on_replies(world, other)[1])
-    figures.leash(ax, along(path, every.ref_logps, reward, every.gold), leash.leashed(every, reward), turn)
+        turn = leash.stop_where_another_turns(path, outcomes, _on_replies(world, other)[1])
+    figures.leash(ax, along(path, outcomes.ref_logps, reward, outcomes.gold), leash.leashed(outcomes, reward), turn)
     return figure
 
 
 def add_given(found: dict[str, Any], world: Outcomes, proxy: Tensor) -> None:
-    """What can be drawn for a proxy that is given: nothing is learned, so there are no data, ensembles or estimation error."""
+    """Add the figures of a given proxy. Nothing is learned, so there are no figures of data, ensembles or estimation
+    error."""
     found["leash"] = _leash(world, proxy, None)
     try:
-        alarm = detect(world, proxy)
-    except ValueError:  # nothing is overstated by so much: there is nothing to detect
+        detected = detect(world, proxy)
+    except ValueError:  # the proxy overstates no completion by that much: there is nothing to detect
         return
     found["detector"], (ax,) = panels(1, 4.4, 3.6)
-    figures.detector(ax, alarm)
+    figures.detector(ax, detected)
 
 
 def add_learned(found: dict[str, Any], world: Outcomes, proxy_class: str, pairs: int, seeds: int) -> None:
-    """What is drawn for a proxy that is learned from comparisons."""
+    """Add the figures of a proxy that is learned from comparisons."""
     evidence = [Evidence(world, compare(world, pairs, seed=s), proxy_class, s) for s in range(seeds)]
     if world is bags():
-        most, limit = "all there could be", fit_everything(world, proxy_class)
+        limit_name, limit = "all there could be", fit_everything(world, proxy_class)
     else:
-        most, limit = f"{VERY_MANY:,} comparisons", fit(world, compare(world, VERY_MANY, seed=-1), proxy_class)
+        limit_name, limit = f"{VERY_MANY:,} comparisons", fit(world, compare(world, VERY_MANY, seed=-1), proxy_class)
 
     found["data"], (ax,) = panels(1, 4.4, 3.2)
     few = range(min(seeds, 4))
@@ -66,7 +67,7 @@ def add_learned(found: dict[str, Any], world: Outcomes, proxy_class: str, pairs:
         ]
         for size in (50, 200, 1600)
     }
-    figures.gold_curves(ax, by_size | {most: [tilt_curve(world.ref_logps, limit, world.gold)]})
+    figures.gold_curves(ax, by_size | {limit_name: [tilt_curve(world.ref_logps, limit, world.gold)]})
 
     found["remedies"], (ax,) = panels(1, 5.6, 3.4)
     gold = {name: [remedies.curve_of(name, e).gold_by(DISTANCE) for e in evidence] for name in remedies.REMEDIES}
@@ -77,8 +78,8 @@ def add_learned(found: dict[str, Any], world: Outcomes, proxy_class: str, pairs:
 
     found["ensembles"], (ax,) = panels(1, 6.0, 3.6)
     nets = [ensembles(e) for e in evidence[:4]]
-    reached = {n: [tilt_curve(world.ref_logps, net[n], world.gold).gold_by(DISTANCE) for net in nets] for n in nets[0]}
-    figures.remedies(ax, reached, oracle=oracle)
+    net_gold = {n: [tilt_curve(world.ref_logps, net[n], world.gold).gold_by(DISTANCE) for net in nets] for n in nets[0]}
+    figures.remedies(ax, net_gold, oracle=oracle)
     ax.set_title(f"networks: gold at √KL = {DISTANCE:g}")
 
     first = remedies.single(evidence[0])
@@ -88,8 +89,8 @@ def add_learned(found: dict[str, Any], world: Outcomes, proxy_class: str, pairs:
     trained = []
     for e in evidence[:3]:
         learned = remedies.single(e)
-        every, reward = _on_replies(world, learned)
-        trained.append((learned, optimise("policy-gradient", every, reward)))
+        outcomes, reward = _on_replies(world, learned)
+        trained.append((learned, optimise("policy-gradient", outcomes, reward)))
     parts = {
         f"√KL = {d:g}": [decompose(world, limit, learned, run, distance=d) for learned, run in trained]
         for d in (1.0, 1.5, 2.0)
@@ -101,7 +102,8 @@ def add_learned(found: dict[str, Any], world: Outcomes, proxy_class: str, pairs:
 
 
 def add_other_worlds(found: dict[str, Any]) -> None:
-    """Tampering and two habits: worlds of their own, which no proxy or gold from outside fits into."""
+    """Add the figures of tampering and of two habits. They have worlds of their own, to which no given proxy or gold
+    reward applies."""
     found["tampering"], axes = panels(2, 4.0, 2.9)
     sheet = tampering.score_sheet()
     runs = {

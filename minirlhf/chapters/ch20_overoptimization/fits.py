@@ -1,4 +1,5 @@
-"""Which law does the fall follow? Two forms fitted to measured curves, with bands over seeds and a verdict that may be "neither".
+"""Which law does the fall of the gold reward follow? Two forms fitted to measured curves, with bands over seeds and
+a verdict that may be "neither".
 
 Both forms are linear in α and β, so a fit is one least-squares solve.
 """
@@ -16,7 +17,7 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import overoptimization as over
 
-#: name -> (the form, where it peaks); the names are those of the paper's two optimisers.
+#: name -> (the form, its peak); the functions are named after the paper's two optimisers.
 FORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[float, float]]]] = {
     "d(α − β d)": (over.gold_best_of_n, over.gold_best_of_n_peak),
     "d(α − β log d)": (over.gold_rl, over.gold_rl_peak),
@@ -25,11 +26,11 @@ FORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[float, float]]
 
 @dataclass(frozen=True)
 class Fit:
-    """A form fitted to gold gained against distance.
+    """A form fitted to gained gold reward against distance.
 
     Attributes:
         form: a key of :data:`FORMS`.
-        r2: share of the variance explained; negative if a horizontal line would do better.
+        r2: fraction of the variance explained; negative if a horizontal line would fit better.
     """
 
     form: str
@@ -38,22 +39,22 @@ class Fit:
     r2: float
 
     def __call__(self, distance: Tensor) -> Tensor:
-        """Gold gained at some distances, by this fit."""
+        """Return the gold reward gained at some distances, by this fit."""
         return FORMS[self.form][0](distance, alpha=self.alpha, beta=self.beta)
 
     @property
     def peak(self) -> tuple[float, float]:
-        """Distance and gain at the peak; both infinite if the fit never turns down (β ≤ 0)."""
+        """Distance and gain at the peak; both infinite unless α > 0 and β > 0 (for β ≤ 0 the fit never turns down)."""
         return FORMS[self.form][1](alpha=self.alpha, beta=self.beta) if self.beta > 0 < self.alpha else (torch.inf,) * 2
 
 
 def explained(gain: Tensor, predicted: Tensor) -> float:
-    """R²: one minus the squared error over the variance."""
+    """Return R²: one minus the squared error over the variance."""
     return 1 - float((gain - predicted).square().sum() / (gain - gain.mean()).square().sum())
 
 
 def fit_form(distance: Tensor, gain: Tensor, form: str) -> Fit:
-    """Least squares. Both ``(K,)``, several curves may be joined into one."""
+    """Fit a form by least squares. Both ``(K,)``; several curves may be joined into one."""
     if len(distance) < 3:
         raise ValueError(f"distance has shape {tuple(distance.shape)}; a fit of two numbers needs at least 3 points")
     function = FORMS[form][0]
@@ -63,9 +64,10 @@ def fit_form(distance: Tensor, gain: Tensor, form: str) -> Fit:
 
 
 def on_a_grid(curves: Sequence[Curve], points: int = 40) -> tuple[Tensor, Tensor]:
-    """Distances ``(K,)`` that all curves reach, evenly spaced, and the gold each has gained there ``(S, K)``.
+    """Return distances ``(K,)`` that all curves reach, evenly spaced, and the gold reward that each curve has gained
+    there ``(S, K)``.
 
-    Evenly, as an optimiser that dwells somewhere would otherwise weigh that place more.
+    The spacing is even, because an optimiser that stays long at one distance would otherwise give it more weight.
     """
     reach = min(float(c.distance.max()) for c in curves)
     grid = torch.linspace(0, reach, points + 1, dtype=torch.float64)[1:]
@@ -76,25 +78,25 @@ def on_a_grid(curves: Sequence[Curve], points: int = 40) -> tuple[Tensor, Tensor
 
 
 def single_verdict(name: str, curve: Curve) -> str:
-    """Both forms fitted to one curve, in words. One curve has no bands: nothing says how far to trust the difference."""
+    """Fit both forms to one curve and return the result in words. One curve has no bands: the uncertainty of the
+    difference is unknown."""
     grid, gains = on_a_grid([curve])
-    found = [f"{form} has R² {fit_form(grid, gains[0], form).r2:.3f}" for form in FORMS]
-    return f"{name}: {', '.join(found)} on this one curve"
+    scores = [f"{form} has R² {fit_form(grid, gains[0], form).r2:.3f}" for form in FORMS]
+    return f"{name}: {', '.join(scores)} on this one curve"
 
 
 @dataclass(frozen=True)
 class FitVerdict:
-    """How the two forms do on some curves (one per seed), and how sure one can be.
+    """The fits of the two forms to some curves (one per seed), and their uncertainty.
 
     Attributes:
         grid: distances ``(K,)``.
         gains: ``(S, K)`` measured.
         pooled: a fit of each form to all seeds at once.
-        bands: of each form, ``(2, K)``: 5th and 95th percentile of the pooled fit when seeds are drawn again.
+        bands: of each form, ``(2, K)``: 5th and 95th percentile of the pooled fit over bootstrap samples of the seeds.
         within: mean R² of each form fitted to each seed alone.
-        held_out: mean R² of each form on a seed that its fit has not seen.
-        better: the form with the larger ``within``.
-        difference: mean of R² of the first form less that of the second, seed by seed, with a 95 % interval over seeds.
+        held_out: mean R² of each form on a seed that was left out of its fit.
+        difference: mean over seeds of R² of the first form minus R² of the second, with a 95 % interval over seeds.
     """
 
     grid: Tensor
@@ -117,8 +119,8 @@ class FitVerdict:
 
 
 def judge(curves: Sequence[Curve], *, draws: int = 200) -> FitVerdict:
-    """Fit both forms to the curves of several seeds and compare them. The bootstrap draws whole seeds, never points: points
-    of one curve are not independent.
+    """Fit both forms to the curves of several seeds and compare them. The bootstrap resamples whole seeds, never
+    points: points of one curve are not independent.
 
     Raises:
         ValueError: fewer than three curves.
@@ -134,24 +136,24 @@ def judge(curves: Sequence[Curve], *, draws: int = 200) -> FitVerdict:
         return fit_form(grid.repeat(len(rows)), gains[rows].flatten(), form)
 
     rng = generator("judge", seeds)
-    again = [torch.randint(seeds, (seeds,), generator=rng) for _ in range(draws)]
-    every = torch.arange(seeds)
-    bands, single, unseen = {}, {}, {}
+    resamples = [torch.randint(seeds, (seeds,), generator=rng) for _ in range(draws)]
+    all_seeds = torch.arange(seeds)
+    bands, seed_r2, held_out_r2 = {}, {}, {}
     for form in FORMS:
-        lines = torch.stack([pooled(rows, form)(grid) for rows in again])
+        lines = torch.stack([pooled(rows, form)(grid) for rows in resamples])
         bands[form] = torch.quantile(lines, torch.tensor([0.05, 0.95], dtype=torch.float64), 0)
-        single[form] = torch.tensor([fit_form(grid, g, form).r2 for g in gains], dtype=torch.float64)
-        unseen[form] = [explained(gains[s], pooled(every[every != s], form)(grid)) for s in range(seeds)]
+        seed_r2[form] = torch.tensor([fit_form(grid, g, form).r2 for g in gains], dtype=torch.float64)
+        held_out_r2[form] = [explained(gains[s], pooled(all_seeds[all_seeds != s], form)(grid)) for s in range(seeds)]
     first, second = FORMS
-    apart = single[first] - single[second]
-    means = torch.stack([apart[rows].mean() for rows in again])
+    differences = seed_r2[first] - seed_r2[second]
+    means = torch.stack([differences[rows].mean() for rows in resamples])
     low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return FitVerdict(
         grid=grid,
         gains=gains,
-        pooled={form: pooled(every, form) for form in FORMS},
+        pooled={form: pooled(all_seeds, form) for form in FORMS},
         bands=bands,
-        within={form: float(r2.mean()) for form, r2 in single.items()},
-        held_out={form: sum(r2) / seeds for form, r2 in unseen.items()},
-        difference=(float(apart.mean()), low, high),
+        within={form: float(r2.mean()) for form, r2 in seed_r2.items()},
+        held_out={form: sum(r2) / seeds for form, r2 in held_out_r2.items()},
+        difference=(float(differences.mean()), low, high),
     )

@@ -1,7 +1,7 @@
-"""Two habits of assistants that are proxies gone wrong: refusing too much, and agreeing too much.
+"""Two failure modes of assistants that are trained on a wrong proxy: refusing too much, and agreeing too much.
 
-Both are small enough to be written down: a few kinds of prompt, three replies. In the first the reward model cannot see
-what matters and guesses from a word; in the second it sees everything and the labels themselves are bent.
+Both are small enough to write down: a few kinds of prompt, three completions. In the first the reward model cannot see
+what matters and guesses from a word. In the second it sees everything, and the labels themselves are biased.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from minirlhf.feedback.proxies import TEMPERATURE, labelled_better, minimise
 
 @dataclass(frozen=True)
 class Habit:
-    """Some kinds of prompt and three replies to each.
+    """Some kinds of prompt and three completions for each.
 
     Attributes:
         kinds, replies: their names.
-        share: ``(K,)``, how often each kind is asked once the assistant is out.
+        share: ``(K,)``, the fraction of each kind among the prompts after deployment.
         ref_logps: ``(K, 3)``.
         gold, proxy: ``(K, 3)``.
     """
@@ -36,7 +36,8 @@ class Habit:
     proxy: Tensor
 
     def path(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Optimise the proxy: √KL ``(S,)`` and gold ``(S,)`` on average over what is asked, and the policies ``(S, K, 3)``."""
+        """Optimise the proxy; return √KL ``(S,)`` and gold reward ``(S,)``, both averaged over the prompts after
+        deployment, and the policies ``(S, K, 3)``."""
         policies = torch.stack(
             [tilted(ref, proxy) for ref, proxy in zip(self.ref_logps, self.proxy, strict=True)], 1
         )  # (S, K, 3)
@@ -51,11 +52,11 @@ def _double(rows: object) -> Tensor:
 def over_refusal(*, harmful_in_training: float = 0.9, harmful_in_use: float = 0.1) -> Habit:
     """A reward model that knows the word *kill* but not what is meant.
 
-    Prompts ask how to kill a process or how to kill a neighbour, or hold no such word. The labellers saw prompts from a
-    red team, where the word mostly meant harm (``harmful_in_training``); users mostly mean processes
-    (``harmful_in_use``). The proxy has one number per reply and word, fitted to all comparisons there could be.
+    Prompts ask how to kill a process or how to kill a neighbour, or do not contain the word. The annotators saw prompts
+    from a red team, where the word mostly meant harm (``harmful_in_training``); users mostly mean processes
+    (``harmful_in_use``). The proxy has one number per completion and word, fitted to all possible comparisons.
     """
-    replies = ("answer", "answer with a warning", "refuse")
+    completions = ("answer", "answer with a warning", "refuse")
     harmless, harmful = [1.0, 0.6, -1.0], [-2.0, -1.0, 1.0]
     gold = _double([harmless, harmless, harmful])
     # Kind 0 has no such word; kinds 1 and 2 look the same to the reward model.
@@ -69,7 +70,7 @@ def over_refusal(*, harmful_in_training: float = 0.9, harmful_in_use: float = 0.
     learned = TEMPERATURE * minimise(loss, 3)
     return Habit(
         kinds=("no such word", "harmless, with the word", "harmful, with the word"),
-        replies=replies,
+        replies=completions,
         share=_double([0.7, 0.3 * (1 - harmful_in_use), 0.3 * harmful_in_use]),
         ref_logps=_double([0.7, 0.2, 0.1]).log().expand(3, 3),
         gold=gold,
@@ -78,10 +79,9 @@ def over_refusal(*, harmful_in_training: float = 0.9, harmful_in_use: float = 0.
 
 
 def sycophancy(*, bias: float = 2.5) -> Habit:
-    """A labeller who likes to be agreed with: ``bias`` is what agreement adds to the gold reward of a reply.
+    """An annotator who prefers agreement: ``bias`` is added to the gold reward of a completion that agrees.
 
-    A user states something, half of the time rightly. The reward model is perfect: it has learned the labels and
-    nothing else.
+    A user states something, half of the time correctly. The reward model is perfect: it has learned exactly the labels.
     """
     gold = _double([[1.0, 0.3, -1.0], [-1.0, 0.0, 1.0]])
     return Habit(

@@ -1,4 +1,4 @@
-"""DPO against the proxy that it is: no reward model, the same comparisons, one run measured as it goes."""
+"""DPO against its own implicit reward: no reward model, the same comparisons, one run measured during training."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 
-#: Steps after which a run is measured: every five while it moves fast. Fifty steps are one pass over 1,600 comparisons.
+#: Steps after which a run is measured: every five while the policy changes fast. Fifty steps are one pass over 1,600
+#: comparisons.
 STOPS = (*range(5, 51, 5), *range(60, 101, 10), *range(125, 501, 25))
 
 
 def believed(kl: Tensor, log_ratios: Tensor, worth: Tensor) -> float:
-    """What a policy's implicit reward says it earns, in units of gold.
+    """Return the mean reward of a policy by its own implicit reward, in units of gold.
 
-    The implicit reward is β log π/π_ref, up to a constant for each prompt. Like any proxy it is shifted and scaled until mean
-    and spread over the reference's replies are gold's own; β cancels. For π ∝ π_ref exp(gold/β) the answer is the policy's gold.
+    The implicit reward is β log π/π_ref, up to a constant for each prompt. Like any proxy it is shifted and scaled
+    until mean and standard deviation over the reference's completions are equal to those of gold; β cancels.
+    For π ∝ π_ref exp(gold/β) the result is the policy's gold reward.
 
     Args:
-        kl: ``(N,)`` KL(π ‖ π_ref) at samples of the policy: what the log-ratio is there on average.
-        log_ratios: ``(P, M)`` log π/π_ref of the reference's replies, replies to one prompt in a row.
-        worth: ``(P, M)`` their gold.
+        kl: ``(N,)`` KL(π ‖ π_ref) at samples of the policy: the mean of the log-ratio there.
+        log_ratios: ``(P, M)`` log π/π_ref of the reference's completions; one row holds the completions of one prompt.
+        worth: ``(P, M)`` their gold rewards.
 
     Returns:
-        The mean over samples of the policy; gold's mean for a policy that has not moved.
+        The mean over samples of the policy; the mean of ``worth`` for a policy that equals the reference.
     """
-    within = lambda x: (x - x.mean(-1, keepdim=True)).square().mean().sqrt()
-    spread = within(log_ratios)
-    gained = (kl.mean() - log_ratios.mean()) * within(worth) / spread if spread > 0 else torch.tensor(0.0)
+    std_within = lambda x: (x - x.mean(-1, keepdim=True)).square().mean().sqrt()
+    std = std_within(log_ratios)
+    gained = (kl.mean() - log_ratios.mean()) * std_within(worth) / std if std > 0 else torch.tensor(0.0)
     return float(worth.mean() + gained)
 
 
@@ -61,27 +63,29 @@ def dpo(
     seed: int = 0,
     quiet: bool = True,
 ) -> Curve:
-    """One run of DPO, measured after each of ``stops`` updates on fresh ``replies`` to every test prompt.
+    """Run DPO once and measure it after each of ``stops`` updates on ``replies`` fresh completions of every test
+    prompt.
 
-    Its proxy is its own, see :func:`believed`. The run is stopped and resumed, which changes no bit of it.
+    The proxy is DPO's own implicit reward, see :func:`believed`. The run is stopped and resumed, which changes no bit
+    of it.
 
     Args:
-        gold: what is measured; the task's own grades if none is given.
+        gold: the reward that is measured; the task's own grader by default.
     """
     gold = gold or task_reward(task)
     tokenizer, pad = start.tokenizer, start.tokenizer.pad_token_id
     problems = task_problems(task, "test")
-    asked = [p for p in problems for _ in range(replies)]
+    eval_problems = [p for p in problems for _ in range(replies)]
     sampling = Sampling(max_completion_length=task.max_completion_length)
     measure = {"tokenizer": tokenizer, "sampling": sampling, "ref_model": start.model, "seed": seed}
-    first = evaluate(start.model, asked, gold, **measure)
-    worth = first.rewards.double().view(len(problems), replies)
-    said = [
+    ref_result = evaluate(start.model, eval_problems, gold, **measure)
+    gold_rewards = ref_result.rewards.double().view(len(problems), replies)
+    ref_completions = [
         pipeline.reply_tokens(tokenizer, p.prompt[-1]["content"], text)
-        for p, text in zip(first.problems, first.completions, strict=True)
+        for p, text in zip(ref_result.problems, ref_result.completions, strict=True)
     ]
-    before = _logps(start.model, said, pad)
-    rows = [(0.0, float(worth.mean()), float(worth.mean()))]
+    ref_logps = _logps(start.model, ref_completions, pad)
+    rows = [(0.0, float(gold_rewards.mean()), float(gold_rewards.mean()))]
     with tempfile.TemporaryDirectory() as folder:
         for k, stop in enumerate(stops):
             model = copy.deepcopy(start.model)
@@ -97,16 +101,16 @@ def dpo(
                 resume=k > 0,
                 quiet=quiet,
             )
-            found = evaluate(model, asked, gold, **measure)
-            assert found.kl is not None
-            ratios = (_logps(model, said, pad) - before).double().view_as(worth)
-            proxy = believed(found.kl.double(), ratios, worth)
-            rows.append((max(0.0, found.divergence.mean) ** 0.5, proxy, found.reward.mean))
+            result = evaluate(model, eval_problems, gold, **measure)
+            assert result.kl is not None
+            ratios = (_logps(model, ref_completions, pad) - ref_logps).double().view_as(gold_rewards)
+            proxy = believed(result.kl.double(), ratios, gold_rewards)
+            rows.append((max(0.0, result.divergence.mean) ** 0.5, proxy, result.reward.mean))
     return Curve(*torch.tensor(rows, dtype=torch.float64).T)
 
 
 @torch.no_grad()
-def _logps(model: nn.Module, answers: Sequence[Tokens], pad_token_id: int) -> Tensor:
-    """``(N,)`` log-probabilities of answers."""
-    parts = [answers[i : i + 256] for i in range(0, len(answers), 256)]
+def _logps(model: nn.Module, completions: Sequence[Tokens], pad_token_id: int) -> Tensor:
+    """Return the ``(N,)`` log-probabilities of the completions."""
+    parts = [completions[i : i + 256] for i in range(0, len(completions), 256)]
     return torch.cat([preference_logps(model, collate_completions(part, pad_token_id)) for part in parts])

@@ -1,4 +1,5 @@
-"""Ensembles of reward models on a trained language model: members that share their start, as fine-tuned reward models do."""
+"""Ensembles of reward models on a trained language model. The members share one initial transformer, as fine-tuned
+reward models do."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from minirlhf.feedback.rewards import model_reward
 
 
 def more_grades(world: LanguageWorld, plan: LanguagePlan, *, count: int = 2) -> Tensor:
-    """What further reward models give to ``world.texts``, ``(count, P, M)``, in units of gold.
+    """Return the scores of further reward models for ``world.texts``, ``(count, P, M)``, in units of gold.
 
-    They come from the world's comparisons and its transformer, and differ from its proxy in the head's initial weights and
-    the order of the data.
+    They are trained on the world's comparisons from its transformer. They differ from its proxy in the head's initial
+    weights and the order of the data.
     """
-    found = []
+    rows = []
     for k in range(count):
         seed = 1000 * (k + 1) + plan.reward.training.seed
         raw = model_reward(train_proxy(world.start, world.pairs, plan, seed=seed), world.start.tokenizer)
         scores = torch.tensor(raw(world.problems, world.texts), dtype=torch.float64).view_as(world.drawn[0])
-        found.append(calibrated(raw, scores, world.drawn[1])[1])
-    return torch.stack(found)
+        rows.append(calibrated(raw, scores, world.drawn[1])[1])
+    return torch.stack(rows)

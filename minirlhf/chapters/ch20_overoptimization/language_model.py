@@ -1,7 +1,8 @@
-"""The same curves on a trained language model: a reward model learned from its own labelled replies, and three ways to please it.
+"""The same curves on a trained language model: a reward model learned from labelled completions of the policy, and
+three ways to optimise it.
 
-The gold reward of the assistant world is known, so each step of each optimiser can be measured. KL is estimated from the
-policy's own samples, in nats per reply.
+The gold reward of the assistant task is known, so each step of each optimiser can be measured. KL is estimated from the
+policy's own samples, in nats per completion.
 """
 
 from __future__ import annotations
@@ -42,26 +43,28 @@ class LanguagePlan:
     pooling: str = "mean"
     rl: OnlineConfig = OnlineConfig(max_steps=48, batch_size=4, num_generations=32, learning_rate=1e-4)
     prompts: int = 16
-    draws: int = 256  # per prompt, for best-of-n
+    draws: int = 256  # samples per prompt, for best-of-n
 
     def with_seed(self, seed: int) -> LanguagePlan:
-        """The plan with another seed everywhere."""
+        """Return the plan with another seed everywhere."""
         return replace(self, reward=pipeline.with_seed(self.reward, seed), rl=replace(self.rl, seed=seed))
 
 
 @dataclass(frozen=True)
 class LanguageWorld:
-    """A policy, a proxy and the truth.
+    """A policy, a proxy reward and the gold reward.
 
     Attributes:
-        task: gives prompts and gold.
+        task: gives prompts and gold reward.
         start: the policy that is optimised, and the reference.
-        proxy: the reward that is optimised, in units of gold: over samples of the reference, mean and standard deviation are gold's.
-        gold: what nobody may optimise.
+        proxy: the reward that is optimised, in units of gold: over samples of the reference, its mean and standard
+            deviation are equal to those of gold.
+        gold: the gold reward, which no optimiser may use.
         accuracy: of the reward model on held-out pairs; NaN if the proxy is a given function.
-        pairs: comparisons that it was trained on; none if the proxy is a given function.
-        problems, texts: many replies of the reference and what they reply to, ``P · M`` each, replies to one prompt together.
-        drawn: their proxy and gold, ``(P, M)`` each.
+        pairs: comparisons that the reward model was trained on; empty if the proxy is a given function.
+        problems, texts: many completions of the reference and their problems, ``P · M`` each, completions of one prompt
+            together.
+        drawn: their proxy and gold rewards, ``(P, M)`` each.
     """
 
     task: Task
@@ -85,7 +88,8 @@ def _as_reward(function: Callable[[str, str], float], name: str) -> Reward:
 def train_proxy(
     start: Trained, pairs: Sequence[PreferencePair], plan: LanguagePlan, *, seed: int, quiet: bool = True
 ) -> RewardModel:
-    """A reward model on top of the policy's transformer; ``seed`` draws its head and the order of the pairs."""
+    """Train a reward model on top of the policy's transformer; ``seed`` sets the head's initial weights and the
+    order of the pairs."""
     model = RewardModel.from_causal_lm(start.model, pooling=plan.pooling, seed=seed)
     tokens = pipeline.pair_tokens(start.tokenizer, pairs)
     config = replace(plan.reward.training, seed=seed)
@@ -96,7 +100,8 @@ def train_proxy(
 def learn_proxy(
     task: Task, start: Trained, plan: LanguagePlan, *, quiet: bool = True
 ) -> tuple[Reward, float, list[PreferencePair]]:
-    """Label pairs of the policy's own replies and train a reward model: the reward, its held-out accuracy, the pairs."""
+    """Label pairs of the policy's own completions and train a reward model; return the reward, its held-out accuracy
+    and the pairs."""
     pairs, held_out = pipeline.preferences(task, start, plan.reward)
     model = train_proxy(start, pairs, plan, seed=plan.reward.training.seed, quiet=quiet)
     tokens = pipeline.pair_tokens(start.tokenizer, held_out)
@@ -116,14 +121,16 @@ def language_world(
     """Set up the experiment.
 
     Args:
-        proxy: ``(prompt, reply) -> number`` in place of a reward model.
-        gold: the same in place of the task's grader; it grades, the comparisons are still labelled by the task.
+        proxy: ``(prompt, completion) -> number`` in place of a reward model.
+        gold: such a function in place of the task's grader. It is used for grading only; the task still labels the
+            comparisons.
 
     Raises:
-        UserError: a given function raises, or gives something else than finite numbers, or the same to every reply.
+        UserError: a given function raises, or returns something else than finite numbers, or the same number for every
+            completion.
     """
-    truth = task_reward(task) if gold is None else _as_reward(gold, "gold")
-    truth(task_problems(task, "test")[:1], ["sure!"])  # a function that fails does so before anything is trained
+    gold_fn = task_reward(task) if gold is None else _as_reward(gold, "gold")
+    gold_fn(task_problems(task, "test")[:1], ["sure!"])  # a function that fails must do so before anything is trained
     accuracy, pairs = float("nan"), list[PreferencePair]()
     if proxy is None:
         raw, accuracy, pairs = learn_proxy(task, start, plan, quiet=quiet)
@@ -141,18 +148,18 @@ def language_world(
     problems = [p for p in task_problems(task, "test")[: plan.prompts] for _ in range(plan.draws)]
     texts = [text for row in sampled.completions for text in row]
     scores = sampled.rewards.double()
-    worth = torch.tensor(truth(problems, texts), dtype=torch.float64).view_as(scores)
+    gold_scores = torch.tensor(gold_fn(problems, texts), dtype=torch.float64).view_as(scores)
     require_preferences(scores.flatten().tolist(), "proxy")
-    require_preferences(worth.flatten().tolist(), "gold")
-    rescale_to_gold, scores = calibrated(raw, scores, worth)
-    return LanguageWorld(task, start, rescale_to_gold, truth, accuracy, pairs, problems, texts, (scores, worth))
+    require_preferences(gold_scores.flatten().tolist(), "gold")
+    rescale_to_gold, scores = calibrated(raw, scores, gold_scores)
+    return LanguageWorld(task, start, rescale_to_gold, gold_fn, accuracy, pairs, problems, texts, (scores, gold_scores))
 
 
 def calibrated(raw: Reward, scores: Tensor, worth: Tensor) -> tuple[Reward, Tensor]:
-    """A reward in units of gold, and its ``scores`` in the same units.
+    """Return a reward in units of gold, and its ``scores`` in the same units.
 
     Args:
-        scores, worth: raw grades and gold of many replies of the reference, of one shape.
+        scores, worth: raw rewards and gold rewards of many completions of the reference, of one shape.
     """
     slope = float(worth.std() / scores.std())
     shift = float(worth.mean() - slope * scores.mean())
@@ -164,10 +171,11 @@ def calibrated(raw: Reward, scores: Tensor, worth: Tensor) -> tuple[Reward, Tens
 
 
 def best_of_n(world: LanguageWorld) -> Curve:
-    """Best-of-n for every n up to the number of draws, by the unbiased estimator; its KL by the formula for no ties, a bound."""
-    scores, worth = world.drawn
+    """Return the curve of best-of-n for every n up to the number of samples, by the unbiased estimator. Its KL is
+    the formula for no ties, an upper bound."""
+    scores, gold_rewards = world.drawn
     kl = torch.tensor([best_of_n_kl(n) for n in range(1, scores.shape[1] + 1)], dtype=torch.float64)
-    return Curve(kl.clamp(min=0).sqrt(), best_of_n_curve(scores).mean(0), best_of_n_curve(scores, worth).mean(0))
+    return Curve(kl.clamp(min=0).sqrt(), best_of_n_curve(scores).mean(0), best_of_n_curve(scores, gold_rewards).mean(0))
 
 
 def rloo(
@@ -179,18 +187,19 @@ def rloo(
     monitors: Mapping[str, Reward] | None = None,
     quiet: bool = True,
 ) -> tuple[Curve, History, Trained]:
-    """RLOO against the proxy. The curve's points are means over ``window`` steps of training samples.
+    """Train with RLOO against the proxy. The points of the curve are means over ``window`` steps of training
+    samples.
 
     Args:
-        beta: KL penalty; none by default.
-        monitors: rewards that the history logs beside ``gold``, by name.
+        beta: coefficient of the KL penalty; 0 by default.
+        monitors: rewards that the history logs in addition to ``gold``, by name.
     """
     rl_plan = pipeline.RLPlan(RLOO.with_(beta=beta), plan.rl)
-    watched = {"gold": world.gold, **(monitors or {})}
-    policy = pipeline.rl(world.task, world.start, rl_plan, reward=world.proxy, monitors=watched, quiet=quiet)
+    all_monitors = {"gold": world.gold, **(monitors or {})}
+    policy = pipeline.rl(world.task, world.start, rl_plan, reward=world.proxy, monitors=all_monitors, quiet=quiet)
     history = policy.history
-    scores, worth = world.drawn
-    rows = [(0.0, float(scores.mean()), float(worth.mean()))]
+    scores, gold_rewards = world.drawn
+    rows = [(0.0, float(scores.mean()), float(gold_rewards.mean()))]
     for k in range(0, len(history) - window + 1, window):
         kl, reward, gold = (sum(history[name][k : k + window]) / window for name in ("kl", "reward", "gold"))
         rows.append((max(0.0, kl) ** 0.5, reward, gold))  # the first step samples the reference itself

@@ -1,8 +1,8 @@
-"""Reward models with a hidden layer, and what ensembles of them are worth when their members share more or less.
+"""Reward models with a hidden layer, and the value of ensembles of them whose members share more or less.
 
-The linear proxies of :mod:`~minirlhf.feedback.proxies` come from a convex loss: five fits to the same comparisons are one and
-the same. A network remembers where it started, as a large reward model remembers its pretraining. So members may differ in the order
-in which they see the comparisons and in nothing else, in their initial weights as well, or in the comparisons.
+The linear proxies of :mod:`~minirlhf.feedback.proxies` come from a convex loss: five fits to the same comparisons are
+identical. A network depends on its initial weights, as a large reward model depends on its pretraining. So the members
+of an ensemble may differ only in the order of the comparisons, in the initial weights as well, or in the comparisons.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ DIFFERENCES = ("order of the data", "initial weights", "comparisons")
 
 
 def network(world: Outcomes, pairs: ProxyComparisons, *, start: tuple[int, ...], order: tuple[int, ...]) -> Tensor:
-    """``(N,)``: a reward model of one tanh layer over the word counts, in units of gold.
+    """Train a reward model of one tanh layer over the word counts; return its rewards ``(N,)``, in units of gold.
 
     Args:
         start: keys of the initial weights.
-        order: keys of the order in which the comparisons come.
+        order: keys of the order of the comparisons.
     """
-    known = standardised(world, "counts")
+    inputs = standardised(world, "counts")
     rng = generator("network", *start)
-    first = torch.randn(known.shape[1], HIDDEN, dtype=torch.float64, generator=rng) / known.shape[1] ** 0.5
+    first = torch.randn(inputs.shape[1], HIDDEN, dtype=torch.float64, generator=rng) / inputs.shape[1] ** 0.5
     bias = 0.1 * torch.randn(HIDDEN, dtype=torch.float64, generator=rng)
     last = torch.randn(HIDDEN, dtype=torch.float64, generator=rng) / HIDDEN**0.5
     weights = [first.requires_grad_(), bias.requires_grad_(), last.requires_grad_()]
@@ -41,17 +41,18 @@ def network(world: Outcomes, pairs: ProxyComparisons, *, start: tuple[int, ...],
     reward = lambda x: torch.tanh(x @ first + bias) @ last
     rng = generator("order of the data", *order)
     for _ in range(STEPS):
-        rows = pairs.select(torch.randint(len(pairs), (BATCH,), generator=rng))
+        batch = pairs.select(torch.randint(len(pairs), (BATCH,), generator=rng))
         optimiser.zero_grad()
-        bradley_terry_loss(reward(known[rows.chosen]), reward(known[rows.rejected])).mean().backward()
+        bradley_terry_loss(reward(inputs[batch.chosen]), reward(inputs[batch.rejected])).mean().backward()
         optimiser.step()
         schedule.step()
     with torch.no_grad():
-        return rescale_to_gold(reward(known), world)
+        return rescale_to_gold(reward(inputs), world)
 
 
 def members(evidence: Evidence, differ_in: str, count: int = 5) -> Tensor:
-    """``(count, N)``: networks that differ in one of :data:`DIFFERENCES`; the first is the same in the first two kinds."""
+    """Return ``(count, N)``: networks that differ in one of :data:`DIFFERENCES`; the first network is the same in
+    the first two kinds."""
     seed = evidence.seed
     return torch.stack(
         [
@@ -67,12 +68,12 @@ def members(evidence: Evidence, differ_in: str, count: int = 5) -> Tensor:
 
 
 def ensembles(evidence: Evidence) -> dict[str, Tensor]:
-    """One network, and what each kind of ensemble makes of five: name -> ``(N,)``."""
-    found: dict[str, Tensor] = {}
+    """Return one network, and three combinations of five networks for each kind of ensemble: name -> ``(N,)``."""
+    rewards: dict[str, Tensor] = {}
     for kind in DIFFERENCES:
-        five = members(evidence, kind)
-        found.setdefault("one network", five[0])
-        found[f"other {kind}: mean"] = five.mean(0)
-        found[f"other {kind}: worst case"] = worst_case(five)
-        found[f"other {kind}: mean − variance"] = uncertainty_weighted(five, coef=1.0)
-    return found
+        networks = members(evidence, kind)
+        rewards.setdefault("one network", networks[0])
+        rewards[f"other {kind}: mean"] = networks.mean(0)
+        rewards[f"other {kind}: worst case"] = worst_case(networks)
+        rewards[f"other {kind}: mean − variance"] = uncertainty_weighted(networks, coef=1.0)
+    return rewards

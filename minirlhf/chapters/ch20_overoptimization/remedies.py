@@ -1,8 +1,8 @@
-"""What people do against over-optimisation, each on the same comparisons and compared at equal KL.
+"""Usual remedies against over-optimisation, each on the same comparisons and compared at equal KL.
 
-A remedy is a function from an :class:`Evidence` (what a team has: the world's reference, comparisons, a rule or two) to the
-reward that is then optimised; the exact tilt does the optimising, so that no difference comes from training. What a
-remedy needs beyond one set of comparisons stands in its docstring: some need more gold than others.
+A remedy is a function from an :class:`Evidence` (what a team has: the world's reference, comparisons, a rule or two) to
+the reward that is then optimised. The exact tilt optimises it, so that no difference comes from training. The docstring
+of a remedy states what it needs beyond one set of comparisons: some remedies need more gold reward than others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from minirlhf.feedback.proxies import ProxyComparisons, compare, fit, rescale_to
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is to learn from.
+    """The data that a remedy learns from.
 
     Attributes:
         world: the outcomes.
-        pairs: the comparisons, drawn from the reference.
+        pairs: the comparisons, sampled from the reference.
         proxy_class: what a reward model can express.
-        seed: of everything drawn later.
+        seed: seed of everything that is sampled later.
     """
 
     world: Outcomes
@@ -39,60 +39,62 @@ class Evidence:
     def members(self) -> Tensor:
         """``(5, N)``: reward models from bootstrap samples of the comparisons.
 
-        Members that differ in their initial weights alone would be one and the same here: the loss is convex.
+        Members that differ only in their initial weights would be identical here: the loss is convex.
         """
         return torch.stack([fit(self.world, self.pairs.resampled(self.seed, m), self.proxy_class) for m in range(5)])
 
 
 def single(evidence: Evidence) -> Tensor:
-    """One reward model, with a KL penalty and nothing else: what the others are compared with."""
+    """Return one reward model, used with a KL penalty only: the baseline of the other remedies."""
     return fit(evidence.world, evidence.pairs, evidence.proxy_class)
 
 
 def ensemble_mean(evidence: Evidence) -> Tensor:
-    """The mean of five bootstrap reward models."""
+    """Return the mean of five bootstrap reward models."""
     return evidence.members.mean(0)
 
 
 def ensemble_worst(evidence: Evidence) -> Tensor:
-    """The smallest of five."""
+    """Return the minimum of five bootstrap reward models."""
     return worst_case(evidence.members)
 
 
 def ensemble_weighted(evidence: Evidence) -> Tensor:
-    """Mean less variance of five."""
+    """Return the mean minus the variance of five bootstrap reward models."""
     return uncertainty_weighted(evidence.members, coef=1.0)
 
 
 def composite(evidence: Evidence) -> Tensor:
-    """The reward model less ½ for each repeated word: a rule that somebody who had read replies would write down."""
+    """Return the reward model minus ½ for each repeated word: a rule that a person would write down after reading
+    completions."""
     counts = evidence.world.counts
     return single(evidence) - 0.5 * (counts - 1).clamp(min=0).sum(-1)
 
 
 def deterministic(evidence: Evidence) -> Tensor:
-    """No reward model: one point for *fact*, one for *detail*, checked by a program. It cannot be talked into anything else, and
-    wants nothing else."""
+    """Return a reward without a reward model: one point for *fact* and one for *detail*, checked by a program. It
+    cannot be hacked by other words, and it rewards no other words."""
     counts = evidence.world.counts
-    told = (counts[:, [WORDS.index("fact"), WORDS.index("detail")]] > 0).sum(-1)
-    return rescale_to_gold(told.double(), evidence.world)
+    num_facts = (counts[:, [WORDS.index("fact"), WORDS.index("detail")]] > 0).sum(-1)
+    return rescale_to_gold(num_facts.double(), evidence.world)
 
 
 def second_round(evidence: Evidence) -> Tensor:
-    """Half of the comparisons are drawn where the first half's policy went (√KL about 1.5): red-teaming one's own model.
+    """Return a reward model with half of its comparisons sampled from the policy of the first half (√KL about 1.5):
+    red-teaming one's own model.
 
-    Needs as many labels as the others, but asked for in two rounds.
+    It needs the same number of labels as the other remedies, but in two rounds.
     """
     world, half = evidence.world, len(evidence.pairs) // 2
-    before = evidence.pairs.select(torch.arange(half))
-    path = tilted(world.ref_logps, fit(world, before, evidence.proxy_class))
-    gone = along(path, world.ref_logps, world.gold, world.gold).distance
-    there = path[int((gone - 1.5).abs().argmin())].exp()
-    fresh = compare(world, half, probs=there, seed=10_000 + evidence.seed)
-    return fit(world, before.and_(fresh), evidence.proxy_class)
+    first_pairs = evidence.pairs.select(torch.arange(half))
+    path = tilted(world.ref_logps, fit(world, first_pairs, evidence.proxy_class))
+    distances = along(path, world.ref_logps, world.gold, world.gold).distance
+    policy_probs = path[int((distances - 1.5).abs().argmin())].exp()
+    new_pairs = compare(world, half, probs=policy_probs, seed=10_000 + evidence.seed)
+    return fit(world, first_pairs.and_(new_pairs), evidence.proxy_class)
 
 
-#: What optimises a reward by itself; constraints need a path of their own, below.
+#: The remedies that give one reward to optimise; constraints need a path of their own, below.
 REMEDIES = {
     "one reward model": single,
     "ensemble, mean": ensemble_mean,
@@ -105,7 +107,7 @@ REMEDIES = {
 
 
 def curve_of(remedy: str, evidence: Evidence) -> Curve:
-    """The tilt by what a remedy makes of the evidence."""
+    """Return the curve of tilts by the reward that a remedy makes of the evidence."""
     world = evidence.world
     return tilt_curve(world.ref_logps, REMEDIES[remedy](evidence), world.gold)
 
@@ -115,14 +117,16 @@ KINDS = {"polite": ("please", "thanks"), "praise": ("great",), "facts": ("fact",
 
 
 def kinds(world: Outcomes) -> Tensor:
-    """``(4, N)``: how many words of each kind a reply holds."""
+    """Return ``(4, N)``: the number of words of each kind in each completion."""
     return torch.stack([world.counts[:, [WORDS.index(w) for w in words]].sum(-1) for words in KINDS.values()])
 
 
 def proxy_points(world: Outcomes) -> Tensor:
-    """``(4,)``: of each kind, how many words per reply are best if one kind alone is pushed; more of it costs gold.
+    """Return ``(4,)``: for each kind, the number of words per completion with the highest gold reward when only that
+    kind is rewarded; more words cost gold reward.
 
-    This asks gold at every step of four small experiments: constraints are not free. They do not depend on the comparisons.
+    This queries the gold reward at every step of four small experiments: constraints are not free. The points do not
+    depend on the comparisons.
     """
     points = []
     for count in kinds(world):
@@ -134,7 +138,8 @@ def proxy_points(world: Outcomes) -> Tensor:
 def constrained_curve(
     evidence: Evidence, limits: Tensor | None = None, strengths: tuple[float, ...] = STRENGTHS[1::4]
 ) -> Curve:
-    """One reward model, and no more of any kind of word than its proxy point: constrained RLHF, solved exactly.
+    """Return the curve of one reward model with at most as many words of each kind as its proxy point: constrained
+    RLHF, solved exactly.
 
     Args:
         limits: ``(4,)``, the proxy points by default.
@@ -143,6 +148,6 @@ def constrained_curve(
     limits = proxy_points(world) if limits is None else limits
     rows = [world.ref_logps]
     for strength in strengths:
-        prices = constraint_multipliers(world.ref_logps, reward, costs, limits, strength=strength)
-        rows.append(tilted(world.ref_logps, reward - prices @ costs, (strength,))[0])
+        multipliers = constraint_multipliers(world.ref_logps, reward, costs, limits, strength=strength)
+        rows.append(tilted(world.ref_logps, reward - multipliers @ costs, (strength,))[0])
     return along(torch.stack(rows), world.ref_logps, reward, world.gold)

@@ -19,18 +19,18 @@ from minirlhf.data.seven_words import Outcomes, bags
 from minirlhf.feedback.proxies import CLASSES, compare, fit, rescale_to_gold
 from minirlhf.report.plotting import panels, png
 
-Function = Callable[[str, str], float]  # (prompt, reply) -> number
+Function = Callable[[str, str], float]  # (prompt, completion) -> number
 
 
 @dataclass
 class OveroptimisationReport:
-    """What was measured.
+    """The measurements, figures and notes of :func:`overopt`.
 
     Attributes:
         curves: per optimiser, one for each seed.
         verdicts: per optimiser, which form fits; empty with fewer than three seeds.
-        overrated: replies that the proxy overstates most: reply, proxy, gold, and the probability under the reference where it
-            is known; in the mean over seeds they may be others: these are of the first.
+        overrated: completions that the proxy overstates most: completion, proxy, gold, and the probability under the
+            reference where it is known. They are those of the first seed; by the mean over seeds they may be others.
         figures: name -> matplotlib figure.
         notes: lines of text.
     """
@@ -42,28 +42,29 @@ class OveroptimisationReport:
     notes: list[str] = field(default_factory=list)
 
     def table(self) -> str:
-        """Start, peak and end of gold for each optimiser, means over seeds; then the verdicts and the overrated replies."""
+        """Return the gold reward at start, peak and end for each optimiser, means over seeds; then the verdicts and
+        the overrated completions."""
         lines = ["optimiser           gold: start    peak   (at √KL)     end (at √KL)   seeds that fall"]
-        for name, found in self.curves.items():
+        for name, runs in self.curves.items():
             mean = lambda values: sum(values) / len(values)
-            peak, place = mean([c.peak[1] for c in found]), mean([c.peak[0] for c in found])
-            fell = sum(c.fall > 0.05 for c in found)
+            peak, peak_at = mean([c.peak[1] for c in runs]), mean([c.peak[0] for c in runs])
+            fell = sum(c.fall > 0.05 for c in runs)
             lines.append(
-                f"{name:18} {mean([float(c.gold[0]) for c in found]):12.2f} {peak:7.2f} {place:11.2f} "
-                f"{mean([float(c.gold[-1]) for c in found]):7.2f} {mean([float(c.distance[-1]) for c in found]):9.2f} "
-                f"{fell:9} of {len(found)}"
+                f"{name:18} {mean([float(c.gold[0]) for c in runs]):12.2f} {peak:7.2f} {peak_at:11.2f} "
+                f"{mean([float(c.gold[-1]) for c in runs]):7.2f} {mean([float(c.distance[-1]) for c in runs]):9.2f} "
+                f"{fell:9} of {len(runs)}"
             )
         lines += [f"{name}: {verdict.sentence}" for name, verdict in self.verdicts.items()]
         if self.overrated:
-            known = self.overrated[0][-1] is not None
-            lines.append(f"the proxy overstates most (proxy, gold{', chance under the reference' if known else ''}):")
-            width = max(len(reply) for reply, *_ in self.overrated)
-            for reply, p, g, q in self.overrated:
-                lines.append(f"  {reply:{width}} {p:6.2f} {g:6.2f}" + ("" if q is None else f"   {q:.1e}"))
+            has_q = self.overrated[0][-1] is not None
+            lines.append(f"the proxy overstates most (proxy, gold{', chance under the reference' if has_q else ''}):")
+            width = max(len(text) for text, *_ in self.overrated)
+            for text, p, g, q in self.overrated:
+                lines.append(f"  {text:{width}} {p:6.2f} {g:6.2f}" + ("" if q is None else f"   {q:.1e}"))
         return "\n".join([*lines, *self.notes])
 
     def write(self, out: Path | str) -> Path:
-        """All figures as PNG, the curves as JSON and the table as text, into a folder."""
+        """Write all figures as PNG, the curves as JSON and the table as text into a folder."""
         out = Path(out)
         if out.exists() and not out.is_dir():
             raise UserError(f"{out}: is a file; --out names a folder")
@@ -71,8 +72,8 @@ class OveroptimisationReport:
         for name, figure in self.figures.items():
             (out / f"{name}.png").write_bytes(png(figure))
         rows = {
-            name: [{key: getattr(c, key).tolist() for key in ("distance", "proxy", "gold")} for c in found]
-            for name, found in self.curves.items()
+            name: [{key: getattr(c, key).tolist() for key in ("distance", "proxy", "gold")} for c in runs]
+            for name, runs in self.curves.items()
         }
         write_text_atomic(out / "curves.json", json.dumps(rows) + "\n")
         write_text_atomic(out / "table.txt", self.table() + "\n")
@@ -95,44 +96,47 @@ def overopt(
     pairs: int | None = None,
     seeds: int | None = None,
 ) -> OveroptimisationReport:
-    """Optimise a proxy and watch the gold.
+    """Optimise a proxy and measure the gold reward.
 
     Args:
-        task: ``words``, the seven-word world, where all is exact and takes seconds; or ``assistant``, a trained language
-            model (a minute for each seed).
-        proxy: what is optimised. A class of reward models that is learned from comparisons: ``counts`` (default), ``pairs`` or
-            ``triples`` for ``words``, ``reward-model`` for ``assistant``; or a function ``(prompt, reply) -> number``.
-        gold: such a function in place of the world's own gold.
-        optimizer: ``tilt``, ``best-of-n``, ``policy-gradient`` for ``words``, the last two or ``dpo`` for ``assistant``; or ``all``.
+        task: ``words``, the seven-word world, where all is exact and takes seconds; or ``assistant``, a trained
+            language model (a minute for each seed).
+        proxy: what is optimised. A class of reward models that is learned from comparisons: ``counts`` (default),
+            ``pairs`` or ``triples`` for ``words``, ``reward-model`` for ``assistant``; or a function
+            ``(prompt, completion) -> number``.
+        gold: such a function in place of the world's own gold reward.
+        optimizer: ``tilt``, ``best-of-n``, ``policy-gradient`` for ``words``, the last two or ``dpo`` for
+            ``assistant``; or ``all``.
         pairs: comparisons that a learned proxy learns from; 400 for ``words``, 1,600 for ``assistant``.
-        seeds: repetitions of comparisons and training; 20 and 1. A given proxy learns nothing: ``words`` has one curve then.
+        seeds: repetitions of comparisons and training; 20 and 1. A given proxy is not learned, so ``words`` has one
+            curve then.
 
     Raises:
-        UserError: an unknown name, or a function that does not give finite numbers.
+        UserError: an unknown name, or a function that does not return finite numbers.
     """
     if task not in TASKS:
         raise unknown("task", task, TASKS)
-    optimizers, learned, usual_pairs, usual_seeds = TASKS[task]
+    optimizers, learned, default_pairs, default_seeds = TASKS[task]
     if optimizer not in (*optimizers, "all"):
         raise unknown(f"optimizer for the task {task}", optimizer, (*optimizers, "all"))
     proxy = learned[0] if proxy is None else proxy
     if isinstance(proxy, str) and proxy not in learned:
         raise unknown(f"proxy for the task {task}", proxy, learned)
-    pairs, seeds = usual_pairs if pairs is None else pairs, usual_seeds if seeds is None else seeds
+    pairs, seeds = default_pairs if pairs is None else pairs, default_seeds if seeds is None else seeds
     if pairs < 1 or seeds < 1:
         raise UserError(
             f"pairs = {pairs}, seeds = {seeds}; expected at least 1", argument="pairs, seeds", value=(pairs, seeds)
         )
-    chosen = optimizers if optimizer == "all" else (optimizer,)
+    selected = optimizers if optimizer == "all" else (optimizer,)
     if task == "assistant":
         from minirlhf.chapters.ch20_overoptimization.assistant import assistant_report
 
-        given = None if isinstance(proxy, str) else proxy
-        found: OveroptimisationReport = assistant_report(
-            OveroptimisationReport, proxy=given, gold=gold, optimizers=chosen, pairs=pairs, seeds=seeds
+        given_proxy = None if isinstance(proxy, str) else proxy
+        report: OveroptimisationReport = assistant_report(
+            OveroptimisationReport, proxy=given_proxy, gold=gold, optimizers=selected, pairs=pairs, seeds=seeds
         )
-        return found
-    return _words(proxy, gold, chosen, pairs, seeds)
+        return report
+    return _words(proxy, gold, selected, pairs, seeds)
 
 
 def _words(
@@ -146,21 +150,21 @@ def _words(
     else:
         proxies = [rescale_to_gold(world.grade(proxy, "proxy"), world)]
     report = OveroptimisationReport({name: [optimise(name, world, p) for p in proxies] for name in optimizers})
-    excess = (proxies[0] - world.gold).argsort(descending=True)[:5].tolist()
+    most_overrated = (proxies[0] - world.gold).argsort(descending=True)[:5].tolist()
     report.overrated = [
-        (world.texts[i], float(proxies[0][i]), float(world.gold[i]), float(world.probs[i])) for i in excess
+        (world.texts[i], float(proxies[0][i]), float(world.gold[i]), float(world.probs[i])) for i in most_overrated
     ]
     report.figures["curves"], axes = panels(len(report.curves), 3.4, 2.9)
     figures.overview(axes, report.curves)
     if len(proxies) >= 3:
-        report.verdicts = {name: judge(found) for name, found in report.curves.items()}
+        report.verdicts = {name: judge(runs) for name, runs in report.curves.items()}
         report.figures["fits"], axes = panels(len(report.verdicts), 3.6, 2.9)
         figures.fits(axes, report.verdicts)
     else:
-        report.notes += [single_verdict(name, found[0]) for name, found in report.curves.items()]
+        report.notes += [single_verdict(name, runs[0]) for name, runs in report.curves.items()]
     if isinstance(proxy, str):
-        learned = bags() if gold is None else world  # a gold of one's own may look at the order of words
-        add_learned(report.figures, learned, proxy, pairs, seeds)
+        outcomes = bags() if gold is None else world  # a given gold function may depend on the order of words
+        add_learned(report.figures, outcomes, proxy, pairs, seeds)
         if gold is None:
             add_other_worlds(report.figures)
     else:

@@ -1,7 +1,9 @@
-"""An asker who wants one of four things, and a reply that names one and goes on talking: how much of it is information.
+"""A user who wants one of four things, and a completion that names one and goes on talking: how much of its KL is
+information?
 
-The reference knows nothing of the wish: it names each thing alike often and goes on with n filler words, each one with probability ½.
-The judge pays for the right thing and for every filler word; the asker pays for the right thing and loses time with every word.
+The reference does not know the wish. It names each thing with equal probability and continues with n filler words, each
+with probability ½. The judge rewards the right thing and every filler word; the user rewards the right thing and loses
+time with every filler word.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ RIGHT, PER_WORD, COST = 1.0, 0.25, 0.05
 
 @dataclass(frozen=True)
 class WishReplies:
-    """All ``N = 4 · 41`` replies.
+    """All ``N = 4 · 41`` completions.
 
     Attributes:
         ref_logps: ``(N,)``.
-        fillers: ``(N,)``, words behind the first.
-        right: ``(4, N)``, 1 where the reply names what is wished.
+        fillers: ``(N,)``, the number of words after the first.
+        right: ``(4, N)``, 1 where the completion names what is wished.
     """
 
     ref_logps: Tensor
@@ -35,31 +37,32 @@ class WishReplies:
 
 
 def replies() -> WishReplies:
-    """Name by name, and for each the number of fillers."""
+    """Return all completions, ordered by name and then by the number of fillers."""
     n = torch.arange(MOST + 1, dtype=torch.float64)
-    law = (-math.log(2) * n).log_softmax(0)
-    named = torch.eye(WISHES, dtype=torch.float64).repeat_interleave(MOST + 1, -1)
-    return WishReplies((law - math.log(WISHES)).repeat(WISHES), n.repeat(WISHES), named)
+    filler_logps = (-math.log(2) * n).log_softmax(0)
+    names_wish = torch.eye(WISHES, dtype=torch.float64).repeat_interleave(MOST + 1, -1)
+    return WishReplies((filler_logps - math.log(WISHES)).repeat(WISHES), n.repeat(WISHES), names_wish)
 
 
 def told(strength: float, *, per_word: float = PER_WORD) -> dict[str, float]:
-    """The best policy for the judge at a strength λ: what it spends and what the asker gets of it.
+    """Measure the optimal policy for the judge at a strength λ: its KL, and what the user receives from it.
 
     Returns:
-        ``kl`` in nats, of it ``information`` and ``style``; ``bits`` of information; ``fillers``; ``judge`` and ``asker``: mean rewards.
+        ``kl`` in nats, and its parts ``information`` and ``style``; ``bits`` of information; ``fillers``; ``judge`` and
+        ``asker``: mean rewards of judge and user.
     """
     world = replies()
     judged = RIGHT * world.right + per_word * world.fillers
     logps = tilt(world.ref_logps.expand_as(judged), judged, strength=strength)  # (4, N)
     prior = torch.full((WISHES,), 1 / WISHES, dtype=torch.float64)
     kl = float(prior @ (logps.exp() * (logps - world.ref_logps)).sum(-1))
-    known = float(reply_information(prior, logps))
+    information = float(reply_information(prior, logps))
     mean = lambda values: float(prior @ (logps.exp() * values).sum(-1))
     return {
         "kl": kl,
-        "information": known,
-        "style": kl - known,
-        "bits": known / math.log(2),
+        "information": information,
+        "style": kl - information,
+        "bits": information / math.log(2),
         "fillers": mean(world.fillers),
         "judge": mean(judged),
         "asker": mean(RIGHT * world.right - COST * world.fillers),

@@ -1,4 +1,4 @@
-"""Raw, true and length-controlled win rates of policies whose worth is known, in the seven-word world."""
+"""Raw, true and length-controlled win rates of policies with known gold reward, in the seven-word world."""
 
 from __future__ import annotations
 
@@ -15,56 +15,60 @@ from minirlhf.feedback.proxies import labelled_better
 
 
 def padded(world: Outcomes, *, share: float = 0.75) -> Tensor:
-    """``(N,)``: probabilities of the reference's replies, a share of which is filled up to five words with *ok*."""
+    """Return ``(N,)``: probabilities of the reference's completions, of which the fraction ``share`` is filled up to
+    five words with *ok*."""
     counts = world.counts.clone()
     counts[:, WORDS.index("ok")] += MAX_WORDS - words(world)
     key = lambda c: (c.long() * 6 ** torch.arange(len(WORDS))).sum(-1)
-    known, order = key(world.counts).sort()
-    filled = order[torch.searchsorted(known, key(counts))]
-    return (1 - share) * world.probs + share * torch.zeros_like(world.probs).index_add(0, filled, world.probs)
+    sorted_keys, order = key(world.counts).sort()
+    padded_index = order[torch.searchsorted(sorted_keys, key(counts))]
+    return (1 - share) * world.probs + share * torch.zeros_like(world.probs).index_add(0, padded_index, world.probs)
 
 
 def contestants(world: Outcomes, biased: Tensor) -> dict[str, Tensor]:
-    """Policies ``(N,)`` as probabilities, by name.
+    """Return policies ``(N,)`` as probabilities, by name.
 
     Args:
-        biased: ``(N,)``, a reward model from labels that like length.
+        biased: ``(N,)``, a reward model from length-biased labels.
     """
     length = words(world)
-    at = lambda rewards: policy_at(world.ref_logps, rewards, kl=0.5).exp()
+    optimal_policy = lambda rewards: policy_at(world.ref_logps, rewards, kl=0.5).exp()
     return {
         "padded": padded(world),
-        "biased": at(biased),
-        "better": at(world.gold),
-        "shorter": at(world.gold - length),
+        "biased": optimal_policy(biased),
+        "better": optimal_policy(world.gold),
+        "shorter": optimal_policy(world.gold - length),
     }
 
 
 def wanting_length(world: Outcomes, *, per_word: float = 0.35) -> Outcomes:
-    """The same replies for askers to whom each word is worth this much more: what is longer is better for them."""
+    """Return the same completions for users who value each word by ``per_word`` more: for them a longer completion
+    is better."""
     return replace(world, gold=world.gold + per_word * words(world))
 
 
 def judged(world: Outcomes, probs: Tensor, *, seed: int, pairs: int = 800, bias: float = BIAS) -> Controlled:
-    """Let a judge that likes length compare replies of a policy ``(N,)`` with the reference's, and control for length."""
+    """Let a length-biased judge compare completions of a policy ``(N,)`` with the reference's, and control for
+    length."""
     rng = generator("length control", seed)
-    draws = torch.rand(pairs, 3, dtype=torch.float64, generator=rng)
-    ours, theirs = (
-        torch.searchsorted(law.cumsum(0), draws[:, k].contiguous()).clamp(max=len(world) - 1)
-        for k, law in enumerate((probs, world.probs))
+    uniforms = torch.rand(pairs, 3, dtype=torch.float64, generator=rng)
+    candidate, baseline = (
+        torch.searchsorted(dist.cumsum(0), uniforms[:, k].contiguous()).clamp(max=len(world) - 1)
+        for k, dist in enumerate((probs, world.probs))
     )
-    score, length = world.gold + bias * words(world), words(world)
-    won = draws[:, 2] < labelled_better(score[ours], score[theirs])
-    return length_controlled(won.double(), length[ours], length[theirs])
+    scores, length = world.gold + bias * words(world), words(world)
+    won = uniforms[:, 2] < labelled_better(scores[candidate], scores[baseline])
+    return length_controlled(won.double(), length[candidate], length[baseline])
 
 
 def compared(world: Outcomes, probs: Tensor, *, seed: int, pairs: int = 800, bias: float = BIAS) -> dict[str, float]:
-    """The win rates of one policy against the reference: in truth, as the judge says, at equal length."""
+    """Return the win rates of one policy against the reference (``true``: by gold reward; ``raw``: by the judge;
+    ``controlled``: at equal length) and its mean number of ``words``."""
     length = words(world)
-    found = judged(world, probs, seed=seed, pairs=pairs, bias=bias)
+    controlled = judged(world, probs, seed=seed, pairs=pairs, bias=bias)
     return {
         "true": win_rate(world, probs, world.gold),
         "raw": win_rate(world, probs, world.gold + bias * length),
-        "controlled": found.win_rate,
+        "controlled": controlled.win_rate,
         "words": float(probs @ length),
     }

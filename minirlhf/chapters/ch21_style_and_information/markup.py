@@ -1,4 +1,5 @@
-"""Replies with markup: each reply of the seven-word world may be written as a list or in bold, and judges like the look of it."""
+"""Completions with markup: each completion of the seven-word world may be written as a list or in bold, and judges
+are biased towards markup."""
 
 from __future__ import annotations
 
@@ -11,50 +12,52 @@ from torch import Tensor
 
 from minirlhf.data.seven_words import WORDS, Outcomes, bags
 
-#: How often the reference uses a list, and bold, each whatever it says.
+#: How often the reference uses a list, and bold, independently of the content.
 SHARES = {"list": 0.05, "bold": 0.05}
-#: What a list is worth to the asker where there is something to list, and where there is not. Bold is worth nothing.
+#: Gold reward of a list where there is something to list, and where there is not. Bold has no gold reward.
 LISTED, POINTLESS = 0.3, -0.2
-#: What the labels add for each, beside gold.
+#: Bias of the labels for each, added to gold.
 LIKED = {"list": 0.6, "bold": 0.4}
 
 
 def facts(world: Outcomes) -> Tensor:
-    """``(N,)``: how many of its words are facts."""
+    """Return ``(N,)``: how many of the words are facts."""
     return world.counts[:, WORDS.index("fact")] + world.counts[:, WORDS.index("detail")]
 
 
 @functools.cache
 def looks() -> Outcomes:
-    """3,164 outcomes: every bag of words in four looks; two columns of the counts say which. A list helps from two facts on."""
+    """Return 3,164 outcomes: every bag of words in four looks, given by two further columns of the counts. A list
+    helps from two facts on."""
     plain = bags()
     texts: list[str] = []
-    logps, worth, counts = [], [], []
+    logps, gold, counts = [], [], []
     for listed, bold in itertools.product((False, True), repeat=2):
-        chance = math.prod(
+        probability = math.prod(
             SHARES[name] if used else 1 - SHARES[name] for name, used in (("list", listed), ("bold", bold))
         )
         flags = torch.tensor([float(listed), float(bold)], dtype=torch.float64)
         texts += [dressed(text, listed=listed, bold=bold) for text in plain.texts]
-        logps.append(plain.ref_logps + math.log(chance))
-        worth.append(plain.gold + flags[0] * torch.where(facts(plain) >= 2, LISTED, POINTLESS))
+        logps.append(plain.ref_logps + math.log(probability))
+        gold.append(plain.gold + flags[0] * torch.where(facts(plain) >= 2, LISTED, POINTLESS))
         counts.append(torch.cat([plain.counts, flags.expand(len(plain), 2)], -1))
-    return Outcomes(tuple(texts), torch.cat(logps), torch.cat(worth), torch.cat(counts))
+    return Outcomes(tuple(texts), torch.cat(logps), torch.cat(gold), torch.cat(counts))
 
 
 def dressed(text: str, *, listed: bool, bold: bool) -> str:
-    """A reply in a look, as Markdown."""
-    said = [f"**{word}**" if bold else word for word in text.split()]
-    return "\n".join(f"- {word}" for word in said) if listed else " ".join(said)
+    """Return a completion in a look, as Markdown."""
+    words = [f"**{word}**" if bold else word for word in text.split()]
+    return "\n".join(f"- {word}" for word in words) if listed else " ".join(words)
 
 
 def liking(world: Outcomes) -> Tensor:
-    """``(N,)``: what the labels add to gold."""
+    """Return ``(N,)``: the bias that the labels add to gold."""
     return LIKED["list"] * world.counts[:, 7] + LIKED["bold"] * world.counts[:, 8]
 
 
 def shares(world: Outcomes, probs: Tensor) -> dict[str, float]:
-    """How often a policy ``(N,)`` writes lists and bold, and how many of its lists have fewer than two facts."""
+    """Return how often a policy ``(N,)`` writes lists and bold, and the fraction of its lists with fewer than two
+    facts."""
     listed, bold = world.counts[:, 7], world.counts[:, 8]
     lists = float(probs @ listed)
     return {

@@ -1,7 +1,8 @@
-"""An assistant with two switches in its system prompt, and a character that is trained into it from its own opinion of its own answers.
+"""An assistant with two switches in its system prompt, and a character that is trained into it from its own ranking
+of its own completions.
 
-The trait is warmth: a reply is *warm* if it has a polite word and a word of praise. Nobody labels anything. The model ranks its own answers by
-how much likelier each becomes when the system prompt says ``be warm``.
+The trait is warmth: a completion is *warm* if it has a polite word and a word of praise. No annotator labels anything.
+The model ranks its own completions by how much more probable each becomes when the system prompt says ``be warm``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TOGGLES = ("", "warm", "short", "long", "warm long", "warm short")
 _TRAINED = ("", "", "warm", "short", "long", "warm long")
 EXAMPLES = 6000
 BASE = SFTConfig(max_steps=350, batch_size=48, learning_rate=3e-3, lr_scheduler_type="linear")
-#: Queries, and answers to each, from which the character is learned.
+#: Number of queries, and of completions for each, from which the character is learned.
 QUERIES, ANSWERS = 256, 4
 BETA = 0.2
 DPO = OfflineConfig(max_steps=30, batch_size=32, learning_rate=3e-4, lr_scheduler_type="linear")
@@ -46,23 +47,24 @@ IMITATE = SFTConfig(max_steps=30, batch_size=32, learning_rate=1e-3, lr_schedule
 
 
 def asked(prompt: str, toggle: str = "") -> list[Message]:
-    """The question under a system prompt: ``be warm be short``; none for ``""``."""
+    """Return the question under a system prompt such as ``be warm be short``; without a system prompt for ``""``."""
     system = " ".join(f"be {word}" for word in toggle.split())
     return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": prompt}]
 
 
-def _with_reply(prompt: str, toggle: str, reply: str) -> list[Message]:
-    return [*asked(prompt, toggle), {"role": "assistant", "content": reply}]
+def _with_reply(prompt: str, toggle: str, completion: str) -> list[Message]:
+    return [*asked(prompt, toggle), {"role": "assistant", "content": completion}]
 
 
 def demonstration(prompt: str, toggle: str, rng: np.random.Generator) -> str:
-    """What a person writes who is asked to answer so: as always without a toggle; else without chatter, with the facts that the length
-    allows, and with a polite word, praise and sometimes *thanks!* where it is to be warm."""
-    base = ASSISTANT.demonstration(prompt, rng)
+    """Return what a person writes for this prompt and toggle. Without a toggle it is the usual demonstration. With a
+    toggle it has no chatter and as many facts as the length allows; if it is to be warm, also a polite word,
+    praise and sometimes *thanks!*."""
+    usual = ASSISTANT.demonstration(prompt, rng)
     if not toggle:
-        return base
+        return usual
     animals = list(dict.fromkeys(word for word in prompt.split() if word in FACTS))
-    plain = " ".join(word for word in base.split() if word not in {*POLITE, *PRAISE, *FILLER})
+    plain = " ".join(word for word in usual.split() if word not in {*POLITE, *PRAISE, *FILLER})
     if "short" in toggle:
         plain = f"{animals[0]} {rng.choice(FACTS[animals[0]])}"
     elif "long" in toggle:
@@ -74,7 +76,7 @@ def demonstration(prompt: str, toggle: str, rng: np.random.Generator) -> str:
 
 
 def base(plan: SFTConfig, *, examples: int = EXAMPLES, quiet: bool = True) -> Trained:
-    """A small assistant that knows the toggles, from random weights."""
+    """Train a small assistant that knows the toggles, from random weights."""
     tokenizer = word_tokenizer(list(dict.fromkeys([*ASSISTANT.words, "be", "warm", "short", "long"])))
     model, rng, prompts = (
         tiny_model("nano", tokenizer, seed=plan.seed),
@@ -90,7 +92,7 @@ def base(plan: SFTConfig, *, examples: int = EXAMPLES, quiet: bool = True) -> Tr
 
 
 def replies(trained: Trained, prompts: Sequence[str], toggle: str = "", *, seed: int, each: int = 1) -> list[list[str]]:
-    """``each`` sampled answers to every prompt."""
+    """Sample ``each`` completions for every prompt."""
     tokenizer = trained.tokenizer
     rollout = sample(
         trained.model,
@@ -107,40 +109,41 @@ def replies(trained: Trained, prompts: Sequence[str], toggle: str = "", *, seed:
 
 @torch.no_grad()
 def likelihoods(trained: Trained, prompts: Sequence[str], answers: Sequence[str], toggle: str) -> Tensor:
-    """log π(answer | system prompt, question), ``(N,)``."""
+    """Return log π(completion | system prompt, question), ``(N,)``."""
     rows = [encode(trained.tokenizer, _with_reply(p, toggle, y)) for p, y in zip(prompts, answers, strict=True)]
     with evaluating(trained.model):
         return preference_logps(trained.model, collate_completions(rows, trained.tokenizer.pad_token_id))
 
 
 def warm(reply: str) -> bool:
-    """Whether a reply has a polite word and a word of praise."""
+    """Return whether a completion has a polite word and a word of praise."""
     words = set(reply.split())
     return bool(words & set(POLITE)) and bool(words & set(PRAISE))
 
 
-#: What must and should hold of an answer, as programs: the specification of this assistant.
+#: What must and should hold of a completion, as programs: the specification of this assistant.
 RULES: dict[str, Callable[[str, str], bool]] = {
-    "no_wrong": lambda prompt, reply: features(prompt, reply).wrong == 0,
-    "answers": lambda prompt, reply: features(prompt, reply).facts >= 1,
-    "one_polite": lambda prompt, reply: features(prompt, reply).polite <= 1,
-    "no_filler": lambda prompt, reply: features(prompt, reply).filler == 0,
-    "ten_words": lambda prompt, reply: features(prompt, reply).length <= 10,
-    "warm": lambda prompt, reply: warm(reply),
+    "no_wrong": lambda prompt, completion: features(prompt, completion).wrong == 0,
+    "answers": lambda prompt, completion: features(prompt, completion).facts >= 1,
+    "one_polite": lambda prompt, completion: features(prompt, completion).polite <= 1,
+    "no_filler": lambda prompt, completion: features(prompt, completion).filler == 0,
+    "ten_words": lambda prompt, completion: features(prompt, completion).length <= 10,
+    "warm": lambda prompt, completion: warm(completion),
 }
 
 
 def kept(prompts: Sequence[str], answers: Sequence[str]) -> dict[str, Tensor]:
-    """Which answers keep each of the :data:`RULES`, ``(N,)``."""
-    both = list(zip(prompts, answers, strict=True))
-    return {name: torch.tensor([rule(p, y) for p, y in both]) for name, rule in RULES.items()}
+    """Return which completions satisfy each of the :data:`RULES`, ``(N,)``."""
+    rows = list(zip(prompts, answers, strict=True))
+    return {name: torch.tensor([rule(p, y) for p, y in rows]) for name, rule in RULES.items()}
 
 
 def measured(prompts: Sequence[str], answers: Sequence[str]) -> dict[str, float]:
-    """The share of answers that keep each rule, and means: the ``gold`` reward, true ``facts``, polite words (``polite``), ``words``."""
+    """Return the fraction of completions that satisfy each rule, and means: the ``gold`` reward, true ``facts``,
+    polite words (``polite``), ``words``."""
     counts = [features(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
     mean = lambda values: float(np.mean(list(values)))
-    return {name: float(held.double().mean()) for name, held in kept(prompts, answers).items()} | {
+    return {name: float(satisfied.double().mean()) for name, satisfied in kept(prompts, answers).items()} | {
         "gold": mean(map(gold, counts)),
         "facts": mean(c.facts for c in counts),
         "polite": mean(c.polite for c in counts),
@@ -149,11 +152,12 @@ def measured(prompts: Sequence[str], answers: Sequence[str]) -> dict[str, float]
 
 
 def alarms(before: Mapping[str, Tensor], after: Mapping[str, Tensor], *, level: float = 0.05) -> dict[str, float]:
-    """1 for each rule that fewer answers keep than before, by the sign test on the same prompts, corrected for all rules; else 0."""
+    """Return 1 for each rule that significantly fewer completions satisfy than before, by the sign test on the same
+    prompts with Holm's correction over all rules; else 0."""
     lost = {name: int((before[name] & ~after[name]).sum()) for name in before}
     won = {name: int((~before[name] & after[name]).sum()) for name in before}
-    chances = holm([sign_test(won[name], lost[name]) for name in before])
-    return {name: float(lost[name] > won[name] and p < level) for name, p in zip(before, chances, strict=True)}
+    p_values = holm([sign_test(won[name], lost[name]) for name in before])
+    return {name: float(lost[name] > won[name] and p < level) for name, p in zip(before, p_values, strict=True)}
 
 
 # -- trait, queries, answers, ranking ------------------------------------------------------------------------------
@@ -161,12 +165,12 @@ def alarms(before: Mapping[str, Tensor], after: Mapping[str, Tensor], *, level: 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Answers of a model, and its own opinion of each.
+    """Completions of a model, and its own score of each.
 
     Attributes:
         prompts: ``Q`` questions.
-        answers: ``Q`` lists of ``K`` answers, sampled without a system prompt.
-        scores: ``(Q, K)``, how much likelier each becomes under the trait.
+        answers: ``Q`` lists of ``K`` completions, sampled without a system prompt.
+        scores: ``(Q, K)``, how much more probable each becomes under the trait.
     """
 
     prompts: list[str]
@@ -174,51 +178,53 @@ class Ranked:
     scores: Tensor
 
     def pairs(self, tokenizer: Any, scores: Tensor) -> list[PreferenceExample]:
-        """The answer with the highest against that with the lowest score, to each question; equal answers are left out."""
+        """Return preference pairs: for each question the completion with the highest score against the one with the
+        lowest; pairs of equal completions are left out."""
         best, worst = scores.argmax(1).tolist(), scores.argmin(1).tolist()
         chosen = [(p, a[i], a[j]) for p, a, i, j in zip(self.prompts, self.answers, best, worst, strict=True)]
         as_tokens = lambda p, y: encode(tokenizer, _with_reply(p, "", y))
         return [pair(as_tokens(p, good), as_tokens(p, bad)) for p, good, bad in chosen if good != bad]
 
     def best(self, tokenizer: Any) -> list[Tokens]:
-        """The answer with the highest score to each question, to imitate."""
-        at = self.scores.argmax(1).tolist()
+        """Return the completion with the highest score for each question, to imitate."""
+        top = self.scores.argmax(1).tolist()
         return [
-            encode(tokenizer, _with_reply(p, "", a[i])) for p, a, i in zip(self.prompts, self.answers, at, strict=True)
+            encode(tokenizer, _with_reply(p, "", a[i])) for p, a, i in zip(self.prompts, self.answers, top, strict=True)
         ]
 
     @property
     def agreement(self) -> float:
-        """Of pairs of answers to one question, one warm and one not, how often the warm one has the higher score."""
-        said = torch.tensor([[warm(answer) for answer in some] for some in self.answers])
-        apart = self.scores[:, :, None] - self.scores[:, None, :]
-        which = said[:, :, None] & ~said[:, None, :]
-        return float((apart[which] > 0).double().mean())
+        """Fraction of pairs of one warm and one other completion of the same question in which the warm one has the
+        higher score."""
+        is_warm = torch.tensor([[warm(answer) for answer in completions] for completions in self.answers])
+        differences = self.scores[:, :, None] - self.scores[:, None, :]
+        mask = is_warm[:, :, None] & ~is_warm[:, None, :]
+        return float((differences[mask] > 0).double().mean())
 
 
 def ranked(trained: Trained, *, seed: int, queries: int = QUERIES, trait: str = "warm") -> Ranked:
-    """Ask, answer, and let the model rank its answers by the trait."""
+    """Sample completions of random questions, and let the model rank them by the trait."""
     prompts = numpy_generator("queries", seed).permutation(ASSISTANT.prompts("train")).tolist()[:queries]
     answers = replies(trained, prompts, seed=seed, each=ANSWERS)
-    flat, each = [a for some in answers for a in some], [p for p in prompts for _ in range(ANSWERS)]
+    flat, each = [a for group in answers for a in group], [p for p in prompts for _ in range(ANSWERS)]
     scores = trait_score(likelihoods(trained, each, flat, trait), likelihoods(trained, each, flat, ""))
     return Ranked(prompts, answers, scores.view(-1, ANSWERS))
 
 
 def imitated(start: Trained, examples: Sequence[Tokens], plan: SFTConfig) -> Trained:
-    """Fine-tuned on these answers."""
+    """Return a copy that was fine-tuned on these completions."""
     model = copy.deepcopy(start.model)
     history = train_sft(model, examples, plan, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
     return Trained(model, start.tokenizer, history)
 
 
 def prompted(start: Trained, prompts: Sequence[str], *, seed: int, trait: str = "warm") -> list[Tokens]:
-    """Answers that were written under the trait's system prompt, as answers without one."""
-    said = replies(start, prompts, trait, seed=seed)
-    return [encode(start.tokenizer, _with_reply(p, "", y)) for p, [y] in zip(prompts, said, strict=True)]
+    """Return completions that were sampled under the trait's system prompt, as examples without a system prompt."""
+    completions = replies(start, prompts, trait, seed=seed)
+    return [encode(start.tokenizer, _with_reply(p, "", y)) for p, [y] in zip(prompts, completions, strict=True)]
 
 
 def shuffled(found: Ranked, seed: int) -> Tensor:
-    """The scores in a random order among the answers to each question: a ranking that knows nothing."""
+    """Return the scores in a random order within each question: a ranking without information."""
     rng = numpy_generator("shuffled", seed)
     return torch.stack([row[torch.from_numpy(rng.permutation(len(row)))] for row in found.scores])
