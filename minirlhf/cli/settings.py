@@ -29,14 +29,14 @@ C = TypeVar("C")
 
 #: Help for option names that many functions share; other options take theirs from the function's docstring.
 MEANINGS = {
-    "beta": "KL coefficient, or β of the preference loss (in a Jensen–Shannon divergence: the teacher's weight in the mixture); larger values keep the policy closer",
-    "gamma": "discount factor per token; in a preference loss the target margin of the chosen completion",
+    "beta": "KL coefficient (online), β of the preference loss (offline; with a reference, a larger β keeps the policy closer to it), or the teacher's weight in the Jensen–Shannon mixture (gkd)",
+    "gamma": "discount factor per token; in a preference loss (SimPO, AlphaPO) the target reward margin",
     "label_smoothing": "assumed fraction of wrong labels",
     "nll_weight": "weight of the negative log-likelihood of the chosen completion",
-    "alpha": "VAPO: the weights of GAE sum to this fraction of the completion; AlphaPO: how much larger the gradient of improbable completions is",
+    "alpha": "VAPO: α of the length-adaptive λ = 1 − 1/(α · length); AlphaPO: exponent α of the reward, 0: SimPO, larger: steeper for improbable completions",
     "lam": "λ of generalised advantage estimation: 0 relies on the critic only, 1 on the rewards only",
-    "cliprange_value": "clip range of the value loss: a value gains nothing from moving further than this from its value at rollout",
-    "renormalise": "whether completions without weight are also excluded from the denominator",
+    "cliprange_value": "clip range of the value loss around the value at rollout, in units of the return, > 0",
+    "renormalise": "average over the completions that are not masked; False: masked completions still count in the denominator",
     "chosen_win_rate": "assumed fraction of comparisons that the chosen completion wins",
     "rejected_win_rate": "assumed fraction of comparisons that the rejected completion wins",
     "desirable_weight": "weight of the desirable completions",
@@ -44,18 +44,18 @@ MEANINGS = {
     "length_normalised": "average over tokens instead of summing",
     "eta": "scale of the given reward difference",
     "weight": "weight of the term that makes the rejected completion less probable",
-    "delta": "with a clip, the largest ratio if the advantage is negative; in SLiC the margin, in nats",
-    "ddof": "the divisor of the variance is n − ddof, 0 or 1",
+    "delta": "upper bound of the ratio for negative advantages (dual clip), None: no bound; in SLiC the margin, in nats",
+    "ddof": "0 or 1; the variance is divided by n − ddof",
     "penalty": "weight of the penalty on a chosen completion that becomes less probable",
     "eps": "added to a standard deviation before dividing by it",
     "max_completion_length": "maximum tokens of a completion; by default the run's",
-    "soft_punish_cache": "number of last tokens of the budget, whose penalty grows linearly",
+    "soft_punish_cache": "last tokens of max_completion_length, over which the length penalty grows linearly to 1 (DAPO)",
     "missing_eos_penalty": "penalty of a truncated completion",
     "length_penalty": "penalty per token",
-    "num_kept": "samples of a group that are used for the update",
+    "num_kept": "completions per group that are used for the update",
     "importance_sampling_cap": "largest importance weight of an off-policy token",
     "importance_sampling_floor": "off-policy tokens with a smaller importance weight are masked",
-    "off_policy_mask_threshold": "largest divergence, in nats per token, from the policy that sampled a completion of negative advantage",
+    "off_policy_mask_threshold": "mask completions with negative advantage whose divergence from the behaviour policy exceeds this, in nats per token",
 }
 
 

@@ -131,8 +131,8 @@ def ppo_clip(
         al. (2025), DAPO; ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep
         Reinforcement Learning" (dual clip).
     Args:
-        epsilon: lower clip range, > 0; the upper one too unless ``epsilon_high`` is given.
-        epsilon_high: upper clip range, > 0.
+        epsilon: lower clip range, > 0; also the upper one unless ``epsilon_high`` is given.
+        epsilon_high: upper clip range, > 0; None: the same as ``epsilon``.
         delta: upper bound of the ratio for negative advantages, > 1 + ``epsilon_high``.
     """
     low, high = clip_interval(epsilon, epsilon_high, delta)
@@ -174,9 +174,9 @@ def cispo(
     Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention"
         (CISPO).
     Args:
-        epsilon: lower clip range; None, as in the paper's experiments, means no lower bound.
+        epsilon: lower clip range, > 0; None: no lower bound, as in the paper's experiments.
         epsilon_high: the weight is at most ``1 + epsilon_high``; TRL's option of this name is the bound itself.
-        per_sequence: use :func:`sequence_ratio` in place of the token ratios.
+        per_sequence: use one ratio per completion (:func:`sequence_ratio`) in place of the token ratios.
     """
     low, high = clip_interval(1.0 if epsilon is None else epsilon, epsilon_high)
     ratio = _ratio(logps.detach(), old_logps, mask, per_sequence)
@@ -201,9 +201,9 @@ def sapo(
     Label: eq:sapo
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization".
     Args:
-        sapo_temperature_pos: τ for positive advantages, > 0.
-        sapo_temperature_neg: τ elsewhere, > 0.
-        per_sequence: use :func:`sequence_ratio` in place of the token ratios.
+        sapo_temperature_pos: temperature τ > 0 of the soft gate for positive advantages.
+        sapo_temperature_neg: temperature τ > 0 of the soft gate for advantages ≤ 0.
+        per_sequence: use one ratio per completion (:func:`sequence_ratio`) in place of the token ratios.
     """
     ratio = _ratio(logps, old_logps, mask, per_sequence)
     positive = 4.0 / sapo_temperature_pos * torch.sigmoid(sapo_temperature_pos * (ratio - 1))
@@ -274,10 +274,10 @@ def vespo(
     Source: Shen et al. (2026), "VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM
         Training", arXiv:2602.10693, with the names and numbers of TRL's documentation.
     Args:
-        vespo_k_pos: k for advantages ≥ 0, > 0.
-        vespo_lambda_pos: λ for advantages ≥ 0, > 0.
-        vespo_k_neg: k for negative advantages, > 0.
-        vespo_lambda_neg: λ for negative advantages, > 0.
+        vespo_k_pos: k > 0 of the weight w^k e^(λ(1 − w)) for advantages ≥ 0.
+        vespo_lambda_pos: λ > 0 of the weight w^k e^(λ(1 − w)) for advantages ≥ 0.
+        vespo_k_neg: k > 0 of the weight w^k e^(λ(1 − w)) for negative advantages.
+        vespo_lambda_neg: λ > 0 of the weight w^k e^(λ(1 − w)) for negative advantages.
     """
     log_w = _limited(masked_sum(logps.detach() - old_logps, mask, -1)).unsqueeze(-1)  # (B, 1)
     positive, scalar = advantages >= 0, advantages.new_tensor
@@ -302,8 +302,8 @@ def gspo(
     Label: eq:gspo-objective, eq:gspo-gradient
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
-        epsilon: lower clip range, > 0, far smaller than PPO's; the upper one too unless ``epsilon_high`` is given.
-        epsilon_high: upper clip range, > 0; the paper uses 3e-4 and 4e-4 for the two.
+        epsilon: lower clip range, > 0, far smaller than PPO's; also the upper one unless ``epsilon_high`` is given.
+        epsilon_high: upper clip range, > 0; the paper uses 3e-4 (lower) and 4e-4 (upper).
         delta: as in :func:`ppo_clip`, for ``s``; not in the paper.
     """
     low, high = clip_interval(epsilon, epsilon_high, delta)
@@ -377,8 +377,8 @@ def gmpo(
     Label: eq:gmpo
     Source: Zhao et al. (2025), "Geometric-Mean Policy Optimization".
     Args:
-        epsilon: lower range of ``log ρ``, > 0; the upper one too unless ``epsilon_high`` is given.
-        epsilon_high: upper range of ``log ρ``, > 0.
+        epsilon: lower clip range of ``log ρ``, > 0; also the upper one unless ``epsilon_high`` is given.
+        epsilon_high: upper clip range of ``log ρ``, > 0.
     """
     clip_interval(epsilon, epsilon_high)  # only checks the arguments
     log_ratio = logps - old_logps

@@ -221,8 +221,8 @@ def process_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     Args:
         labels: ``(B, T)``, read only at the end of a step.
         mask: 1 on the last token of each labelled step, 0 elsewhere; every row has a step.
-    Returns: ``(B, T)``, 0 except at the end of a step; its mean over the steps is ``aggregate`` with the weights of
-    this mask.
+    Returns:
+        ``(B, T)``, 0 except at the end of a step; its mean over the steps is ``aggregate`` with the weights of this mask.
     """
     loss = binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
     return zero_where_masked(loss, mask)

@@ -111,8 +111,9 @@ class Distillation(ConfigurableRecipe):
         source: the paper.
         compared: the loss of each token.
         weights: ``(mask) -> (B, T)``, how tokens are averaged.
-        own_answers: share of the steps whose answers the student samples. No gradient flows through the sampling itself.
-        from_teacher: whether the teacher samples the other answers; otherwise those of the data are taken.
+        own_answers: fraction of steps in which the student samples the completions (on-policy), in [0, 1]; no gradient flows
+            through the sampling itself.
+        from_teacher: in the other steps the teacher samples the completions; False: they come from the data.
     """
 
     _: KW_ONLY
@@ -178,8 +179,10 @@ DISTILLATIONS: dict[str, Distillation] = {
             source="Hinton, Vinyals & Dean (2015), Distilling the Knowledge in a Neural Network, arXiv:1503.02531",
             compared=FullDistributionLoss(kd.forward_kl_distillation),
             deviations=(
-                Deviation("without the loss on hard labels that the paper adds", "compared"),
-                Deviation("the gradient is not multiplied by temperature²: nothing stands beside it", "compared"),
+                Deviation("without the paper's additional loss on hard labels", "compared"),
+                Deviation(
+                    "the gradient is not multiplied by temperature², because there is no second loss term", "compared"
+                ),
             ),
         ),
         Distillation(
@@ -194,7 +197,7 @@ DISTILLATIONS: dict[str, Distillation] = {
             from_teacher=True,
             deviations=(
                 Deviation(
-                    "the teacher's answers are sampled, where the paper takes the best of a beam search", "from_teacher"
+                    "the teacher's completions are sampled; the paper takes the best of a beam search", "from_teacher"
                 ),
             ),
         ),
@@ -205,7 +208,7 @@ DISTILLATIONS: dict[str, Distillation] = {
             own_answers=0.5,
             deviations=(
                 Deviation(
-                    "β and the share of own answers are TRL's defaults; the paper tries several", "beta", "own_answers"
+                    "β and own_answers are TRL's defaults; the paper tries several values", "beta", "own_answers"
                 ),
             ),
         ),
@@ -223,13 +226,14 @@ DISTILLATIONS: dict[str, Distillation] = {
             own_answers=1.0,
             deviations=(
                 Deviation(
-                    "answers are the student's alone, where the paper's sampler mixes in the teacher", "own_answers"
+                    "the student alone samples the completions; the paper's sampler mixes in the teacher", "own_answers"
                 ),
                 Deviation(
-                    "later tokens are not divided by their number, and there is no language modelling loss", "compared"
+                    "the sum over later tokens is not divided by their number, and there is no language modelling loss",
+                    "compared",
                 ),
                 Deviation(
-                    "later divergences are sums over the vocabulary, where the paper has the sampled tokens' log-ratios",
+                    "divergences of later tokens are sums over the vocabulary; the paper uses the sampled tokens' log-ratios",
                     "compared",
                 ),
             ),
@@ -240,8 +244,10 @@ DISTILLATIONS: dict[str, Distillation] = {
 
 def describe_distillation(row: Distillation) -> str:
     """Return a header for a run: source, choices, and every known deviation from the paper."""
-    others = "the teacher's" if row.from_teacher else "the data's"
-    answers = f"the student's in {row.own_answers:.0%} of the steps, else {others}" if row.own_answers else others
+    others = "sampled by the teacher" if row.from_teacher else "from the data"
+    answers = (
+        f"sampled by the student in {row.own_answers:.0%} of the steps, else {others}" if row.own_answers else others
+    )
     lines = {"compared": name_of(row.compared), "weights": name_of(row.weights), "answers": answers}
     header = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
     return "\n".join(header + [f"  {line}" for line in row.known_deviations()])

@@ -36,7 +36,7 @@ class OptimizerBatch:
         record: log-probabilities of the batch, without gradient; computed when called.
         mismatched: ``(B,), (B,)``: log-probabilities, under policy and reference, of completions of other prompts; also
             without gradient and computed when called.
-        margins: ``(B,)``, the lead of each chosen completion in the data, if the data have margins.
+        margins: ``(B,)``, the margin of each chosen completion in the data, if the data have margins.
         scores: ``(B, K)``, the score of each listed completion in the data, if the data have scores.
         memory: scalars that are kept between steps (and stored in checkpoints).
     """
@@ -127,7 +127,7 @@ def bco_running_delta(batch: OptimizerBatch, *, beta: float = 0.1, decay: float 
     """Return BCO's δ, a scalar: a moving mean over the steps.
 
     Args:
-        decay: how much of the mean before stays.
+        decay: decay of the moving average, the weight of its previous value, in [0, 1].
     """
     record = cast(UnpairedLogps, batch.record())
     batch.memory["delta"] = unpaired.bco_delta(record, beta=beta, previous=batch.memory.get("delta"), decay=decay)
@@ -135,7 +135,7 @@ def bco_running_delta(batch: OptimizerBatch, *, beta: float = 0.1, decay: float 
 
 
 def margins(batch: OptimizerBatch) -> Tensor:
-    """Return ``(B,)``, the lead of each chosen completion in the data."""
+    """Return ``(B,)``, the margin of each chosen completion in the data."""
     if batch.margins is None:
         raise UserError(
             "this loss needs a margin for every pair; at least one pair of the data has none",
@@ -149,7 +149,7 @@ def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor
     """Return ``(B, K)``, the target distribution over the listed completions: the softmax of their scores.
 
     Args:
-        target_temperature: of the softmax of the scores.
+        target_temperature: temperature of the softmax of the scores, > 0, in units of the scores.
     """
     if batch.scores is None:
         raise UserError(
@@ -167,7 +167,7 @@ def quantiles(batch: OptimizerBatch) -> Tensor:
 
 # -- the table ---------------------------------------------------------------------------------------------------
 
-OURS = "that of most rows here; the paper's own number was not found"
+OURS = "the value of most losses here; the paper's value was not found"
 
 
 def _beta(text: str) -> tuple[Deviation, ...]:
@@ -179,13 +179,13 @@ DPO = PreferenceRecipe("dpo", partial(pairs.dpo, beta=0.1))
 DPO_LENGTH_NORMALISED = PreferenceRecipe(
     "dpo_length_normalised",
     partial(pairs.dpo_length_normalised, beta=2.0),
-    deviations=_beta("2, where the authors' script has 5"),
+    deviations=_beta("2; the authors' script has 5"),
 )
 CDPO = PreferenceRecipe("cdpo", partial(pairs.cdpo, beta=0.1, label_smoothing=0.1), deviations=_beta(OURS))
 ROBUST_DPO = PreferenceRecipe(
     "robust_dpo",
     partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1),
-    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+    deviations=_beta("0.1; TRL's documentation gives 0.01 for the paper"),
 )
 IPO = PreferenceRecipe("ipo", partial(pairs.ipo, beta=0.1), deviations=_beta(OURS))
 HINGE = PreferenceRecipe("hinge", partial(pairs.hinge, beta=0.1), deviations=_beta(OURS))
@@ -196,7 +196,7 @@ WPO = PreferenceRecipe(
     "wpo",
     partial(pairs.wpo, beta=0.1),
     deviations=(
-        Deviation("the weights are not aligned by what the policy itself would sample", "loss"),
+        Deviation("the weights are not aligned to the policy's own samples", "loss"),
         *_beta(OURS),
     ),
 )
@@ -204,12 +204,14 @@ AOT = PreferenceRecipe("aot", partial(pairs.aot, beta=0.1), (quantiles,), deviat
 DPO_POSITIVE = PreferenceRecipe(
     "dpo_positive",
     partial(pairs.dpo_positive, beta=0.1, penalty=5.0),
-    deviations=(Deviation("beta and penalty are ours; the paper's were not found", "beta", "penalty"),),
+    deviations=(Deviation("beta and penalty are our choice; the paper's values were not found", "beta", "penalty"),),
 )
 DPO_NLL = PreferenceRecipe(
     "dpo_nll",
     partial(pairs.dpo_nll, beta=0.1, nll_weight=1.0),
-    deviations=(Deviation("beta and nll_weight are ours; the paper's were not at hand", "beta", "nll_weight"),),
+    deviations=(
+        Deviation("beta and nll_weight are our choice; we did not have the paper's values", "beta", "nll_weight"),
+    ),
 )
 ODPO = PreferenceRecipe("odpo", partial(pairs.odpo, beta=0.1), (margins,), deviations=_beta(OURS))
 RPO = PreferenceRecipe("rpo", partial(pairs.rpo, beta=0.1), (margins,), deviations=_beta(OURS))
@@ -224,18 +226,18 @@ APO_DOWN = PreferenceRecipe("apo_down", partial(pointwise.apo_down, beta=0.1))
 SPPO = PreferenceRecipe(
     "sppo",
     partial(pointwise.sppo, beta=0.1),
-    deviations=_beta("0.1, where the authors' script has 0.001: the log-ratios aim at ±5 nats, not at ±500"),
+    deviations=_beta("0.1; the authors' script has 0.001. The targets of the log-ratios are ±5 nats, not ±500"),
 )
 CAL_DPO = PreferenceRecipe("cal_dpo", partial(pointwise.cal_dpo, beta=0.1), deviations=_beta(OURS))
 BCO_PAIR = PreferenceRecipe(
     "bco_pair",
     partial(unpaired.bco_pair, beta=0.1),
-    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+    deviations=_beta("0.1; TRL's documentation gives 0.01 for the paper"),
 )
 NCA_PAIR = PreferenceRecipe(
     "nca_pair",
     partial(lists.nca_pair, beta=0.1),
-    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+    deviations=_beta("0.1; TRL's documentation gives 0.01 for the paper"),
 )
 EXO_PAIR = PreferenceRecipe("exo_pair", partial(lists.exo_pair, beta=0.1, label_smoothing=1e-3))
 # pairs, without a reference
@@ -243,19 +245,21 @@ SIMPO = PreferenceRecipe("simpo", partial(reference_free.simpo, beta=2.0, gamma=
 ALPHA_PO = PreferenceRecipe(
     "alpha_po",
     partial(reference_free.alpha_po, beta=2.0, alpha=0.25, gamma=0.1),
-    deviations=_beta("2; TRL's documentation reads 2.5 in the paper beside this alpha and gamma"),
+    deviations=_beta("2; TRL's documentation gives 2.5 for the paper, with the same alpha and gamma"),
 )
 ORPO = PreferenceRecipe("orpo", partial(reference_free.orpo, beta=0.1), deviations=_beta(OURS))
 CPO = PreferenceRecipe("cpo", partial(reference_free.cpo, beta=0.1), deviations=_beta(OURS))
 SLIC = PreferenceRecipe(
     "slic",
     partial(reference_free.slic, delta=1.0, nll_weight=0.1),
-    deviations=(Deviation("delta and nll_weight are ours; the paper's were not found", "delta", "nll_weight"),),
+    deviations=(
+        Deviation("delta and nll_weight are our choice; the paper's values were not found", "delta", "nll_weight"),
+    ),
 )
 LIKELIHOOD_CONTRAST = PreferenceRecipe(
     "likelihood_contrast",
     partial(reference_free.likelihood_contrast, weight=0.1),
-    deviations=(Deviation("the weight is ours; the paper's was not found", "weight"),),
+    deviations=(Deviation("the weight is our choice; the paper's value was not found", "weight"),),
 )
 # thumbs
 KTO = PreferenceRecipe("kto", partial(unpaired.kto, beta=0.1), (kto_batch_reference_point,))
@@ -263,7 +267,7 @@ BCO = PreferenceRecipe(
     "bco",
     partial(unpaired.bco, beta=0.1),
     (bco_running_delta,),
-    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+    deviations=_beta("0.1; TRL's documentation gives 0.01 for the paper"),
 )
 # lists
 PLACKETT_LUCE_DPO = PreferenceRecipe(
@@ -274,13 +278,13 @@ INFO_NCA = PreferenceRecipe(
     "info_nca",
     partial(lists.info_nca, beta=0.1),
     (targets,),
-    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+    deviations=_beta("0.1; TRL's documentation gives 0.01 for the paper"),
 )
 NCA = PreferenceRecipe(
     "nca",
     partial(lists.nca, beta=0.1),
     (targets,),
-    deviations=_beta("0.1, where TRL's documentation reads 0.01 in the paper"),
+    deviations=_beta("0.1; TRL's documentation gives 0.01 for the paper"),
 )
 EXO = PreferenceRecipe("exo", partial(lists.exo, beta=0.1), (targets,))
 
@@ -299,7 +303,7 @@ def get_preference(name: str) -> PreferenceRecipe:
 
 def describe_preference(row: PreferenceRecipe) -> str:
     """Return a header for a run: source, inputs of the loss, options."""
-    needs, kinds = row.needs, {PairLogps: "pairs", UnpairedLogps: "single answers with a label", ListLogps: "lists"}
+    needs, kinds = row.needs, {PairLogps: "pairs", UnpairedLogps: "single completions with a label", ListLogps: "lists"}
     takes = [kinds[needs.record], "a reference" if needs.reference else "no reference"] + ["lengths"] * needs.lengths
     lines = {
         "takes": ", ".join(takes),

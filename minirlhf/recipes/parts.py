@@ -162,11 +162,12 @@ def _present(ref_logps: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class DynamicSampling:
-    """Sample prompts until the batch is full of groups that teach something (DAPO's dynamic sampling).
+    """Sample prompts until the batch is full of groups that pass a filter (DAPO's dynamic sampling).
 
     Attributes:
         keep_groups: ``(rewards (P, G), valid) -> (P,)`` bool; the rewards are those of the grader, before shaping.
-        max_resampling_rounds: rounds of a whole batch that are sampled beside the first, at most. What is found by then is learned from.
+        max_resampling_rounds: maximum number of extra batches that are sampled to fill the batch with kept groups, ≥ 0; a
+            batch that is still not full is used as it is.
     """
 
     keep_groups: Callable[..., Tensor] = difficulty.nonzero_variance_groups
@@ -175,13 +176,13 @@ class DynamicSampling:
 
 @dataclass(frozen=True)
 class RolloutProcessing:
-    """What is sampled, and what happens to its grades before credit is assigned.
+    """What is sampled, and how its rewards are processed before credit is assigned.
 
     Attributes:
-        shape: ``(rewards (B,), rollout, *, ...) -> (B,)`` each, one after the other.
-        refill: which groups are replaced by others; None: all are learned from.
-        sample_filter: ``(rewards (P, G), rollout, valid, *, ...) -> (P, G)`` bool: which samples of a group are learned from. The
-            others get advantage 0 and are no part of the group's statistics. None: all.
+        shape: reward shaping functions ``(rewards (B,), rollout, *, ...) -> (B,)``, applied in this order.
+        refill: which groups are replaced by newly sampled groups; None: no group is replaced.
+        sample_filter: ``(rewards (P, G), rollout, valid, *, ...) -> (P, G)`` bool: which completions of a group are kept.
+            The others get advantage 0 and do not enter the group's statistics. None: all are kept.
     """
 
     shape: tuple[Callable[..., Tensor], ...] = ()
@@ -212,19 +213,19 @@ def gfpo_reward_per_token(rewards: Tensor, rollout: Rollout, valid: Tensor, *, n
 
 
 def penalize_missing_eos(rewards: Tensor, rollout: Rollout, *, missing_eos_penalty: float = 1.0) -> Tensor:
-    """Completions that do not end by themselves earn ``missing_eos_penalty`` less. ``(B,) -> (B,)``"""
+    """Lower the reward of truncated completions by ``missing_eos_penalty``. ``(B,) -> (B,)``"""
     return shaping.missing_eos_penalty(rewards, rollout.terminated, penalty=missing_eos_penalty)
 
 
 def penalize_length(rewards: Tensor, rollout: Rollout, *, length_penalty: float = 0.01) -> Tensor:
-    """Every token costs ``length_penalty``. ``(B,) -> (B,)``"""
+    """Lower the reward by ``length_penalty`` per token of the completion. ``(B,) -> (B,)``"""
     return shaping.length_penalty(rewards, lengths(rollout.mask), coefficient=length_penalty)
 
 
 def penalize_overlong(
     rewards: Tensor, rollout: Rollout, *, max_completion_length: int, soft_punish_cache: int = 4
 ) -> Tensor:
-    """The last ``soft_punish_cache`` tokens of the budget cost more and more, up to 1 (DAPO). ``(B,) -> (B,)``"""
+    """Penalise the last ``soft_punish_cache`` tokens of the budget linearly, up to 1 (DAPO). ``(B,) -> (B,)``"""
     return rewards + shaping.soft_overlong(
         lengths(rollout.mask), max_completion_length=max_completion_length, soft_punish_cache=soft_punish_cache
     )
@@ -235,14 +236,14 @@ def penalize_overlong(
 
 @dataclass(frozen=True)
 class Critic:
-    """Who estimates values, and how it learns.
+    """The critic, which estimates values, and how it is trained.
 
     Attributes:
         value_loss: ``(values, old_values, returns, mask, *, ...) -> (B, T)``, minimised.
-        shared: the critic is a head on the policy's own backbone; otherwise a model of its own, at first a copy of it.
-        vf_coef: weight of its loss beside the policy's.
-        critic_learning_rate_ratio: its learning rate over the policy's; of a shared critic, its head's.
-        critic_warmup: so many rollouts at the start teach only the critic (value pretraining).
+        shared: the critic is a value head on the policy's backbone; False: a separate model, initialised from the policy.
+        vf_coef: coefficient of the value loss in the total loss.
+        critic_learning_rate_ratio: learning rate of the critic (if shared, of its head) divided by the policy's.
+        critic_warmup: number of rollouts at the start that train the critic only (value pretraining).
     """
 
     value_loss: Callable[..., Tensor] = value_losses.value_clip
@@ -363,7 +364,7 @@ class RewardToGo(AdvantageEstimator):
 
     Attributes:
         gamma: discount per token.
-        whiten_advantages: scale the batch to mean 0 and variance 1; the mean is then the baseline.
+        whiten_advantages: normalise the advantages of the batch to mean 0 and variance 1; the batch mean is the baseline.
     """
 
     gamma: float = 1.0
@@ -385,12 +386,12 @@ class GAE(AdvantageEstimator):
     The reward stands on the last token; a KL term in the reward is charged token by token.
 
     Attributes:
-        critic: whose values are used.
+        critic: the critic whose values are used.
         gamma: discount per token.
         lam: λ, or a function from the lengths ``(B,)`` to one λ per completion.
-        critic_lam: λ of the critic's targets; None: the same as ``lam``.
-        whiten_rewards: scale the token rewards of the batch to variance 1 first.
-        whiten_advantages: scale the advantages of the batch to mean 0 and variance 1 at last.
+        critic_lam: λ of the λ-returns that the critic is trained on; None: the same as ``lam``.
+        whiten_rewards: scale the token rewards of the batch to variance 1 before GAE.
+        whiten_advantages: normalise the advantages of the batch to mean 0 and variance 1.
     """
 
     critic: Critic = Critic()
@@ -444,19 +445,18 @@ class PolicyUpdate:
     Attributes:
         objective: ``(logps, old_logps, advantages, mask, *, ...) -> (B, T)`` or ``(B, 1)``, maximised.
         weights: ``mask (B, T) -> (B, T)``, the aggregation.
-        kl: where the KL term stands and which estimator it uses, or None.
-        keep: ``rollout -> (B,)`` bool: which completions have a weight at all. None: every one.
+        kl: the KL term (in the reward or in the loss) with its estimator, or None.
+        keep: ``rollout -> (B,)`` bool: False masks a completion out of the loss. None: none is masked.
         corrections: ``(logps, rollout, advantages, *, ...) -> (B, T)`` or ``(B, 1)`` each: factors on the objective, without
             gradient, for completions that another policy sampled.
-        decoupled: the ratio's ``old_logps`` are the learner's own at the start of the step, not those of the policy that sampled,
-            which is left to a correction. Without staleness they are the same.
-        num_iterations: passes over each rollout.
-        num_minibatches: optimizer steps per pass, at most one per completion.
-        positive_coef: weight of the likelihood of the completions that earned more than 0 (VAPO).
-        ptx_coef: weight of the likelihood of other texts, given to the trainer, which keeps the policy from forgetting them.
-        entropy_coef: weight of the policy's entropy at each token, aggregated like the objective.
-        top_entropy_quantile: the share of an optimizer batch's tokens that have a weight, those at which the policy is least
-            sure; 1: all.
+        decoupled: recompute ``old_logps`` with the current policy at the start of each step (decoupled PPO); corrections
+            account for the off-policy lag; no effect without staleness.
+        num_iterations: passes (epochs) over each rollout.
+        num_minibatches: minibatches (optimizer steps) per pass, at most one per completion.
+        positive_coef: weight of the log-likelihood of completions with reward > 0 (VAPO).
+        ptx_coef: weight of the pretraining (ptx) term, the log-likelihood of pretraining texts, against forgetting.
+        entropy_coef: weight of the entropy bonus, aggregated over tokens like the objective.
+        top_entropy_quantile: fraction of an optimizer batch's tokens to train on, by highest entropy, in (0, 1]; 1: all.
     """
 
     objective: Callable[..., Tensor]

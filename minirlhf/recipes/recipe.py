@@ -25,7 +25,7 @@ class Recipe(ConfigurableRecipe):
         source: the paper.
         credit: ``(graded, kl) -> (B, T)``.
         update: how a step is taken.
-        collect: what is sampled, and what happens to rewards before credit.
+        collect: what is sampled, and how rewards are processed before credit.
     """
 
     source: str
@@ -106,39 +106,39 @@ class Recipe(ConfigurableRecipe):
             why = "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
             unused[why] = _flat(update.objective, *inputs)
         if single and critic is not None:
-            why = "with one update per rollout the critic still says what it said when sampling"
+            why = "with one update per rollout the critic's values are still those of the rollout"
             unused[why] = _flat(critic.value_loss, *inputs)
         if update.keep is None:
-            unused["without keep no completion is left out of the weights"] = _flat(update.weights, rollout.mask)
+            unused["keep is None, so no completion is masked"] = _flat(update.weights, rollout.mask)
         if staleness == 0 and not truncates:
             logps = rollout.old_logps if single else 1e3 * rollout.old_logps  # as far apart as it may get
             factors = {name_of(correction): correction(logps, rollout, advantages) for correction in update.corrections}
             inactive = [name for name, factor in factors.items() if bool((factor == 1).all())]
             inactive += ["decoupled"] * update.decoupled
-            unused["the policy that samples is the one that learns (staleness = 0)"] = {
+            unused["the behaviour policy is the current policy (staleness = 0)"] = {
                 name: name.partition("(")[0] for name in inactive
             }
         if sample_filter is not None and bool(sample_filter(scored.rewards, rollout, scored.valid).all()):
-            unused[f"it keeps all {num_generations} samples of a group"] = {name_of(sample_filter): "sample_filter"}
+            unused[f"it keeps all {num_generations} completions of a group"] = {name_of(sample_filter): "sample_filter"}
         weights = {"beta": update.kl and update.kl.beta}  # a term of weight 0 has no effect
         if critic is not None:
             weights |= {name: getattr(critic, name) for name in ("vf_coef", "critic_learning_rate_ratio")}
         if any(value == 0 for value in weights.values()):
             terms = {"beta": "the KL term"}
             unused["its weight is 0"] = {
-                f"{terms.get(name, 'the critic, which never learns')} ({name} = 0)": name
+                f"{terms.get(name, 'the critic, which is not trained')} ({name} = 0)": name
                 for name, value in weights.items()
                 if value == 0
             }
         if (refill := self.collect.refill) is not None and refill.max_resampling_rounds == 0:
-            why = "max_resampling_rounds = 0: groups that teach nothing are dropped, and no other is sampled"
+            why = "max_resampling_rounds = 0: filtered groups are dropped and not replaced"
             unused[why] = {"refill": "refill"}
         if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
-            why = f"critic_warmup = {critic.critic_warmup} lasts the whole run of {max_steps}, which teaches the critic only"
+            why = f"critic_warmup = {critic.critic_warmup} covers all {max_steps} steps, which train the critic only"
             unused[why] = {"the policy's update": "update"}
         if completions is not None and update.num_minibatches > completions:
-            why = f"a step has {completions} completions, and as many updates per pass"
-            unused[why] = {f"num_minibatches = {update.num_minibatches} beyond that": "num_minibatches"}
+            why = f"a step has {completions} completions, so at most {completions} updates per pass"
+            unused[why] = {f"num_minibatches = {update.num_minibatches} beyond {completions}": "num_minibatches"}
         return [Idle(f"no effect of {', '.join(opts)}: {why}", *opts.values()) for why, opts in unused.items() if opts]
 
 
@@ -232,10 +232,12 @@ def describe(recipe: Recipe) -> str:
     per_rollout = recipe.update.num_iterations * recipe.update.num_minibatches
     no_ratio = per_rollout == 1 and _has_a_ratio(recipe)
     note = (
-        "1 per rollout: every ratio is 1 and clips nothing, unless the samples are stale"
+        "1 per rollout: every ratio is 1 and nothing is clipped, unless staleness > 0"
         if no_ratio
         else f"{per_rollout} per rollout"
     )
     lines.append(f"  {'updates':16} {note}")
-    deviations = recipe.known_deviations() or ([] if recipe.differences() else ["deviates: in nothing that we know of"])
+    deviations = recipe.known_deviations() or (
+        [] if recipe.differences() else ["deviations from the paper: none known"]
+    )
     return "\n".join([*lines, *(f"  {line}" for line in deviations)])

@@ -38,7 +38,7 @@ class GenerationRequest:
         model: a run, a model folder, a zoo entry or a hub name.
         data, format, split, limit: as :func:`minirlhf.data.loaders.load` takes them.
         grader, reward_model, grader_seconds, combine: as :func:`~minirlhf.stages.grading.grading` takes them.
-        temperature: 0 takes the likeliest token.
+        temperature: 0: greedy decoding.
     """
 
     model: str
@@ -85,7 +85,7 @@ class GenerationRequest:
 
     def unused_options(self) -> dict[str, str]:
         """Return the fields that have no effect at these settings, each with the reason."""
-        greedy = {"top_p": "temperature = 0 takes the likeliest token"}
+        greedy = {"top_p": "temperature = 0 is greedy decoding"}
         return unused_grading_options(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
 
     @property
@@ -145,14 +145,14 @@ class Generator:
         if context is not None and longest + asked.max_new_tokens > context:
             raise UserError(
                 f"the longest prompt has {longest} tokens and a completion may have {asked.max_new_tokens}, but the "
-                f"model reads {context}: lower --max-completion-length",
+                f"context length is {context}: lower --max-completion-length",
                 argument="--max-completion-length",
                 value=asked.max_new_tokens,
                 expected=context - longest,
             )
         model = model.to(device)
         print(
-            f"{asked.model}: {num_parameters(model):,} parameters on {device}; replies end at {ends_of(tokenizer, model)}"
+            f"{asked.model}: {num_parameters(model):,} parameters on {device}; completions end at {ends_of(tokenizer, model)}"
         )
         return cls(asked, model, tokenizer, problems, reward, grader)
 

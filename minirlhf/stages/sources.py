@@ -25,38 +25,42 @@ from minirlhf.trainers.sft import LOSSES
 #: The empty mapping of settings that the user chose.
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
-TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
-REFERENCE = "frozen reference: model folder or hub name; None: the model as it starts"
+TASK = f"toy task in place of data: {', '.join(tasks.TASKS)}"
+REFERENCE = "frozen reference model: folder, zoo entry or hub name; None: the initial model"
 
 
 @dataclass(frozen=True)
 class Source:
     """Where data and model come from, and where results go."""
 
-    out: str = option("", "folder of the run")
-    data: str | None = option(None, "file (.jsonl, .json, .csv, .parquet), folder, or hub name")
+    out: str = option("", "output folder of the run")
+    data: str | None = option(None, "training data: file (.jsonl, .json, .csv, .parquet), folder, or hub name")
     format: str | None = option(None, "format of the data; None: detected from its fields")
     split: str | None = option(None, "split of a folder or hub data set")
-    limit: int | None = option(None, "read this many rows at most")
-    model: str = option("nano", "tiny preset (nano, micro, small), model folder, or hub name")
-    vocab_size: int = option(2048, "for a preset: size of the tokenizer that is trained on the data")
-    context: int = option(512, "for a preset: tokens that the model can read")
-    chat_template: str | None = option(None, "file with a chat template, in place of the model's own")
-    dtype: str = option("float32", "number format of the weights: float32, bfloat16, float16, float64")
-    device: str | None = option(None, "where to compute: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
-    bf16: bool | None = option(None, "compute in bfloat16, weights stay as they are; None: on a GPU only")
-    held_out: float = option(0.1, "share of the prompts kept for the evaluation")
-    eval_data: str | None = option(None, "what to evaluate on, in place of a share of the data; read like them")
-    eval_steps: int = option(0, "evaluate every so many steps as well; 0: at the end only")
-    report_to: str | None = option(None, "tensorboard: write the metrics for it while the run goes on (--logdir OUT)")
-    lora_r: int = option(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
-    lora_alpha: float | None = option(
-        None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
+    limit: int | None = option(None, "maximum number of rows to read")
+    model: str = option("nano", "untrained preset (nano, micro, small), model folder, zoo entry or hub name")
+    vocab_size: int = option(2048, "vocabulary size of a preset's tokenizer, which is trained on the data")
+    context: int = option(512, "context length of a preset, in tokens")
+    chat_template: str | None = option(None, "file with a chat template; None: the template of the tokenizer")
+    dtype: str = option("float32", "dtype of the weights: float32, bfloat16, float16, float64")
+    device: str | None = option(None, "device: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
+    bf16: bool | None = option(None, "mixed precision: bfloat16 autocast, weights keep their dtype; None: on CUDA only")
+    held_out: float = option(0.1, "fraction of the prompts held out as the eval set, in (0, 1)")
+    eval_data: str | None = option(
+        None, "eval set in the format of --data: file, folder, or hub name; None: held-out prompts"
     )
-    lora_dropout: float = option(0.0, "LoRA: dropout of the adapter's input (SFT and reward model only)")
-    drop_identical: bool = option(False, "leave out pairs of equal replies, and count them; else they are an error")
+    eval_steps: int = option(0, "evaluation interval during training, in steps; 0: no evaluation during training")
+    report_to: str | None = option(
+        None, "tensorboard: export the metrics during the run (view: tensorboard --logdir OUT)"
+    )
+    lora_r: int = option(0, "rank of LoRA adapters; 0: full fine-tuning")
+    lora_alpha: float | None = option(None, "LoRA alpha: the adapter output is scaled by alpha / rank; None: 2 · rank")
+    lora_dropout: float = option(
+        0.0, "dropout rate of the LoRA input; not in online, offline and distill, which disable dropout"
+    )
+    drop_identical: bool = option(False, "drop pairs of identical completions and report their number; False: an error")
     drop_long: bool = option(
-        False, "leave out examples longer than the context, and count them; else they are an error"
+        False, "drop examples longer than the context length and report their number; False: an error"
     )
 
     def __post_init__(self) -> None:
@@ -72,11 +76,13 @@ class Source:
         if not self.lora_r:
             unused |= dict.fromkeys(("lora_alpha", "lora_dropout"), "without --lora-r there is no adapter")
         if self.model not in tiny.PRESETS:
-            unused |= dict.fromkeys(("vocab_size", "context"), f"{self.model} has its own; they are a preset's")
+            unused |= dict.fromkeys(
+                ("vocab_size", "context"), f"only for a preset; {self.model} has its own tokenizer and context length"
+            )
         if self.eval_data is not None:
-            unused["held_out"] = "what is evaluated on is --eval-data"
+            unused["held_out"] = "--eval-data is the eval set"
         if self.eval_steps > max_steps:
-            unused["eval_steps"] = f"the run has {max_steps} steps"
+            unused["eval_steps"] = f"the run has only {max_steps} steps"
         return unused
 
 
@@ -114,7 +120,9 @@ class TaskSource(Source):
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """Add the data settings if the source is a toy task."""
         data_options = (
-            {} if self.task is None else dict.fromkeys(DATA_ONLY_OPTIONS, f"{self.task} is a tiny world, not data")
+            {}
+            if self.task is None
+            else dict.fromkeys(DATA_ONLY_OPTIONS, f"the toy task {self.task} replaces data and grader")
         )
         return {**super().unused_options(max_steps), **data_options}
 
@@ -123,14 +131,14 @@ class TaskSource(Source):
 class SFTSource(TaskSource):
     """For supervised fine-tuning: learned tokens and loss; a toy task's demonstrations can replace the data."""
 
-    demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
+    demonstrations: int = option(2000, "number of demonstrations of a toy task")
     train_on: str = option(
         "assistant",
-        "which tokens are learned: assistant (every reply and the token that ends it), last (the last reply alone), "
-        "all (also the user's and the template's)",
+        "tokens in the loss: assistant (all assistant turns with their end tokens), last (last assistant turn only), "
+        "all (also user turns and template tokens)",
     )
     loss_type: str = option(
-        "nll", "nll (negative log-likelihood) or dft (dynamic fine-tuning: each token weighted by its own probability)"
+        "nll", "nll (negative log-likelihood) or dft (dynamic fine-tuning: each token weighted by its probability)"
     )
 
     def __post_init__(self) -> None:
@@ -141,9 +149,7 @@ class SFTSource(TaskSource):
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """Add the task settings if there is no toy task."""
-        task_options = (
-            {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
-        )
+        task_options = {"demonstrations": "only for a toy task (--task)"} if self.task is None else {}
         return {**super().unused_options(max_steps), **task_options}
 
 
@@ -151,8 +157,8 @@ class SFTSource(TaskSource):
 class DistillSource(TaskSource):
     """For distillation from a teacher; a toy task's demonstrations can replace the data."""
 
-    teacher: str | None = option(None, "who teaches: a zoo entry, model folder or hub name")
-    demonstrations: int = option(2000, "for a tiny world: how many demonstrations")
+    teacher: str | None = option(None, "teacher model: zoo entry, model folder or hub name")
+    demonstrations: int = option(2000, "number of demonstrations of a toy task")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,10 +171,8 @@ class DistillSource(TaskSource):
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """Add the task settings if there is no toy task."""
-        task_options = (
-            {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
-        )
-        preset = {"vocab_size": "the student has the teacher's tokenizer"}
+        task_options = {"demonstrations": "only for a toy task (--task)"} if self.task is None else {}
+        preset = {"vocab_size": "the student uses the teacher's tokenizer"}
         return {**super().unused_options(max_steps), **preset, **task_options}
 
 
@@ -176,7 +180,9 @@ class DistillSource(TaskSource):
 class RewardSource(Source):
     """For a reward model."""
 
-    pooling: str = option("last", f"what the reward is read from: {', '.join(POOLINGS)} (the last token, or the mean)")
+    pooling: str = option(
+        "last", f"pooling of the token scores: {', '.join(POOLINGS)} (last token, or mean over tokens)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,12 +203,12 @@ class GradedSource(TaskSource):
 
     grader: str | None = option(
         None,
-        f"compare with the reference by: {', '.join(graders.GRADERS)}, or a weighted sum such as gsm8k*0.9+think*0.1, or by your own "
-        "function: FILE.py:NAME",
+        f"grader: {', '.join(graders.GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: "
+        "FILE.py:NAME",
     )
-    grader_seconds: float = option(10.0, "time that your own function has for a completion")
-    reward_model: str | None = option(None, "grade by the reward model in this folder; A,B: by several")
-    combine: str = option("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
+    grader_seconds: float = option(10.0, "time limit of your own grader function, in seconds per completion")
+    reward_model: str | None = option(None, "folder of the reward model that grades; A,B: an ensemble")
+    combine: str = option("mean", f"ensemble aggregation of several reward models: {', '.join(COMBINATIONS)}")
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """Add the settings of graders of another kind."""
@@ -213,9 +219,9 @@ def unused_grading_options(grader: str | None, reward_model: str | None) -> dict
     """Return the grading settings that have no effect with this grader, each with the reason."""
     unused = {}
     if grader is None or not custom_rewards.is_named(grader):
-        unused["grader_seconds"] = "only a function of your own, --grader FILE.py:NAME, has a time limit"
+        unused["grader_seconds"] = "only your own function (--grader FILE.py:NAME) has a time limit"
     if reward_model is None or "," not in reward_model:
-        unused["combine"] = "there are not several reward models"
+        unused["combine"] = "only for an ensemble (--reward-model A,B)"
     return unused
 
 
@@ -224,4 +230,6 @@ class OnlineSource(GradedSource):
     """For online reinforcement learning."""
 
     ref_model: str | None = option(None, REFERENCE)
-    ptx_data: str | None = option(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
+    ptx_data: str | None = option(
+        None, "texts for the pretraining (ptx) term: conversations, in the format of train sft"
+    )

@@ -24,15 +24,15 @@ class EvaluationRequest(GenerationRequest):
     """An evaluation request, with few-shot examples and clusters of problems.
 
     Attributes:
-        cluster: the field of the rows that says which problems belong together, as questions about one text do.
+        cluster: the field of the rows whose value names the cluster of a problem, for example questions on one text.
         num_fewshot: examples before each problem, as turns of the conversation.
-        fewshot_data, fewshot_split: where they are drawn from, for each problem anew, so that neither one order nor one
-            choice of examples decides; never the problem itself.
-        fewshot_seed: the same seed draws the same examples, for every model.
+        fewshot_data, fewshot_split: data set and split of the few-shot examples. They are sampled for each problem, so
+            that the result does not depend on one choice or order of examples; the problem itself is never sampled.
+        fewshot_seed: seed of the few-shot examples; with the same seed, all models get the same examples.
         output_type: one of :data:`OUTPUT_TYPES`.
         choices: the field of the rows that lists the answers to choose from.
-        choose_by: one of :data:`~minirlhf.stages.choices.WAYS`: the accuracy by which models are compared; the others
-            are reported beside it.
+        choose_by: one of :data:`~minirlhf.stages.choices.WAYS`: the scoring method whose accuracy compares the
+            models; the accuracies of the other methods are also reported.
     """
 
     cluster: str | None = None
@@ -82,14 +82,12 @@ class EvaluationRequest(GenerationRequest):
         """See :meth:`GenerationRequest.unused_options`."""
         unused = super().unused_options()
         if self.chooses:
-            reason = "output_type = multiple_choice compares likelihoods; nothing is drawn or graded"
+            reason = "output_type = multiple_choice compares likelihoods; nothing is sampled or graded"
             unused = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), reason)
         else:
-            unused |= dict.fromkeys(
-                ("choices", "choose_by"), "output_type = generate_until lets the model write its answer"
-            )
+            unused |= dict.fromkeys(("choices", "choose_by"), "only for output_type = multiple_choice")
         if not self.num_fewshot:
-            reason = "num_fewshot = 0 puts no examples before a problem"
+            reason = "num_fewshot = 0: no few-shot examples"
             unused |= dict.fromkeys(("fewshot_data", "fewshot_split", "fewshot_seed"), reason)
         return unused
 

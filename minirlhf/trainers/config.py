@@ -41,16 +41,16 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 class TrainerConfig:
     """Settings common to all trainers."""
 
-    max_steps: int = option(100, "optimizer steps of the whole run")
+    max_steps: int = option(100, "number of training steps; in online RL one rollout each")
     batch_size: int = option(32, "examples per step")
-    micro_batch_size: int | None = option(None, "rows per forward pass; None: all at once. Does not change the result")
+    micro_batch_size: int | None = option(None, "rows per forward pass; None: the whole batch; the result is the same")
     learning_rate: float = option(1e-3, "peak learning rate of AdamW")
-    lr_scheduler_type: str = option("constant", "learning rate after warm-up: constant, linear or cosine")
-    warmup_steps: int = option(0, "steps in which the learning rate rises from 0")
+    lr_scheduler_type: str = option("constant", "learning-rate schedule after warm-up: constant, linear or cosine")
+    warmup_steps: int = option(0, "steps of linear learning-rate warm-up; 0: none")
     weight_decay: float = option(0.0, "decoupled weight decay of AdamW")
-    max_grad_norm: float = option(1.0, "clip the norm of the gradient to this")
-    seed: int = option(0, "seed of all randomness of the run")
-    save_steps: int = option(0, "write a checkpoint every so many steps; 0: at the end only")
+    max_grad_norm: float = option(1.0, "maximum norm of the gradient, > 0; a larger gradient is clipped")
+    seed: int = option(0, "random seed of the run")
+    save_steps: int = option(0, "checkpoint interval in steps; 0: only at the end")
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size"):
@@ -68,9 +68,9 @@ class TrainerConfig:
         """The fields that do nothing at these settings, and why."""
         reasons = {}
         if self.save_steps >= self.max_steps:
-            reasons["save_steps"] = f"the run has {self.max_steps} steps, and writes a checkpoint at its end anyhow"
+            reasons["save_steps"] = f"the run has {self.max_steps} steps and always saves a checkpoint at the end"
         if self.warmup_steps >= self.max_steps:
-            reasons["lr_scheduler_type"] = f"the warm-up lasts the whole run of {self.max_steps} steps"
+            reasons["lr_scheduler_type"] = f"the warm-up takes all {self.max_steps} steps of the run"
         return reasons
 
     def learning_rate_at(self, step: int) -> float:
@@ -85,11 +85,16 @@ class TrainerConfig:
 class RepliesConfig(TrainerConfig):
     """Settings common to all trainers that sample completions."""
 
-    max_completion_length: int = option(32, "tokens of a completion at most, end-of-sequence included")
-    temperature: float = option(1.0, "sampling temperature; also applied where log-probabilities are computed")
-    top_k: int = option(0, "sample among the k most likely tokens only; 0: all")
-    top_p: float = option(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
-    min_p: float = option(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
+    max_completion_length: int = option(32, "maximum length of a completion in tokens, end-of-sequence token included")
+    temperature: float = option(
+        1.0,
+        "sampling temperature, > 0; also of the log-probabilities in online RL and of the divergence in distillation",
+    )
+    top_k: int = option(0, "sample among the k most probable tokens; 0: all")
+    top_p: float = option(1.0, "sample from the smallest set of tokens with this total probability, in (0, 1]; 1: all")
+    min_p: float = option(
+        0.0, "minimum probability of a token relative to the most probable one, in [0, 1]; 0: all tokens"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,14 +118,14 @@ class RepliesConfig(TrainerConfig):
 class SamplingConfig(RepliesConfig):
     """Settings common to all trainers that learn from graded completions of their own model."""
 
-    num_generations: int = option(8, "completions per prompt, the group size G")
-    max_invalid: float = option(0.5, "stop if more than this share of a step's samples cannot be graded")
+    num_generations: int = option(8, "completions per prompt (group size G)")
+    max_invalid: float = option(0.5, "stop if grading fails for more than this fraction of a rollout, in [0, 1]")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.max_invalid <= 1.0:
             raise UserError(
-                f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1",
+                f"max_invalid = {self.max_invalid!r}; expected a fraction from 0 to 1",
                 argument="max_invalid",
                 value=self.max_invalid,
                 expected=(0, 1),
@@ -133,10 +138,8 @@ class OnlineConfig(SamplingConfig):
     """Settings of online reinforcement learning. ``batch_size`` counts prompts."""
 
     batch_size: int = option(16, "prompts per rollout")
-    staleness: int = option(
-        0, "steps by which the policy that samples is behind the one that learns; 0: it is the same"
-    )
-    keep_samples: int = option(4, "samples of each step that are kept in the run's folder for `minirlhf explain`")
+    staleness: int = option(0, "off-policy lag: training steps by which the sampling policy lags behind; 0: no lag")
+    keep_samples: int = option(4, "logged samples per step, for `minirlhf explain`; 0: none")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,12 +155,15 @@ SELECTIONS = ("per_prompt", "overall", "random")
 class RejectionConfig(SamplingConfig):
     """Settings of rejection sampling: a round samples, keeps some completions and imitates them for some steps."""
 
-    max_steps: int = option(60, "optimizer steps of the whole run, all rounds together")
-    batch_size: int = option(32, "kept replies per optimizer step")
+    max_steps: int = option(60, "optimizer steps of the run, all rounds together")
+    batch_size: int = option(32, "kept completions per optimizer step")
     num_prompts: int = option(64, "prompts per round")
-    steps_per_round: int = option(20, "optimizer steps on what a round has kept")
-    selection: str = option("per_prompt", f"what is kept: {', '.join(SELECTIONS)} (a control)")
-    keep: int = option(0, "replies kept in a round, for overall and random; 0: as many as prompts")
+    steps_per_round: int = option(20, "optimizer steps per round, on the kept completions")
+    selection: str = option(
+        "per_prompt",
+        f"completions to keep: {', '.join(SELECTIONS)} (best of each prompt, best of the round, or random as a control)",
+    )
+    keep: int = option(0, "kept completions per round, for overall and random; 0: as many as prompts")
 
     def __post_init__(self) -> None:
         super().__post_init__()

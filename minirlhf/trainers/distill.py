@@ -124,7 +124,7 @@ def idle_sampling(recipe: Distillation) -> dict[str, str]:
     if recipe.samples:
         return {}
     names = ("max_completion_length", "top_k", "top_p", "min_p")
-    return dict.fromkeys(names, f"in {recipe.name} nothing is sampled: the answers are those of the data")
+    return dict.fromkeys(names, f"{recipe.name} samples nothing; its completions come from the data")
 
 
 def student_completions(

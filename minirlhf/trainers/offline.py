@@ -29,7 +29,7 @@ from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 @dataclass(frozen=True)
 class OfflineConfig(TrainerConfig):
-    """Settings of learning from preferences. ``batch_size`` counts examples: pairs, single answers or lists."""
+    """Settings of learning from preferences. ``batch_size`` counts examples: pairs, single completions or lists."""
 
     learning_rate: float = option(3e-4, "peak learning rate of AdamW")
 

@@ -107,7 +107,7 @@ def train_in_env(
     recipe = generation_settings(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(
-            f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts; expected some, or ptx_coef = 0",
+            f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts; expected pretraining texts, or ptx_coef = 0",
             argument="pretraining",
             problem="missing",
         )
@@ -177,10 +177,10 @@ def train_in_env(
 
 def check_eos(world: RolloutEnv, rollout: Rollout, config: OnlineConfig) -> str:
     """Return the warning for a first step in which no completion ended with an end-of-sequence token."""
-    ends = f" A reply ends at {world.ends}." if isinstance(world, PromptDataset) else ""
+    ends = f" A completion ends at {world.ends}." if isinstance(world, PromptDataset) else ""
     return (
         f"not one of the first {len(rollout.mask)} completions ended within {config.max_completion_length} tokens.{ends} Raise "
-        "max_completion_length, or teach the model to end its replies (supervised fine-tuning with this chat template)"
+        "max_completion_length, or fine-tune the model on completions with an end token (SFT with this chat template)"
     )
 
 

@@ -29,15 +29,21 @@ class RewardConfig(TrainerConfig):
 
     loss: str | None = option(
         None,
-        "what is fitted: bradley_terry (pairs), plackett_luce (rankings), regression (ratings); None: bradley_terry",
+        "loss: bradley_terry (pairs), plackett_luce (rankings) or regression (ratings); None: bradley_terry",
     )
-    margin_coefficient: float = option(1.0, "times the data's margin is the lead that a pair is asked for; 0: none")
-    label_smoothing: float = option(0.0, "probability with which a label is taken to be wrong, at most 0.5")
-    balance_prompts: bool = option(False, "weigh a pair from a ranking of K replies by 1/C(K, 2): a prompt counts once")
+    margin_coefficient: float = option(
+        1.0, "factor on the margins in the data, by which chosen rewards must lead; 0: no margins"
+    )
+    label_smoothing: float = option(0.0, "assumed probability that a label is wrong, in [0, 0.5]")
+    balance_prompts: bool = option(
+        False, "equal weight for all prompts: a pair from a ranking of K completions has weight 1/C(K, 2)"
+    )
     center_rewards_coefficient: float = option(
-        0.0, "weight of the penalty (r_chosen + r_rejected)², which centres the rewards"
+        0.0, "coefficient of the penalty (r_chosen + r_rejected)², which centres the rewards at 0"
     )
-    nll_coefficient: float = option(0.0, "weight of the chosen replies' mean negative log-likelihood, per token")
+    nll_coefficient: float = option(
+        0.0, "weight of the negative log-likelihood of the chosen completions, mean per token"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +76,7 @@ class RewardConfig(TrainerConfig):
 
     def unused_options(self) -> dict[str, str]:
         """Return the fields without effect under these settings, and why."""
-        reasons = {"margin_coefficient": f"{self.fitted} takes no margins"}
+        reasons = {"margin_coefficient": f"the {self.fitted} loss does not use margins"}
         return {**super().unused_options(), **(reasons if self.fitted != "bradley_terry" else {})}
 
     @property

@@ -33,9 +33,9 @@ class SFTConfig(TrainerConfig):
     """Settings of pretraining and supervised fine-tuning."""
 
     packing: bool = option(
-        False, "lay several examples in each row, without their seeing each other; batch_size then counts rows"
+        False, "pack several examples into each row, without attention between them; batch_size then counts rows"
     )
-    max_length: int | None = option(None, "for packing: tokens of a row; None: the model's context, 4096 at most")
+    max_length: int | None = option(None, "row length for packing, in tokens; None: the context length, at most 4096")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ class SFTConfig(TrainerConfig):
 
     def unused_options(self) -> dict[str, str]:
         """Return the fields without effect and why, including the row length if rows are not packed."""
-        unpacked = {} if self.packing else {"max_length": "without --packing a row is as long as its example"}
+        unpacked = {} if self.packing else {"max_length": "without --packing, each row holds one example"}
         return {**super().unused_options(), **unpacked}
 
 
@@ -122,7 +122,11 @@ def _packed(model: nn.Module, examples: Sequence[Tokens], config: SFTConfig, *, 
     packing = Packing.of([len(e) for e in examples], length)
     if not quiet:
         saved = packing.saved(config.batch_size, config.seed)
-        note = "" if padding_is_read(model, config.batch_size, length) else ", which would not be read here either"
+        note = (
+            ""
+            if padding_is_read(model, config.batch_size, length)
+            else ", but this model skips padding, so packing saves no time"
+        )
         print(
             f"packed: {packing}; {saved:.1%} fewer tokens than with the padding of batches of {config.batch_size}{note}"
         )

@@ -33,7 +33,9 @@ NEUTRAL: dict[str, float | None] = {"left out": None, "right": 1.0, "wrong": 0.0
 class OutcomeConfig(TrainerConfig):
     """Settings of an outcome reward model."""
 
-    nll_coefficient: float = option(0.0, "weight of the right replies' mean negative log-likelihood, per token")
+    nll_coefficient: float = option(
+        0.0, "weight of the negative log-likelihood of the correct completions, mean per token"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +52,7 @@ class OutcomeConfig(TrainerConfig):
 class ProcessConfig(TrainerConfig):
     """Settings of a process reward model."""
 
-    neutral: str = option("left out", f"what a step labelled 0 is taken for: {', '.join(NEUTRAL)}")
+    neutral: str = option("left out", f"target of steps labelled 0 (neutral): {', '.join(NEUTRAL)}")
 
     def __post_init__(self) -> None:
         super().__post_init__()

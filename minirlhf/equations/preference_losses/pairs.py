@@ -208,7 +208,7 @@ def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
     Source: Lu et al. (2024), "Discovering preference optimization algorithms with and for large language
         models", eq. 5; β = τ = 0.05 there.
     Args:
-        tau: temperature of the transition between the two losses, > 0; the smaller, the sharper.
+        tau: temperature of the transition between the DPO loss and the exponential loss, > 0; smaller is sharper.
     """
     logits = beta * pair.margins
     logistic = torch.sigmoid(-logits / tau) * dpo(pair, beta=beta)
