@@ -59,16 +59,33 @@ MEANINGS = {
 }
 
 
+#: What help shows in place of the value of a flag, by the flag's name or else by its type.
+FILES = {
+    **dict.fromkeys(("data", "eval_data", "ptx_data", "chat_template"), "FILE"),
+    **dict.fromkeys(("model", "ref_model", "reward_model", "teacher"), "MODEL"),
+    "out": "FOLDER",
+}
+KINDS = {int: "INT", float: "FLOAT", bool: "BOOL", str: "TEXT"}
+
+
+def metavar(name: str, kind: Any) -> str:
+    """Return what help shows for a value: INT, FLOAT, BOOL, TEXT, FILE, FOLDER or MODEL."""
+    kinds = [k for k in typing.get_args(kind) if k is not type(None)] or [kind]
+    return FILES.get(name) or (KINDS.get(kinds[0], "VALUE") if len(kinds) == 1 else "VALUE")
+
+
 def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
     """Add a flag for every field of a config dataclass. Values stay text until :func:`from_mapping` parses them."""
     section = parser.add_argument_group(group)
+    hints = typing.get_type_hints(cls)
     for f in dataclasses.fields(cls):
+        default = "required" if f.name == "out" else f"default: {f.default}"
         section.add_argument(
             f"--{f.name.replace('_', '-')}",
             dest=f.name,
             default=argparse.SUPPRESS,
-            metavar="VALUE",
-            help=f"{f.metadata.get('help', '')} (default: {f.default})".replace("%", "%%"),
+            metavar=metavar(f.name, hints[f.name]),
+            help=f"{f.metadata.get('help', '')} ({default})".replace("%", "%%"),
         )
 
 
@@ -87,10 +104,12 @@ def add_options(
         skip: names that are already flags.
     """
     section = parser.add_argument_group("recipe")
-    names = sorted({name for recipe in table.values() for name in recipe.numbers()} - skip)
+    kinds = {name: option.kind for recipe in table.values() for name, option in recipe.numbers().items()}
     flags = {
-        name: section.add_argument(f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS, metavar="VALUE")
-        for name in names
+        name: section.add_argument(
+            f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS, metavar=_kind(kinds[name])
+        )
+        for name in sorted(kinds.keys() - skip)
     }
 
     class Help(argparse.Action):
@@ -112,6 +131,11 @@ def add_options(
     parser.add_argument(
         "-h", "--help", action=Help, nargs=0, help=f"show this help{suffix}", dest=hidden, default=hidden
     )
+
+
+def _kind(text: str) -> str:
+    """Return what help shows for a value whose type is written as ``text``, such as ``float | None``."""
+    return next((KINDS[kind] for kind in (bool, int, float) if text.startswith(kind.__name__)), "NUMBER")
 
 
 def meaning(option: Option) -> str:
