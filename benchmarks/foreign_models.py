@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from minirlhf.cli import main as command
-from minirlhf.data.chat import ends_of
+from minirlhf.data.chat import end_tokens
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.loading import load_folder
 from minirlhf.models.sampling import Sampling, sample
@@ -239,7 +239,7 @@ def trained(folder: Path, name: str, trainer: str, dtype: torch.dtype, *, lora: 
 
 def endings(model: Any, tokenizer: Any) -> str:
     """Does a reply end where the template ends it? The model is made to say so: its closing token gets the highest score."""
-    ends = ends_of(tokenizer, model)
+    ends = end_tokens(tokenizer, model)
     closing = next(iter(ends.found))
     head = model.get_output_embeddings()
     bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0]))

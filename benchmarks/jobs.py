@@ -438,7 +438,7 @@ def dpo(world: World) -> Job:
             )  # fmt: skip
             return _offline_peer(world, DPOTrainer, settings, world.model(), rows, ref_model=world.model())
 
-    answers = [answer for two in pairs for answer in two.answers]
+    answers = [answer for two in pairs for answer in two.completions]
     tokens = sum(len(answer) for answer in answers) / BATCHES
     predicted = sum(sum(answer.loss_mask) for answer in answers) / BATCHES
     floor = reading(world, world.model(), tokens - size * world.width - 2 * size, 2 * size, predicted)

@@ -19,7 +19,7 @@ from minirlhf import losses
 from minirlhf.chapters import load_checks
 from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import conversation, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode_prompt, end_tokens
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Example, Message, Problem
 from minirlhf.data.tasks import Task
@@ -219,7 +219,7 @@ def generate(
         [encode_prompt(tokenizer, conversation(p) if isinstance(p, str) else p) for p in batch],
         sampling=_made(Sampling, sampling),
         num_generations=num_generations,
-        eos_token_id=ends_of(tokenizer, model).ids,
+        eos_token_id=end_tokens(tokenizer, model).ids,
         pad_token_id=tokenizer.pad_token_id,
         seed=seed,
     )

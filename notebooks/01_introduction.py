@@ -41,7 +41,7 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import GRPO
 from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.stages import pipeline, zoo
-from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
+from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, completion_tokens, pair_tokens, preferences
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, arrival_rewards
 from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
@@ -167,7 +167,7 @@ replies = ("cats purr", "cats nap", "sure! clever cats purr and nap", "um cats p
 
 def reply_logps(policy, texts):
     """log π(reply | question) for several replies."""
-    rows = [reply_tokens(policy.tokenizer, question, text) for text in texts]
+    rows = [completion_tokens(policy.tokenizer, question, text) for text in texts]
     batch = collate(rows, policy.tokenizer.pad_token_id)
     logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
     return (logps * batch.loss_mask[:, 1:]).sum(-1).detach()
@@ -526,7 +526,7 @@ mentioned = {prompt: [word for word in prompt.split() if word in FACTS] for prom
 on_known = [prompt for prompt, animals in mentioned.items() if set(animals) <= set(known)]
 rng = numpy_generator("six animals", 0)
 shown = [
-    reply_tokens(sft.tokenizer, prompt, world.demonstration(prompt, rng))
+    completion_tokens(sft.tokenizer, prompt, world.demonstration(prompt, rng))
     for prompt in (on_known[i % len(on_known)] for i in range(2000))
 ]
 six = Trained(copy.deepcopy(base.model), sft.tokenizer, History())

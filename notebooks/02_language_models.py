@@ -410,7 +410,7 @@ for ax, name in zip(axes, ("the first word of the reply", 'after "clever"'), str
     peak = float(z.softmax(-1).max())
     for row, ((rule, cut), colour) in enumerate(zip(rules.items(), ("blue", "red", "green"), strict=True)):
         kept = int(cut(z).isfinite().sum())
-        mass = float(language.kept_mass(z, cut(z)))
+        mass = float(language.retained_mass(z, cut(z)))
         height = peak * (1.65 - 0.22 * row)
         ax.plot([-0.4, kept - 0.6], [height] * 2, color=PALETTE[colour], lw=3, solid_capstyle="butt")
         ax.text(-0.4, height + 0.04 * peak, f"{rule} keeps {kept}, mass {mass:.3f}", color=PALETTE[colour], va="bottom")
@@ -437,9 +437,9 @@ truncated = cut.softmax(-1)
 kept = truncated > 0
 print("sampled from:", [round(p, 4) for p in truncated.tolist()])
 print("log π − log π_trunc:", [round(x, 4) for x in (probs.log() - truncated.log())[kept].tolist()])
-print("log π(K):", round(float(language.kept_mass(probs.log(), cut).log()), 4))
+print("log π(K):", round(float(language.retained_mass(probs.log(), cut).log()), 4))
 mean_weight = float((truncated * probs / truncated)[kept].sum())
-print("mean weight:", mean_weight, "= π(K) =", float(language.kept_mass(probs.log(), cut)))
+print("mean weight:", mean_weight, "= π(K) =", float(language.retained_mass(probs.log(), cut)))
 weight.reveal("1" if math.isclose(mean_weight, 1.0) else "below 1" if mean_weight < 1 else "above 1")
 
 # %% [markdown]

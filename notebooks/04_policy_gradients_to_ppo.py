@@ -164,7 +164,7 @@ for name, b in (
 ):
     mean = float((chance * ((earned - b) * score).mean(-1)).sum())
     print(f"{name:19} mean estimate {mean:.4f} = {mean / 0.09:.2f} of the gradient")
-print("(K − 1)/K =", pg.own_mean_shrinkage(4))
+print("(K − 1)/K =", pg.group_mean_shrinkage(4))
 own.reveal("yes" if math.isclose(mean, 0.09) else "no, it is too short" if mean < 0.09 else "no, it is too long")
 
 # %% [markdown]

@@ -351,7 +351,7 @@ print(f"and from the variance of the reward: {reward_rate / kl_rate:.3f}")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-responses = world.reference.responses()
+responses = world.reference.completions()
 tokens, mask = responses.tokens, responses.mask
 transitions, step_rewards = rlhf.token_mdp(tokens, mask, reward, vocab_size=4)
 state = rlhf.prefix_states(tokens, mask)  # (40, 3): the prefix before each token

@@ -27,7 +27,7 @@ from minirlhf.equations.reward_losses import bradley_terry_loss, gated_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
-from minirlhf.stages.pipeline import RewardPlan, Trained, pair_tokens, reply_tokens
+from minirlhf.stages.pipeline import RewardPlan, Trained, completion_tokens, pair_tokens
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 predict = Predictions("08")
@@ -76,7 +76,7 @@ policy, tokenizer = zoo.load("assistant-sft")
 task = tasks.get("assistant")
 model = RewardModel.from_causal_lm(policy, seed=0)
 prompts = task.prompts("test")[:64]
-rows = [reply_tokens(tokenizer, p, task.reference(p)).input_ids for p in prompts]
+rows = [completion_tokens(tokenizer, p, task.reference(p)).input_ids for p in prompts]
 width = max(map(len, rows))
 
 

@@ -46,7 +46,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 
 world = poem_critic()
 reward = world.rewards  # (40,)
-mask = world.reference.responses().mask  # (40, 3)
+mask = world.reference.completions().mask  # (40, 3)
 seen = evidence.StudyResults("ch12")  # five seeds
 many = evidence.StudyResults("ch12_decisions")  # ten seeds
 predict = Predictions("12")
@@ -334,7 +334,7 @@ endings = predict(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-replies_of = world.reference.responses()
+replies_of = world.reference.completions()
 words, ended = replies_of.lengths.double(), replies_of.terminated.double()
 start = world.reference.distribution()[0].detach()
 
@@ -907,7 +907,7 @@ first = torch.zeros_like(mask)
 first[:, 0] = True
 ends = (
     torch.nn.functional.one_hot(last_index(mask), mask.shape[1]).bool()
-    & world.reference.responses().terminated[:, None]
+    & world.reference.completions().terminated[:, None]
 )
 
 

@@ -41,7 +41,7 @@ torch.set_num_threads(1)
 predict = Predictions("14")
 world = poem_critic()
 ref = world.reference.distribution()[0].detach()  # (40,) probabilities
-lengths = world.reference.responses().lengths
+lengths = world.reference.completions().lengths
 reward, gold = world.rewards, world.gold
 three, earns = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)  # reference, rewards
 
@@ -963,7 +963,7 @@ for loss in direct.COMPARED:
 
 # %%
 logps = reference_logps(
-    sft.model, [answer for pair in examples for answer in pair.answers], pad_token_id=sft.tokenizer.pad_token_id
+    sft.model, [answer for pair in examples for answer in pair.completions], pad_token_id=sft.tokenizer.pad_token_id
 ).view(-1, 2)
 counts = logps[:, 0] - logps[:, 1] < 1.0  # the hinge is not satisfied yet
 longer = torch.tensor([len(p.chosen.split()) > len(p.rejected.split()) for p in pairs])

@@ -70,7 +70,7 @@ turns = [
 made = 0
 for turn in turns:
     reply = calls.read_calls(turn, tools.schemas)
-    answers = [tools.answer(call) for call in reply.calls]
+    answers = [tools.execute(call) for call in reply.calls]
     made += sum(not answer.failed for answer in answers)
     print(turn, "\n   ", [answer.content for answer in answers] or f"no call; it says {reply.text!r}")
 which.reveal(made)
@@ -99,7 +99,7 @@ with ToolServer([sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"])
     print("prompts:", server.prompts(), "\n  filled in:", server.prompt("find", place="gold"), "\n")
     for turn in ('<tool_call>lookup(place="gold")</tool_call>', '<tool_call>lookup(place="attic")</tool_call>'):
         [call] = calls.read_calls(turn, box.schemas).calls
-        answer = box.answer(call)
+        answer = box.execute(call)
         print(turn, "\n   ", answer.content)
 said = "the model is told in words that nothing is known" if answer.content else "the model gets an empty answer"
 lost.reveal(said)

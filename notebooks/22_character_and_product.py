@@ -195,7 +195,7 @@ daily.reveal("20 % or more" if ever >= 0.2 else "about 10 %" if ever > 0.075 els
 one = torch.tensor(0.05, dtype=torch.float64)
 for new in (0.05, 0.06, 0.1):
     p = torch.tensor(new, dtype=torch.float64)
-    chance, users = (f(p, one, rollback=20, ship=20) for f in (release.rollback_chance, release.canary_pairs))
+    chance, users = (f(p, one, rollback=20, ship=20) for f in (release.rollback_probability, release.canary_pairs))
     print(
         f"{new:.0%} complain: the canary rolls back with probability {float(chance):.3f}, after {float(users):,.0f} pairs"
     )

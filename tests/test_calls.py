@@ -104,12 +104,12 @@ def test_read_calls_ids_are_given_or_counted():
 )
 def test_read_calls_prose_is_no_call(text):
     reply = read_calls(text, SCHEMAS)
-    assert reply.calls == () and (reply.text == text or reply.thought)
+    assert reply.calls == () and (reply.text == text or reply.reasoning)
 
 
 def test_read_calls_thought_is_no_call():
     reply = read_calls("<think> say('no') <tool_call>say('no')</tool_call> </think>\nfine", SCHEMAS)
-    assert (reply.thought, reply.text, reply.calls) == ("say('no') <tool_call>say('no')</tool_call>", "fine", ())
+    assert (reply.reasoning, reply.text, reply.calls) == ("say('no') <tool_call>say('no')</tool_call>", "fine", ())
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ CALL = "<tool_call>find(key='a')</tool_call>"
 def test_read_calls_thought_opened_before_turn_is_no_call(text):
     """A template may open the thought before the turn begins."""
     reply = read_calls(text, SCHEMAS)
-    assert reply.calls == () and reply.text == "no" and CALL in reply.thought
+    assert reply.calls == () and reply.text == "no" and CALL in reply.reasoning
     assert len(read_calls(text + CALL, SCHEMAS).calls) == 1
 
 
@@ -236,13 +236,13 @@ def test_read_calls_thought_opened_before_turn_is_no_call(text):
 def test_read_calls_thought_may_mention_mark_of_call(begun):
     reply = read_calls(f"{begun}I should write {calls.OPEN} and stop.\n</think>\n{CALL} so", SCHEMAS)
     assert [type(call) for call in reply.calls] == [ToolCall] and reply.text == "so"
-    assert reply.thought.endswith(f"I should write {calls.OPEN} and stop.")
+    assert reply.reasoning.endswith(f"I should write {calls.OPEN} and stop.")
 
 
 @pytest.mark.parametrize("before", ["", "Ok. ", "<think>a</think>x ", f"{CALL} "])
 def test_read_calls_unclosed_thought_is_no_call(before):
     reply = read_calls(f"{before}<think> maybe {CALL}", SCHEMAS)
-    assert len(reply.calls) == before.count(CALL) and reply.thought.endswith(f"maybe {CALL}")
+    assert len(reply.calls) == before.count(CALL) and reply.reasoning.endswith(f"maybe {CALL}")
     assert reply.text == before.removeprefix("<think>a</think>").removeprefix(CALL).strip()
     for whole in ("<tool_call>find(key='<think>')</tool_call>", "<tool_call>find(key='<think>')"):
         assert [call.arguments for call in read_calls(whole, SCHEMAS).calls] == [{"key": "<think>"}], "no thought"

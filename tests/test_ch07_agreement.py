@@ -10,7 +10,7 @@ from facts import raises
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import agreement
-from minirlhf.feedback.annotators import dawid_skene, vote_shares
+from minirlhf.feedback.annotators import dawid_skene, vote_fractions
 
 # What krippendorff 0.9, scikit-learn 1.9 and statsmodels 0.15 say of tables that were drawn at random.
 PEERS = json.loads((Path(__file__).parent / "samples" / "agreement.json").read_text(encoding="utf-8"))["cases"]
@@ -59,7 +59,7 @@ def test_dawid_skene_weighs_annotators_and_inverts_a_contrarian():
     for seed in range(5):
         truth, labels = labelled([0.95, 0.8, 0.65, 0.55, 0.2], 500, seed)
         found = dawid_skene(labels, 2)
-        majority = (vote_shares(labels, 2).argmax(-1) == truth).double().mean()
+        majority = (vote_fractions(labels, 2).argmax(-1) == truth).double().mean()
         better.append(float((found.posterior.argmax(-1) == truth).double().mean() - majority))
         accuracy = found.accuracy
         assert int(accuracy.argmin()) == 4 and float(accuracy[4]) < 0.4
@@ -68,7 +68,7 @@ def test_dawid_skene_weighs_annotators_and_inverts_a_contrarian():
 
 def test_vote_shares_ignore_missing_labels():
     labels = torch.tensor([[0, -1], [-1, -1]])
-    torch.testing.assert_close(vote_shares(labels, 2), torch.tensor([[1.0, 0], [0.5, 0.5]]).double())
+    torch.testing.assert_close(vote_fractions(labels, 2), torch.tensor([[1.0, 0], [0.5, 0.5]]).double())
 
 
 def test_dawid_skene_accuracy_is_the_expected_share_of_right_labels():
@@ -83,7 +83,7 @@ def test_dawid_skene_runs_max_steps_with_smoothing():
     """A round is an update and Bayes' rule; without a limit it goes on until neither changes anything."""
     _, labels = labelled([0.9, 0.7, 0.4], 60, "rounds")
     labels[:25] = 1  # so that the two labels are not equally frequent
-    posterior = vote_shares(labels, 2)
+    posterior = vote_fractions(labels, 2)
     for steps in (1, 2):
         prior, confusion = agreement.dawid_skene_update(labels, posterior, smoothing=0.3)
         posterior = agreement.dawid_skene_posterior(labels, prior.log(), confusion.log())

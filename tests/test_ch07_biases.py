@@ -89,9 +89,9 @@ def test_battery_finds_planted_biases_and_a_place():
     quality = torch.randn(800, 1, generator=rng, dtype=torch.float64)
     won = torch.rand(800, generator=rng) < torch.sigmoid(quality[:, 0] + 0.6 * traits[:, 0] + 0.5)
     found = run_bias_tests(torch.cat([traits, place], -1), ["liked", "ignored", "first"], won, quality=quality)
-    assert [one.beside < 0.05 for one in found] == [True, False, True]
+    assert [one.joint_p_value < 0.05 for one in found] == [True, False, True]
     assert found[0].weight == pytest.approx(0.6, abs=3.5 * found[0].error)
-    assert found[2].share == pytest.approx(float(won.double().mean()))
+    assert found[2].fraction == pytest.approx(float(won.double().mean()))
     assert all(
         one.smallest == pytest.approx((2.3940 + 0.8416) * one.error, rel=1e-3) for one in found
     )  # .05/3, two-sided; four of five
@@ -103,7 +103,7 @@ def test_battery_gives_nan_for_too_few_pairs():
     x[: FEWEST - 1, 1] = 1.0
     found = run_bias_tests(x, ["plenty", "few"])
     assert math.isfinite(found[0].weight) and math.isnan(found[1].weight) and found[1].differ == FEWEST - 1
-    assert math.isnan(run_bias_tests(0 * x, ["a", "b"])[0].share)
+    assert math.isnan(run_bias_tests(0 * x, ["a", "b"])[0].fraction)
 
 
 def test_sign_test_is_binomial_and_holm_is_stepwise():

@@ -6,9 +6,9 @@ import pytest
 
 from minirlhf.classroom import labelling as widget
 from minirlhf.classroom.labelling import Labelling
-from minirlhf.data.elicitation import Shown
+from minirlhf.data.elicitation import DisplayedPair
 
-PAIRS = [Shown("why?", f"a{n}", f"b{n}") for n in range(3)]
+PAIRS = [DisplayedPair("why?", f"a{n}", f"b{n}") for n in range(3)]
 
 
 @pytest.fixture

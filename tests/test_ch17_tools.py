@@ -48,7 +48,7 @@ def test_adventure_environment_agrees_with_its_table():
         for _ in range(12):
             action = rng.choice(ACTIONS) if rng.random() < 0.5 else adventure.WAY.get(state.number, "west")
             before, state = state, state.after(action)
-            answer = toolbox.answer(ToolCall("a", *calls[action]))
+            answer = toolbox.execute(ToolCall("a", *calls[action]))
             assert (answer.content == "Nothing happens.") == (before == state)
             assert game.get_reward() == pytest.approx(state.earned(BONUS))
             if state.treasure:
@@ -212,10 +212,10 @@ def test_calculators_questions_and_demonstrations():
 
 def test_calculators_fail_and_lie_as_often_as_asked():
     made = calculators.Calculators(fail=0.3, lie=0.2, seed=3)
-    said = [Toolbox.of(made()).answer(ToolCall("a", "calculator", {"expression": "1 2 * 3"})) for _ in range(600)]
+    said = [Toolbox.of(made()).execute(ToolCall("a", "calculator", {"expression": "1 2 * 3"})) for _ in range(600)]
     again = calculators.Calculators(fail=0.3, lie=0.2, seed=3)
     assert [answer.content for answer in said[:20]] == [
-        Toolbox.of(again()).answer(ToolCall("a", "calculator", {"expression": "1 2 * 3"})).content for _ in range(20)
+        Toolbox.of(again()).execute(ToolCall("a", "calculator", {"expression": "1 2 * 3"})).content for _ in range(20)
     ]
     failed, right = sum(answer.failed for answer in said), sum(answer.content == "3 6" for answer in said)
     assert abs(failed - 180) < 60 and abs(right - 300) < 65, "five standard deviations"
@@ -247,7 +247,7 @@ def test_facts_worths_are_what_playing_earns(options):
         register = made()
         register.reset(**fact.example())
         toolbox = Toolbox.of(register)
-        heard = [toolbox.answer(ToolCall("a", "lookup", {"place": place})) for _ in range(2)]
+        heard = [toolbox.execute(ToolCall("a", "lookup", {"place": place})) for _ in range(2)]
         for count, way in enumerate(facts.WAYS):
             believed = heard[0].content if count and not heard[0].failed else facts.USUAL[place]
             if way == "twice" and heard[0].content != heard[1].content:
@@ -408,7 +408,7 @@ def test_calls_of_a_toolbox_are_written_as_chapter_17_shows():
         '<tool_call>lookup(key="red")</tool_call>',
     ]
     [call] = calls.read_calls('<tool_call>searchLookup(key="red")</tool_call>', toolbox.schemas).calls
-    answer = toolbox.answer(call)
+    answer = toolbox.execute(call)
     assert answer.failed and "searchLookup" in answer.content and answer.content.split()[-1] == "lookup"
 
 

@@ -134,7 +134,7 @@ HALF = torch.tensor(0.5)
         (functools.partial(synthetic.compounded_errors, length=2), (0 * HALF, 0 * HALF), "error"),
         (functools.partial(synthetic.diversity_retained, n=0, generation=1), (), "n"),
         (functools.partial(synthetic.diversity_retained, n=2, generation=1, fresh=1.5), (), "fresh"),
-        (functools.partial(synthetic.support_kept, n=2), (torch.ones(3),), "probs"),
+        (functools.partial(synthetic.support_retained, n=2), (torch.ones(3),), "probs"),
         (functools.partial(synthetic.log_variance_drift, n=1), (), "n"),
     ],
 )

@@ -28,9 +28,9 @@ def test_trait_policy_with_small_beta_is_a_caricature():
 
 
 def test_clean_replies_that_exclude_a_rare_failure():
-    assert release.clean_replies(0.01) == pytest.approx(299, abs=1)
-    assert 298 < release.clean_replies(0.01) <= 299
-    assert 2994 < release.clean_replies(0.001) <= 2995
+    assert release.clean_completions(0.01) == pytest.approx(299, abs=1)
+    assert 298 < release.clean_completions(0.01) <= 299
+    assert 2994 < release.clean_completions(0.001) <= 2995
 
 
 def test_refusing_requests_of_train_and_test_are_disjoint():
@@ -93,7 +93,7 @@ def test_both_miss_of_correlated_filters():
 
 
 def test_canary_of_twenty_complaints():
-    chance = lambda p: float(release.rollback_chance(number(p), number(0.05), rollback=20, ship=20))
+    chance = lambda p: float(release.rollback_probability(number(p), number(0.05), rollback=20, ship=20))
     pairs = lambda p: float(release.canary_pairs(number(p), number(0.05), rollback=20, ship=20))
     assert chance(0.1) > 0.9999
     assert pairs(0.1) == pytest.approx(400, abs=1)
@@ -104,7 +104,7 @@ def test_canary_of_twenty_complaints():
 def test_canary_is_continuous_from_worse_to_equal():
     for old in (0.03, 0.2):
         near = number(old) + 1e-7
-        for f in (release.rollback_chance, release.canary_pairs):
+        for f in (release.rollback_probability, release.canary_pairs):
             at = lambda new, f=f, old=old: float(f(new, number(old), rollback=7, ship=4))
             assert at(near) == pytest.approx(at(number(old)), rel=1e-4)
 

@@ -42,7 +42,7 @@ def all_responses(vocab, length):
 @pytest.mark.parametrize(("vocab", "length", "prompts"), SIZES)
 def test_toylm_responses_are_all_words_once(vocab, length, prompts):
     model = ToyLM(vocab, length, prompts)
-    responses = model.responses()
+    responses = model.completions()
     rows = [tuple(row[:n]) for row, n in zip(responses.tokens.tolist(), responses.lengths.tolist(), strict=True)]
     assert rows == all_responses(vocab, length)
     assert responses.terminated.tolist() == [row[-1] == 0 for row in rows]
@@ -110,7 +110,7 @@ def test_toylm_set_distribution_is_met(draw, vocab, length, prompts):
 def test_toylm_action_values_satisfy_the_bellman_equations(draw):
     """V(s) = Σ_a π(a|s) Q(s, a), and Q(s, a) is the value of the next prefix, or the reward where the response ends."""
     model = draw.toy(3, 3, 2)
-    responses = model.responses()
+    responses = model.completions()
     rewards = draw.normal(len(responses.tokens), scale=2.0)
     state, action = model.action_values(rewards, prompt=1)
     rows = all_responses(3, 3)

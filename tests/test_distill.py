@@ -159,8 +159,8 @@ def test_minillm_student_leaves_a_mode_and_on_policy_kd_does_not(examples):
     best is a coin each time; with credit for what comes later one answer wins.
     """
     target = ToyLM(3, 2)
-    probs = torch.full((len(target.responses().tokens),), 1e-3, dtype=torch.float64)
-    for row, tokens in enumerate(target.responses().tokens.tolist()):
+    probs = torch.full((len(target.completions().tokens),), 1e-3, dtype=torch.float64)
+    for row, tokens in enumerate(target.completions().tokens.tolist()):
         if tokens in ([1, 1], [2, 2]):
             probs[row] = 1.0
     target.set_distribution(probs / probs.sum())

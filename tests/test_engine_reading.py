@@ -12,7 +12,7 @@ from minirlhf.core.calling import position_ids
 from minirlhf.core.exact import ToyLM
 from minirlhf.engine import attention, packing
 from minirlhf.engine.decoding import is_written_out
-from minirlhf.engine.packing import Packed, bucket_by_length, packs, shares
+from minirlhf.engine.packing import Packed, bucket_by_length, can_share_prefixes, packs
 from minirlhf.models.forward import completion_logits, completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 
@@ -339,10 +339,10 @@ def test_packs_refuses_windows_of_unknown_architecture(free_calls):
 def test_shares_refuses_dropout_and_packs_refuses_checkpointing(free_calls):
     ids, _ = batch()
     gpt2 = build("GPT2")
-    assert shares(gpt2.eval()) and not shares(gpt2.train())
+    assert can_share_prefixes(gpt2.eval()) and not can_share_prefixes(gpt2.train())
     assert packs(gpt2, ids), "every token with its own random mask is what it is without packing"
     llama = build("Llama").train()
-    assert shares(llama) and packs(llama, ids)
+    assert can_share_prefixes(llama) and packs(llama, ids)
     llama.activation_checkpointing_enable()
     assert not packs(llama, ids)
 
@@ -359,7 +359,7 @@ def test_completion_logps_dropout_keeps_prompts_apart(free_calls, laid_out):
     opt = transformers.OPTForCausalLM(
         transformers.OPTConfig(vocab_size=VOCAB, hidden_size=16, ffn_dim=16, num_hidden_layers=1, num_attention_heads=2)
     ).train()
-    assert not shares(opt), "its dropout is a function, not a module"
+    assert not can_share_prefixes(opt), "its dropout is a function, not a module"
 
 
 def test_packs_sees_hooks_and_patches_added_later(free_calls):

@@ -9,11 +9,11 @@ from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsW
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations.language import (
-    kept_mass,
+    completion_logp,
     min_p_logits,
     nll,
     perplexity,
-    response_logps,
+    retained_mass,
     temperature_softmax,
     top_k_logits,
     top_p_logits,
@@ -102,7 +102,7 @@ def test_truncation_with_the_widest_settings_changes_nothing(draw):
     for cut in (top_k_logits(logits, top_k=6), top_k_logits(logits, top_k=99), top_p_logits(logits, top_p=1.0)):
         assert torch.equal(cut, logits)
     assert torch.equal(min_p_logits(logits, min_p=0.0), logits)
-    close(kept_mass(logits, logits), torch.ones(2).double())
+    close(retained_mass(logits, logits), torch.ones(2).double())
 
 
 def test_truncation_with_the_narrowest_settings_is_greedy(draw):
@@ -139,7 +139,7 @@ def test_truncation_of_extreme_logits_gives_no_nan():
     ):
         cut = rule(logits)
         assert cut[0] == 1e30
-        assert kept_mass(logits, cut).item() == pytest.approx(1.0)
+        assert retained_mass(logits, cut).item() == pytest.approx(1.0)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ MASK = torch.tensor([[False, True, True], [False, False, True]])
 @pytest.mark.parametrize(
     ("call", "argument", "value"),
     [
-        (lambda: response_logps(LOGITS, IDS, MASK[:, 1:]), "mask", (2, 2)),
-        (lambda: response_logps(LOGITS, IDS[:1], MASK), "input_ids", (1, 3)),
-        (lambda: response_logps(LOGITS, IDS, MASK, temperature=0.0), "temperature", 0.0),
+        (lambda: completion_logp(LOGITS, IDS, MASK[:, 1:]), "mask", (2, 2)),
+        (lambda: completion_logp(LOGITS, IDS[:1], MASK), "input_ids", (1, 3)),
+        (lambda: completion_logp(LOGITS, IDS, MASK, temperature=0.0), "temperature", 0.0),
         (lambda: nll(torch.zeros(2), torch.ones(2, 3)), "logps", (2,)),
         (lambda: nll(torch.full((1, 2), math.nan), torch.ones(1, 2)), "logps", 2),
         (lambda: perplexity(torch.zeros(2, 3), torch.tensor([[1, 1, 1], [0, 0, 0]])), "mask", [1]),
@@ -168,9 +168,9 @@ MASK = torch.tensor([[False, True, True], [False, False, True]])
         (lambda: top_p_logits(torch.full((2, 3), -math.inf), top_p=0.5), "logits", None),
         (lambda: min_p_logits(torch.zeros(3), min_p=-0.1), "min_p", -0.1),
         (lambda: min_p_logits(torch.zeros(2, 0), min_p=0.1), "logits", (2, 0)),
-        (lambda: kept_mass(torch.zeros(3), torch.zeros(2)), "truncated_logits", (2,)),
-        (lambda: kept_mass(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.0])), "truncated_logits", None),
-        (lambda: response_logps(LOGITS, IDS, torch.ones(2, 3)), "mask", None),
+        (lambda: retained_mass(torch.zeros(3), torch.zeros(2)), "truncated_logits", (2,)),
+        (lambda: retained_mass(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.0])), "truncated_logits", None),
+        (lambda: completion_logp(LOGITS, IDS, torch.ones(2, 3)), "mask", None),
     ],
     ids=called,
 )

@@ -10,9 +10,9 @@ from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations.policy_gradient import (
     gradient_variance,
+    group_mean_shrinkage,
     log_derivative,
     optimal_baseline,
-    own_mean_shrinkage,
     policy_gradient,
     policy_gradient_expectation,
     policy_gradient_theorem,
@@ -139,7 +139,7 @@ ONE = torch.ones(1, requires_grad=True)
         (lambda: policy_gradient_expectation(EVEN, JAC, EVEN, gamma=0.5), "occupancy", [[]]),
         (lambda: gradient_variance(HALF, torch.zeros(2)), "estimates", (2,)),
         (lambda: optimal_baseline(HALF, torch.zeros(2, 1), HALF), "scores", None),
-        (lambda: own_mean_shrinkage(0), "num_samples", 0),
+        (lambda: group_mean_shrinkage(0), "num_samples", 0),
         (lambda: performance_difference(EVEN, EVEN, gamma=0.5), "new_occupancy", [[]]),
         (lambda: surrogate_gain(HALF, EVEN * 2, EVEN, gamma=0.5), "new_policy", [[0], [1]]),
         (lambda: fisher_vector_product(ONE, [ONE], torch.ones(1)), "kl", ((1,), True)),

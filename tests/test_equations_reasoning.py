@@ -57,7 +57,7 @@ def test_length_rewards_of_four_completions_by_hand():
         (lambda: shaping.repeated_tokens(torch.ones(1, 2), torch.ones(1, 2), n=0), "n", 0),
         (lambda: reasoning.vote_totals(torch.ones(3), torch.tensor([1.0, -1.0, 1.0])), "weights", None),
         (lambda: reasoning.majority_reward(torch.ones(3)), "answers", (3,)),
-        (lambda: reasoning.random_reward_push(torch.ones(3), torch.ones(3) / 3, epsilon=0.2), "probs", [[]]),
+        (lambda: reasoning.random_reward_gradient(torch.ones(3), torch.ones(3) / 3, epsilon=0.2), "probs", [[]]),
         (
             lambda: reasoning.compute_curve(torch.tensor([0.0]), start=0.0, ceiling=1.0, exponent=1.0, midpoint=1.0),
             "compute",

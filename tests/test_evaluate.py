@@ -20,7 +20,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import Replies, answers, as_json, compare, measure
+from minirlhf.stages.measure import SampledCompletions, as_json, compare, measure, sample_completions
 from minirlhf.stages.tasks import EvaluationRequest
 from minirlhf.trainers.evaluation import Estimate, candidates, evaluate, wilson_interval
 
@@ -40,8 +40,8 @@ def length(problems, completions):
 
 def measured(reward, *, against=None, **how):
     """The numbers of ``POLICY`` on ``PROBLEMS``, by name."""
-    other = None if against is None else answers(against, WORDS, PROBLEMS, reward, SAMPLING, **how)
-    return as_json(measure(answers(POLICY, WORDS, PROBLEMS, reward, SAMPLING, **how), against=other))
+    other = None if against is None else sample_completions(against, WORDS, PROBLEMS, reward, SAMPLING, **how)
+    return as_json(measure(sample_completions(POLICY, WORDS, PROBLEMS, reward, SAMPLING, **how), against=other))
 
 
 def test_measure_one_reply_equals_evaluate():
@@ -111,9 +111,9 @@ def test_measure_maj_pass_and_win_rate_intervals_cover_truth():
     for _ in range(rounds):
         chances = rng.beta(0.5, 0.5, (60, 1))
         ours, theirs = (torch.from_numpy((rng.random((60, 8)) < chances).astype(float)) for _ in range(2))
-        made = lambda right: Replies(
+        made = lambda right: SampledCompletions(
             [[""] * 8] * 60, right, torch.ones(60, 8).long(), torch.ones(60, 8, dtype=torch.bool), None,
-            said=[[int(r) for r in row] for row in right.tolist()],
+            answers=[[int(r) for r in row] for row in right.tolist()],
         )  # fmt: skip
         found = {number.name: number for number in measure(made(ours), against=made(theirs))}
         for name, truth in truths.items():
@@ -128,7 +128,9 @@ def test_measure_and_compare_intervals_of_six_problems_cover_truth():
     """By ± 1.96 standard errors a mean of six normal lengths is held in 89 % of the cases, and so is the difference of few problems."""
     rng, rounds, held = np.random.default_rng(0), 2000, {"mean": 0, "pair": 0, "clusters": 0}
     ones = torch.ones(6, 1)
-    made = lambda rewards, clusters=None: Replies([[""]] * 6, rewards, ones.long(), ones.bool(), None, clusters)
+    made = lambda rewards, clusters=None: SampledCompletions(
+        [[""]] * 6, rewards, ones.long(), ones.bool(), None, clusters
+    )
     for _ in range(rounds):
         ours, theirs = (torch.from_numpy(rng.normal(1.0, 1.0, (6, 1))) for _ in range(2))
         [reward, *_] = measure(made(ours))
@@ -174,7 +176,7 @@ def test_evaluate_json_says_what_was_measured_on(files, capsys):
 
 def replied(*rows):
     rewards = torch.tensor(rows, dtype=torch.float64)
-    return Replies([["a"] * rewards.shape[1]] * len(rows), rewards, rewards, rewards > 0, None)
+    return SampledCompletions([["a"] * rewards.shape[1]] * len(rows), rewards, rewards, rewards > 0, None)
 
 
 def test_compare_two_models_problem_by_problem():

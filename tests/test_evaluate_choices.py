@@ -23,7 +23,15 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.choices import WAYS, choose
-from minirlhf.stages.measure import Replies, answers, as_json, chosen, compare, majorities, measure
+from minirlhf.stages.measure import (
+    SampledCompletions,
+    as_json,
+    chosen,
+    compare,
+    majorities,
+    measure,
+    sample_completions,
+)
 from minirlhf.stages.tasks import EvaluationRequest
 
 SAID = ("cats", "dogs", "birds", "purr", "élan")
@@ -307,7 +315,9 @@ def test_evaluation_request_announces_settings_without_effect():
 
 def voted(said, rewards):
     rewards = torch.tensor(rewards, dtype=torch.float64)
-    return Replies([["a"] * rewards.shape[1]] * len(rewards), rewards, rewards, rewards >= 0, None, said=said)
+    return SampledCompletions(
+        [["a"] * rewards.shape[1]] * len(rewards), rewards, rewards, rewards >= 0, None, answers=said
+    )
 
 
 def by_hand(said, grades, k):
@@ -375,7 +385,7 @@ def test_evaluate_maj_votes_by_answer_of_grader(course, capsys):
     reward = lambda some, texts: [graders.get("exact")(t, p.reference) for p, t in zip(some, texts, strict=True)]
     asked = loaders.load(course / "pets.jsonl").problems()
     how = {"num_generations": 4, "extract": graders.ANSWER_OF["exact"]}
-    drawn = answers(MODEL, LETTERED, asked, reward, Sampling(max_completion_length=3), **how)
+    drawn = sample_completions(MODEL, LETTERED, asked, reward, Sampling(max_completion_length=3), **how)
     assert found["maj@4"]["value"] == pytest.approx(float(majorities(drawn, 4).mean()))
     assert dispatch([*argv, "--grader", "contains"]) == 0
     assert "maj@" not in capsys.readouterr().out.split("pass@1")[-1]

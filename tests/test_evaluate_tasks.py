@@ -15,7 +15,7 @@ from minirlhf.data.records import Conversation, Problem
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import Replies, as_json, clusters_of, compare, measure, over_clusters
+from minirlhf.stages.measure import SampledCompletions, as_json, clusters_of, compare, measure, over_clusters
 from minirlhf.stages.tasks import EvaluationRequest, with_examples
 from minirlhf.trainers.evaluation import Estimate, wilson_interval
 
@@ -23,7 +23,7 @@ from minirlhf.trainers.evaluation import Estimate, wilson_interval
 def replied(rewards, clusters=None):
     rewards = torch.tensor(rewards, dtype=torch.float64)
     names = None if clusters is None else torch.tensor(clusters)
-    return Replies([["a"] * rewards.shape[1]] * len(rewards), rewards, rewards, rewards > 0, None, names)
+    return SampledCompletions([["a"] * rewards.shape[1]] * len(rewards), rewards, rewards, rewards > 0, None, names)
 
 
 # -- where nothing varies ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from facts import raises
 
 from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
-from minirlhf.data.chat import ends_of
+from minirlhf.data.chat import end_tokens
 from minirlhf.models.loading import load_folder
 from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
 from minirlhf.stages.bridge.write import ENGINES, MOVED
@@ -88,7 +88,7 @@ def test_export_stops_where_the_template_ends_a_reply(place, tmp_path):
     exported(run, tmp_path / "big")
     for folder in (tmp_path / "big/model", run / "model"):
         model, tokenizer = load_folder(folder)
-        assert ends_of(tokenizer).names.keys() == set(model.generation_config.eos_token_id)
+        assert end_tokens(tokenizer).names.keys() == set(model.generation_config.eos_token_id)
         assert tokenizer.convert_tokens_to_ids("<|im_end|>") in model.generation_config.eos_token_id
 
 

@@ -14,7 +14,7 @@ from facts import raises
 from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
-from minirlhf.data.chat import ends_of
+from minirlhf.data.chat import end_tokens
 from minirlhf.data.records import Problem
 from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.rewards import score_completions
@@ -69,7 +69,7 @@ def test_train_bf16_second_step_uses_updated_weights(tmp_path):
 def test_ends_of_foreign_model_include_token_that_sft_teaches(name, tmp_path):
     with quietly():
         model, tokenizer = load_folder(foreign.stranger(tmp_path, name, torch.float32), complete_tokenizer=True)
-    ends = ends_of(tokenizer, model)
+    ends = end_tokens(tokenizer, model)
     closing = {foreign.CHATML: "<|im_end|>", foreign.THINKING: "<|im_end|>", foreign.HEADERS: "<|eot_id|>",
                foreign.TURNS: "<end_of_turn>", foreign.INSTRUCT: "</s>", foreign.ROLES: "<|end|>",
                foreign.NONE: "<|endoftext|>"}[foreign.ARCHITECTURES[name][2]]  # fmt: skip
@@ -84,7 +84,7 @@ def test_ends_of_includes_generation_config(tmp_path):
     with quietly():
         model, tokenizer = load_folder(foreign.stranger(tmp_path, "Phi", torch.float32), complete_tokenizer=True)
     model.generation_config.eos_token_id = [0, 7]
-    assert ends_of(tokenizer, model).found == {0: "chat template", 7: "generation_config"}
+    assert end_tokens(tokenizer, model).found == {0: "chat template", 7: "generation_config"}
 
 
 def test_load_folder_weights_are_float32_unless_dtype_is_given(tmp_path):

@@ -17,7 +17,7 @@ import torch
 
 from minirlhf.cli import main
 from minirlhf.cli.train import TRAINERS
-from minirlhf.core.errors import Idle
+from minirlhf.core.errors import UnusedOptionNotice
 from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
@@ -169,7 +169,7 @@ def train(world: Path, trainer: str, settings: dict[str, str], out: Path, caplog
     flags = [part for k, v in settings.items() for part in (f"--{k.replace('_', '-')}", named.get(v, v))]
     caplog.clear()
     status = main(["train", trainer, *flags, "--out", str(out)])
-    said = [part for record in caplog.records for part in record.args or () if isinstance(part, Idle)]
+    said = [part for record in caplog.records for part in record.args or () if isinstance(part, UnusedOptionNotice)]
     idle = {option for sentence in said for option in sentence.options}
     return (left_behind(out) if status == 0 else "refused"), idle
 

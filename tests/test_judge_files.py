@@ -37,7 +37,7 @@ def pair(prompt, ours, theirs):
 
 
 def asked(pairs):
-    return [p.prompt for p in pairs], [p.ours for p in pairs], [p.theirs for p in pairs]
+    return [p.prompt for p in pairs], [p.candidate for p in pairs], [p.baseline for p in pairs]
 
 
 PAIRS = [
@@ -56,7 +56,7 @@ def test_judge_lean_is_difference_of_letter_logits():
     assert judge.verdict_length == 1 == len(letters[0])
     for order, leans in zip((1, -1), judge.verdict_log_odds(*asked(PAIRS)), strict=True):
         for p, lean in zip(PAIRS, leans.tolist(), strict=True):
-            replies = (p.ours, p.theirs)[::order]
+            replies = (p.candidate, p.baseline)[::order]
             ids = encode_prompt(WORDS, question(p.prompt, *replies, ask=judging.ASK))
             with torch.no_grad():
                 logits = judge.model(input_ids=torch.tensor([ids])).logits[0, -1].double()
@@ -70,7 +70,7 @@ def test_judge_lean_of_long_verdict_sums_its_tokens():
     assert judge.verdict_length > 1
     given, _ = judge.verdict_log_odds(*asked(PAIRS))
     for p, lean in zip(PAIRS, given.tolist(), strict=True):
-        start = encode_prompt(BYTES, question(p.prompt, p.ours, p.theirs))
+        start = encode_prompt(BYTES, question(p.prompt, p.candidate, p.baseline))
         chances = []
         for letter in letters:
             total = 0.0
@@ -132,7 +132,7 @@ def likes_length(place):
 
 def test_judge_files_compare_removes_and_measures_place_preference():
     found = compare(likes_length(1.5), PAIRS)  # gaps 0, −3, 0 words
-    prefers, place = split_position_bias(*found.leans)
+    prefers, place = split_position_bias(*found.log_odds)
     assert prefers.tolist() == [0.0, -3.0, 0.0] and place.tolist() == [1.5] * 3
     numbers = {n.name: n for n in found.numbers()}
     assert numbers[PLACE].value == pytest.approx(1.5)
@@ -143,7 +143,7 @@ def test_judge_files_compare_removes_and_measures_place_preference():
 
 def test_judge_files_compare_counts_each_prompt_once():
     pairs = [pair("say cats", "cats purr", "cats")] * 3 + [pair("say dogs", "dogs", "dogs bark")]
-    found = compare(likes_length(0.0), [Pair(p.prompt, list(p.ours), list(p.theirs)) for p in pairs])
+    found = compare(likes_length(0.0), [Pair(p.prompt, list(p.candidate), list(p.baseline)) for p in pairs])
     assert (found.won, found.lost) == (3, 1) and found.sign_test_p == 1.0, "of two prompts each side wins one"
     [rate, *_] = found.numbers()
     assert rate.name == WIN_RATE and rate.value == 0.5 and rate.low < 0.5 < rate.high
@@ -181,7 +181,7 @@ def test_judge_files_match_answers_by_prompt_in_order(tmp_path):
     ours = answers(tmp_path / "a.jsonl", ("p", "one"), ("q", "two"), ("p", "three"), ("only here", "four"))
     theirs = answers(tmp_path / "b.jsonl", ("q", "zwei"), ("p", "eins"), ("p", "drei"), ("p", "mehr"))
     found = match(loaders.load(ours), loaders.load(theirs))
-    assert [(p.ours[0]["content"], p.theirs[0]["content"]) for p in found.pairs] == [
+    assert [(p.candidate[0]["content"], p.baseline[0]["content"]) for p in found.pairs] == [
         ("one", "eins"), ("two", "zwei"), ("three", "drei"),
     ]  # fmt: skip
     assert found.alone == 2
@@ -191,7 +191,7 @@ def test_judge_files_match_takes_last_answer_of_conversation(tmp_path):
     ours = answers(tmp_path / "a.jsonl", ("hi", "hello", "p", "one"))
     theirs = answers(tmp_path / "b.jsonl", ("hi", "hello", "p", "eins"), ("p", "zwei"))
     [found] = match(loaders.load(ours), loaders.load(theirs)).pairs
-    assert [m["content"] for m in found.prompt] == ["hi", "hello", "p"] and found.theirs == said("eins")
+    assert [m["content"] for m in found.prompt] == ["hi", "hello", "p"] and found.baseline == said("eins")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.stages.measure import as_json
 from minirlhf.stages.measure_reward import measure_reward
-from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_accuracy, pairs_of, train_reward
+from minirlhf.trainers.reward import RewardConfig, completion_rewards, pair_accuracy, pairs_of, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
 
@@ -61,7 +61,7 @@ def test_train_reward_plackett_luce_loss(size):
     lists = [ranked([said("one"), said("two two"), said("three")]), ranked([said("two"), said("one")])]
     expected = 0.0
     for example in lists:
-        worth = [math.exp(r) for r in rewards_of(model, *example.answers)]
+        worth = [math.exp(r) for r in rewards_of(model, *example.completions)]
         expected -= sum(math.log(worth[k] / sum(worth[k:])) for k in range(len(worth))) / len(lists)
     assert first(model, lists, loss="plackett_luce", size=size)["loss"] == pytest.approx(expected, rel=1e-5)
 
@@ -70,7 +70,7 @@ def test_train_reward_plackett_luce_loss(size):
 def test_train_reward_regression_loss(size):
     model = start()
     lists = [ranked([said("one"), said("two"), said("three")], [5.0, 3.0, 3.0]), ranked([said("two two")], [1.0])]
-    squares = [[(r - s) ** 2 for r, s in zip(rewards_of(model, *e.answers), e.scores, strict=True)] for e in lists]
+    squares = [[(r - s) ** 2 for r, s in zip(rewards_of(model, *e.completions), e.scores, strict=True)] for e in lists]
     expected = sum(sum(row) / len(row) for row in squares) / 2
     assert first(model, lists, loss="regression", size=size)["loss"] == pytest.approx(expected, rel=1e-5)
     with raises(UserError, argument="scores", problem="missing"):
@@ -149,8 +149,8 @@ def test_answer_rewards_equal_rewards_alone():
         [ranked([said("one two"), said("two"), said("three go go")])],
         [pair(said("one two"), said("two"))],
     ):
-        alone = rewards_of(model, *examples[0].answers)
-        assert answer_rewards(model, examples, 0).tolist() == pytest.approx(alone, abs=1e-5)
+        alone = rewards_of(model, *examples[0].completions)
+        assert completion_rewards(model, examples, 0).tolist() == pytest.approx(alone, abs=1e-5)
 
 
 # -- verifiers ---------------------------------------------------------------------------------------------------

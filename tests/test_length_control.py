@@ -6,7 +6,7 @@ from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
-from minirlhf.equations.style import controlled_chance, length_term
+from minirlhf.equations.style import length_controlled_probability, length_term
 from minirlhf.feedback.judge import Verdicts
 from minirlhf.feedback.length_control import length_controlled
 from minirlhf.stages.judge_files import JudgedFiles, Pair
@@ -20,19 +20,19 @@ def lengths():
 
 def verdicts(ours, theirs, skill=0.4, liking=1.3):
     term = length_term(ours, theirs)
-    return controlled_chance(term, torch.zeros_like(term), skill=skill, liking=liking, sensitivity=0.0)
+    return length_controlled_probability(term, torch.zeros_like(term), skill=skill, liking=liking, sensitivity=0.0)
 
 
 def test_length_controlled_recovers_skill_and_liking(lengths):
     found = length_controlled(verdicts(*lengths), *lengths)
     assert found.win_rate == pytest.approx(float(torch.sigmoid(torch.tensor(0.4))), abs=1e-6)
-    assert found.liking == pytest.approx(1.3, abs=1e-6)
+    assert found.length_bias == pytest.approx(1.3, abs=1e-6)
 
 
 def test_length_controlled_exchanged_sides_give_complement(lengths):
     scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
     one, other = length_controlled(scores, *lengths), length_controlled(1 - scores, *lengths.flip(0))
-    assert one.win_rate + other.win_rate == pytest.approx(1) and one.liking == pytest.approx(other.liking)
+    assert one.win_rate + other.win_rate == pytest.approx(1) and one.length_bias == pytest.approx(other.length_bias)
     assert one.low + other.high == pytest.approx(1) and one.low < one.win_rate < one.high
 
 
@@ -71,7 +71,7 @@ def test_judged_files_length_controlled_equals_function(lengths):
     rate, liking = judged(lengths[0].int().tolist(), lengths[1].int().tolist(), scores.tolist()).length_controlled()
     expected = length_controlled(scores, *lengths)
     assert (rate.value, rate.low, rate.high) == pytest.approx((expected.win_rate, expected.low, expected.high))
-    assert liking.value == pytest.approx(expected.liking) and liking.low < liking.value < liking.high
+    assert liking.value == pytest.approx(expected.length_bias) and liking.low < liking.value < liking.high
 
 
 def test_judged_files_length_controlled_verdicts_by_length_raise_user_error():

@@ -15,7 +15,15 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.answering import GenerationRequest, Generator, best_of
-from minirlhf.stages.measure import Measurement, Replies, answers, as_json, compare, majorities, measure
+from minirlhf.stages.measure import (
+    Measurement,
+    SampledCompletions,
+    as_json,
+    compare,
+    majorities,
+    measure,
+    sample_completions,
+)
 from minirlhf.trainers.evaluation import Estimate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
@@ -33,7 +41,9 @@ def replied(rewards, *, said=None, ended=None, clusters=None):
     ones = torch.ones_like(rewards)
     ended = ones.bool() if ended is None else torch.tensor(ended).bool()
     clusters = None if clusters is None else torch.tensor(clusters)
-    return Replies([["a"] * rewards.shape[1]] * len(rewards), rewards, ones.long(), ended, None, clusters, said)
+    return SampledCompletions(
+        [["a"] * rewards.shape[1]] * len(rewards), rewards, ones.long(), ended, None, clusters, said
+    )
 
 
 def ends(found, name):
@@ -197,7 +207,9 @@ def asked(*names):
 
 def test_answers_repeat_with_seed():
     some = asked("cats", "dogs", "birds", "purr")
-    first, again, other = (answers(POLICY, WORDS, some, long, SAMPLING, seed=seed).completions for seed in (3, 3, 4))
+    first, again, other = (
+        sample_completions(POLICY, WORDS, some, long, SAMPLING, seed=seed).completions for seed in (3, 3, 4)
+    )
     assert first == again != other
 
 
@@ -205,8 +217,8 @@ def test_answers_repeat_with_seed():
 def test_answers_of_equal_problems_differ_and_ignore_batch_size(batch_size):
     """Eight times the same question and two others between them: by draws that are shared, every batch would say the same."""
     some = [*asked("cats") * 3, *asked("dogs"), *asked("cats") * 5, *asked("birds")]
-    whole = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2)
-    parts = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2, batch_size=batch_size)
+    whole = sample_completions(POLICY, WORDS, some, long, SAMPLING, num_generations=2)
+    parts = sample_completions(POLICY, WORDS, some, long, SAMPLING, num_generations=2, batch_size=batch_size)
     assert parts.completions == whole.completions and torch.equal(parts.rewards, whole.rewards)
     alike = [
         text for problem, texts in zip(some, parts.completions, strict=True) for text in texts if problem == some[0]
@@ -226,4 +238,4 @@ def test_best_of_n_is_independent_of_batch_size():
 
 def test_answers_no_problems_raise_user_error():
     with raises(UserError, argument="problems", problem="empty"):
-        answers(POLICY, WORDS, [], long, SAMPLING)
+        sample_completions(POLICY, WORDS, [], long, SAMPLING)

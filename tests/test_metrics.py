@@ -119,7 +119,7 @@ def run_distill():
 
 def run_toy():
     lm = ToyLM()
-    return train_toy(lm, torch.rand(1, len(lm.responses().tokens)), GRPO, SAMPLED, ref_model=ToyLM(), quiet=True)
+    return train_toy(lm, torch.rand(1, len(lm.completions().tokens)), GRPO, SAMPLED, ref_model=ToyLM(), quiet=True)
 
 
 # Module of the trainer -> runs that together log everything that it can.

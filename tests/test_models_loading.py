@@ -13,7 +13,7 @@ from tokenizers import models as algorithms
 from minirlhf.core.errors import UserError
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel
-from minirlhf.models.loading import fit_vocabulary, load_folder, load_model
+from minirlhf.models.loading import load_folder, load_model, resize_embeddings
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
@@ -151,5 +151,5 @@ def test_load_folder_completes_foreign_tokenizer_and_embeddings(name, tmp_path):
 
 def test_fit_vocabulary_keeps_spare_rows():
     model = build("Llama")
-    fit_vocabulary(model, word_tokenizer(["a"]))
+    resize_embeddings(model, word_tokenizer(["a"]))
     assert model.get_input_embeddings().weight.shape[0] == 19

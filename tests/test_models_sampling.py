@@ -58,7 +58,7 @@ def texts(rollout):
 
 def boxes(toy, prompt, temperature):
     """For every response the interval of uniforms that each of its tokens owns: lows and highs ``(N, L)``."""
-    responses = toy.responses()
+    responses = toy.completions()
     lows, highs = torch.zeros(responses.mask.shape), torch.ones(responses.mask.shape)
     lows, highs = lows.double(), highs.double()
     for i, (row, kept) in enumerate(zip(responses.tokens.tolist(), responses.mask.tolist(), strict=True)):
@@ -75,7 +75,7 @@ def test_sample_maps_uniforms_to_responses_exactly(temperature, where, suite_see
     """The map from uniforms to responses is the exact one, up to a millionth of each interval at its ends."""
     toy = ToyLM(3, 3, 2, seed=suite_seed)
     for prompt in range(2):
-        responses = toy.responses()
+        responses = toy.completions()
         lows, highs = boxes(toy, prompt, temperature)
         rollout = toy_draw(toy, lows + where * (highs - lows), prompt, temperature=temperature)
         assert torch.equal(rollout.mask, responses.mask)
@@ -102,7 +102,7 @@ def test_sample_frequencies_over_grid_of_uniforms(suite_seed):
     points = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     grid = torch.cartesian_prod(points, points)
     found = texts(toy_draw(toy, grid))
-    responses = toy.responses()
+    responses = toy.completions()
     for row, kept, p in zip(responses.tokens, responses.mask, toy.distribution()[0].tolist(), strict=True):
         share = found.count(row[kept].tolist()) / n**2
         assert abs(share - p) <= 2 / n + 1 / n**2
@@ -121,7 +121,7 @@ def test_sample_keyed_draws_follow_distribution():
         seed=0,
         use_cache=False,
     )
-    responses = toy.responses()
+    responses = toy.completions()
     shares = torch.stack([(rollout.completion_ids == response).all(1).double().mean() for response in responses.tokens])
     assert 0.5 * (shares - toy.distribution()[0].detach()).abs().sum() < 0.02
 

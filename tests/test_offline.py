@@ -119,7 +119,7 @@ def test_dpo_step_is_the_one_computed_by_hand(data, model, tokenizer):
     total = 0.0
     for e in examples:
         ours, theirs = [], []
-        for answer in e.answers:
+        for answer in e.completions:
             table = torch.log_softmax(model(torch.tensor([answer.input_ids])).logits[0], -1)
             marked = [t for t, m in enumerate(answer.loss_mask) if m]
             ours.append(sum(table[t - 1, answer.input_ids[t]] for t in marked))
@@ -192,10 +192,10 @@ def test_kto_mismatched_answers_belong_to_other_prompts(data, tokenizer):
     rows = _PreferenceDataset(examples, get_preference("kto"), tokenizer.pad_token_id, 0)
     taken = []
     for example, other in zip(examples, rows.other, strict=True):
-        own, cut = example.answers[0], example.answers[0].loss_mask.index(True)
+        own, cut = example.completions[0], example.completions[0].loss_mask.index(True)
         assert other.input_ids[:cut] == own.input_ids[:cut] and not any(other.loss_mask[:cut])
         taken.append(tuple(other.input_ids[cut:]))
-    given = [tuple(e.answers[0].input_ids[e.answers[0].loss_mask.index(True) :]) for e in examples]
+    given = [tuple(e.completions[0].input_ids[e.completions[0].loss_mask.index(True) :]) for e in examples]
     assert sorted(taken) == sorted(given)
 
 
@@ -224,7 +224,7 @@ def test_held_out_rewards_margin_and_accuracy_are_those_of_the_loss(name, data, 
     found = EvalPreferences(data[PairLogps], recipe, reference, pad_token_id=tokenizer.pad_token_id).measure(policy)
     rewards = []
     for example in data[PairLogps]:
-        for answer in example.answers:
+        for answer in example.completions:
             ratio = logp(policy, answer) - (logp(reference, answer) if recipe.needs.reference else 0.0)
             rewards.append(recipe.options()["beta"] * ratio / (sum(answer.loss_mask) if recipe.per_token else 1))
     chosen, rejected = torch.tensor(rewards).view(-1, 2).unbind(-1)
@@ -285,10 +285,10 @@ def test_as_kind_converts_where_that_loses_nothing(data, chat):
     singles = convert_examples(data[PairLogps], UnpairedLogps, "kto")
     assert [e.desirable for e in singles] == [True, False] * 6
     lists = convert_examples(data[PairLogps], ListLogps, "info_nca")
-    assert lists[1].scores == (1.25, 0.0) and lists[0].answers == data[PairLogps][0].answers
+    assert lists[1].scores == (1.25, 0.0) and lists[0].completions == data[PairLogps][0].completions
     pairs = convert_examples(data[ListLogps][:1], PairLogps, "dpo")
     assert [e.margin for e in pairs] == [1.0, 3.0, 2.0]
-    assert pairs[1].answers == (chat("go", GOOD), chat("go", BAD))
+    assert pairs[1].completions == (chat("go", GOOD), chat("go", BAD))
 
 
 def test_train_offline_refuses_wrong_data_and_numbers(data, model, tokenizer, chat):

@@ -55,7 +55,7 @@ def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: 
         old_logps=logps,
         behavior_logps=logps,
         policy_version=torch.where(mask, 0, -1),
-        terminated=lm.responses().terminated[rows],
+        terminated=lm.completions().terminated[rows],
         num_generations=2,
     )
     ref_logps = None if ref is None else ref.completion_token_logps()[0][rows].detach()
@@ -113,7 +113,7 @@ def test_grpo_kl_in_the_loss_adds_its_own_gradient_only(world):
     without = expected_step(lm, recipe.with_(kl=None), rewards)
     # E[∇ Σ_t k2] on policy: the sum over responses of p · ∇ ½ Σ_t (log π − log π_ref)², with p held fixed.
     logps = lm.completion_token_logps()[0]
-    k2_sum = (0.5 * (logps - ref.completion_token_logps()[0].detach()) ** 2 * lm.responses().mask).sum(-1)
+    k2_sum = (0.5 * (logps - ref.completion_token_logps()[0].detach()) ** 2 * lm.completions().mask).sum(-1)
     expected = torch.autograd.grad((lm.distribution()[0].detach() * k2_sum).sum(), lm.table)[0]
     torch.testing.assert_close(with_kl - without, 0.7 * expected)
 
@@ -311,7 +311,7 @@ def test_with_names_a_variant_after_its_changes_and_its_row():
 
 def test_moved_tells_which_deviations_speak_of_the_row_only():
     """So that a header never claims of a run what is not true of it."""
-    moved = lambda recipe: [found for deviation in recipe.deviations if (found := recipe.moved(deviation))]
+    moved = lambda recipe: [found for deviation in recipe.deviations if (found := recipe.changed_options(deviation))]
     assert moved(PPO) == []
     assert moved(PPO.with_(num_iterations=1, num_minibatches=8)) == [{"num_iterations": 1, "num_minibatches": 8}]
     # a value inside of a part counts too, one that is the row's own does not, and what is gone has no value

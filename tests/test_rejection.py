@@ -14,7 +14,7 @@ from minirlhf.cli import dispatch, main
 from minirlhf.core import exact
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
-from minirlhf.data.chat import conversation, ends_of
+from minirlhf.data.chat import conversation, end_tokens
 from minirlhf.data.collate import batch_indices
 from minirlhf.data.records import Problem
 from minirlhf.data.toys import poem_critic
@@ -120,7 +120,7 @@ def test_rejection_loss_is_mean_over_kept_tokens():
 
     config = RejectionConfig(**{**vars(SHORT), "max_steps": 1})
     policy = tiny_model("nano", WORDS, seed=0)
-    world = PromptDataset(PROBLEMS, first_is_best, WORDS, {}, 0.0, ends_of(WORDS, policy))
+    world = PromptDataset(PROBLEMS, first_is_best, WORDS, {}, 0.0, end_tokens(WORDS, policy))
     drawn = world.generate_and_score(policy, config, world.sample_prompts(4, 0, 0), step=0, seed=0, version=0).rollout
     first = drawn.select(torch.arange(0, 16, 4))
     history = train_rejection(policy, PROBLEMS, first_is_best, config, tokenizer=WORDS, quiet=True)
@@ -157,7 +157,7 @@ def watched_run(monkeypatch, problems, **changed):
     monkeypatch.setattr(rejection, "select_best", noted)
     monkeypatch.setattr(rejection, "batch_indices", batch)
     policy = tiny_model("nano", WORDS, seed=0)
-    world = Watched(problems, length, WORDS, {}, 0.0, ends_of(WORDS, policy))
+    world = Watched(problems, length, WORDS, {}, 0.0, end_tokens(WORDS, policy))
     settings = {"max_steps": 4, "steps_per_round": 2, "num_generations": 16, "learning_rate": 1e-9, **changed}
     train_rejection_in_env(policy, world, RejectionConfig(**{**vars(SHORT), **settings}), quiet=True)
     return seen

@@ -47,7 +47,7 @@ def test_token_mdp_of_two_completions_by_hand():
 
 def test_token_mdp_value_iteration_finds_the_best_completion():
     world = poem_critic()
-    responses = world.reference.responses()
+    responses = world.reference.completions()
     transitions, earned = rlhf.token_mdp(responses.tokens, responses.mask, world.rewards, vocab_size=4)
     values = torch.zeros(len(earned), dtype=torch.float64)
     for _ in range(world.reference.max_len):
@@ -82,7 +82,7 @@ def test_token_mdp_names_a_bad_argument(tokens, mask, rewards, argument, value):
 
 def test_markov_toy_depends_on_the_last_token_only():
     lm = markov((0.2, 0.5, 0.3), {1: (0.6, 0.3, 0.1), 2: (0.1, 0.2, 0.7)}, max_len=3)
-    probs = dict(zip(map(tuple, lm.responses().tokens.tolist()), lm.distribution()[0].tolist(), strict=True))
+    probs = dict(zip(map(tuple, lm.completions().tokens.tolist()), lm.distribution()[0].tolist(), strict=True))
     assert probs[0, 4, 4] == pytest.approx(0.2)
     assert probs[1, 2, 0] == pytest.approx(0.5 * 0.1 * 0.1)
     assert probs[2, 1, 1] == pytest.approx(0.3 * 0.2 * 0.3)

@@ -62,7 +62,7 @@ def rows_of(lm: ToyLM, rows: list[int], num_generations: int, old: ToyLM | None 
         logps,
         logps,
         torch.where(mask, 0, -1),
-        lm.responses().terminated[index],
+        lm.completions().terminated[index],
         num_generations,
     )
 
@@ -226,7 +226,7 @@ def test_shell_game_grades_steps_in_order():
 
 def test_collect_retains_shortest_and_most_per_token(world):
     lm, _, _ = world
-    lengths = lm.responses().mask.sum(-1)
+    lengths = lm.completions().mask.sum(-1)
     short, long = (lengths == 1).nonzero().flatten().tolist(), (lengths == 2).nonzero().flatten().tolist()
     rewards = torch.arange(float(len(lengths)), dtype=torch.float64)
     graded = graded_rows(lm, [long[0], short[0], long[1], *long[2:3]], rewards, 4)
@@ -241,7 +241,7 @@ def test_collect_retains_shortest_and_most_per_token(world):
 
 def test_dapo_row_weights_leave_out_truncated_completions(world):
     lm, _, rewards = world
-    terminated = lm.responses().terminated
+    terminated = lm.completions().terminated
     ends, cut = terminated.nonzero().flatten().tolist(), (~terminated).nonzero().flatten().tolist()
     graded = graded_rows(lm, [ends[0], cut[0], ends[1], cut[1]], rewards, 2)
     weights = DAPO.update.completion_weights(graded.rollout)
@@ -357,7 +357,7 @@ def test_observe_counts_greedy_tokens_of_dropped_groups(world):
     everything, graded, share = collect_rollouts(
         with_greedy, REMAX.with_(refill=DynamicSampling()), CONFIG.seed, pad_token_id=lm.pad_token_id
     )
-    lengths_of = [int(lm.responses().mask[i].sum()) for i in range(6)]
+    lengths_of = [int(lm.completions().mask[i].sum()) for i in range(6)]
     assert compute_metrics(everything, graded, share)["sampled_tokens"] == 2 * (
         sum(lengths_of[:4]) + lengths_of[0] + lengths_of[5]
     )
@@ -476,7 +476,7 @@ def test_not_left_behind_masks_bad_distant_completions(world):
     drift = torch.stack(
         [
             (far.completion_token_logps()[0] - lm.completion_token_logps()[0])
-            .detach()[n][lm.responses().mask[n]]
+            .detach()[n][lm.completions().mask[n]]
             .mean()
             for n in (0, 3, 5, 6)
         ]

@@ -43,12 +43,12 @@ def asked(program, boxes, *, tests=TESTS, setup="", limits=LIMITS):
 
 def test_examine_passes_right_program(boxes):
     verdict = asked(RIGHT, boxes)
-    assert (verdict.held, verdict.failed, verdict.problem, verdict.share) == (3, 0, "", 1.0)
+    assert (verdict.held, verdict.failed, verdict.problem, verdict.pass_rate) == (3, 0, "", 1.0)
 
 
 def test_examine_counts_assertions(boxes):
     verdict = asked("def f(x):\n    return x * 1234567 if x < 4 else 1 / 0\n", boxes)
-    assert (verdict.held, verdict.failed, verdict.share) == (1, 2, pytest.approx(1 / 3))
+    assert (verdict.held, verdict.failed, verdict.pass_rate) == (1, 2, pytest.approx(1 / 3))
 
 
 # -- escapes: each tries to pass, or to hurt, without being right -------------------------------------------------------
@@ -129,16 +129,16 @@ def test_examine_gives_escape_nothing(name, boxes):
         pytest.skip(f"level {boxes.level} has no process space of its own")
     verdict = asked(ESCAPES[name], boxes)
     assert verdict is not None, "a program must not be able to make itself ungradable"
-    assert (verdict.held, verdict.share) == (0, 0.0)
+    assert (verdict.held, verdict.pass_rate) == (0, 0.0)
     assert verdict.failed or verdict.problem
-    assert asked(RIGHT, boxes).share == 1.0, "the next program suffers"
+    assert asked(RIGHT, boxes).pass_rate == 1.0, "the next program suffers"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["import time\ndef f(x):\n    time.sleep(999)", "import time\ntime.sleep(999)"])
 def test_examine_ends_sleeping_program(code, boxes):
     verdict = asked(code, boxes, limits=SHORT)
-    assert verdict.share == 0.0 and "2" in verdict.problem.split()
+    assert verdict.pass_rate == 0.0 and "2" in verdict.problem.split()
 
 
 def test_sandbox_keeps_files_apart(tmp_path):
@@ -149,14 +149,15 @@ def test_sandbox_keeps_files_apart(tmp_path):
     secret.write_text("42")
     os.chmod(tmp_path, 0o777)
     here = "def check(candidate):\n    assert candidate(0) == 42\n"
-    assert asked(f"def f(x):\n    return int(open({str(secret)!r}).read())", boxes, tests=here).share == 0.0
+    assert asked(f"def f(x):\n    return int(open({str(secret)!r}).read())", boxes, tests=here).pass_rate == 0.0
     for place in (target, Path("/tmp/minirlhf-escape"), Path(__file__).parent / "escape.txt"):
         assert (
-            asked(f"def f(x):\n    open({str(place)!r}, 'w').write('x')\n    return 42", boxes, tests=here).share == 0.0
+            asked(f"def f(x):\n    open({str(place)!r}, 'w').write('x')\n    return 42", boxes, tests=here).pass_rate
+            == 0.0
         )
         assert not place.exists()
     own = "def f(x):\n    open('mine.txt', 'w').write('42')\n    return int(open('mine.txt').read())"
-    assert asked(own, boxes, tests=here).share == 1.0, "its own small folder it may use"
+    assert asked(own, boxes, tests=here).pass_rate == 1.0, "its own small folder it may use"
 
 
 def test_sandbox_probe_finds_no_gap():
@@ -182,7 +183,7 @@ def test_examine_gives_none_for_tests_without_question(tests):
         return asked(program, shared_boxes(), tests=tests)
 
     if "while" in tests:
-        assert verdict(RIGHT).share == 0.0  # that they never end by themselves cannot be known
+        assert verdict(RIGHT).pass_rate == 0.0  # that they never end by themselves cannot be known
     else:
         for program in (RIGHT, "not a program", "import os\nos._exit(0)", "raise SystemExit"):
             assert verdict(program) is None
@@ -197,7 +198,7 @@ def test_examine_gives_none_for_tests_without_question(tests):
 )  # fmt: skip
 def test_examine_fails_answer_that_disarms_tests(tests, program):
     verdict = asked(program, shared_boxes(), tests=tests)
-    assert verdict.share == 0.0 and verdict.problem
+    assert verdict.pass_rate == 0.0 and verdict.problem
 
 
 def test_examine_carries_expected_errors():
@@ -207,12 +208,12 @@ def test_examine_carries_expected_errors():
         "    assert found == 'value'\n"
     )
     for kind, share in (("ValueError('no')", 1.0), ("KeyError('no')", 0.0), ("UnicodeDecodeError", 0.0)):
-        assert asked(f"def f(x):\n    raise {kind}", shared_boxes(), tests=tests).share == share
+        assert asked(f"def f(x):\n    raise {kind}", shared_boxes(), tests=tests).pass_rate == share
 
 
 def test_examine_works_from_several_threads():
     shares = []
-    workers = [threading.Thread(target=lambda: shares.append(asked(RIGHT, shared_boxes()).share)) for _ in range(4)]
+    workers = [threading.Thread(target=lambda: shares.append(asked(RIGHT, shared_boxes()).pass_rate)) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:

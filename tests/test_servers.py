@@ -55,7 +55,7 @@ def test_tool_server_talks_to_plain_server():
         assert [schema["function"]["name"] for schema in box.schemas] == ["double", "fail"]
         reply = read_calls('<tool_call>double(a=4, name="n")</tool_call><tool_call>fail(a=1)</tool_call><tool_call>double(a="x")</tool_call>', box.schemas)  # fmt: skip
         assert isinstance(reply.calls[2], BadCall), "the server's own schema decides"
-        said = [box.answer(call) for call in reply.calls]
+        said = [box.execute(call) for call in reply.calls]
         assert [answer.content for answer in said[:2]] == ["n8\n(image)", "error: it broke"]
         assert [answer.failed for answer in said] == [False, True, True]
         with raises(UserError, argument="resources/list", value=-32601, problem="error"):
@@ -241,7 +241,7 @@ def test_tool_server_talks_to_official_package():
         box = server.toolbox()
         assert {schema["function"]["name"]: schema["function"]["description"] for schema in box.schemas} == {"add": "Add two numbers.", "fail": "Fail."}  # fmt: skip
         reply = read_calls('<tool_call>[{"name": "add", "arguments": {"a": 2, "b": 3}}, {"name": "add", "arguments": {"a": 2}}]</tool_call><tool_call>fail(why="rain")</tool_call>', box.schemas)  # fmt: skip
-        said = [box.answer(call) for call in reply.calls]
+        said = [box.execute(call) for call in reply.calls]
         assert [answer.content for answer in said[:2]] == ["5", "3"]
         assert said[2].failed
         assert list(server.resources()) == ["desk://rules"] and server.read("desk://rules") == "no running"
@@ -261,7 +261,7 @@ def test_register_server_answers_tool_server():
         assert [schema["function"]["name"] for schema in box.schemas] == ["lookup"]
         reply = read_calls('<tool_call>lookup(place="gold")</tool_call><tool_call>lookup(place="attic")</tool_call><tool_call>lookup(place=3)</tool_call>', box.schemas)  # fmt: skip
         assert isinstance(reply.calls[2], BadCall)
-        said = [box.answer(call) for call in reply.calls[:2]]
+        said = [box.execute(call) for call in reply.calls[:2]]
         assert said[0].content == "3" and said[1].failed and "attic" in said[1].content
         assert list(server.resources()) == [register.PLACES]
         assert server.read(register.PLACES).split() == list(register.TODAY)

@@ -62,7 +62,7 @@ def test_toolbox_answers_when_tool_raises_system_exit():
         raise SystemExit("enough")
 
     [call] = calls.read_calls(f"{calls.OPEN}leave(){calls.CLOSE}", Toolbox([leave]).schemas).calls
-    answer = Toolbox([leave]).answer(call)
+    answer = Toolbox([leave]).execute(call)
     assert answer.failed and answer.content == "error: enough"
 
 
@@ -142,7 +142,7 @@ def test_run_python_runs_in_sandbox():
         ("import socket\ndef solve():\n    return socket.create_connection(('127.0.0.1', 1))", "Error"),
         ("x = 1", "solve"),
     ):
-        answer = toolbox.answer(ToolCall("a", "run_python", {"program": program}))
+        answer = toolbox.execute(ToolCall("a", "run_python", {"program": program}))
         assert answer.failed and reason in answer.content and "\n" not in answer.content
 
 
@@ -185,12 +185,12 @@ def test_toolbox_of_environment_holds_public_methods():
     vault.reset(word="sesame")
     toolbox = Toolbox.of(vault)
     assert [schema["function"]["name"] for schema in toolbox.schemas] == ["count", "open_vault"]
-    assert toolbox.answer(ToolCall("a", "open_vault", {"word": "sesame"})).message() == {
+    assert toolbox.execute(ToolCall("a", "open_vault", {"word": "sesame"})).message() == {
         "role": "tool", "name": "open_vault", "tool_call_id": "a", "content": "open"}  # fmt: skip
-    assert toolbox.answer(ToolCall("b", "count", {})).content == "1"
-    failed = toolbox.answer(ToolCall("c", "open_vault", {"word": ""}))
+    assert toolbox.execute(ToolCall("b", "count", {})).content == "1"
+    failed = toolbox.execute(ToolCall("c", "open_vault", {"word": ""}))
     assert failed.failed and failed.content == "error: an empty word opens nothing"
-    assert toolbox.answer(BadCall("d", "find", "there is no tool 'find'")).content == "error: there is no tool 'find'"
+    assert toolbox.execute(BadCall("d", "find", "there is no tool 'find'")).content == "error: there is no tool 'find'"
 
 
 def test_toolbox_of_environment_follows_trl_rule():
@@ -202,9 +202,9 @@ def test_toolbox_of_environment_follows_trl_rule():
 
 def test_toolbox_cuts_long_answers():
     toolbox = Toolbox([lookup({"a": "x" * 3000})])
-    answer = toolbox.answer(ToolCall("a", "lookup", {"key": "a"}))
+    answer = toolbox.execute(ToolCall("a", "lookup", {"key": "a"}))
     assert answer.content.startswith("x" * LONGEST) and "1000" in answer.content and not answer.failed
-    assert toolbox.answer(ToolCall("a", "lookup", {"key": "b"})).failed
+    assert toolbox.execute(ToolCall("a", "lookup", {"key": "b"})).failed
 
 
 def test_toolbox_refuses_duplicate_names_and_missing_docstring():
@@ -364,7 +364,7 @@ def test_tool_world_answers_call_and_grades_last_turn(monkeypatch):
     graded = drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch)
     assert graded.rewards.tolist() == [[0.75, 0.75]] * 3
     for row, episode in enumerate(made.episodes):
-        assert [len(reply.calls) for reply in episode.replies] == [1, 0] and len(episode.answers) == 1
+        assert [len(reply.calls) for reply in episode.turns] == [1, 0] and len(episode.tool_results) == 1
         example = EXAMPLES[[0, 4, 8][row // 2]]
         whole = [*example["prompt"], {"role": "assistant", "content": CALL.format(expression=" ".join(example["prompt"][0]["content"].split()[1:]))},
                  {"role": "tool", "content": example["sum"]}, {"role": "assistant", "content": f"answer {example['sum']}"}]  # fmt: skip
@@ -388,21 +388,21 @@ def test_tool_world_numbers_calls_through_episode(monkeypatch):
         said = made._hear(0, [*two, tokenizer.eos_token_id])
         heard.append(tokenizer.decode(made._encoded(said)))
         assert [answer.content for answer in said] == ["2", "2"]
-    assert [answer.id for answer in episode[0].answers] == ["call_0", "call_1", "call_2", "call_3"]
+    assert [answer.id for answer in episode[0].tool_results] == ["call_0", "call_1", "call_2", "call_3"]
     assert "call_0" in heard[0] and "call_1" in heard[0] and "call_2" in heard[1] and "call_0" not in heard[1]
 
 
 def test_tool_world_tool_choice_none_makes_no_calls(monkeypatch):
     made, _ = world(tool_choice="none")
     graded = drawn(made, scripted(made, CALL), monkeypatch)
-    assert not graded.rewards.any() and all(len(e.replies) == 1 and not e.answers for e in made.episodes)
+    assert not graded.rewards.any() and all(len(e.turns) == 1 and not e.tool_results for e in made.episodes)
 
 
 def test_tool_world_last_turn_makes_no_calls(monkeypatch):
     made, _ = world(Paid, max_turns=2)
     graded = drawn(made, scripted(made, CALL, "={sum}", CALL), monkeypatch)
     assert graded.rewards.tolist() == [[1.0, 1.0]] * 3, "one call of two was made"
-    assert [len(reply.calls) for reply in made.episodes[0].replies] == [1, 1]
+    assert [len(reply.calls) for reply in made.episodes[0].turns] == [1, 1]
 
 
 def test_tool_world_grade_steps_are_reward_differences(monkeypatch):
@@ -422,7 +422,7 @@ def test_tool_world_grade_steps_of_talk_cut_off_after_answer(monkeypatch):
     heard = encode_untrusted(made.tokenizer, [{"role": "tool", "content": "0"}])
     config = replace(CONFIG, max_completion_length=len(call) + 1 + len(heard))
     rollout = drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch, config).rollout
-    assert [len(episode.answers) for episode in made.episodes] == [1] * 6
+    assert [len(episode.tool_results) for episode in made.episodes] == [1] * 6
     assert torch.nansum(made.grade_steps([0, 4, 8], rollout), 1).tolist() == [1.0] * 6
 
 
@@ -438,7 +438,7 @@ def test_tool_world_tool_choice_opens_call(choice):
     made.generate_and_score(model, CONFIG, [0, 1], step=0, seed=0, version=0)
     begun = made.tokenizer.decode(made.prompts[0])
     assert begun.endswith(calls.OPEN if choice == "any" else "<unk>")  # calculator( is no word of this tokenizer
-    assert all(episode.replies[0].calls for episode in made.episodes), "whatever came after it is a call, good or bad"
+    assert all(episode.turns[0].calls for episode in made.episodes), "whatever came after it is a call, good or bad"
 
 
 def test_tool_world_old_logps_are_policy_own_and_training_runs():
@@ -449,7 +449,7 @@ def test_tool_world_old_logps_are_policy_own_and_training_runs():
     made.metrics()  # of what was drawn so far
     history = train_in_env(model, made, recipes.DR_GRPO, CONFIG, quiet=True)
     assert len(history["reward"]) == 1
-    assert history["frac_called"] == [sum(bool(episode.answers) for episode in made.episodes) / len(made.episodes)]
+    assert history["frac_called"] == [sum(bool(episode.tool_results) for episode in made.episodes) / len(made.episodes)]
 
 
 def test_tool_world_frac_called_counts_all_but_greedy_draws(monkeypatch):

@@ -254,7 +254,7 @@ def ours(row, models):
 
 def papers(name, models, data, loss=None):
     examples = EXAMPLES[PREFERENCES[name].needs.record]
-    read_all = [[answer(models, tokens) for tokens in e.answers] for e in examples]
+    read_all = [[answer(models, tokens) for tokens in e.completions] for e in examples]
     if name in PAIRS:
         losses = [(loss or PAIRS[name])(*both, e.margin) for both, e in zip(read_all, examples, strict=True)]
     elif name in BATCHES:
@@ -269,7 +269,7 @@ def papers(name, models, data, loss=None):
 
 
 def test_whole_losses_answers_fall_on_both_sides(models):
-    pairs = [[answer(models, tokens) for tokens in e.answers] for e in EXAMPLES[PairLogps]]
+    pairs = [[answer(models, tokens) for tokens in e.completions] for e in EXAMPLES[PairLogps]]
     for numbers, level in (
         ([w.ratio for w, _ in pairs], 0),  # DPO-Positive's penalty
         ([w.ratio - l.ratio for w, l in pairs], 1),  # the hinge, with β = 1

@@ -80,7 +80,7 @@ class Batch:
 
     def entropy(self, i, t):
         """Of the distribution that token t of reply i comes from, by the probabilities of the table's row."""
-        prefix = self.policy.responses().tokens[self.rows[i]][:t].tolist()
+        prefix = self.policy.completions().tokens[self.rows[i]][:t].tolist()
         logits = self.policy.table[self.prompts[i // GROUP], self.policy._prefix_index(prefix)].detach()
         chances = [math.exp(float(x)) for x in logits]
         return -sum(p / sum(chances) * math.log(p / sum(chances)) for p in chances)
@@ -111,7 +111,7 @@ def build(seed=0, drawn=None):
     """``drawn``: seed of the replies, where it is another one."""
     policy, old, ref, behavior = tables(seed)
     draw = torch.Generator().manual_seed(seed if drawn is None else drawn)
-    every = policy.responses()
+    every = policy.completions()
     lengths = every.mask.sum(-1)
     # one reply of each kind: (length, ended by itself)
     kinds = [
@@ -620,7 +620,7 @@ def test_recipe_entropy_bonus_is_aggregated_like_the_objective(batch, name):
         """Sums over the distribution's support, with their gradient."""
         found = []
         for t in range(len(reply)):
-            prefix = batch.policy.responses().tokens[batch.rows[i]][:t].tolist()
+            prefix = batch.policy.completions().tokens[batch.rows[i]][:t].tolist()
             logits = batch.policy.table[i // GROUP, batch.policy._prefix_index(prefix)]
             p = logits.exp() / logits.exp().sum()
             found.append(-sum(x * x.log() for x in p))

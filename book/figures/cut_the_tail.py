@@ -36,7 +36,7 @@ def oracle(data, state):
         "model": [*model[:named].tolist(), float(model[named:].sum())],
         "sampled": [*probs[:named].tolist(), float(probs[named:].sum())],
         "tokens": int((probs > 0).sum()),
-        "mass": float(language.kept_mass(heated, cut)),
+        "mass": float(language.retained_mass(heated, cut)),
         "entropy": float(exact.entropy(probs[probs > 0])),
         "first": float(probs[0]),
     }

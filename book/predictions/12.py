@@ -94,7 +94,7 @@ terms_of_others = Ask(
 
 def _cut_off():
     world = poem_critic()
-    ends = world.reference.responses().terminated
+    ends = world.reference.completions().terminated
     ref_logps = world.reference.distribution()[0].detach().log()
 
     def share(penalty: float) -> float:

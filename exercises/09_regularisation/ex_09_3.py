@@ -72,7 +72,7 @@ def logged(sub, draw):
 def enumerated(sub, draw, max_len):
     """The mean gradient over all replies of a small language model, what it should be, and well-known others."""
     policy, reference = draw.toy(2, max_len), draw.toy(2, max_len)
-    probs, mask = policy.distribution()[0], policy.responses().mask
+    probs, mask = policy.distribution()[0], policy.completions().mask
     logps, ref_logps = policy.completion_token_logps()[0], reference.completion_token_logps()[0].detach()
     slopes = sub.gradient("kl_term", logps.detach(), ref_logps, mask, wrt=0).double()
     if slopes.shape != logps.shape:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from minirlhf.classroom.predictions import is_interactive
 from minirlhf.core.folders import cache_folder
-from minirlhf.data.elicitation import Shown, Vote
+from minirlhf.data.elicitation import DisplayedPair, Vote
 
 LETTERS: dict[str, Vote] = {"a": "a", "b": "b", "t": "tie", "n": "both bad"}
 
@@ -29,7 +29,9 @@ class Labelling:
         stand_in: labels a pair if there is no reader or the reader has stopped.
     """
 
-    def __init__(self, notebook: str, pairs: Sequence[Shown], stand_in: Callable[[Shown], Vote]) -> None:
+    def __init__(
+        self, notebook: str, pairs: Sequence[DisplayedPair], stand_in: Callable[[DisplayedPair], Vote]
+    ) -> None:
         self.file = cache_folder() / "labels" / f"{notebook}.json"
         self.pairs, self.stand_in = list(pairs), stand_in
         self.by_reader = 0

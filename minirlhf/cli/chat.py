@@ -67,7 +67,7 @@ class Speaker:
         Raises:
             UserError: the conversation no longer fits into the model's context.
         """
-        from minirlhf.data.chat import encode_prompt, ends_of
+        from minirlhf.data.chat import encode_prompt, end_tokens
         from minirlhf.models.sampling import sample
         from minirlhf.models.texts import completion_texts
 
@@ -77,7 +77,7 @@ class Speaker:
             self.model,
             [ids],
             sampling=sampling,
-            eos_token_id=ends_of(self.tokenizer, self.model).ids,
+            eos_token_id=end_tokens(self.tokenizer, self.model).ids,
             pad_token_id=self.tokenizer.pad_token_id,
             seed=seed,
             step=len(conversation),

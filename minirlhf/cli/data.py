@@ -117,12 +117,12 @@ def _biases(args: argparse.Namespace) -> int:
         )
         rows.append(
             [
-                one.trait,
+                one.attribute,
                 f"{one.differ:,}",
-                f"{one.share:.0%}" if one.differ else "",
-                f"{one.alone:.2g}",
+                f"{one.fraction:.0%}" if one.differ else "",
+                f"{one.p_value:.2g}",
                 beside,
-                f"{one.beside:.2g}" if math.isfinite(one.beside) else "",
+                f"{one.joint_p_value:.2g}" if math.isfinite(one.joint_p_value) else "",
                 f"× {math.exp(one.smallest):.2f}" if math.isfinite(one.smallest) else "",
             ]
         )

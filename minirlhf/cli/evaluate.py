@@ -193,7 +193,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
     from minirlhf.stages import named, start
     from minirlhf.stages.answering import Generator
     from minirlhf.stages.choices import choose
-    from minirlhf.stages.measure import EvaluationResult, answers, chosen, compare, measure
+    from minirlhf.stages.measure import EvaluationResult, chosen, compare, measure, sample_completions
 
     completions, numbers, meta = {}, {}, {}
     for request in requests:
@@ -219,10 +219,10 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
             choices = choose(loaded.model, loaded.tokenizer, loaded.problems, batch_size=request.batch_size)
             answered = chosen(choices, loaded.problems, by=request.choose_by)
         else:
-            answered = answers(
+            answered = sample_completions(
                 loaded.model, *inputs, ref_model=ref_model, extract=ANSWER_OF.get(request.grader or ""), **options
             )
-        baseline = None if against is None else answers(against, *inputs, **options)
+        baseline = None if against is None else sample_completions(against, *inputs, **options)
         completions[request.model], numbers[request.model] = answered, measure(answered, against=baseline)
         groups = "problems" if answered.clusters is None else f"{len(answered.clusters.unique())} clusters"
         mode = "multiple choice" if request.chooses else f"{request.num_generations} replies each"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from minirlhf.core.errors import UserError, shown, unknown
+from minirlhf.core.errors import UserError, format_value, unknown
 from minirlhf.feedback.graders import GRADERS
 
 if typing.TYPE_CHECKING:
@@ -224,7 +224,7 @@ def parse_value(kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         raise UserError(
-            f"{where} = {shown(value)}; expected true or false",
+            f"{where} = {format_value(value)}; expected true or false",
             argument=where.rpartition(": ")[2],
             value=value,
             expected=bool,
@@ -233,7 +233,10 @@ def parse_value(kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, str):
             return value
         raise UserError(
-            f"{where} = {shown(value)}; expected text", argument=where.rpartition(": ")[2], value=value, expected=str
+            f"{where} = {format_value(value)}; expected text",
+            argument=where.rpartition(": ")[2],
+            value=value,
+            expected=str,
         )
     try:
         if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
@@ -242,7 +245,7 @@ def parse_value(kind: Any, value: Any, where: str) -> Any:
     except (TypeError, ValueError, OverflowError):
         expected = {int: "a whole number", float: "a number"}[kind]
         raise UserError(
-            f"{where} = {shown(value)}; expected {expected}",
+            f"{where} = {format_value(value)}; expected {expected}",
             argument=where.rpartition(": ")[2],
             value=value,
             expected=kind,

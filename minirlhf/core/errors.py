@@ -90,7 +90,7 @@ def unknown(
     return UserError(message, argument=kind, value=name, expected=nearest, problem="unknown", file=file, line=line)
 
 
-class Idle(str):
+class UnusedOptionNotice(str):
     """A sentence about options that have no effect, and why.
 
     Attributes:
@@ -106,7 +106,7 @@ class Idle(str):
         return instance
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return the ``repr`` of a value for a message, truncated to 80 characters."""
     try:
         text = repr(value)

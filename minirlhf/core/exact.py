@@ -116,7 +116,7 @@ class ToyLM(nn.Module):
             index = index * self.vocab_size + token
         return self.offsets[len(tokens)] + index
 
-    def responses(self) -> Completions:
+    def completions(self) -> Completions:
         """All completions, in depth-first order, both those that end in EOS and those truncated at ``max_len``."""
         sequences: list[list[int]] = []
 
@@ -138,7 +138,7 @@ class ToyLM(nn.Module):
 
     def _paths(self) -> tuple[Tensor, Tensor]:
         """Index of the prefix and id of the next token at every step of every completion, both ``(N, L)``."""
-        completions = self.responses()
+        completions = self.completions()
         prefix = torch.zeros_like(completions.tokens)
         for i, (row, row_mask) in enumerate(zip(completions.tokens.tolist(), completions.mask.tolist(), strict=True)):
             for t in range(sum(row_mask)):
@@ -150,7 +150,7 @@ class ToyLM(nn.Module):
         prefix, token = self._paths()
         weights = self.table.exp()
         probs = weights / weights.sum(-1, keepdim=True)  # (num_prompts, prefixes, V)
-        return torch.where(self.responses().mask, probs[:, prefix, token].log(), torch.zeros((), dtype=torch.float64))
+        return torch.where(self.completions().mask, probs[:, prefix, token].log(), torch.zeros((), dtype=torch.float64))
 
     def distribution(self) -> Tensor:
         """Probability of every completion: ``(num_prompts, N)``, rows sum to 1. Differentiable."""
@@ -158,7 +158,7 @@ class ToyLM(nn.Module):
 
     def batch(self, prompt: int = 0) -> dict[str, Tensor]:
         """All completions of a prompt: ``input_ids`` and ``attention_mask`` ``(N, 1 + L)``, and ``mask`` ``(N, L)``."""
-        completions = self.responses()
+        completions = self.completions()
         first = torch.full((len(completions.tokens), 1), self.vocab_size + prompt)
         input_ids = torch.cat([first, completions.tokens], 1)
         attention_mask = torch.cat([torch.ones_like(first), completions.mask.long()], 1)
@@ -175,7 +175,7 @@ class ToyLM(nn.Module):
         Returns:
             ``V (N, L)`` before each token and ``Q (N, L)`` after choosing it; 0 at padding.
         """
-        completions = self.responses()
+        completions = self.completions()
         probs = self.distribution()[prompt].detach()
         rows = [row[:n] for row, n in zip(completions.tokens.tolist(), completions.lengths.tolist(), strict=True)]
 
@@ -194,7 +194,7 @@ class ToyLM(nn.Module):
     @torch.no_grad()
     def set_distribution(self, probs: Tensor, prompt: int = 0) -> None:
         """Set the distribution over completions to ``probs (N,)``, e.g. an optimum computed in closed form."""
-        completions = self.responses()
+        completions = self.completions()
         rows = [row[:n] for row, n in zip(completions.tokens.tolist(), completions.lengths.tolist(), strict=True)]
         mass: dict[tuple[int, ...], float] = {}
         for row, p in zip(rows, probs.tolist(), strict=True):

@@ -73,7 +73,7 @@ class BadCall:
 
 
 @dataclass(frozen=True)
-class Reply:
+class AssistantTurn:
     """The parts of an assistant turn.
 
     Attributes:
@@ -84,7 +84,7 @@ class Reply:
         calls: the calls in their order.
     """
 
-    thought: str
+    reasoning: str
     text: str
     calls: tuple[ToolCall | BadCall, ...]
 
@@ -157,7 +157,7 @@ class _Unreadable(Facts, Exception):
         self.name = name
 
 
-def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Reply:
+def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> AssistantTurn:
     """Read an assistant turn. Accepts any text, never raises, in a time that grows with the length of the text.
 
     Args:
@@ -181,7 +181,7 @@ def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Re
         for raw in raw_calls:
             calls.append(_checked(raw, tools, f"call_{first_id + len(calls)}", taken))
             taken.add(calls[-1].id)
-    return Reply(thought, " ".join(filter(None, (part.strip() for part in texts))), tuple(calls))
+    return AssistantTurn(thought, " ".join(filter(None, (part.strip() for part in texts))), tuple(calls))
 
 
 def _between_marks(text: str) -> tuple[list[str], list[str]]:

@@ -278,7 +278,7 @@ def assistant_spans(
 
 
 @dataclass(frozen=True)
-class Ends:
+class EndTokens:
     """The tokens that end a completion.
 
     Attributes:
@@ -301,7 +301,7 @@ class Ends:
         return ", ".join(f"{self.names[token_id]} ({source})" for token_id, source in self.found.items())
 
 
-def ends_of(tokenizer: PreTrainedTokenizerBase, model: Any = None) -> Ends:
+def end_tokens(tokenizer: PreTrainedTokenizerBase, model: Any = None) -> EndTokens:
     """Return the tokens that end a completion: the token with which the chat template closes the assistant's turn, the
     tokenizer's end-of-sequence token, and the tokens that the model's ``generation_config`` names.
 
@@ -319,7 +319,7 @@ def ends_of(tokenizer: PreTrainedTokenizerBase, model: Any = None) -> Ends:
         for i in ids:
             if i is not None:
                 sources.setdefault(int(i), source)
-    return Ends(sources, closing, {i: str(tokenizer.convert_ids_to_tokens(i)) for i in sources})
+    return EndTokens(sources, closing, {i: str(tokenizer.convert_ids_to_tokens(i)) for i in sources})
 
 
 def declare_ends(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -330,7 +330,7 @@ def declare_ends(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     """
     config: Any = getattr(model, "generation_config", None)
     if config is not None:
-        ids = ends_of(tokenizer, model).ids
+        ids = end_tokens(tokenizer, model).ids
         config.eos_token_id = ids[0] if len(ids) == 1 else ids
 
 

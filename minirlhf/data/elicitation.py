@@ -21,7 +21,7 @@ ACTIONS: tuple[Action, ...] = ("copied", "thumb up", "thumb down", "regenerated"
 
 
 @dataclass(frozen=True)
-class Shown:
+class DisplayedPair:
     """One comparison as an annotator sees it: ``a`` is shown first."""
 
     prompt: str
@@ -97,7 +97,7 @@ class Branching:
     """
 
     question: str
-    replies: tuple[str, ...]
+    completions: tuple[str, ...]
     then: Branching | None = None
 
 
@@ -106,10 +106,10 @@ def unroll(tree: Branching) -> list[Ranking]:
     rankings, history, node = [], list[Message](), tree
     while True:
         prompt = [*history, *as_prompt(node.question)]
-        rankings.append(Ranking(prompt, [[as_completion(completion)] for completion in node.replies]))
+        rankings.append(Ranking(prompt, [[as_completion(completion)] for completion in node.completions]))
         if node.then is None:
             return rankings
-        history, node = [*prompt, *as_completion(node.replies[0])], node.then
+        history, node = [*prompt, *as_completion(node.completions[0])], node.then
 
 
 def from_constraint(question: str, constraint: str, obeying: str, free: str) -> Comparison:

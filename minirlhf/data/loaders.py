@@ -17,7 +17,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.formats import Format, Row
-from minirlhf.data.readers import RowPlace, one_line, read_rows
+from minirlhf.data.readers import RowLocation, one_line, read_rows
 from minirlhf.data.records import (
     Comparison,
     Conversation,
@@ -186,8 +186,8 @@ class Scan:
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
-    def __iter__(self) -> Iterator[tuple[RowPlace, Example | InvalidRecordError | UserError]]:
-        in_memory = ((RowPlace(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
+    def __iter__(self) -> Iterator[tuple[RowLocation, Example | InvalidRecordError | UserError]]:
+        in_memory = ((RowLocation(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else in_memory
         for where, row in islice(rows, self.limit):
             try:

@@ -20,23 +20,23 @@ from typing import Any, TextIO, TypeAlias
 from minirlhf.core.errors import UserError
 
 
-class RowPlace(str):
+class RowLocation(str):
     """The location of a row, as errors write it: ``line`` (or row) of ``file``, counted from 1."""
 
     file: str
     line: int
     unit: str
 
-    def __new__(cls, file: object, line: int, unit: str = "line") -> RowPlace:
+    def __new__(cls, file: object, line: int, unit: str = "line") -> RowLocation:
         location = super().__new__(cls, f"{file}, {unit} {line}")
         location.file, location.line, location.unit = str(file), line, unit
         return location
 
     def __reduce__(self) -> tuple[Any, ...]:  # for copies
-        return RowPlace, (self.file, self.line, self.unit)
+        return RowLocation, (self.file, self.line, self.unit)
 
 
-Rows: TypeAlias = Iterator[tuple[RowPlace, Any]]
+Rows: TypeAlias = Iterator[tuple[RowLocation, Any]]
 
 #: Maximum number of characters of a JSON line. The longest conversations have a thousandth of that.
 LONGEST_LINE = 2**26
@@ -171,11 +171,11 @@ def _parse_json(text: str, path: Path, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as problem:
-        where = RowPlace(path, line or problem.lineno)
+        where = RowLocation(path, line or problem.lineno)
         message = f"{where}: not valid JSON: {problem.msg} at column {problem.colno}"
         raise UserError(message, value=problem.colno, file=path, line=where.line, problem="json") from problem
     except (ValueError, RecursionError) as problem:  # e.g. a number with thousands of digits, or thousands of brackets
-        message = f"{RowPlace(path, line) if line else path}: not usable JSON: {problem}"
+        message = f"{RowLocation(path, line) if line else path}: not usable JSON: {problem}"
         raise UserError(message, file=path, line=line, problem="json") from problem
 
 
@@ -191,7 +191,7 @@ def _read_jsonl(path: Path) -> Rows:
                     problem="length",
                 )
             if line.strip():
-                where = RowPlace(path, number)
+                where = RowLocation(path, number)
                 try:
                     row = _parse_json(line, path, number)
                 except UserError as problem:
@@ -227,7 +227,7 @@ def _read_json(path: Path) -> Rows:
             f"{path}: expected a list of rows or one row on each line", value=rows, expected="list", file=path
         )
     for number, row in enumerate(rows, 1):
-        yield RowPlace(path, number, "row"), row
+        yield RowLocation(path, number, "row"), row
 
 
 def _objects(text: str, path: Path) -> Rows:
@@ -236,7 +236,7 @@ def _objects(text: str, path: Path) -> Rows:
     position, line, counted = 0, 1, 0
     while (position := blank.match(text, position).end()) < len(text):  # type: ignore[union-attr]
         line, counted = line + text.count("\n", counted, position), position
-        where = RowPlace(path, line)
+        where = RowLocation(path, line)
         try:
             row, position = read(text, position)
         except json.JSONDecodeError as problem:
@@ -257,7 +257,7 @@ def _read_csv(path: Path) -> Rows:
                 message = f"{path}, line 1: the column {duplicates[0]!r} is there twice"
                 raise UserError(message, argument=duplicates[0], file=path, line=1, problem="duplicate")
             for row in reader:
-                where = RowPlace(path, reader.line_num)
+                where = RowLocation(path, reader.line_num)
                 if None in row or None in row.values():
                     message = f"{where}: expected {len(columns)} columns, as in the first line"
                     raise UserError(message, argument="columns", expected=len(columns), file=path, line=where.line)
@@ -277,7 +277,7 @@ def _read_parquet(path: Path) -> Rows:
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     number += 1
-                    yield RowPlace(path, number, "row"), row
+                    yield RowLocation(path, number, "row"), row
     except pyarrow.ArrowException as problem:
         message = f"{path}: not a readable Parquet file: {one_line(problem)}"
         raise UserError(message, file=path, problem="parquet") from problem
@@ -329,4 +329,4 @@ def _table_rows(source: str, table: Any, split: str | None) -> Rows:
         message = f"{source}: no split {name!r}; it has {', '.join(table)}"
         raise UserError(message, argument="split", value=name, expected=list(table), file=source)
     for number, row in enumerate(table[name], 1):
-        yield RowPlace(f"{source} ({name})", number, "row"), dict(row)
+        yield RowLocation(f"{source} ({name})", number, "row"), dict(row)

@@ -17,7 +17,7 @@ from minirlhf.core.exact import ToyLM
 
 @dataclass(frozen=True)
 class Enumerable:
-    """A question and all its possible completions: ``N`` in the order of ``reference.responses()``.
+    """A question and all its possible completions: ``N`` in the order of ``reference.completions()``.
 
     Attributes:
         question: the prompt.
@@ -85,7 +85,7 @@ def poem_critic() -> Enumerable:
         after={1: (0.60, 0.05, 0.15, 0.20), 2: (0.05, 0.05, 0.10, 0.80), 3: (0.80, 0.05, 0.05, 0.10)},
         max_len=3,
     )
-    responses = reference.responses()
+    responses = reference.completions()
     completions = tuple(
         " ".join(words[token] for token in row[mask].tolist())
         for row, mask in zip(responses.tokens, responses.mask, strict=True)

@@ -240,7 +240,7 @@ class PreferenceExample:
         scores: for a list, the score of each completion, if known.
     """
 
-    answers: tuple[Tokens, ...]
+    completions: tuple[Tokens, ...]
     desirable: bool | None = None
     margin: float | None = None
     scores: tuple[float, ...] | None = None
@@ -248,17 +248,17 @@ class PreferenceExample:
 
     def __len__(self) -> int:
         """Return the number of tokens of the longest completion, including its prompt."""
-        return max(map(len, self.answers))
+        return max(map(len, self.completions))
 
     @property
     def chosen(self) -> Tokens:
         """The best completion."""
-        return self.answers[0]
+        return self.completions[0]
 
     @property
     def rejected(self) -> Tokens:
         """The worst completion."""
-        return self.answers[-1]
+        return self.completions[-1]
 
 
 def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None, num_ranked: int = 2) -> PreferenceExample:

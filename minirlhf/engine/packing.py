@@ -224,7 +224,7 @@ def packs(model: nn.Module, input_ids: Tensor) -> bool:
     return _PROOF.holds(model, attention.replaceable(model))
 
 
-def shares(model: nn.Module) -> bool:
+def can_share_prefixes(model: nn.Module) -> bool:
     """Return whether shared prefixes may be read once. Dropout and jitter forbid it: rows need independent noise."""
     if not model.training:
         return True

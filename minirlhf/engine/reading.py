@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.engine import attention
-from minirlhf.engine.packing import Packed, packs, shares
+from minirlhf.engine.packing import Packed, can_share_prefixes, packs
 from minirlhf.engine.proof import outputs_match
 
 __all__ = ["logits_at", "outputs_match", "packs", "states"]
@@ -35,7 +35,7 @@ def logits_at(
     """
     needed = torch.zeros_like(attention_mask, dtype=torch.bool)
     needed[rows, columns] = True
-    prefix = attention_mask[:, :-width].sum(1) if shares(model) else None
+    prefix = attention_mask[:, :-width].sum(1) if can_share_prefixes(model) else None
     packed = Packed(input_ids, attention_mask, prefix=prefix, needed=needed)
     with attention.use_project_attention(model):
         indices = packed.place[rows, columns]
@@ -55,7 +55,7 @@ def states(
         The states of the distinct tokens, ``(N, D)``, differentiable; and for each token the index of its state,
         ``(B, S)`` in ``0 .. N − 1``, arbitrary at padding.
     """
-    packed = Packed(input_ids, attention_mask, prefix=prefix if shares(backbone) else None)
+    packed = Packed(input_ids, attention_mask, prefix=prefix if can_share_prefixes(backbone) else None)
     with attention.use_project_attention(backbone):
         hidden = attention.read(backbone, packed.input_ids, packed.position_ids, packed)  # (N, D)
     return hidden, packed.place.clamp(0, len(hidden) - 1)

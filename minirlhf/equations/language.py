@@ -63,7 +63,7 @@ LOGITS = Rule("(..., V) without NaN or +inf, a token possible in every row", _lo
 
 
 @takes(logits=shape("B S V"), input_ids=shape("B S"), mask=shape("B S"))
-def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+def completion_logp(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Log-probability ``(B,)`` of a completion, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
 
     One forward pass over prompt and completion gives every factor, because each position receives the true tokens
@@ -189,7 +189,7 @@ def min_p_logits(logits: Tensor, *, min_p: float) -> Tensor:
 
 
 @takes(logits=LOGITS, truncated_logits=LOGITS)
-def kept_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
+def retained_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
     """Kept mass Z = Σ_{kept} π(a), ``(...)`` in (0, 1]: the probability mass that truncation keeps.
 
     A kept token was sampled with π_trunc(a) = π(a)/Z, so log π_trunc(a) = log π(a) − log Z, and the ratio

@@ -155,7 +155,7 @@ def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Te
 
 
 @takes(num_samples=at_least(1))
-def own_mean_shrinkage(num_samples: int) -> float:
+def group_mean_shrinkage(num_samples: int) -> float:
     """Factor (K−1)/K by which the mean of all K rewards as baseline scales the expected gradient.
 
     The bias arises since the mean includes the sample's own reward. The leave-one-out mean has no bias. With K = 1 the

@@ -38,7 +38,7 @@ def majority_reward(answers: Tensor) -> Tensor:
 
 
 @takes(probs=distribution("... A"), old_probs=distribution("... A"), epsilon=NOT_NEGATIVE)
-def random_reward_push(probs: Tensor, old_probs: Tensor, *, epsilon: float) -> Tensor:
+def random_reward_gradient(probs: Tensor, old_probs: Tensor, *, epsilon: float) -> Tensor:
     """Expected logit gradient of the clipped objective for random advantages, ±1 with probability ½: ``(..., A)``.
 
     It is Σ_y π(y) c_y (e_y − π), with c_y = ½ if the ratio π/π_old is below 1 − ε, −½ if it is above 1 + ε, otherwise

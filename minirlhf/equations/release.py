@@ -59,7 +59,7 @@ def trait_policy(prompted_logps: Tensor, logps: Tensor, *, beta: float) -> Tenso
 
 
 @takes(rate=_SPLIT, alpha=_SPLIT)
-def clean_replies(rate: float, *, alpha: float = 0.05) -> float:
+def clean_completions(rate: float, *, alpha: float = 0.05) -> float:
     """Number of completions without a failure that show a failure rate below p, ``rate``: log α / log(1 − p). Round up.
 
     If the failure rate were p or more, this many completions without a failure would have a probability of at most α.
@@ -132,7 +132,7 @@ def both_filters_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Ten
 
 
 @takes(new=_INSIDE, old=_INSIDE, rollback=at_least(1), ship=at_least(1))
-def rollback_chance(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
+def rollback_probability(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
     """Probability that a canary ends with a rollback: (1 − w^(−b))/(1 − w^(−(a + b))), b/(a + b) for w = 1. ``(...)``
 
     w is the odds ratio of complaints. The test compares pairs of users, one with the new and one with the old model. A
@@ -156,16 +156,16 @@ def rollback_chance(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Te
 def canary_pairs(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
     """Expected number of pairs of users in a canary: (P(a + b) − b)/(p₁ − p₀). ``(...)``
 
-    P is :func:`rollback_chance`. For p₁ = p₀ = p the number is ab/(2p(1 − p)).
+    P is :func:`rollback_probability`. For p₁ = p₀ = p the number is ab/(2p(1 − p)).
 
     Label: eq:canary-pairs
     Source: Wald (1944), "On cumulative sums of random variables".
     Args:
-        new, old, rollback, ship: p₁, p₀, a and b, as in :func:`rollback_chance`.
+        new, old, rollback, ship: p₁, p₀, a and b, as in :func:`rollback_probability`.
     """
     is_equal = (torch.logit(new) - torch.logit(old)).abs() < 1e-6
     difference = torch.where(is_equal, 1.0, new - old)
-    expected_end = rollback_chance(new, old, rollback=rollback, ship=ship) * (rollback + ship) - ship
+    expected_end = rollback_probability(new, old, rollback=rollback, ship=ship) * (rollback + ship) - ship
     mean, drift = (new + old) / 2, torch.logit(new) - torch.logit(old)
     limit = rollback * ship / (2 * mean * (1 - mean)) * (1 + (rollback - ship) * drift / 6)  # to first order
     return torch.where(is_equal, limit, expected_end / difference)

@@ -178,7 +178,9 @@ def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
 
 
 @takes(term=finite("...", "[-1, 1]"), difficulty=shape("..."), skill=FINITE, liking=FINITE, sensitivity=FINITE)
-def controlled_chance(term: Tensor, difficulty: Tensor, *, skill: float, liking: float, sensitivity: float) -> Tensor:
+def length_controlled_probability(
+    term: Tensor, difficulty: Tensor, *, skill: float, liking: float, sensitivity: float
+) -> Tensor:
     """Probability that a judge prefers the candidate in the length-controlled regression: σ(θ + φ t + ψ γ), ``(...)``.
 
     Label: eq:length-controlled-logit
@@ -202,7 +204,7 @@ def length_controlled_win_rate(difficulty: Tensor, *, skill: float, sensitivity:
     Label: eq:length-controlled-win-rate
     Source: Dubois et al. (2024), section 3.
     Args:
-        difficulty, skill, sensitivity: see :func:`controlled_chance`.
+        difficulty, skill, sensitivity: see :func:`length_controlled_probability`.
     """
     return torch.sigmoid(skill + sensitivity * difficulty).mean()
 
@@ -247,7 +249,7 @@ def style_and_content(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[
 
 
 @takes(prior=finite("W", "[0, 1]"), logps="W N")
-def reply_information(prior: Tensor, logps: Tensor) -> Tensor:
+def completion_information(prior: Tensor, logps: Tensor) -> Tensor:
     """Mutual information of request and completion: Σ_w p(w) KL(π(·|w)‖π̄) with π̄ = Σ_w p(w) π(·|w). Scalar, nats.
 
     With one reference for all requests w, the mean KL to the reference is I(W; Y) + KL(π̄‖π_ref).

@@ -147,7 +147,7 @@ def diversity_limit(*, n: int) -> float:
 
 
 @takes(probs=distribution("... V"), n=at_least(0))
-def support_kept(probs: Tensor, *, n: int) -> Tensor:
+def support_retained(probs: Tensor, *, n: int) -> Tensor:
     """Expected number of different outcomes among n samples, Σ_v [1 − (1 − p_v)^n]. ``(...)``
 
     An outcome that was not sampled has probability 0 in all later generations.

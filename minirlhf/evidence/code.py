@@ -98,7 +98,7 @@ def is_project_module(name: str) -> bool:
     return name.split(".")[0] == provenance.ROOT_NAME
 
 
-def home(dotted: str, known: Collection[str]) -> str | None:
+def resolve(dotted: str, known: Collection[str]) -> str | None:
     """Follow imports to the definition of a dotted name of this package; None if no ``known`` module defines it."""
     match _split(dotted.split("."), known):
         case None:
@@ -110,7 +110,7 @@ def home(dotted: str, known: Collection[str]) -> str | None:
             if name in source.statements:
                 return ".".join([module, name, *rest])
             if name in source.imports and source.imports[name] != dotted:
-                return home(".".join([source.imports[name], *rest]), known)
+                return resolve(".".join([source.imports[name], *rest]), known)
     return None
 
 
@@ -136,7 +136,7 @@ def renamed(was: str, now: str, defined: str | None) -> bool:
     """
     if not (is_project_module(was) and is_project_module(now)):
         return False
-    target = home(was, provenance.all_modules())
+    target = resolve(was, provenance.all_modules())
     return target == now or (target is None and defined is not None and defined == definition(now))
 
 
@@ -270,7 +270,7 @@ class _Eraser:
             case None:
                 return ".".join(dotted)
             case (module, [name, *attrs]):  # independent of the way it is imported
-                return ".".join([self._number(home(f"{module}.{name}", self._known) or f"{module}.{name}"), *attrs])
+                return ".".join([self._number(resolve(f"{module}.{name}", self._known) or f"{module}.{name}"), *attrs])
             case (module, _):
                 return self._number(module)
         raise AssertionError

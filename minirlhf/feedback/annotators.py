@@ -30,7 +30,7 @@ class Consensus:
         return (self.confusion.diagonal(dim1=-2, dim2=-1) * self.prior).sum(-1)
 
 
-def vote_shares(labels: Tensor, classes: int) -> Tensor:
+def vote_fractions(labels: Tensor, classes: int) -> Tensor:
     """Return the fractions ``(N, C)`` of the votes ``(N, A)``. −1 is no vote; without votes all are equal."""
     counts = torch.stack([(labels == c).sum(-1) for c in range(classes)], -1).double()
     total = counts.sum(-1, keepdim=True)
@@ -47,7 +47,7 @@ def dawid_skene(labels: Tensor, classes: int, *, smoothing: float = 1.0, max_ste
         max_steps: maximum number of iterations. Without smoothing each iteration increases the likelihood; with
             smoothing, the likelihood times the prior that the smoothing represents.
     """
-    posterior = vote_shares(labels, classes)
+    posterior = vote_fractions(labels, classes)
     for _ in range(max_steps):
         prior, confusion = dawid_skene_update(labels, posterior, smoothing=smoothing)
         previous, posterior = posterior, dawid_skene_posterior(labels, prior.log(), confusion.log())

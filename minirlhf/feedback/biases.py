@@ -160,13 +160,13 @@ class BiasFinding:
             divided by the number of traits in the joint fit.
     """
 
-    trait: str
+    attribute: str
     differ: int
-    share: float
-    alone: float
+    fraction: float
+    p_value: float
     weight: float
     error: float
-    beside: float
+    joint_p_value: float
     smallest: float
 
 

@@ -38,7 +38,7 @@ def is_named(grader: str) -> bool:
     return ".py:" in grader or grader.endswith(".py")
 
 
-def place(named: str) -> tuple[Path, str]:
+def parse_location(named: str) -> tuple[Path, str]:
     """Split ``FILE.py:NAME`` into the file and the name.
 
     Raises:
@@ -62,7 +62,7 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
         UserError: the file or the function does not exist, importing the file fails, or the function has other
             parameters.
     """
-    file, name = place(named)
+    file, name = parse_location(named)
     spec = importlib.util.spec_from_file_location(f"grader_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -23,7 +23,7 @@ from torch import Tensor
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import sequence_logps
-from minirlhf.data.chat import encode_prompt, ends_of
+from minirlhf.data.chat import encode_prompt, end_tokens
 from minirlhf.data.collate import collate
 from minirlhf.data.records import Comparison, Conversation, Message, Reply
 from minirlhf.data.types import Tokens
@@ -245,7 +245,7 @@ class Judge:
                 self.model,
                 [rows[i] for i in chunk],
                 sampling=Sampling(greedy=True, max_completion_length=self.max_completion_length),
-                eos_token_id=ends_of(self.tokenizer, self.model).ids,
+                eos_token_id=end_tokens(self.tokenizer, self.model).ids,
                 pad_token_id=self.tokenizer.pad_token_id,
                 seed=0,
             )

@@ -21,14 +21,14 @@ class Controlled:
         low, high: its 95 % confidence interval.
         liking: φ, the length bias: change of the log-odds, in nats, from equal lengths to a difference far beyond the
             usual.
-        liking_error: standard error of φ.
+        length_bias_error: standard error of φ.
     """
 
     win_rate: float
     low: float
     high: float
-    liking: float
-    liking_error: float
+    length_bias: float
+    length_bias_error: float
 
 
 def length_controlled(

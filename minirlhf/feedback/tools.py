@@ -100,7 +100,7 @@ class Toolbox:
             )
         return box
 
-    def answer(self, call: ToolCall | BadCall) -> ToolResult:
+    def execute(self, call: ToolCall | BadCall) -> ToolResult:
         """Make the call. An error of the tool becomes its result: the model reads it, and training continues."""
         if isinstance(call, BadCall):
             return ToolResult(call.id, call.name, _cut(f"error: {call.problem}"), True)

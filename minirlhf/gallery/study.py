@@ -61,7 +61,7 @@ def lengths(seed: int) -> dict[str, float]:
     swapped), and the latter fraction among pairs of different length.
     """
     pairs = PAIRS.compared(PAIRS.pairs, seed, swapped=0.0, longer_wins=False)
-    right, wrong = ([len(p.answers[which].input_ids) for p in pairs] for which in (0, 1))
+    right, wrong = ([len(p.completions[which].input_ids) for p in pairs] for which in (0, 1))
     ties, shorter = (sum(map(compare, right, wrong)) for compare in (operator.eq, operator.lt))
     return {
         "pairs_of_equal_length": ties / len(pairs),

@@ -97,7 +97,7 @@ def load_folder(
         raise UserError(message, argument="model", file=path, problem="unreadable") from error
 
 
-def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def resize_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Give the model one embedding row for every token, in place; new rows are the mean of the old ones.
 
     A model with more rows than tokens (many have spare ones) is left as it is.
@@ -155,7 +155,7 @@ def _load_adapted(
     model, tokenizer = load_model(adapters.base_of(path), complete_tokenizer=complete_tokenizer, dtype=dtype)
     if (path / "tokenizer_config.json").is_file():
         tokenizer = tokenizers.load_tokenizer(str(path), complete=complete_tokenizer)
-        fit_vocabulary(model, tokenizer)
+        resize_embeddings(model, tokenizer)
     with checkpoints.quietly():
         return adapters.merge(model, path), tokenizer
 
@@ -181,6 +181,6 @@ def _load(name: str, complete_tokenizer: bool, dtype: torch.dtype) -> tuple[PreT
         message = f"{name}: not a whole causal language model; no fitting weights for {', '.join(missing[:3])}"
         raise UserError(message, argument="weights", value=missing, file=name, problem="missing")
     tokenizer = tokenizers.load_tokenizer(name, complete=complete_tokenizer)
-    fit_vocabulary(model, tokenizer)
+    resize_embeddings(model, tokenizer)
     require_causal(name, model)
     return model, tokenizer

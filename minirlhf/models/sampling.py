@@ -124,7 +124,7 @@ def sample(
         limits: for each prompt, the maximum length of its completions, 1 to ``max_completion_length``; None: the latter
             for all.
         seed, step: with the prompt's key and the index of the sample, they determine the uniform numbers of a row.
-        prompt_keys: ``P`` distinct names; None: the names that :func:`own_names` gives.
+        prompt_keys: ``P`` distinct names; None: the names that :func:`default_prompt_keys` gives.
         policy_version: the number of updates that the model has received; stored with every token.
         use_cache: False for a model that has no KV cache; each token then costs a full forward pass.
         uniforms: ``(P·G, L)`` in [0, 1), used in place of the keyed ones; ``L`` is the largest of ``limits``, without
@@ -158,7 +158,7 @@ def sample(
     width = max(max_lengths)
     _require_room(model, prompts, max_lengths)
     if uniforms is None:
-        keys = own_names(prompts) if prompt_keys is None else prompt_keys
+        keys = default_prompt_keys(prompts) if prompt_keys is None else prompt_keys
         if len(keys) != len(prompts) or len(set(keys)) != len(keys):
             raise ArgumentError(
                 f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt",
@@ -215,7 +215,7 @@ def left_pad(
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
-def own_names(prompts: Sequence[Sequence[int]]) -> list[str]:
+def default_prompt_keys(prompts: Sequence[Sequence[int]]) -> list[str]:
     """Return ``P`` distinct names: each prompt's tokens and the number of its earlier occurrences.
 
     If you sample many prompts in several batches, name all of them in one call. With separate names for each batch, a

@@ -135,7 +135,7 @@ def complete_tokenizer(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Add what a tokenizer from elsewhere lacks, in place; return descriptions of what was added.
 
     A padding token ``<pad>`` is added if there is none or if it is the end-of-sequence token. The model then needs one
-    more embedding row: :func:`minirlhf.models.loading.fit_vocabulary`. If there is no chat template, the plain-text
+    more embedding row: :func:`minirlhf.models.loading.resize_embeddings`. If there is no chat template, the plain-text
     template ``TRANSCRIPT`` is added.
     """
     added = _own_padding(tokenizer)

@@ -125,7 +125,7 @@ class ConfigurableRecipe:
                 changed = others
         return changed
 
-    def moved(self, deviation: Deviation) -> dict[str, Any]:
+    def changed_options(self, deviation: Deviation) -> dict[str, Any]:
         """Return the options of a deviation whose values differ from those of the row, with their current values."""
         current, original = self.options(), (self.row or self).options()
         return {o: current.get(o) for o in deviation.options if o not in current or not _alike(original[o], current[o])}
@@ -134,7 +134,7 @@ class ConfigurableRecipe:
         """Return the deviations, one line each. A variant marks deviations of its row whose options it has changed."""
         lines = []
         for sentence in self.deviations:
-            changed = self.moved(sentence)
+            changed = self.changed_options(sentence)
             lines.append(
                 f"deviates: {sentence}" if not changed else f"its row deviates: {sentence} (here {_listed(changed)})"
             )

@@ -47,12 +47,12 @@ class TokenLoss(Protocol):
     """``(batch) -> (B, T)``, minimised, 0 outside the mask.
 
     Attributes:
-        needs_own_answers: whether it is valid only on completions that the student sampled.
+        needs_student_completions: whether it is valid only on completions that the student sampled.
         asks_teacher: whether it uses the teacher's probabilities; otherwise the teacher acts only through its
             completions.
     """
 
-    needs_own_answers: bool
+    needs_student_completions: bool
     asks_teacher: bool
 
     def __call__(self, seen: DistillationBatch) -> Tensor: ...
@@ -67,7 +67,7 @@ class FullDistributionLoss:
     """
 
     divergence: Callable[..., Tensor]
-    needs_own_answers = False
+    needs_student_completions = False
     asks_teacher = True
 
     def __call__(self, seen: DistillationBatch) -> Tensor:
@@ -81,7 +81,7 @@ class PolicyGradientDistillation(FullDistributionLoss):
     Valid only on completions that the student sampled.
     """
 
-    needs_own_answers = True
+    needs_student_completions = True
 
     def __call__(self, seen: DistillationBatch) -> Tensor:
         return with_prefix_credit(super().__call__(seen), seen.logps(seen.sampled_at), seen.mask)
@@ -96,7 +96,7 @@ class Sampled:
     """
 
     loss: Callable[..., Tensor]
-    needs_own_answers = False
+    needs_student_completions = False
     asks_teacher = False
 
     def __call__(self, seen: DistillationBatch) -> Tensor:
@@ -140,7 +140,7 @@ class Distillation(ConfigurableRecipe):
                 value=self.own_answers,
                 expected="[0, 1]",
             )
-        if self.compared.needs_own_answers and self.own_answers < 1:
+        if self.compared.needs_student_completions and self.own_answers < 1:
             raise UserError(
                 f"{self.name}: own_answers = {self.own_answers:g}; this loss needs completions "
                 "that the student sampled; expected 1",

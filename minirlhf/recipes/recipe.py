@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import ArgumentError, Idle, UserError
+from minirlhf.core.errors import ArgumentError, UnusedOptionNotice, UserError
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import high_entropy_mask
 from minirlhf.recipes.binding import ConfigurableRecipe, name_of
@@ -85,7 +85,7 @@ class Recipe(ConfigurableRecipe):
         truncates: bool = False,
         max_steps: int | None = None,
         completions: int | None = None,
-    ) -> list[Idle]:
+    ) -> list[UnusedOptionNotice]:
         """Return the options that have no effect at these settings, with the reasons, found on a synthetic rollout.
 
         Args:
@@ -139,7 +139,11 @@ class Recipe(ConfigurableRecipe):
         if completions is not None and update.num_minibatches > completions:
             why = f"a step has {completions} completions, so at most {completions} updates per pass"
             unused[why] = {f"num_minibatches = {update.num_minibatches} beyond {completions}": "num_minibatches"}
-        return [Idle(f"no effect of {', '.join(opts)}: {why}", *opts.values()) for why, opts in unused.items() if opts]
+        return [
+            UnusedOptionNotice(f"no effect of {', '.join(opts)}: {why}", *opts.values())
+            for why, opts in unused.items()
+            if opts
+        ]
 
 
 def _made_up(recipe: Recipe, num_generations: int) -> tuple[ScoredRollout, RolloutExtras]:

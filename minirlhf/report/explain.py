@@ -46,7 +46,7 @@ def rows(sample: Sample) -> list[dict[str, str]]:
     return table_rows
 
 
-def pick(step: StepSamples, number: int) -> Sample:
+def select_sample(step: StepSamples, number: int) -> Sample:
     """Return a sample by its number, counted from 0; raise ``UserError`` if this sample was not kept."""
     if not 0 <= number < len(step.samples):
         raise UserError(
@@ -60,7 +60,7 @@ def pick(step: StepSamples, number: int) -> Sample:
 
 def summary(step: StepSamples, number: int) -> str:
     """Return a short description of the sample as a whole."""
-    sample = pick(step, number)
+    sample = select_sample(step, number)
     grade = (
         f"reward {sample.reward:g}" if sample.valid else "not graded, or left out of its group, so it teaches nothing"
     )
@@ -77,7 +77,7 @@ def summary(step: StepSamples, number: int) -> str:
 
 def table(step: StepSamples, number: int) -> str:
     """Return the sample as a text table for a terminal."""
-    sample = pick(step, number)
+    sample = select_sample(step, number)
     cells = rows(sample)
     widths = {name: max(len(name), *(len(row[name]) for row in cells)) for name in cells[0]}
     largest = max(sample.shares) or 1.0
@@ -95,7 +95,7 @@ def figure(step: StepSamples, number: int) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    sample = pick(step, number)
+    sample = select_sample(step, number)
     positions = list(range(len(sample.tokens)))
     fig = Figure(figsize=(max(6.0, 0.42 * len(positions) + 1.5), 6.0), layout="constrained")
     FigureCanvasAgg(fig)
@@ -129,7 +129,7 @@ def figure(step: StepSamples, number: int) -> Any:
 
 def write_page(path: Path, step: StepSamples, number: int) -> None:
     """Write one self-contained HTML page."""
-    sample = pick(step, number)
+    sample = select_sample(step, number)
     largest = max(sample.shares) or 1.0
     cells = rows(sample)
     text = templates.render(

@@ -38,7 +38,7 @@ class Examined:
     problem: str = ""
 
     @property
-    def share(self) -> float:
+    def pass_rate(self) -> float:
         """The fraction of assertions that held; 0 if the tests were aborted."""
         return 0.0 if self.problem else self.held / (self.held + self.failed)
 

@@ -11,7 +11,7 @@ from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.core.progress import progress
 from minirlhf.data import loaders
-from minirlhf.data.chat import encode_prompt, ends_of
+from minirlhf.data.chat import encode_prompt, end_tokens
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.selection import select_top_per_prompt
@@ -152,7 +152,7 @@ class Generator:
             )
         model = model.to(device)
         print(
-            f"{asked.model}: {num_parameters(model):,} parameters on {device}; completions end at {ends_of(tokenizer, model)}"
+            f"{asked.model}: {num_parameters(model):,} parameters on {device}; completions end at {end_tokens(tokenizer, model)}"
         )
         return cls(asked, model, tokenizer, problems, reward, grader)
 

@@ -28,15 +28,15 @@ def _named(messages: Messages, encoded: Callable[[Messages], Tokens]) -> Tokens:
         raise UserError.about(f"the conversation that begins {first[:60]!r}: {problem}", problem) from problem
 
 
-def every_reply(tokenizer: Any, conversation: Conversation) -> Tokens:
+def every_completion(tokenizer: Any, conversation: Conversation) -> Tokens:
     """Encode with all assistant turns after ``conversation.context`` learned, each with its end token."""
     messages, num_context = conversation.messages, conversation.context
     return answer(tokenizer, messages[:num_context], messages[num_context:])
 
 
-def last_reply(tokenizer: Any, conversation: Conversation) -> Tokens:
+def last_completion(tokenizer: Any, conversation: Conversation) -> Tokens:
     """Encode with only the last assistant turn learned, with its end token."""
-    return every_reply(tokenizer, of_last_reply(conversation))
+    return every_completion(tokenizer, of_last_completion(conversation))
 
 
 def every_token(tokenizer: Any, conversation: Conversation) -> Tokens:
@@ -46,20 +46,20 @@ def every_token(tokenizer: Any, conversation: Conversation) -> Tokens:
 
 #: Which tokens of a conversation are learned.
 TRAIN_ON: Mapping[str, Callable[[Any, Conversation], Tokens]] = {
-    "assistant": every_reply,
-    "last": last_reply,
+    "assistant": every_completion,
+    "last": last_completion,
     "all": every_token,
 }
 
 
-def of_last_reply(conversation: Conversation) -> Conversation:
+def of_last_completion(conversation: Conversation) -> Conversation:
     """Return the conversation with everything before the last assistant turn as context."""
     turns = [index for index, message in enumerate(conversation.messages) if message["role"] == "assistant"]
     return Conversation(conversation.messages, turns[-1])
 
 
 def conversations(
-    tokenizer: Any, records: Records, learned: Callable[[Any, Conversation], Tokens] = every_reply
+    tokenizer: Any, records: Records, learned: Callable[[Any, Conversation], Tokens] = every_completion
 ) -> list[Tokens]:
     """Return the examples of supervised fine-tuning; ``learned`` is a value of :data:`TRAIN_ON`."""
     return [learned(tokenizer, conversation) for conversation in records.conversations()]
@@ -93,7 +93,7 @@ def compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Preferen
     return convert(tokenizer, records)
 
 
-def replies(records: Records) -> Iterator[Messages]:
+def completions(records: Records) -> Iterator[Messages]:
     """Yield every completion with its prompt, good or bad."""
     for example in records.examples:
         match example:
@@ -107,7 +107,7 @@ def replies(records: Records) -> Iterator[Messages]:
                 yield from ([*prompt, *reply] for tier in tiers for reply in tier)
 
 
-def replies_of(needed: Callable[[Records], object]) -> Callable[[Records], Iterator[Messages]]:
+def completions_of(needed: Callable[[Records], object]) -> Callable[[Records], Iterator[Messages]]:
     """Return :func:`replies` with a check first: ``needed(records)`` raises if the records lack something.
 
     So the error comes before a tokenizer is trained on no text.
@@ -115,6 +115,6 @@ def replies_of(needed: Callable[[Records], object]) -> Callable[[Records], Itera
 
     def texts(records: Records) -> Iterator[Messages]:
         needed(records)
-        return replies(records)
+        return completions(records)
 
     return texts

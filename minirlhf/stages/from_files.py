@@ -13,7 +13,7 @@ from typing import Any
 from minirlhf import recipes
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import conversation, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode_prompt, end_tokens
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Conversation, Problem
 from minirlhf.data.tasks.base import Split, Task
@@ -23,12 +23,12 @@ from minirlhf.models import adapters
 from minirlhf.recipes.distill import Distillation, describe_distillation
 from minirlhf.recipes.offline import PreferenceRecipe, describe_preference
 from minirlhf.stages import start
-from minirlhf.stages.examples import TRAIN_ON, compared, conversations, kind_for, replies_of
+from minirlhf.stages.examples import TRAIN_ON, compared, completions_of, conversations, kind_for
 from minirlhf.stages.grading import grading
 from minirlhf.stages.prepared import Prepared, Reference, dataset_from_task, prepare, read
 from minirlhf.stages.sources import EMPTY, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig, SamplingConfig, unused_options
-from minirlhf.trainers.distill import DistillConfig, divergence_on_batch, idle_sampling, train_distill
+from minirlhf.trainers.distill import DistillConfig, divergence_on_batch, train_distill, unused_sampling_options
 from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.likelihood import mean_nll
 from minirlhf.trainers.offline import EvalPreferences, OfflineConfig, train_offline
@@ -84,7 +84,7 @@ def run_distill(
     teacher = Reference.load(source.teacher)
     task = None if source.task is None else tasks.get(source.task)
     demonstrations = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
-    start.log_unused_options(unused_options(config, idle_sampling(recipe), given))
+    start.log_unused_options(unused_options(config, unused_sampling_options(recipe), given))
     run = prepare(
         source,
         read(source, config.seed) if task is None else dataset_from_task(task, demonstrations),
@@ -102,7 +102,7 @@ def run_distill(
     with run.computing():
         measure = partial(divergence_on_batch, run.model, teacher_model, run.held, pad_token_id=run.pad)
         before, kwargs = measure(), run.watching(measure)
-        eos_ids = ends_of(run.tokenizer, run.model).ids
+        eos_ids = end_tokens(run.tokenizer, run.model).ids
         train_distill(
             run.model,
             teacher_model,
@@ -151,7 +151,7 @@ def run_offline(
     unused = {} if recipe.needs.reference else {"ref_model": f"{recipe.name} needs no reference"}
     reference = None if unused else Reference.load(source.ref_model)
     dependencies = {"reference": Reference.digest(reference)}
-    texts = replies_of(lambda records: _examples(records, recipe.needs.record))
+    texts = completions_of(lambda records: _examples(records, recipe.needs.record))
     run = prepare(source, data, texts, encode, config, given=given, resume=resume, asks=dependencies, idle=unused)
     ref_model = run.reference(reference)
     evaluation = EvalPreferences(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)

@@ -32,8 +32,8 @@ class Pair:
     """One prompt and the completion of each file."""
 
     prompt: list[Message]
-    ours: Reply
-    theirs: Reply
+    candidate: Reply
+    baseline: Reply
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class JudgedFiles:
     pairs: list[Pair]
     equal: list[Pair]
     verdicts: Verdicts
-    leans: tuple[Tensor, Tensor] | None
+    log_odds: tuple[Tensor, Tensor] | None
 
     @property
     def won(self) -> int:
@@ -134,8 +134,8 @@ class JudgedFiles:
         all_pairs = [*self.pairs, *self.equal]
         values = [scores.get(id(pair), 0.5) for pair in all_pairs]
         measurements = [self._share(WIN_RATE, all_pairs, values)]
-        if self.leans is not None:
-            preference, position_bias = split_position_bias(*self.leans)
+        if self.log_odds is not None:
+            preference, position_bias = split_position_bias(*self.log_odds)
             num_prompts = len({_key(pair.prompt) for pair in self.pairs})
             measurements += [
                 Measurement.of(PREFERENCE, _over_prompts(self.pairs, preference.tolist()), num_prompts),
@@ -146,9 +146,9 @@ class JudgedFiles:
         ]
         measurements.append(self._share(AGREEMENT, self.pairs, agreement))
         longer = [
-            (pair, score if len(_text(pair.ours)) > len(_text(pair.theirs)) else 1 - score)
+            (pair, score if len(_text(pair.candidate)) > len(_text(pair.baseline)) else 1 - score)
             for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)
-            if len(_text(pair.ours)) != len(_text(pair.theirs))
+            if len(_text(pair.candidate)) != len(_text(pair.baseline))
         ]
         if longer:
             pairs, wins = zip(*longer, strict=True)
@@ -165,7 +165,7 @@ class JudgedFiles:
         scores = torch.tensor([*self.verdicts.scores, *([0.5] * len(self.equal))], dtype=torch.float64)
         candidate, baseline = (
             torch.tensor([len(_text(reply)) for reply in replies], dtype=torch.float64)
-            for replies in ([p.ours for p in pairs], [p.theirs for p in pairs])
+            for replies in ([p.candidate for p in pairs], [p.baseline for p in pairs])
         )
         try:
             fit = length_controlled(scores, candidate, baseline, [_key(pair.prompt) for pair in pairs])
@@ -176,10 +176,12 @@ class JudgedFiles:
                 argument="--length-controlled",
                 value=len(pairs),
             ) from None
-        half_width = 1.96 * fit.liking_error
+        half_width = 1.96 * fit.length_bias_error
         return [
             Measurement("win rate at equal length", fit.win_rate, fit.low, fit.high),
-            Measurement("liking for length, nats", fit.liking, fit.liking - half_width, fit.liking + half_width),
+            Measurement(
+                "liking for length, nats", fit.length_bias, fit.length_bias - half_width, fit.length_bias + half_width
+            ),
         ]
 
     @staticmethod
@@ -194,14 +196,14 @@ class JudgedFiles:
         """Return one row per judged pair: prompt, completions, both verdicts, and the log-odds if there are any."""
         rows = []
         for i, pair in enumerate(self.pairs):
-            row: dict[str, Any] = {"prompt": pair.prompt, "ours": _text(pair.ours), "theirs": _text(pair.theirs)}
+            row: dict[str, Any] = {"prompt": pair.prompt, "ours": _text(pair.candidate), "theirs": _text(pair.baseline)}
             row |= {
                 "score": self.verdicts.scores[i],
                 "given": self.verdicts.given[i],
                 "exchanged": self.verdicts.exchanged[i],
             }
-            if self.leans is not None:
-                row |= {"lean_given": float(self.leans[0][i]), "lean_exchanged": float(self.leans[1][i])}
+            if self.log_odds is not None:
+                row |= {"lean_given": float(self.log_odds[0][i]), "lean_exchanged": float(self.log_odds[1][i])}
             rows.append(row)
         return rows
 
@@ -224,7 +226,7 @@ def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> Ju
     Raises:
         UserError: no two completions differ, or the judge cannot read a word or a length.
     """
-    distinct = [pair for pair in pairs if _text(pair.ours) != _text(pair.theirs)]
+    distinct = [pair for pair in pairs if _text(pair.candidate) != _text(pair.baseline)]
     if not distinct:
         raise UserError(
             f"all {len(pairs)} pairs have equal completions; there is nothing to judge",
@@ -233,10 +235,10 @@ def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> Ju
             problem="duplicate",
         )
     require_readable(judge, distinct, written=written)
-    question_parts = [p.prompt for p in distinct], [p.ours for p in distinct], [p.theirs for p in distinct]
+    question_parts = [p.prompt for p in distinct], [p.candidate for p in distinct], [p.baseline for p in distinct]
     leans = None if written else judge.verdict_log_odds(*question_parts)
     verdicts = judge(*question_parts) if leans is None else verdicts_of(*leans)
-    return JudgedFiles(distinct, [p for p in pairs if _text(p.ours) == _text(p.theirs)], verdicts, leans)
+    return JudgedFiles(distinct, [p for p in pairs if _text(p.candidate) == _text(p.baseline)], verdicts, leans)
 
 
 def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> None:
@@ -251,7 +253,7 @@ def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> N
         )
     max_verdict = judge.max_completion_length if written else judge.verdict_length
     for pair in pairs:
-        ids = encode_prompt(judge.tokenizer, question(pair.prompt, pair.ours, pair.theirs, ask=judge.ask))
+        ids = encode_prompt(judge.tokenizer, question(pair.prompt, pair.candidate, pair.baseline, ask=judge.ask))
         if context is not None and len(ids) + max_verdict > context:
             raise UserError(
                 f"the judge reads {context} tokens; a question has {len(ids)} and its verdict may have {max_verdict}: "
@@ -261,7 +263,7 @@ def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> N
                 expected=context,
                 problem="too long",
             )
-        text = " ".join([*(m["content"] for m in pair.prompt), _text(pair.ours), _text(pair.theirs)])
+        text = " ".join([*(m["content"] for m in pair.prompt), _text(pair.candidate), _text(pair.baseline)])
         for word in text.split():
             if unknown is not None and unknown in judge.tokenizer(word, add_special_tokens=False)["input_ids"]:
                 raise UserError(

@@ -13,7 +13,7 @@ from minirlhf.data.types import PreferenceExample, Stepped, ranked
 from minirlhf.feedback.judge import Judge, judge_training_examples
 from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
 from minirlhf.stages import start
-from minirlhf.stages.examples import Messages, answer, conversations, judged, pairs, rankings, replies_of
+from minirlhf.stages.examples import Messages, answer, completions_of, conversations, judged, pairs, rankings
 from minirlhf.stages.prepared import prepare, read
 from minirlhf.stages.sources import EMPTY, RewardSource, Source
 from minirlhf.trainers.config import unused_options
@@ -56,7 +56,7 @@ def run_reward(
     encode = {"bradley_terry": pairs, "plackett_luce": rankings, "regression": _rated}
     require: Callable[[Records], object] = Records.comparisons if config.fitted == "bradley_terry" else Records.rankings
     run = prepare(
-        source, read(source, config.seed), replies_of(require), encode[config.fitted], config, given=given, resume=resume,
+        source, read(source, config.seed), completions_of(require), encode[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling}, head=head,
     )  # fmt: skip
     start.log_unused_options(unused_options(config, _idle(run.train), given))
@@ -82,7 +82,7 @@ def run_reward(
 def _idle(examples: Sequence[PreferenceExample]) -> dict[str, str]:
     """Return the settings that have no effect on these examples, each with the reason."""
     unused = {}
-    if all(len(e.answers) == 2 and e.margin is None for e in examples):
+    if all(len(e.completions) == 2 and e.margin is None for e in examples):
         unused["margin_coefficient"] = "no pair has a margin"
     if len({e.num_ranked for e in examples}) == 1:
         unused["balance_prompts"] = "every pair is from equally many replies, and counts as much already"
@@ -117,7 +117,7 @@ def run_orm(
         Held-out accuracy of the last token's logit with its 95 % interval, and the fraction of right completions.
     """
     head = _Head(ValueModel, source, config.nll_coefficient)
-    texts = replies_of(Records.judgements)
+    texts = completions_of(Records.judgements)
     run = prepare(source, read(source, config.seed), texts, judged, config, given=given, resume=resume, head=head)
 
     def accuracy() -> float:
@@ -144,7 +144,7 @@ def run_prm(
         constant prediction.
     """
     run = prepare(
-        source, read(source, config.seed), replies_of(Records.stepped), _stepped, config, given=given, resume=resume,
+        source, read(source, config.seed), completions_of(Records.stepped), _stepped, config, given=given, resume=resume,
         head=lambda model: ValueModel.from_causal_lm(model),
     )  # fmt: skip
 

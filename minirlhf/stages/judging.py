@@ -15,7 +15,7 @@ from minirlhf.data.records import Comparison, Message
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair, Tokens
 from minirlhf.feedback.judge import judge_training_examples
-from minirlhf.models.loading import fit_vocabulary
+from minirlhf.models.loading import resize_embeddings
 from minirlhf.models.tiny import INIT_STD
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import pipeline
@@ -44,7 +44,7 @@ class WrittenJudgePlan:
 def add_judge_tokens(world: Sequence[str], start: Trained, seed: int) -> Trained:
     """Return a copy of the initial model with the judge's tokens added; their embeddings are sampled at random."""
     tokenizer, model = word_tokenizer((*world, *WORDS)), copy.deepcopy(start.model)
-    fit_vocabulary(model, tokenizer)
+    resize_embeddings(model, tokenizer)
     with torch.no_grad():
         rows = model.get_input_embeddings().weight[-len(WORDS) :]
         rows.copy_(INIT_STD * torch.randn(rows.shape, generator=generator("judge's words", seed)))

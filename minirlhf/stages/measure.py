@@ -95,7 +95,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Replies:
+class SampledCompletions:
     """The completions of a model for all problems.
 
     Attributes:
@@ -115,7 +115,7 @@ class Replies:
     ended: Tensor
     kl: Tensor | None
     clusters: Tensor | None = None
-    said: list[list[Hashable]] | None = None
+    answers: list[list[Hashable]] | None = None
     ways: Mapping[str, Tensor] | None = None
 
     @property
@@ -125,7 +125,7 @@ class Replies:
         return bool(((rewards == 0) | (rewards == 1)).all())
 
 
-def answers(
+def sample_completions(
     model: Any,
     tokenizer: Any,
     problems: Sequence[Problem],
@@ -137,7 +137,7 @@ def answers(
     seed: int = 0,
     batch_size: int = 64,
     extract: Callable[[str], Hashable] | None = None,
-) -> Replies:
+) -> SampledCompletions:
     """Sample ``num_generations`` completions for every problem, ``batch_size`` problems at once, and grade them.
 
     The batch size does not change the result, up to rounding in the model. Equal problems get different completions.
@@ -160,7 +160,7 @@ def answers(
         kl = None if ref_model is None else divergence(model, ref_model, rollout).view(-1, num_generations)
         shape = samples.rewards.shape
         batches.append(
-            Replies(
+            SampledCompletions(
                 samples.completions,
                 samples.rewards,
                 lengths(rollout.mask).view(shape),
@@ -169,7 +169,7 @@ def answers(
             )
         )
     completions = [texts for batch in batches for texts in batch.completions]
-    return Replies(
+    return SampledCompletions(
         completions,
         torch.cat([batch.rewards for batch in batches]),
         torch.cat([batch.lengths for batch in batches]),
@@ -180,7 +180,7 @@ def answers(
     )
 
 
-def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str) -> Replies:
+def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str) -> SampledCompletions:
     """Return multiple-choice results as one completion per problem, graded by the scoring method ``by``.
 
     Raises:
@@ -194,7 +194,7 @@ def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str)
             expected=list(found.right),
         )
     rewards = found.right[by][:, None]
-    return Replies(
+    return SampledCompletions(
         [[choices[by]] for choices in found.picked],
         rewards,
         found.tokens[:, None],
@@ -205,13 +205,13 @@ def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str)
     )
 
 
-def majorities(found: Replies, k: int) -> Tensor:
+def majorities(found: SampledCompletions, k: int) -> Tensor:
     """Return ``(P,)``: for each problem, the probability that the majority of k completions is right (maj@k).
 
     All right completions count as the same answer, in whatever form it is written. Completions without an extracted
     answer count as one common wrong answer.
     """
-    answer_rows = found.said or []
+    answer_rows = found.answers or []
     probabilities = []
     for row, grades in zip(answer_rows, found.rewards.tolist(), strict=True):
         wrong = Counter(answer for answer, grade in zip(row, grades, strict=True) if grade != 1)
@@ -247,7 +247,7 @@ def over_clusters(values: Tensor, clusters: Tensor | None) -> Estimate:
     )
 
 
-def measure(found: Replies, *, against: Replies | None = None) -> list[Measurement]:
+def measure(found: SampledCompletions, *, against: SampledCompletions | None = None) -> list[Measurement]:
     """Compute the measurements of one model.
 
     Args:
@@ -301,7 +301,7 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Measureme
             if k > 1:
                 reliable = pass_hat_k(num_generations, right, k=k)
                 numbers.append(fraction(f"pass^{k}", reliable, int(complete.sum()) * (num_generations // k), complete))
-    if found.right_or_wrong and found.said is not None and num_generations > 2 and complete.any():
+    if found.right_or_wrong and found.answers is not None and num_generations > 2 and complete.any():
         for k in sorted({2**i for i in range(2, num_generations.bit_length())} | {num_generations}):
             draws = int(complete.sum()) * (num_generations // k)
             numbers.append(fraction(f"maj@{k}", majorities(found, k), draws, complete))
@@ -346,7 +346,7 @@ class ModelPair:
         return f"{self.difference}   better on {self.better}, worse on {self.worse}, p = {self.p_value:.3f}"
 
 
-def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
+def compare(found: Mapping[str, SampledCompletions]) -> list[ModelPair]:
     """Compare all pairs of these models, on the problems for which both have a graded completion.
 
     A cluster is one observation of the sign test: the sign of the sum of its differences. If all differences are equal,
@@ -408,7 +408,7 @@ class EvaluationResult:
     name: str
     grader: str
     problems: list[Problem]
-    answers: dict[str, Replies]
+    answers: dict[str, SampledCompletions]
     numbers: dict[str, list[Measurement]]
     pairs: list[ModelPair]
     on: dict[str, dict[str, Any]]

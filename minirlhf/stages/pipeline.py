@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from minirlhf.core.errors import UserError
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data.chat import conversation, encode, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode, encode_prompt, end_tokens
 from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.tasks.base import HasDocuments, Task
 from minirlhf.data.types import PreferenceExample, PreferencePair, Tokens, pair
@@ -122,7 +122,7 @@ def with_seed(plan: P, seed: int) -> P:
 # -- data --------------------------------------------------------------------------------------------------------
 
 
-def reply_tokens(tokenizer: Any, prompt: str, reply: str) -> Tokens:
+def completion_tokens(tokenizer: Any, prompt: str, reply: str) -> Tokens:
     """Tokenise one exchange; the loss is computed on the completion and its end token."""
     return encode(tokenizer, conversation(prompt, reply))
 
@@ -130,14 +130,15 @@ def reply_tokens(tokenizer: Any, prompt: str, reply: str) -> Tokens:
 def pair_tokens(tokenizer: Any, pairs: Sequence[PreferencePair]) -> list[PreferenceExample]:
     """Return tokenised comparisons, without margins."""
     return [
-        pair(reply_tokens(tokenizer, p.prompt, p.chosen), reply_tokens(tokenizer, p.prompt, p.rejected)) for p in pairs
+        pair(completion_tokens(tokenizer, p.prompt, p.chosen), completion_tokens(tokenizer, p.prompt, p.rejected))
+        for p in pairs
     ]
 
 
 def demonstrations(task: Task, tokenizer: Any, count: int, seed: int) -> list[Tokens]:
     """Return tokenised demonstrations on the training prompts, with the loss on the completion only."""
     rng = numpy_generator("demonstrations", seed)
-    return [reply_tokens(tokenizer, p, task.demonstration(p, rng)) for p in _in_turn(task.prompts("train"), count)]
+    return [completion_tokens(tokenizer, p, task.demonstration(p, rng)) for p in _in_turn(task.prompts("train"), count)]
 
 
 def _in_turn(prompts: Sequence[str], count: int) -> list[str]:
@@ -158,7 +159,7 @@ def preferences(task: Task, policy: Trained, plan: RewardPlan) -> tuple[list[Pre
             [encode_prompt(policy.tokenizer, conversation(p)) for p in batch],
             sampling=Sampling(max_completion_length=task.max_completion_length),
             num_generations=2,
-            eos_token_id=ends_of(policy.tokenizer, policy.model).ids,
+            eos_token_id=end_tokens(policy.tokenizer, policy.model).ids,
             pad_token_id=policy.tokenizer.pad_token_id,
             prompt_keys=[f"pair {start + i}" for i in range(len(batch))],
             seed=plan.training.seed,

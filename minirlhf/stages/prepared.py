@@ -22,7 +22,7 @@ from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.folders import write_text_atomic
 from minirlhf.data import loaders
-from minirlhf.data.chat import declare_ends, ends_of
+from minirlhf.data.chat import declare_ends, end_tokens
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Example
 from minirlhf.data.tasks.base import Split, Task
@@ -205,7 +205,7 @@ def prepare(
         **(asks or {}),
     }
     model = head(model)
-    print(start.run_banner(source.model, model, ends_of(tokenizer, model), config, sources))
+    print(start.run_banner(source.model, model, end_tokens(tokenizer, model), config, sources))
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)

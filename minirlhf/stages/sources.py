@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from minirlhf.core.errors import UserError, shown, unknown
+from minirlhf.core.errors import UserError, format_value, unknown
 from minirlhf.data import tasks
 from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.rewards import COMBINATIONS
@@ -114,7 +114,7 @@ class TaskSource(Source):
         if conflicts:
             flags = " and ".join(f"--{name.replace('_', '-')}" for name in conflicts)
             raise UserError(
-                f"task = {shown(self.task)} cannot be combined with {flags}, which it replaces; give one of the two"
+                f"task = {format_value(self.task)} cannot be combined with {flags}, which it replaces; give one of the two"
             )
 
     def unused_options(self, max_steps: int) -> dict[str, str]:

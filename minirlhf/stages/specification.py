@@ -25,7 +25,15 @@ from minirlhf.feedback.rewards import Reward, score_completions
 from minirlhf.stages import start
 from minirlhf.stages.answering import GenerationRequest, Generator
 from minirlhf.stages.grading import grading
-from minirlhf.stages.measure import Measurement, ModelPair, Replies, answers, as_json, compare, measure
+from minirlhf.stages.measure import (
+    Measurement,
+    ModelPair,
+    SampledCompletions,
+    as_json,
+    compare,
+    measure,
+    sample_completions,
+)
 
 #: The effect of a rule that does not hold: "must" blocks a release, "should" does not block it.
 LEVELS = ("must", "should")
@@ -290,12 +298,12 @@ def check(
         The result of each rule, and the digests of models, prompts and grader files, by name.
     """
     digests: dict[str, str] = {}
-    samples: dict[tuple[str, str], tuple[list[Problem], Replies]] = {}
+    samples: dict[tuple[str, str], tuple[list[Problem], SampledCompletions]] = {}
 
-    def checked(name: str, clause: SpecRule) -> tuple[list[Problem], Replies]:
+    def checked(name: str, clause: SpecRule) -> tuple[list[Problem], SampledCompletions]:
         if (name, clause.data) not in samples:
             loaded = Generator.load(dataclasses.replace(asked, model=name, data=clause.data))
-            completions = answers(
+            completions = sample_completions(
                 loaded.model, loaded.tokenizer, loaded.problems, loaded.reward, asked.sampling,
                 num_generations=asked.num_generations, seed=asked.seed, batch_size=asked.batch_size,
             )  # fmt: skip

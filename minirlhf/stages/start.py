@@ -22,7 +22,7 @@ from torch import nn
 
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.data.chat import Ends
+from minirlhf.data.chat import EndTokens
 from minirlhf.models.tiny import num_parameters
 from minirlhf.trainers.config import TrainerConfig
 
@@ -95,7 +95,7 @@ def log_unused_options(idle: Iterable[str]) -> None:
         log.warning("%s", message)
 
 
-def run_banner(name: str, model: nn.Module, ends: Ends, config: TrainerConfig, source: Mapping[str, str]) -> str:
+def run_banner(name: str, model: nn.Module, ends: EndTokens, config: TrainerConfig, source: Mapping[str, str]) -> str:
     """Return one line with model, dtype, device, end tokens, context and settings, with the origin of each setting."""
     parameter = next(model.parameters())
     num_params, context = num_parameters(model), context_length(model)

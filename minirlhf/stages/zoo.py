@@ -66,7 +66,7 @@ class Entry:
     """
 
     about: str
-    world: str
+    task: str
     stage: Callable[..., Trained]
     plan: Any
     parent: str | None = None
@@ -74,7 +74,7 @@ class Entry:
 
     def build(self, start: Trained | None, plan: Any, **run: Any) -> Trained:
         """Train the entry by a plan."""
-        return self.stage(tasks.get(self.world), start, plan, **run)
+        return self.stage(tasks.get(self.task), start, plan, **run)
 
 
 ENTRIES: dict[str, Entry] = {
@@ -131,7 +131,7 @@ def behaviour(entry: Entry) -> tuple[str, ...]:
     """
     sizes = {f.name: min(EXAMPLES, n) for f in fields(entry.plan) if isinstance(n := getattr(entry.plan, f.name), int)}
     plan = replace(entry.plan, training=replace(entry.plan.training, max_steps=STEPS), **sizes)
-    untrained = pipeline.fresh(tasks.get(entry.world), seed=plan.training.seed)
+    untrained = pipeline.fresh(tasks.get(entry.task), seed=plan.training.seed)
     with threads(1):
         history = entry.build(untrained if entry.parent else None, plan, quiet=True).history
     return tuple(f"{row[name]:.4g}" for row in history for name in ("loss", "grad_norm"))
@@ -140,7 +140,7 @@ def behaviour(entry: Entry) -> tuple[str, ...]:
 def cache_key_inputs(name: str) -> dict[str, Any]:
     """Return everything that determines the entry, as the docstring of this module explains."""
     entry = get(name)
-    world = code_without_docs(inspect.getsource(inspect.getmodule(type(tasks.get(entry.world)))))  # type: ignore[arg-type]
+    world = code_without_docs(inspect.getsource(inspect.getmodule(type(tasks.get(entry.task)))))  # type: ignore[arg-type]
     return {
         "plan": entry.plan,
         "world": hashlib.sha256(world.encode()).hexdigest(),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from minirlhf.core.errors import Idle, UserError, shown, unknown
+from minirlhf.core.errors import UnusedOptionNotice, UserError, format_value, unknown
 
 if TYPE_CHECKING:  # keep PyTorch out of the import of the settings, for example for a command's help
     from minirlhf.models.sampling import Sampling
@@ -19,11 +19,11 @@ def option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def unused_options(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[Idle]:
+def unused_options(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[UnusedOptionNotice]:
     """Return a message for each field in ``reasons`` that is in ``given`` or differs from its default."""
     defaults = {f.name: f.default for f in dataclasses.fields(config)}
     return [
-        Idle(f"no effect of {name} = {shown(getattr(config, name))}: {reason}", name)
+        UnusedOptionNotice(f"no effect of {name} = {format_value(getattr(config, name))}: {reason}", name)
         for name, reason in reasons.items()
         if name in defaults and (name in given or getattr(config, name) != defaults[name])
     ]
@@ -82,7 +82,7 @@ class TrainerConfig:
 
 
 @dataclass(frozen=True)
-class RepliesConfig(TrainerConfig):
+class CompletionsConfig(TrainerConfig):
     """Settings common to all trainers that sample completions."""
 
     max_completion_length: int = option(32, "maximum length of a completion in tokens, end-of-sequence token included")
@@ -115,7 +115,7 @@ class RepliesConfig(TrainerConfig):
 
 
 @dataclass(frozen=True)
-class SamplingConfig(RepliesConfig):
+class SamplingConfig(CompletionsConfig):
     """Settings common to all trainers that learn from graded completions of their own model."""
 
     num_generations: int = option(8, "completions per prompt (group size G)")
@@ -181,7 +181,7 @@ class RejectionConfig(SamplingConfig):
             )
         if self.keep > self.num_prompts * self.num_generations:
             raise UserError(
-                f"keep = {shown(self.keep)}; expected at most num_prompts · num_generations = {self.num_prompts * self.num_generations}",
+                f"keep = {format_value(self.keep)}; expected at most num_prompts · num_generations = {self.num_prompts * self.num_generations}",
                 argument="keep",
                 value=self.keep,
                 expected=self.num_prompts * self.num_generations,
@@ -191,12 +191,14 @@ class RejectionConfig(SamplingConfig):
 def _at_least(config: Any, name: str, low: float) -> None:
     if not getattr(config, name) >= low:
         value = getattr(config, name)
-        raise UserError(f"{name} = {shown(value)}; expected at least {low}", argument=name, value=value, expected=low)
+        raise UserError(
+            f"{name} = {format_value(value)}; expected at least {low}", argument=name, value=value, expected=low
+        )
 
 
 def _positive(config: Any, name: str) -> None:
     value = getattr(config, name)
     if not 0 < value < math.inf:
         raise UserError(
-            f"{name} = {shown(value)}; expected a finite number > 0", argument=name, value=value, expected="> 0"
+            f"{name} = {format_value(value)}; expected a finite number > 0", argument=name, value=value, expected="> 0"
         )

@@ -29,13 +29,13 @@ from minirlhf.recipes.distill import (
     describe_distillation,
 )
 from minirlhf.recipes.spelling import to_config
-from minirlhf.trainers.config import RepliesConfig
+from minirlhf.trainers.config import CompletionsConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 
 
 @dataclass(frozen=True)
-class DistillConfig(RepliesConfig):
+class DistillConfig(CompletionsConfig):
     """Settings of distillation. ``temperature`` applies to both distributions that are compared, and to sampling."""
 
 
@@ -119,7 +119,7 @@ def train_distill(
     return loop.history
 
 
-def idle_sampling(recipe: Distillation) -> dict[str, str]:
+def unused_sampling_options(recipe: Distillation) -> dict[str, str]:
     """Return the sampling options without effect in this recipe, and why."""
     if recipe.samples:
         return {}

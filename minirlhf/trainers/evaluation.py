@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.data.chat import encode_prompt, ends_of
+from minirlhf.data.chat import encode_prompt, end_tokens
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.equations import evaluation
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.feedback.rewards import Reward, score_completions
 from minirlhf.models.forward import completion_logits
-from minirlhf.models.sampling import Sampling, own_names, sample
+from minirlhf.models.sampling import Sampling, default_prompt_keys, sample
 from minirlhf.models.texts import completion_texts
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def names_of(problems: Sequence[Problem], tokenizer: Any) -> list[str]:
 
     With these keys, completions do not depend on the batch size, and identical problems get different completions.
     """
-    return own_names([encode_prompt(tokenizer, p.prompt) for p in problems])
+    return default_prompt_keys([encode_prompt(tokenizer, p.prompt) for p in problems])
 
 
 @torch.no_grad()
@@ -174,7 +174,7 @@ def candidates(
         [encode_prompt(tokenizer, p.prompt) for p in problems],
         sampling=sampling,
         num_generations=num_generations,
-        eos_token_id=ends_of(tokenizer, policy).ids,
+        eos_token_id=end_tokens(tokenizer, policy).ids,
         pad_token_id=tokenizer.pad_token_id,
         seed=seed,
         prompt_keys=prompt_keys,

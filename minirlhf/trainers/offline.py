@@ -38,7 +38,7 @@ def record_type(example: PreferenceExample) -> type[Record]:
     """Return the record type of an example; two completions without scores are a pair."""
     if example.desirable is not None:
         return UnpairedLogps
-    return PairLogps if len(example.answers) == 2 and example.scores is None else ListLogps
+    return PairLogps if len(example.completions) == 2 and example.scores is None else ListLogps
 
 
 def convert_examples(examples: Sequence[PreferenceExample], kind: type[Record], loss: str) -> list[PreferenceExample]:
@@ -52,7 +52,7 @@ def convert_examples(examples: Sequence[PreferenceExample], kind: type[Record], 
         raise UserError(f"{loss}: no examples to train on; expected at least one", argument="examples", problem="empty")
     converted: list[PreferenceExample] = []
     for number, example in enumerate(examples, 1):
-        if len(set(map(repr, example.answers))) < len(example.answers):
+        if len(set(map(repr, example.completions))) < len(example.completions):
             raise UserError(
                 f"example {number}: two of its completions are identical, so neither can be preferred",
                 argument="answers",
@@ -72,15 +72,15 @@ def convert_examples(examples: Sequence[PreferenceExample], kind: type[Record], 
                 line=number,
             )
         elif kind is UnpairedLogps:
-            converted += [labelled(answer, i == 0) for i, answer in enumerate(example.answers)]
+            converted += [labelled(answer, i == 0) for i, answer in enumerate(example.completions)]
         elif kind is PairLogps:
             scores = example.scores
-            for i, j in combinations(range(len(example.answers)), 2):
+            for i, j in combinations(range(len(example.completions)), 2):
                 margin = None if scores is None else scores[i] - scores[j]
-                converted.append(pair(example.answers[i], example.answers[j], margin))
+                converted.append(pair(example.completions[i], example.completions[j], margin))
         else:
-            converted.append(ranked(example.answers, None if example.margin is None else (example.margin, 0.0)))
-    sizes = {len(example.answers) for example in converted}
+            converted.append(ranked(example.completions, None if example.margin is None else (example.margin, 0.0)))
+    sizes = {len(example.completions) for example in converted}
     if len(sizes) > 1:
         raise UserError(
             f"{loss} needs lists of equal length; the examples have {', '.join(map(str, sorted(sizes)))} completions",
@@ -215,7 +215,7 @@ class _PreferenceDataset:
         others_from: int | None = None,
     ) -> None:
         self.examples, self.recipe, self.pad = examples, recipe, pad_token_id
-        self.width = len(examples[0].answers)  # K
+        self.width = len(examples[0].completions)  # K
         self.margins = _numbers([e.margin for e in examples])  # (N,)
         self.scores = _numbers([e.scores for e in examples])  # (N, K)
         if recipe.needs.record is UnpairedLogps:
@@ -228,21 +228,21 @@ class _PreferenceDataset:
         if others_from is not None:
             order = torch.randperm(len(examples), generator=generator("mismatched", others_from)).tolist()
             donor = dict(zip(order, [*order[1:], order[0]], strict=True))
-            self.other = [_swap(e.answers[0], examples[donor[i]].answers[0]) for i, e in enumerate(examples)]
+            self.other = [_swap(e.completions[0], examples[donor[i]].completions[0]) for i, e in enumerate(examples)]
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def precompute_ref_logps(self, reference: nn.Module) -> None:
         """Compute the reference's log-probability of every completion."""
-        completions = [completion for example in self.examples for completion in example.answers] + self.other
+        completions = [completion for example in self.examples for completion in example.completions] + self.other
         logps = reference_logps(reference, completions, pad_token_id=self.pad)
         num_own = len(self) * self.width
         self.reference, self.other_reference = logps[:num_own].view(-1, self.width), logps[num_own:]
 
     def record(self, model: nn.Module, rows: Tensor) -> tuple[Record, Tensor, Tensor]:
         """Return the loss's record of these rows, and their log-probabilities and lengths, ``(b, K)`` each."""
-        completions = [completion for row in rows.tolist() for completion in self.examples[row].answers]
+        completions = [completion for row in rows.tolist() for completion in self.examples[row].completions]
         flat_logps, lengths = _answer_logps(model, completions, self.pad)
         logps, lengths = flat_logps.view(-1, self.width), lengths.view(-1, self.width)
         ref_logps = None if self.reference is None else self.reference[rows].to(logps)

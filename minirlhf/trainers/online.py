@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths, masked_mean, masked_sum
-from minirlhf.data.chat import Ends, encode_prompt, ends_of
+from minirlhf.data.chat import EndTokens, encode_prompt, end_tokens
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
@@ -74,7 +74,7 @@ def train_online(
     Returns:
         The metrics, named as in the glossary.
     """
-    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
+    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, end_tokens(tokenizer, model))
     return train_in_env(model, env, recipe, config, **run)
 
 
@@ -200,7 +200,7 @@ class PromptDataset(RolloutEnv):
 
     def __init__(
         self, problems: Sequence[Problem], reward: Reward, tokenizer: Any, monitors: Mapping[str, Reward], limit: float,
-        ends: Ends,
+        ends: EndTokens,
     ) -> None:  # fmt: skip
         """``limit``: largest fraction of ungraded completions in a rollout; ``ends``: the end-of-sequence tokens."""
         prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed, numpy_generator
-from minirlhf.data.chat import ends_of
+from minirlhf.data.chat import end_tokens
 from minirlhf.data.collate import batch_indices
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import CompletionBatch
@@ -43,7 +43,7 @@ def train_rejection(
         run: the other arguments of :func:`train_rejection_in_env`; all others as for
             :func:`~minirlhf.trainers.online.train_online`.
     """
-    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
+    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, end_tokens(tokenizer, model))
     return train_rejection_in_env(model, env, config, **run)
 
 

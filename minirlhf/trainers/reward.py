@@ -104,14 +104,14 @@ def _on_pairs(rewards: Tensor, part: Sequence[PreferenceExample], config: Reward
 def _on_rankings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any) -> Tensor:
     """Return the Plackett–Luce loss; rankings may differ in length."""
     return mean_loss(
-        torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])]), **kwargs
+        torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.completions) for p in part])]), **kwargs
     )
 
 
 def _on_ratings(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any) -> Tensor:
     """Return the squared error, averaged over the completions of a prompt."""
     scores = torch.tensor([score for p in part for score in p.scores or ()]).to(rewards)
-    errors = regression_loss(rewards, scores).split([len(p.answers) for p in part])
+    errors = regression_loss(rewards, scores).split([len(p.completions) for p in part])
     return mean_loss(torch.stack([error.mean() for error in errors]), **kwargs)
 
 
@@ -187,7 +187,7 @@ def _require(examples: Sequence[PreferenceExample], config: RewardConfig) -> Non
         )
     if config.fitted != "bradley_terry":
         return
-    if any(len(e.answers) != 2 for e in examples):
+    if any(len(e.completions) != 2 for e in examples):
         raise ArgumentError(
             "an example does not have two completions; expected pairs, see pairs_of", argument="examples", expected=2
         )
@@ -225,9 +225,9 @@ def _losses(
     num_marked = sum(sum(e.chosen.loss_mask[1:]) for e in batch)
     for start in range(0, len(batch), size):
         part = batch[start : start + size]
-        rewards = answer_rewards(model, part, pad_token_id)  # (N,)
-        ends = torch.tensor([len(p.answers) for p in part]).cumsum(0)
-        best, worst = rewards[ends - torch.tensor([len(p.answers) for p in part])], rewards[ends - 1]
+        rewards = completion_rewards(model, part, pad_token_id)  # (N,)
+        ends = torch.tensor([len(p.completions) for p in part]).cumsum(0)
+        best, worst = rewards[ends - torch.tensor([len(p.completions) for p in part])], rewards[ends - 1]
         differences.append((best - worst).detach())
         kwargs = {"weights": weights[start : start + size].to(rewards), "batch_size": len(batch)}
         loss = LOSSES[config.fitted](rewards, part, config, **kwargs)
@@ -238,11 +238,11 @@ def _losses(
         yield loss
 
 
-def answer_rewards(model: nn.Module, examples: Sequence[PreferenceExample], pad_token_id: int) -> Tensor:
+def completion_rewards(model: nn.Module, examples: Sequence[PreferenceExample], pad_token_id: int) -> Tensor:
     """Return the rewards ``(N,)`` of all completions, in the order of the examples, from one forward pass."""
-    if all(len(e.answers) == 2 for e in examples):
+    if all(len(e.completions) == 2 for e in examples):
         return torch.stack(pair_rewards(model, examples, pad_token_id), -1).flatten()
-    batch = collate([answer for e in examples for answer in e.answers], pad_token_id)
+    batch = collate([answer for e in examples for answer in e.completions], pad_token_id)
     batch = batch.to(next(model.parameters()).device)
     prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # the prompt is the same for all completions of an example
     return model(batch.input_ids, batch.attention_mask, prefix)
@@ -263,11 +263,11 @@ def pairs_of(examples: Sequence[PreferenceExample]) -> list[PreferenceExample]:
     """Return every pair of completions of every example, the better one first; pairs with equal scores are left out."""
     pairs = []
     for e in examples:
-        for i, j in combinations(range(len(e.answers)), 2):
+        for i, j in combinations(range(len(e.completions)), 2):
             difference = None if e.scores is None else e.scores[i] - e.scores[j]
             if difference != 0:
-                margin = difference if len(e.answers) > 2 or e.margin is None else e.margin
-                pairs.append(pair(e.answers[i], e.answers[j], margin, max(e.num_ranked, len(e.answers))))
+                margin = difference if len(e.completions) > 2 or e.margin is None else e.margin
+                pairs.append(pair(e.completions[i], e.completions[j], margin, max(e.num_ranked, len(e.completions))))
     return pairs
 
 

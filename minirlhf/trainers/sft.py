@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from minirlhf.core.errors import UserError, shown
+from minirlhf.core.errors import UserError, format_value
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.packing import Packing, collate_packed
 from minirlhf.data.types import Tokens
@@ -40,7 +40,7 @@ class SFTConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_length is not None and self.max_length < 2:
-            message = f"max_length = {shown(self.max_length)}; expected at least 2"
+            message = f"max_length = {format_value(self.max_length)}; expected at least 2"
             raise UserError(message, argument="max_length", value=self.max_length, expected=2)
 
     def unused_options(self) -> dict[str, str]:

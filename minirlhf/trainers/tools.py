@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.errors import ArgumentError
-from minirlhf.data.calls import Form, Reply, opening, read_calls
-from minirlhf.data.chat import encode_prompt, encode_untrusted, ends_of
+from minirlhf.data.calls import AssistantTurn, Form, opening, read_calls
+from minirlhf.data.chat import encode_prompt, encode_untrusted, end_tokens
 from minirlhf.data.collate import batch_indices
 from minirlhf.data.types import Rollout
 from minirlhf.feedback.tools import Environment, Toolbox, ToolResult
@@ -38,17 +38,17 @@ class Episode:
 
     environment: Any
     toolbox: Toolbox
-    replies: list[Reply] = field(default_factory=list)
-    answers: list[ToolResult] = field(default_factory=list)
-    earned: list[float] = field(default_factory=list)
+    turns: list[AssistantTurn] = field(default_factory=list)
+    tool_results: list[ToolResult] = field(default_factory=list)
+    turn_rewards: list[float] = field(default_factory=list)
 
     def append_observation(self, text: str) -> list[ToolResult]:
         """Add a turn of the policy, make its calls and return the tool results; empty if there was no call."""
-        self.replies.append(read_calls(text, self.toolbox.schemas, first_id=len(self.answers)))
-        results = [self.toolbox.answer(call) for call in self.replies[-1].calls]
-        self.answers += results
+        self.turns.append(read_calls(text, self.toolbox.schemas, first_id=len(self.tool_results)))
+        results = [self.toolbox.execute(call) for call in self.turns[-1].calls]
+        self.tool_results += results
         if results and hasattr(self.environment, "get_reward"):
-            self.earned.append(float(self.environment.get_reward()))
+            self.turn_rewards.append(float(self.environment.get_reward()))
         return results
 
 
@@ -102,7 +102,7 @@ class ToolEnv(RolloutEnv):
         self._shown = [factory().reset(**example) or "" for example in examples]
         conversations = map(_with, examples, self._shown)
         prompts = [encode_prompt(tokenizer, messages) + list(opening_ids) for messages in conversations]
-        self._ends = ends_of(tokenizer).ids
+        self._ends = end_tokens(tokenizer).ids
         super().__init__(prompts, eos_token_id=self._ends, pad_token_id=tokenizer.pad_token_id)
         self.examples, self.factory, self.tokenizer, self.episodes = examples, factory, tokenizer, list[Episode]()
         self._grade, self._max_turns, self._cost = grade, max_turns, call_cost
@@ -147,7 +147,7 @@ class ToolEnv(RolloutEnv):
         )
         attended = rollout.attention_mask[:, rollout.prompt_width :].bool()
         for row, episode in enumerate(self.episodes):
-            if len(episode.replies) < turns_of(rollout.mask[row], attended[row]):  # truncated, or the last turn allowed
+            if len(episode.turns) < turns_of(rollout.mask[row], attended[row]):  # truncated, or the last turn allowed
                 self._hear(row, rollout.completion_ids[row][attended[row]][num_read[row] :].tolist(), asks=False)
         self.seconds += time.perf_counter() - start
         return ScoredRollout(rollout, *self.grade(picked, rollout, not greedy))
@@ -170,10 +170,10 @@ class ToolEnv(RolloutEnv):
         episode = self.episodes[row]
         ended = len(tokens) and tokens[-1] in self._ends
         text = self.tokenizer.decode(tokens[:-1] if ended else tokens)  # other special tokens stay visible
-        text = text if episode.replies else self._opening + text
+        text = text if episode.turns else self._opening + text
         if asks and self._calls:
             return episode.append_observation(text)
-        episode.replies.append(read_calls(text, episode.toolbox.schemas, first_id=len(episode.answers)))
+        episode.turns.append(read_calls(text, episode.toolbox.schemas, first_id=len(episode.tool_results)))
         return []
 
     def _encoded(self, results: Sequence[ToolResult]) -> list[int]:
@@ -187,12 +187,12 @@ class ToolEnv(RolloutEnv):
         examples = [self.examples[i] for i in picked for _ in range(rollout.num_generations)]
         rewards = [
             (float(episode.environment.get_reward()) if self._owns_reward else 0.0)
-            + (self._grade(example, episode.replies[-1].text) if self._grade else 0.0)
-            - self._cost * len(episode.answers)
+            + (self._grade(example, episode.turns[-1].text) if self._grade else 0.0)
+            - self._cost * len(episode.tool_results)
             for example, episode in zip(examples, self.episodes, strict=True)
         ]
         if watch:
-            self._called += [bool(episode.answers) for episode in self.episodes]
+            self._called += [bool(episode.tool_results) for episode in self.episodes]
         grouped = rollout.grouped(torch.tensor(rewards))
         return grouped, torch.ones_like(grouped, dtype=torch.bool)
 
@@ -216,7 +216,9 @@ class ToolEnv(RolloutEnv):
         grades = torch.full(rollout.mask.shape, torch.nan)
         for row, episode in enumerate(self.episodes):
             ends = turn_ends(rollout.mask[row]).nonzero().flatten()
-            cumulative = torch.tensor([0.0, *episode.earned[: len(ends) - 1], float(episode.environment.get_reward())])
+            cumulative = torch.tensor(
+                [0.0, *episode.turn_rewards[: len(ends) - 1], float(episode.environment.get_reward())]
+            )
             grades[row, ends] = cumulative.diff()
         return grades.to(rollout.old_logps)
 

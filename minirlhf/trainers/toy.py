@@ -43,7 +43,7 @@ def train_toy(
 
     Args:
         policy: a model with ``num_prompts`` prompts and ``N`` possible completions of each.
-        rewards: ``(num_prompts, N)``, in the order of ``policy.responses()``.
+        rewards: ``(num_prompts, N)``, in the order of ``policy.completions()``.
         recipe: the algorithm.
         config: ``batch_size`` counts prompts; a prompt may occur several times, each time with its own group.
             ``max_completion_length`` is set to the policy's ``max_len``.
@@ -69,7 +69,7 @@ class EnumerableEnv(RolloutEnv):
         prompts = [[policy.vocab_size + prompt] for prompt in range(policy.num_prompts)]
         eos_token_id, pad_token_id = policy.eos_token_id, policy.pad_token_id
         super().__init__(prompts, eos_token_id=eos_token_id, pad_token_id=pad_token_id, use_cache=False)
-        responses = policy.responses()
+        responses = policy.completions()
         rows = zip(responses.tokens, responses.mask, strict=True)
         self.number = {tuple(row[mask].tolist()): index for index, (row, mask) in enumerate(rows)}
         self.policy, self.values = policy, values

@@ -86,7 +86,7 @@ def train_outcome(
     """
     if (language_model is not None) != bool(config.nll_coefficient):
         raise ValueError("language_model and nll_coefficient belong together; expected both or neither")
-    if any(e.desirable is None or len(e.answers) != 1 for e in replies):
+    if any(e.desirable is None or len(e.completions) != 1 for e in replies):
         raise ValueError(
             "replies: expected single completions labelled right or wrong, as returned by `labelled(answer, right)`"
         )

@@ -33,7 +33,7 @@ from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import GRPO
 from minirlhf.stages import pipeline, zoo
-from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
+from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, completion_tokens, pair_tokens, preferences, with_seed
 from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
 from minirlhf.trainers.evaluation import Evaluation, candidates, evaluate
 from minirlhf.trainers.history import History
@@ -153,7 +153,7 @@ def six_animals(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
     prompts = [p for p in WORLD.prompts("train") if {w for w in p.split() if w in FACTS} <= set(known)]
     rng = numpy_generator("six animals", seed)
     asked = (prompts[i % len(prompts)] for i in range(2000))
-    shown = [reply_tokens(sft.tokenizer, p, WORLD.demonstration(p, rng)) for p in asked]
+    shown = [completion_tokens(sft.tokenizer, p, WORLD.demonstration(p, rng)) for p in asked]
     tuned = copy.deepcopy(base.model)
     plan = SFTConfig(max_steps=80, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear", seed=seed)
     train_sft(tuned, shown, plan, pad_token_id=sft.tokenizer.pad_token_id, quiet=True)

@@ -52,44 +52,44 @@ def _(token_logps, draw: Draw) -> Comparison:
 @check(
     "eq:chain-rule",
     "value",
-    of=language.response_logps,
+    of=language.completion_logp,
     against="probability of each response, the product along its path through the table",
     wrong={
         "mean over the tokens instead of the sum": lambda logits, ids, mask, **o: (
-            language.response_logps(logits, ids, mask, **o) / mask.sum(-1)
+            language.completion_logp(logits, ids, mask, **o) / mask.sum(-1)
         ),
-        "end-of-sequence token left out": lambda logits, ids, mask, **o: language.response_logps(
+        "end-of-sequence token left out": lambda logits, ids, mask, **o: language.completion_logp(
             logits, ids, mask & (ids != 0) | (torch.arange(mask.shape[1]) == 1), **o
         ),
-        "padding counted": lambda logits, ids, mask, **o: language.response_logps(
+        "padding counted": lambda logits, ids, mask, **o: language.completion_logp(
             logits, ids, (torch.arange(mask.shape[1]) > 0).expand_as(mask), **o
         ),
-        "temperature forgotten": lambda logits, ids, mask, *, temperature: language.response_logps(logits, ids, mask),
+        "temperature forgotten": lambda logits, ids, mask, *, temperature: language.completion_logp(logits, ids, mask),
     },
 )
-def _(response_logps, draw: Draw) -> Iterator[Comparison]:
+def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
     "The log-probability of a response is the sum of the log-probabilities of its tokens, EOS included, padding not."
     lm = draw.toy(3, 3, num_prompts=2)
     prompt = draw.integer(0, 1)
     logits, ids, mask = _forward(lm, prompt)
     for temperature in (1.0, float(draw.uniform(low=0.5, high=0.8)), float(draw.uniform(low=1.5, high=2.0))):
-        yield response_logps(logits * temperature, ids, mask, temperature=temperature), lm.distribution()[prompt].log()
+        yield completion_logp(logits * temperature, ids, mask, temperature=temperature), lm.distribution()[prompt].log()
 
 
 @check(
     "eq:chain-rule",
     "normalisation",
-    of=language.response_logps,
+    of=language.completion_logp,
     against="1",
     wrong={
         "mean over the tokens instead of the sum": lambda logits, ids, mask: (
-            language.response_logps(logits, ids, mask) / mask.sum(-1)
+            language.completion_logp(logits, ids, mask) / mask.sum(-1)
         ),
     },
 )
-def _(response_logps, draw: Draw) -> Comparison:
+def _(completion_logp, draw: Draw) -> Comparison:
     "The probabilities of all responses, those that end in EOS and those that were cut off, sum to one."
-    return response_logps(*_forward(draw.toy(4, 3), 0)).exp().sum(), 1.0
+    return completion_logp(*_forward(draw.toy(4, 3), 0)).exp().sum(), 1.0
 
 
 @check(
@@ -105,7 +105,7 @@ def _(response_logps, draw: Draw) -> Comparison:
 def _(nll, draw: Draw) -> Comparison:
     "The expected negative log-likelihood under data p is H(p) + KL(p‖π): it is least, H(p), when the model is the data."
     lm, data = draw.toy(3, 3), draw.toy(3, 3).distribution()[0]
-    losses = nll(lm.completion_token_logps()[0], lm.responses().mask)
+    losses = nll(lm.completion_token_logps()[0], lm.completions().mask)
     return exact.expectation(data, losses), exact.entropy(data) + exact.divergence(data, lm.distribution()[0])
 
 
@@ -388,54 +388,54 @@ def _(min_p_logits, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kept-mass",
     "value",
-    of=language.kept_mass,
+    of=language.retained_mass,
     against="summing the probabilities that were kept",
     wrong={
         "logits summed without normalising": lambda logits, cut: cut.logsumexp(-1).exp(),
-        "inverse": lambda logits, cut: 1 / language.kept_mass(logits, cut),
+        "inverse": lambda logits, cut: 1 / language.retained_mass(logits, cut),
     },
 )
-def _(kept_mass, draw: Draw) -> Comparison:
+def _(retained_mass, draw: Draw) -> Comparison:
     "Z is the total probability of the kept tokens."
     probs = _spread(draw, 5)
     logits = probs.log() + draw.uniform(1, low=1.0, high=3.0)  # logits need not be normalised
     cut = language.top_k_logits(logits, top_k=3)
-    return kept_mass(logits, cut), sum(sorted(probs.tolist())[-3:])
+    return retained_mass(logits, cut), sum(sorted(probs.tolist())[-3:])
 
 
 @check(
     "eq:truncated-logp",
     "value",
-    of=language.kept_mass,
+    of=language.retained_mass,
     against="log-softmax of the truncated logits",
     wrong={
         "no correction: the model's own log-probability": lambda logits, cut: torch.ones_like(logits[..., 0]),
-        "sign of log Z": lambda logits, cut: 1 / language.kept_mass(logits, cut),
+        "sign of log Z": lambda logits, cut: 1 / language.retained_mass(logits, cut),
     },
     follows="eq:kept-mass",
 )
-def _(kept_mass, draw: Draw) -> Comparison:
+def _(retained_mass, draw: Draw) -> Comparison:
     "A kept token is sampled with log π_trunc(a) = log π(a) − log Z."
     logits = _spread(draw, 5).log()
     cut = language.top_p_logits(logits, top_p=0.7)
     kept = cut > -math.inf
-    return (logits.log_softmax(-1) - kept_mass(logits, cut).log())[kept], cut.log_softmax(-1)[kept]
+    return (logits.log_softmax(-1) - retained_mass(logits, cut).log())[kept], cut.log_softmax(-1)[kept]
 
 
 @check(
     "eq:kept-mass-identity",
     "value",
-    of=language.kept_mass,
+    of=language.retained_mass,
     against="E_{trunc}[π/π_trunc], summed over the tokens that can be sampled",
     wrong={"the expectation of an importance weight is 1": lambda logits, cut: torch.ones_like(logits[..., 0])},
     follows="eq:truncated-logp",
 )
-def _(kept_mass, draw: Draw) -> Comparison:
+def _(retained_mass, draw: Draw) -> Comparison:
     "The ratio π/π_trunc has the expectation Z under π_trunc, not 1: the weights cannot bring back what was cut."
     logits = _spread(draw, 5).log()
     cut = language.min_p_logits(language.top_k_logits(logits, top_k=3), min_p=0.05)
     probs, sampled = logits.softmax(-1), cut.softmax(-1)
-    return kept_mass(logits, cut), sum(
+    return retained_mass(logits, cut), sum(
         b * (p / b) for p, b in zip(probs.tolist(), sampled.tolist(), strict=True) if b > 0
     )
 
@@ -443,21 +443,21 @@ def _(kept_mass, draw: Draw) -> Comparison:
 @check(
     "eq:kept-mass-identity",
     "sequence",
-    of=language.kept_mass,
+    of=language.retained_mass,
     against="mass that the model gives to the responses which truncated sampling can produce",
     wrong={
         "the expectation of an importance weight is 1": lambda logits, cut: torch.ones_like(logits[..., 0]),
-        "inverse": lambda logits, cut: 1 / language.kept_mass(logits, cut),
+        "inverse": lambda logits, cut: 1 / language.retained_mass(logits, cut),
     },
 )
-def _(kept_mass, draw: Draw) -> Comparison:
+def _(retained_mass, draw: Draw) -> Comparison:
     "Per response the ratio is the product of its kept masses; its expectation is the mass of the reachable responses."
     lm, truncated = draw.toy(3, 3), draw.toy(3, 3)
     with torch.no_grad():
         cut = language.top_k_logits(lm.table, top_k=2)
         truncated.table.copy_(cut.masked_fill(cut == -math.inf, -1e6))  # probability exactly 0 in float64
     logits, _, mask = _forward(lm, 0)
-    per_token = kept_mass(logits, language.top_k_logits(logits, top_k=2))  # (N, 1 + L)
+    per_token = retained_mass(logits, language.top_k_logits(logits, top_k=2))  # (N, 1 + L)
     weight = torch.where(mask[:, 1:], per_token[:, :-1], 1.0).prod(-1)
     sampled, mine = truncated.distribution()[0], lm.distribution()[0]
     return exact.expectation(sampled, weight), mine[sampled > 0].sum()

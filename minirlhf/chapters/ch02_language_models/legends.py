@@ -19,7 +19,7 @@ Legend = Mapping[str, Any]
 def model(draw: Draw) -> tuple[Any, Any, dict[str, Any]]:
     """A small language model, all its responses (hidden, in the last axis), and the chapter's symbols for them."""
     toy = draw.toy(3, 3)
-    responses, logps = toy.responses(), toy.completion_token_logps()[0].detach()
+    responses, logps = toy.completions(), toy.completion_token_logps()[0].detach()
     n = responses.mask.shape[1]  # behind the end of a shorter response stand tokens of probability 1
     return toy, logps, {"t": range(1, n + 1), "n": n, r"\pi(y_t \mid x, y_{<t})": logps.exp().T}
 
@@ -32,7 +32,7 @@ def _(draw: Draw) -> Legend:
     # The columns of the logits are the response tokens; the prompt's own id is never predicted.
     logits = toy(batch["input_ids"], batch["attention_mask"]).logits
     ids = batch["input_ids"].where(mask, torch.zeros(()).long())
-    return legend | {r"\log \pi(y \mid x)": language.response_logps(logits, ids, mask).detach()}
+    return legend | {r"\log \pi(y \mid x)": language.completion_logp(logits, ids, mask).detach()}
 
 
 @symbols_of("eq:token-logp")
@@ -50,7 +50,7 @@ def _(draw: Draw) -> Legend:
     toy, logps, legend = model(draw)
     p, pi = draw.distribution(len(logps)), logps.sum(-1).exp()
     legend |= {"p": p, "p(y)": p, r"\pi": pi, "H(p)": -(p * p.log()).sum()}
-    return legend | {r"\mathcal{L}(y)": language.nll(logps, toy.responses().mask)}
+    return legend | {r"\mathcal{L}(y)": language.nll(logps, toy.completions().mask)}
 
 
 @symbols_of("eq:perplexity")
@@ -148,7 +148,7 @@ def truncated(draw: Draw) -> dict[str, Any]:
     """The three most probable of five tokens: the kept set, its mass, and what is sampled."""
     logits, legend = vocabulary(draw)
     cut = language.top_k_logits(logits, top_k=3)
-    legend |= {"K": kept(cut), r"\pi(K)": language.kept_mass(logits, cut)}
+    legend |= {"K": kept(cut), r"\pi(K)": language.retained_mass(logits, cut)}
     return legend | {r"\pi_{\mathrm{trunc}}(v)": cut.softmax(-1)}
 
 

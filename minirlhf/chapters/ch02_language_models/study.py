@@ -148,7 +148,7 @@ def shell_game(seed: int) -> dict[str, float]:
 def nlls(policy: Trained, prompts: list[str], replies: list[str]) -> float:
     """Mean negative log-likelihood of the replies, in nats each."""
     batch = collate(
-        [pipeline.reply_tokens(policy.tokenizer, p, r) for p, r in zip(prompts, replies, strict=True)],
+        [pipeline.completion_tokens(policy.tokenizer, p, r) for p, r in zip(prompts, replies, strict=True)],
         policy.tokenizer.pad_token_id,
     )
     with torch.no_grad():

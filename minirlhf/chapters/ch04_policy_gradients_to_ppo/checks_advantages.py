@@ -122,7 +122,7 @@ def _(returns_to_go, draw: Draw) -> Comparison:
 def _(td_residuals, draw: Draw) -> Comparison:
     "In a language model the next state is certain, so with the true values the TD residual is the advantage itself."
     lm = draw.toy(3, 3)
-    responses = lm.responses()
+    responses = lm.completions()
     reward = draw.normal(len(responses.mask))
     v, q = lm.action_values(reward)
     final = torch.zeros_like(v)
@@ -319,7 +319,7 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
 def _(gae, draw: Draw) -> Iterator[Comparison]:
     "With the true values of a language model, GAE gives the exact policy gradient for every λ."
     lm = draw.toy(3, 2)
-    responses = lm.responses()
+    responses = lm.completions()
     reward = torch.arange(len(responses.mask), dtype=torch.float64)[draw.permutation(len(responses.mask))]
     final = torch.zeros(responses.mask.shape, dtype=torch.float64)
     final[torch.arange(len(final)), responses.lengths - 1] = reward

@@ -73,14 +73,14 @@ def _(optimal_baseline, draw: Draw) -> Comparison:
 @check(
     "eq:own-mean-shrinkage",
     "value",
-    of=pg.own_mean_shrinkage,
+    of=pg.group_mean_shrinkage,
     against="the expected estimate over all ways to draw K samples",
     wrong={
         "no shrinkage: as if the mean left the own sample out": lambda k: 1.0,
         "inverse": lambda k: k / (k - 1),
     },
 )
-def _(own_mean_shrinkage, draw: Draw) -> Comparison:
+def _(group_mean_shrinkage, draw: Draw) -> Comparison:
     "With a batch mean that includes the own sample as baseline, the expected gradient is (K−1)/K times the true one."
     (probs, scores, q), k = _bandit(draw), draw.integer(2, 4)
     expected = torch.zeros(3, dtype=torch.float64)
@@ -89,7 +89,7 @@ def _(own_mean_shrinkage, draw: Draw) -> Comparison:
         centred = q[drawn] - q[drawn].mean()
         expected += probs[drawn].prod() * (centred[:, None] * scores[drawn]).mean(0)
     true = exact.finite_difference(lambda t: (t.softmax(-1) * q).sum(), probs.log())
-    return own_mean_shrinkage(k) * true, expected
+    return group_mean_shrinkage(k) * true, expected
 
 
 # -- importance sampling ---------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _inverse_weights(logps: Tensor, behavior: Tensor, mask: Tensor) -> Tensor:
 def _(importance_weights, draw: Draw) -> Iterator[Comparison]:
     "Samples of the behaviour policy, weighted with the ratio of the whole response, have the target's expectation."
     target, behavior = draw.toy(3, 3), draw.toy(3, 3)
-    responses, reward = target.responses(), draw.uniform(15, low=1.0, high=5.0)
+    responses, reward = target.completions(), draw.uniform(15, low=1.0, high=5.0)
     weights = importance_weights(
         target.completion_token_logps()[0], behavior.completion_token_logps()[0], responses.mask
     )
@@ -140,7 +140,7 @@ def _(importance_weights, draw: Draw) -> Iterator[Comparison]:
 def _(importance_weights, draw: Draw) -> Comparison:
     "A reward at token t needs the ratios up to t only."
     target, behavior = draw.toy(3, 3, scale=1.5), draw.toy(3, 3, scale=1.5)
-    responses = target.responses()
+    responses = target.completions()
     per_token = (
         torch.tensor([1.0, 3.0, 9.0], dtype=torch.float64) * (1 + responses.tokens.clamp(max=2)) * responses.mask
     )

@@ -167,7 +167,7 @@ def _(token_mdp, draw: Draw) -> Iterator[Comparison]:
     "Solved as a decision process, the value of each prefix is the expected reward of the responses that begin with it."
     for size in (2, 3):
         lm = draw.toy(size, 3)
-        responses = lm.responses()
+        responses = lm.completions()
         rewards = 2.0 + draw.normal(len(responses.tokens))
         transitions, earned = token_mdp(responses.tokens, responses.mask, rewards, vocab_size=size)
         states, mask = rlhf.prefix_states(responses.tokens, responses.mask), responses.mask
@@ -200,7 +200,7 @@ def _(regularised_return, draw: Draw) -> Comparison:
     probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
     rewards = draw.normal(len(probs))
     logps, ref_logps = policy.completion_token_logps()[0].detach(), reference.completion_token_logps()[0].detach()
-    returns = regularised_return(logps, ref_logps, rewards, policy.responses().mask, beta=beta)
+    returns = regularised_return(logps, ref_logps, rewards, policy.completions().mask, beta=beta)
     return exact.expectation(probs, returns), exact.regularised_value(probs, ref, rewards, beta)
 
 
@@ -235,7 +235,7 @@ class _Responses:
         self.beta = float(draw.away_from([1.0], low=0.5, high=2.0, margin=0.1))
         logps = self.policy.completion_token_logps()[0]
         self.logps, self.ref_logps = logps.detach(), self.reference.completion_token_logps()[0].detach()
-        self.mask = self.policy.responses().mask
+        self.mask = self.policy.completions().mask
         self.rewards = draw.normal(len(logps))
         self.probs = self.policy.distribution()[0].detach()
         self.scores = torch.zeros(*self.mask.shape, self.policy.table.numel(), dtype=torch.float64)

@@ -12,7 +12,7 @@ from minirlhf.core.exact import ToyLM
 
 def rows_of(lm: ToyLM) -> list[list[int]]:
     """Return the completions of the model as lists of tokens, without padding."""
-    completions = lm.responses()
+    completions = lm.completions()
     return [row[:n] for row, n in zip(completions.tokens.tolist(), completions.lengths.tolist(), strict=True)]
 
 

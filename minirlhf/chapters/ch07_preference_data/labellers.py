@@ -13,7 +13,7 @@ from minirlhf.core.randomness import generator
 from minirlhf.core.statistics import sign_test
 from minirlhf.data.preferences import preference_probability
 from minirlhf.equations import comparisons as worth
-from minirlhf.feedback.annotators import dawid_skene, vote_shares
+from minirlhf.feedback.annotators import dawid_skene, vote_fractions
 from minirlhf.feedback.biases import fit_pairs
 
 #: Weight of each trait in a biased annotator's logit, per doubling or for presence; "place" is the first position.
@@ -124,7 +124,7 @@ def consensus(seed: int, items: int = 500) -> dict[str, float]:
         truth = torch.randint(2, (items,), generator=rng)
         correct = torch.rand(items, len(accuracies), generator=rng) < torch.tensor(accuracies)
         labels = torch.where(correct, truth[:, None], 1 - truth[:, None])
-        posteriors = {"majority": vote_shares(labels, 2), "model": dawid_skene(labels, 2).posterior}
+        posteriors = {"majority": vote_fractions(labels, 2), "model": dawid_skene(labels, 2).posterior}
         for method, posterior in posteriors.items():
             accuracy[f"{team} {method}"] = float((posterior.argmax(-1) == truth).double().mean())
     return accuracy

@@ -11,7 +11,7 @@ import torch
 
 from minirlhf.chapters.ch07_preference_data.bank import QUESTIONS, SUSPECTS, MadeReply, bank, written
 from minirlhf.core.randomness import generator
-from minirlhf.data.elicitation import Shown, Vote
+from minirlhf.data.elicitation import DisplayedPair, Vote
 from minirlhf.feedback.biases import LinearReward, fit_pairs
 
 FRESH, REPEATED = 24, 8
@@ -31,10 +31,10 @@ class Item:
     repeats: int | None = None
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> DisplayedPair:
         """The prompt and the two completions as shown to the reader."""
         completions = _written(self.question)
-        return Shown(QUESTIONS[self.question].asks, completions[self.a].text, completions[self.b].text)
+        return DisplayedPair(QUESTIONS[self.question].asks, completions[self.a].text, completions[self.b].text)
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def columns(item: Item) -> torch.Tensor:
     return torch.cat([features[0] - features[1], torch.ones(1, dtype=torch.float64)])
 
 
-def stand_in(shown: Shown) -> Vote:
+def stand_in(shown: DisplayedPair) -> Vote:
     """Vote as an annotator who knows what is right and prefers length, warm openings and the first position."""
     item = next(candidate for candidate in items() if candidate.shown == shown)
     weights = torch.tensor([2.0, 0.6, 0.7, 0.0, 0.8, 0.0, 0.5], dtype=torch.float64)

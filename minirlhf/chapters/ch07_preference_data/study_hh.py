@@ -37,13 +37,13 @@ def measure(pairs: Sequence[Comparison], seed: int) -> dict[str, float]:
 
 def _numbers(x: Tensor, looked_at: Sequence[str]) -> dict[str, float]:
     found = {}
-    for one in (row for row in run_bias_tests(x, list(TRAITS)) if row.trait in looked_at):
-        name = one.trait.replace(" ", "_")
+    for one in (row for row in run_bias_tests(x, list(TRAITS)) if row.attribute in looked_at):
+        name = one.attribute.replace(" ", "_")
         found[f"{name}_differ"] = float(one.differ)
         if one.differ:
-            found[f"{name}_share"], found[f"{name}_p_alone"] = one.share, one.alone
+            found[f"{name}_share"], found[f"{name}_p_alone"] = one.fraction, one.p_value
         if math.isfinite(one.weight):
-            found[f"{name}_weight"], found[f"{name}_p_beside"] = one.weight, one.beside
+            found[f"{name}_weight"], found[f"{name}_p_beside"] = one.weight, one.joint_p_value
             found[f"{name}_odds"] = float(torch.tensor(one.weight).exp())
             found[f"{name}_smallest_odds"] = float(torch.tensor(one.smallest).exp())
     return found

@@ -18,7 +18,7 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.loop import TrainerCallback
-from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_differences, train_reward
+from minirlhf.trainers.reward import RewardConfig, completion_rewards, pair_differences, train_reward
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,9 @@ def trained(
 @torch.no_grad()
 def offsets(model: nn.Module, pairs: Sequence[PreferenceExample], pad: int) -> Tensor:
     """Return the mean reward of each pair, ``(N,)``. Comparisons carry no information about it."""
-    rewards = [answer_rewards(model, pairs[start : start + 64], pad).view(-1, 2) for start in range(0, len(pairs), 64)]
+    rewards = [
+        completion_rewards(model, pairs[start : start + 64], pad).view(-1, 2) for start in range(0, len(pairs), 64)
+    ]
     return torch.cat(rewards).mean(1)
 
 

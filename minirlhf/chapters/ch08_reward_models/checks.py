@@ -218,7 +218,7 @@ def _(penalty, draw: Draw) -> Iterator[Comparison]:
 def _(outcome_loss, draw: Draw) -> Comparison:
     "The expected loss has gradient 0 where every prefix's logit is the log-odds of a correct end."
     lm = draw.toy(3, 3, scale=0.7)
-    found, probs = lm.responses(), lm.distribution()[0].detach()
+    found, probs = lm.completions(), lm.distribution()[0].detach()
     labels = _share(draw, len(probs))  # the grader may be noisy: P(correct) of each response
     _, action = lm.action_values(labels)
     logits = torch.where(found.mask, (action / (1 - action)).log(), torch.nan).requires_grad_()

@@ -68,7 +68,7 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
 def _(process_loss, draw: Draw) -> Iterator[Comparison]:
     "With the share of K completions that are right as the label the best logit is that of P(correct | prefix); with 'is any right?' it is that of 1 − (1 − P)^K."
     lm, count = draw.toy(3, 3, scale=0.7), 3
-    found = lm.responses()
+    found = lm.completions()
     _, value = lm.action_values(draw.uniform(len(found.tokens), low=0.1, high=0.9))  # P(correct | prefix), (N, T)
     value = torch.where(found.mask, value, 0.5)
     shows = torch.tensor(list(itertools.product([0.0, 1.0], repeat=count)), dtype=torch.float64)  # (2^K, K)

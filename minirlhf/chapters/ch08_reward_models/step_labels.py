@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.chapters.ch08_reward_models.per_token import Surprised, Written
-from minirlhf.data.chat import ends_of
+from minirlhf.data.chat import end_tokens
 from minirlhf.data.tasks.running_sum import MODULUS, RUNNING_SUM, STEPS
 from minirlhf.data.types import Stepped
 from minirlhf.models.heads import ValueModel
@@ -46,7 +46,7 @@ def completed(policy: Trained, written: Sequence[Written], count: int, seed: int
                 [w.stepped.tokens.input_ids[: w.stepped.ends[step] + 1] for w in chunk],
                 sampling=Sampling(max_completion_length=2 * (STEPS - step)),
                 num_generations=count,
-                eos_token_id=ends_of(policy.tokenizer, policy.model).ids,
+                eos_token_id=end_tokens(policy.tokenizer, policy.model).ids,
                 pad_token_id=policy.tokenizer.pad_token_id,
                 prompt_keys=[f"step {step} of {offset + i}" for i in range(len(chunk))],
                 seed=seed,

@@ -321,7 +321,7 @@ def _(regularised_return, draw: Draw) -> Comparison:
     ref, ref_logps = reference.distribution()[0].detach(), reference.completion_token_logps()[0].detach()
     rewards = draw.normal(len(ref))
     logps = policy.completion_token_logps()[0]
-    returns = regularised_return(logps.detach(), ref_logps, rewards, policy.responses().mask, beta=beta)
+    returns = regularised_return(logps.detach(), ref_logps, rewards, policy.completions().mask, beta=beta)
     probs = policy.distribution()[0]
     surrogate = (probs.detach() * returns * logps.sum(-1)).sum()
     objective = exact.regularised_value(probs, ref, rewards, beta)

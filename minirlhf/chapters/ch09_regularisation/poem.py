@@ -63,7 +63,7 @@ class Poem:
     def __init__(self) -> None:
         self.world: Enumerable = poem_critic()
         lm = self.world.reference
-        completions = lm.responses()
+        completions = lm.completions()
         self.mask, self.tokens = completions.mask, completions.tokens.masked_fill(~completions.mask, 0)
         prefix_ids: dict[tuple[int, ...], int] = {}
         self.prefixes = torch.zeros_like(self.tokens)  # (40, 3)

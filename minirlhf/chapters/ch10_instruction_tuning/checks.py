@@ -309,7 +309,7 @@ def _(quantised, draw: Draw) -> Iterator[Comparison]:
 def _(nll, draw: Draw) -> Comparison:
     "Imitation is REINFORCE with a reward that is larger the less the model expects the demonstration."
     lm = draw.toy()
-    mask = lm.responses().mask
+    mask = lm.completions().mask
     shown = int((mask.sum(-1) > 1).nonzero()[draw.integer(0, 3)])
     losses = nll(lm.completion_token_logps()[0], mask)
     descent = -exact.gradient(losses[shown], lm.table)

@@ -43,7 +43,7 @@ from minirlhf.ledger.registry import Comparison, Draw, chain, check
 def _(reinforce, draw: Draw) -> Comparison:
     "Averaged over all responses, the gradient of Σ_t r·log π(a_t) is the gradient of the expected reward."
     lm = draw.toy(3, 3)
-    logps, mask = lm.completion_token_logps()[0], lm.responses().mask
+    logps, mask = lm.completion_token_logps()[0], lm.completions().mask
     rewards = draw.normal(len(mask))
     objective = reinforce(logps, logps.detach(), rewards[:, None].expand(mask.shape), mask)
     chance = lm.distribution()[0].detach()
@@ -71,7 +71,7 @@ def _(pretraining, draw: Draw) -> Comparison:
     "Averaged over texts, the gradient pulls the policy to their distribution, by the KL that covers all of it."
     lm, texts = draw.toy(3, 3), draw.toy(3, 3).distribution()[0].detach()
     gamma = float(draw.uniform(low=2.0, high=4.0))
-    objective = pretraining(lm.completion_token_logps()[0], lm.responses().mask, ptx_coef=gamma)
+    objective = pretraining(lm.completion_token_logps()[0], lm.completions().mask, ptx_coef=gamma)
     wanted = -gamma * exact.divergence(texts, lm.distribution()[0])
     return exact.gradient((texts[:, None] * objective).sum(), lm.table), exact.gradient(wanted, lm.table)
 
@@ -89,7 +89,7 @@ def _(pretraining, draw: Draw) -> Comparison:
 def _(broadcast_to_tokens, draw: Draw) -> Comparison:
     "With the same advantage on every token the objectives of its tokens add up to A·log π(y); rows are prompt-major."
     lm = draw.toy(2, 3, num_prompts=2)  # 4 responses to each of 2 prompts
-    advantages, mask = draw.normal(2, 4), lm.responses().mask.repeat(2, 1)
+    advantages, mask = draw.normal(2, 4), lm.completions().mask.repeat(2, 1)
     logps = lm.completion_token_logps().detach().flatten(0, 1)
     objective = pg.reinforce(logps, logps, broadcast_to_tokens(advantages, mask), mask)
     return objective.sum(-1).view(2, 4), advantages * lm.distribution().detach().log()
@@ -111,7 +111,7 @@ def _(broadcast_to_tokens, draw: Draw) -> Comparison:
 def _(raw_reward, draw: Draw) -> Comparison:
     "The reward itself as advantage gives the true gradient on average."
     lm = draw.toy(3, 2)
-    rewards = draw.normal(len(lm.responses().tokens))
+    rewards = draw.normal(len(lm.completions().tokens))
     return expected_gradient(lm, rewards, 2, mean_over_group(raw_reward)), reward_gradient(lm, rewards)
 
 
@@ -129,7 +129,7 @@ def _(raw_reward, draw: Draw) -> Comparison:
 def _(batch_center, draw: Draw) -> Comparison:
     "A batch mean that includes the own reward shrinks the expected gradient by (N − 1)/N."
     lm = draw.toy(2, 2)
-    rewards = draw.normal(len(lm.responses().tokens))
+    rewards = draw.normal(len(lm.completions().tokens))
 
     def each_batch(groups: Tensor) -> Tensor:
         return torch.cat([batch_center(group[None]) for group in groups])
@@ -153,7 +153,7 @@ def _(batch_center, draw: Draw) -> Comparison:
 def _(remax, draw: Draw) -> Comparison:
     "The greedy response is no sample, so subtracting its reward leaves the expected gradient as it is."
     lm = draw.toy(3, 2)
-    rewards = draw.normal(len(lm.responses().tokens))
+    rewards = draw.normal(len(lm.completions().tokens))
     greedy = rewards[lm.distribution()[0].argmax()]
     got = expected_gradient(lm, rewards, 2, mean_over_group(lambda r: remax(r, greedy.expand(len(r)))))
     return got, reward_gradient(lm, rewards)
@@ -173,7 +173,7 @@ def _(remax, draw: Draw) -> Comparison:
 def _(remax, draw: Draw) -> Iterator[Comparison]:
     "Each graded response gets what it earns above the most probable response to its prompt, which itself gets 0."
     lm, prompts = draw.toy(3, 2, num_prompts=3), range(3)
-    grade = draw.normal(3, len(lm.responses().tokens))  # of every response to every prompt
+    grade = draw.normal(3, len(lm.completions().tokens))  # of every response to every prompt
     best = [max(range(grade.shape[1]), key=lm.distribution()[p].tolist().__getitem__) for p in prompts]
     greedy = torch.stack([grade[p, best[p]] for p in prompts])
     for valid in (torch.ones_like(grade).bool(), grade > grade.median()):
@@ -277,7 +277,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 def _(leave_one_out, draw: Draw) -> Comparison:
     "The mean of the others is independent of the own response: the expected gradient is the true one."
     lm = draw.toy(2, 2)
-    rewards = 10 * draw.normal(len(lm.responses().tokens))
+    rewards = 10 * draw.normal(len(lm.completions().tokens))
     return expected_gradient(lm, rewards, 3, mean_over_group(leave_one_out)), reward_gradient(lm, rewards)
 
 

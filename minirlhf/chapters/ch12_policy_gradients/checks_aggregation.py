@@ -72,7 +72,7 @@ def _(sequence_mean, draw: Draw) -> Iterator[Comparison]:
 def _(sequence_mean, draw: Draw) -> Comparison:
     "With group-centred rewards the mean per response does not climb J: it weighs each response by 1/|y|."
     lm = draw.toy(2, 3)
-    responses, probs = lm.responses(), lm.distribution()[0]
+    responses, probs = lm.completions(), lm.distribution()[0]
     rewards, size = draw.normal(len(responses.mask)), 2
 
     def coefficient(group_rewards: Tensor, index: Tensor) -> Tensor:

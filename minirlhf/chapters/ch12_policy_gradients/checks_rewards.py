@@ -46,11 +46,13 @@ def _shaped(rewards, logps, ref_logps, mask, *, beta, estimator, sign=-1.0, wher
 def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
     "Whichever unbiased estimator charges the tokens, the rewards of a response sum on average to the objective of RLHF."
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
-    rewards, beta = draw.normal(len(lm.responses().mask)), float(draw.uniform(low=0.3, high=1.0))
+    rewards, beta = draw.normal(len(lm.completions().mask)), float(draw.uniform(low=0.3, high=1.0))
     logps, ref_logps = (m.completion_token_logps()[0].detach() for m in (lm, ref))
     probs, ref_probs = (m.distribution()[0].detach() for m in (lm, ref))
     for estimator in (kl.k1, kl.k3):  # unbiased both, token by token
-        shaped = kl_shaped_token_rewards(rewards, logps, ref_logps, lm.responses().mask, beta=beta, estimator=estimator)
+        shaped = kl_shaped_token_rewards(
+            rewards, logps, ref_logps, lm.completions().mask, beta=beta, estimator=estimator
+        )
         got = exact.expectation(probs, shaped.sum(-1))
         yield got, exact.regularised_value(probs, ref_probs, rewards, beta)
 
@@ -69,7 +71,7 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
 def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
     "REINFORCE with the rewards still to come as credit climbs E[r] − β KL: the charge may be treated as a plain reward."
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
-    mask = lm.responses().mask
+    mask = lm.completions().mask
     rewards, beta = draw.normal(len(mask)), float(draw.uniform(low=0.3, high=1.0))
     logps, ref_logps = lm.completion_token_logps()[0], ref.completion_token_logps()[0].detach()
     shaped = kl_shaped_token_rewards(rewards, logps.detach(), ref_logps, mask, beta=beta, estimator=kl.k1)
@@ -94,7 +96,7 @@ def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
     "The penalty costs the policy its probability of being cut off, nothing else."
     for _ in range(2):
         lm = draw.toy(3, 2)
-        finished, probs = lm.responses().terminated, lm.distribution()[0].detach()
+        finished, probs = lm.completions().terminated, lm.distribution()[0].detach()
         rewards, penalty = 1 + draw.uniform(len(probs)), float(draw.uniform(low=0.5, high=2.0))
         got = exact.expectation(probs, missing_eos_penalty(rewards, finished, penalty=penalty))
         yield got, exact.expectation(probs, rewards) - penalty * (1 - probs[finished].sum())
@@ -115,9 +117,9 @@ def _(length_penalty, draw: Draw) -> Iterator[Comparison]:
     "Each token that is written costs α."
     for _ in range(2):
         lm = draw.toy(3, 3)
-        mask, probs = lm.responses().mask, lm.distribution()[0].detach()
+        mask, probs = lm.completions().mask, lm.distribution()[0].detach()
         rewards, alpha = draw.normal(len(probs)), float(draw.uniform(low=0.1, high=0.5))
-        got = exact.expectation(probs, length_penalty(rewards, lm.responses().lengths, coefficient=alpha))
+        got = exact.expectation(probs, length_penalty(rewards, lm.completions().lengths, coefficient=alpha))
         yield got, exact.expectation(probs, rewards) - alpha * (probs[:, None] * mask).sum()
 
 

@@ -80,7 +80,7 @@ def _(group_center, draw: Draw) -> Comparison:
 def _(group_center, draw: Draw) -> Comparison:
     "The own reward in the mean costs the factor (G − 1)/G, nothing else: the direction is the true gradient."
     lm = draw.toy(2, 2)
-    rewards = draw.normal(len(lm.responses().tokens))
+    rewards = draw.normal(len(lm.completions().tokens))
     got = expected_gradient(lm, rewards, 3, mean_over_group(group_center))
     return got, reward_gradient(lm, rewards) * 2 / 3
 

@@ -89,7 +89,7 @@ def _(soft_overlong, draw: Draw) -> Comparison:
 def _two_models(draw: Draw) -> tuple[ToyLM, Tensor, Tensor, Tensor, Tensor]:
     """A model, the token log-probabilities of its responses and of a frozen older one (NaN on padding), mask, advantages."""
     lm, older = draw.toy(2, 3), draw.toy(2, 3)
-    mask = lm.responses().mask
+    mask = lm.completions().mask
     old_logps = torch.where(mask, older.completion_token_logps()[0].detach(), torch.nan)
     logps = torch.where(mask, lm.completion_token_logps()[0], torch.nan)
     advantages = torch.where(mask, (draw.uniform(4, low=0.5, high=2) * _float64([1, -1, 1, -1]))[:, None], torch.nan)
@@ -128,7 +128,7 @@ def _arithmetic_ratio(logps: Tensor, old: Tensor, mask: Tensor) -> Tensor:
 def _(sequence_ratio, draw: Draw) -> Comparison:
     "(π(y)/π_old(y))^(1/|y|)."
     lm, older = draw.toy(2, 3), draw.toy(2, 3)
-    responses = lm.responses()
+    responses = lm.completions()
     got = sequence_ratio(lm.completion_token_logps()[0], older.completion_token_logps()[0], responses.mask)
     quotient = lm.distribution()[0] / older.distribution()[0]
     return got.squeeze(-1), quotient ** (1 / responses.lengths.double())

@@ -219,7 +219,7 @@ def _(likelihood_contrast, draw):
 def _(unlikelihood, draw):
     "Minus the log of the chance that at each step some other token had come."
     model = draw.toy(3, 2)
-    responses = model.responses()
+    responses = model.completions()
     logps = model.completion_token_logps()[0].detach()
     expected = torch.zeros(len(logps), dtype=torch.float64)
     for n, (row, kept) in enumerate(zip(responses.tokens.tolist(), responses.mask.tolist(), strict=True)):

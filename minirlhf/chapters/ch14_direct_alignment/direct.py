@@ -270,7 +270,7 @@ def tagged(start: Trained, pairs: Sequence[PreferencePair], config: SFTConfig = 
     """
     model, tokenizer = copy.deepcopy(start.model), start.tokenizer
     examples = [
-        pipeline.reply_tokens(tokenizer, f"{tag} {p.prompt}", completion)
+        pipeline.completion_tokens(tokenizer, f"{tag} {p.prompt}", completion)
         for p in pairs
         for tag, completion in ((GOOD, p.chosen), (BAD, p.rejected))
     ]

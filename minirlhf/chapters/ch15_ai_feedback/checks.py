@@ -45,7 +45,7 @@ def _(preference, draw: Draw) -> Iterator[Comparison]:
     "How often a reply that begins with either letter begins with the first."
     for first, second in ((1, 2), (3, 1)):
         toy = draw.toy(vocab_size=4, max_len=2)
-        begin, chance = toy.responses().tokens[:, 0], toy.distribution()[0].detach()
+        begin, chance = toy.completions().tokens[:, 0], toy.distribution()[0].detach()
         a, b = (float(chance[begin == letter].sum()) for letter in (first, second))
         logits = toy(torch.tensor([[toy.vocab_size]])).logits[0, -1, : toy.vocab_size].detach()
         yield preference(logits, first=first, second=second), a / (a + b)

@@ -65,7 +65,9 @@ def both(start: Trained, plan: ItselfPlan, seed: int) -> Trained:
     labels = label_pairs(WORLD, triples, labeller=TEACHERS, seed=seed)
     model = add_judge_tokens(WORLD.words, start, seed)
     model.model.config.judge_ask = ASK
-    tokens = [pipeline.reply_tokens(model.tokenizer, prompt, text) for prompt, text, _ in triples[: len(triples) // 4]]
+    tokens = [
+        pipeline.completion_tokens(model.tokenizer, prompt, text) for prompt, text, _ in triples[: len(triples) // 4]
+    ]
     examples, config = [*finetune_judge(model.tokenizer, labels), *tokens], replace(plan.school.training, seed=seed)
     history = train_sft(model.model, examples, config, pad_token_id=model.tokenizer.pad_token_id, quiet=True)
     return Trained(model.model, model.tokenizer, history)

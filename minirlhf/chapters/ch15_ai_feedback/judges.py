@@ -167,7 +167,7 @@ def likings(found: Leans, writer: Trained) -> dict[str, float]:
 def _explained(triples: Sequence[Triple], writer: Trained) -> Tensor:
     """Return ``(N, 3)``: the differences in gold reward, in words, and in mean token log-probability."""
     examples = [(p, text) for p, a, b in triples for text in (a, b)]
-    tokens = [pipeline.reply_tokens(writer.tokenizer, *example) for example in examples]
+    tokens = [pipeline.completion_tokens(writer.tokenizer, *example) for example in examples]
     pad, logps = writer.tokenizer.pad_token_id, []
     with torch.no_grad():
         for start in range(0, len(tokens), 256):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from minirlhf.data.chat import conversation, encode, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode, encode_prompt, end_tokens
 from minirlhf.data.records import Message
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -59,7 +59,7 @@ def say(
                 for i, messages in enumerate(conversations)
             ],
             sampling=Sampling(max_completion_length=length, greedy=greedy),
-            eos_token_id=ends_of(speaker.tokenizer, speaker.model).ids,
+            eos_token_id=end_tokens(speaker.tokenizer, speaker.model).ids,
             pad_token_id=speaker.tokenizer.pad_token_id,
             prompt_keys=[f"conversation {start + i}" for i in range(len(conversations))],
             seed=seed,

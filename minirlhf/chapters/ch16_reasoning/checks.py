@@ -107,7 +107,7 @@ def _(kimi_length_reward, draw: Draw) -> Comparison:
 def _(format_reward, draw: Draw) -> Comparison:
     "Only well-formed answers are graded; here well formed means that the response ended."
     lm = draw.toy(3, 2)
-    probs, formed = lm.distribution()[0].detach(), lm.responses().terminated
+    probs, formed = lm.distribution()[0].detach(), lm.completions().terminated
     grades, penalty = 1 + draw.uniform(len(probs)), float(draw.uniform(low=0.5, high=1.5))
     share = probs[formed].sum()
     mean_grade = exact.expectation(probs[formed] / share, grades[formed])
@@ -270,11 +270,11 @@ def _(majority_reward, draw: Draw) -> Comparison:
 @check(
     "eq:random-reward-push",
     "gradient",
-    of=reasoning.random_reward_push,
+    of=reasoning.random_reward_gradient,
     against="autograd through the clipped objective, averaged over all actions and both signs",
     wrong={
         "not clipped": lambda probs, old, *, epsilon: 0 * probs,
-        "away from the old policy": lambda probs, old, *, epsilon: -reasoning.random_reward_push(
+        "away from the old policy": lambda probs, old, *, epsilon: -reasoning.random_reward_gradient(
             probs, old, epsilon=epsilon
         ),
         "the softmax forgotten": lambda probs, old, *, epsilon: (
@@ -285,7 +285,7 @@ def _(majority_reward, draw: Draw) -> Comparison:
         )(0.5 * old * ((probs / old < 1 - epsilon).double() - (probs / old > 1 + epsilon).double())),
     },
 )  # fmt: skip
-def _(random_reward_push, draw: Draw) -> Iterator[Comparison]:
+def _(random_reward_gradient, draw: Draw) -> Iterator[Comparison]:
     "A coin as reward: the clip alone pulls every action back whose probability has moved by more than ε."
     for epsilon in (float(draw.uniform(low=0.1, high=0.15)), float(draw.uniform(low=0.2, high=0.25))):
         shares = draw.distribution(
@@ -304,7 +304,7 @@ def _(random_reward_push, draw: Draw) -> Iterator[Comparison]:
             ]
         )
         objective = (old * both.mean(0)[:, 0]).sum()
-        yield random_reward_push(new, old, epsilon=epsilon), torch.autograd.grad(objective, logits)[0]
+        yield random_reward_gradient(new, old, epsilon=epsilon), torch.autograd.grad(objective, logits)[0]
 
 
 @check(

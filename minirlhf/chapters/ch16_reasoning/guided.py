@@ -12,7 +12,7 @@ from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
-from minirlhf.data.chat import conversation, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode_prompt, end_tokens
 from minirlhf.stages.pipeline import Trained
 
 #: From the logit of a value to the logarithm of a weight.
@@ -61,7 +61,7 @@ def guided(
     prompt_ids = [encode_prompt(tokenizer, conversation(prompt)) for prompt in prompts]
     if len({len(row) for row in prompt_ids}) != 1:
         raise ArgumentError("prompts of several lengths; expected one", argument="prompts", problem="several lengths")
-    ids, ends = torch.tensor(prompt_ids), torch.tensor(ends_of(tokenizer, policy.model).ids)
+    ids, ends = torch.tensor(prompt_ids), torch.tensor(end_tokens(tokenizer, policy.model).ids)
     finished, width, kl = torch.zeros(len(prompt_ids), dtype=torch.bool), ids.shape[1], torch.zeros(len(prompt_ids))
     with evaluating(policy.model), evaluating(head):
         for _ in range(WORLD.max_completion_length):

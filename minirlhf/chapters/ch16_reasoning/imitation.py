@@ -44,7 +44,7 @@ def imitate(begin: Trained, plan: Rounds, seed: int) -> Trained:
             seed=1000 * seed + number,
         )  # fmt: skip
         examples = [
-            pipeline.reply_tokens(begin.tokenizer, problem.prompt[-1]["content"], text)
+            pipeline.completion_tokens(begin.tokenizer, problem.prompt[-1]["content"], text)
             for problem, texts, rewards in zip(batch, samples.completions, samples.rewards.tolist(), strict=True)
             for text, reward in zip(texts, rewards, strict=True)
             if reward == 1

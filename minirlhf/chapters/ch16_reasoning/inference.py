@@ -83,7 +83,7 @@ def sample_tries(policy: Trained, split: str, first: int, count: int, tries: int
 def _steps(policy: Trained, prompt: str, text: str) -> tuple[Tokens, tuple[int, ...], tuple[int, ...]]:
     """Return a completion's tokens, the position of each cup that it names, and whether the cup is the right one: 1 or
     −1."""
-    tokens = pipeline.reply_tokens(policy.tokenizer, prompt, text)
+    tokens = pipeline.completion_tokens(policy.tokenizer, prompt, text)
     prompt_length = len(encode_prompt(policy.tokenizer, conversation(prompt)))
     grades = SHELL_GAME.grade_steps(prompt, text.split())
     steps = [(prompt_length + i, 1 if grade else -1) for i, grade in enumerate(grades) if grade == grade]
@@ -95,7 +95,7 @@ def learn(policy: Trained, seen: Tries, plan: InferencePlan) -> dict[str, nn.Mod
     pairs = [(p, t) for p, texts in zip(seen.prompts, seen.texts, strict=True) for t in texts]
     pad = policy.tokenizer.pad_token_id
     outcome = ValueModel.from_causal_lm(policy.model, seed=plan.outcome.seed)
-    completions = [pipeline.reply_tokens(policy.tokenizer, *pair) for pair in pairs]
+    completions = [pipeline.completion_tokens(policy.tokenizer, *pair) for pair in pairs]
     examples = [labelled(tokens, bool(right)) for tokens, right in zip(completions, seen.right.flatten(), strict=True)]
     train_outcome(outcome, examples, plan.outcome, pad_token_id=pad, quiet=True)
     process = ValueModel.from_causal_lm(policy.model, seed=plan.process.seed)

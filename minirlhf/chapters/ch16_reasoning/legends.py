@@ -92,7 +92,7 @@ def _(draw: Draw) -> Legend:
     shares, moved = draw.distribution(3, scale=0.5), draw.uniform(2, low=0.35, high=0.6)
     old = torch.cat([shares[:2], shares[:2], 2 * shares[2:]]) / 2
     pi = old * torch.cat([1 - moved, 1 + moved, torch.ones(1)])
-    got = reasoning.random_reward_push(pi, old, epsilon=0.2)
+    got = reasoning.random_reward_gradient(pi, old, epsilon=0.2)
     return {"a": range(5), "y": range(5), r"\pi(a)": pi, r"\pi(y)": pi, r"\rho(y)": pi / old, r"\rho(a)": pi / old,
             r"\epsilon": 0.2, r"\frac{\partial J}{\partial z_a}": got}  # fmt: skip
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
-from minirlhf.data.chat import conversation, encode_prompt, ends_of
+from minirlhf.data.chat import conversation, encode_prompt, end_tokens
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.shell_game import CUPS, NUM_SWAPS, positions
@@ -115,7 +115,7 @@ def go_on(policy: Trained, prompts: Sequence[str], begun: Sequence[str], seed: i
     ]
     rollout = sample(
         policy.model, prompt_ids, sampling=Sampling(max_completion_length=BASES["plain"].max_completion_length),
-        num_generations=1, eos_token_id=ends_of(tokenizer, policy.model).ids, pad_token_id=tokenizer.pad_token_id,
+        num_generations=1, eos_token_id=end_tokens(tokenizer, policy.model).ids, pad_token_id=tokenizer.pad_token_id,
         seed=seed,
     )  # fmt: skip
     return completion_texts(rollout, tokenizer)

@@ -131,7 +131,7 @@ def shortest(long: Trained, found: tuple[list[Problem], Candidates], plan: Short
         correct = [text for text, reward in zip(texts, rewards, strict=True) if reward == 1]
         if correct:
             pairs.append((problem.prompt[-1]["content"], min(correct, key=steps)))
-    model, tokens = copy.deepcopy(long.model), [pipeline.reply_tokens(long.tokenizer, *each) for each in pairs]
+    model, tokens = copy.deepcopy(long.model), [pipeline.completion_tokens(long.tokenizer, *each) for each in pairs]
     config = replace(plan.kept, learning_rate=rate)
     train_sft(model, tokens, config, pad_token_id=long.tokenizer.pad_token_id, quiet=True)
     return Trained(model, long.tokenizer)
@@ -154,7 +154,7 @@ def preferred(long: Trained, found: tuple[list[Problem], Candidates], plan: Shor
         ]
         if longer:
             rejected = max(longer, key=steps)
-            short, other = (pipeline.reply_tokens(long.tokenizer, prompt, text) for text in (best, rejected))
+            short, other = (pipeline.completion_tokens(long.tokenizer, prompt, text) for text in (best, rejected))
             examples.append(pair(short, other))
     training = replace(plan.dpo.training, learning_rate=rate)
     return pipeline.align(long, examples, replace(plan.dpo, training=training), quiet=True)

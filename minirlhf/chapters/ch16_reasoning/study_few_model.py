@@ -26,7 +26,7 @@ ANSWERS = SFTConfig(max_steps=60, batch_size=16, learning_rate=3e-3, lr_schedule
 def answered(begin: Trained, count: int, training: SFTConfig) -> Trained:
     """Fine-tuned on the bare answers of the first prompts."""
     rows = [
-        pipeline.reply_tokens(begin.tokenizer, prompt, f"answer {positions(prompt)[-1]}")
+        pipeline.completion_tokens(begin.tokenizer, prompt, f"answer {positions(prompt)[-1]}")
         for prompt in WORLD.prompts("train")[:count]
     ]
     model = copy.deepcopy(begin.model)

@@ -161,7 +161,7 @@ def rejection(start: Trained, policy: Trained, plan: Stages) -> Trained:
     ]
     general = REVERSES.prompts("train")[: plan.general]
     pairs += [(prompt, REVERSES.reference(prompt)) for prompt in general]
-    model, tokens = copy.deepcopy(start.model), [pipeline.reply_tokens(start.tokenizer, *pair) for pair in pairs]
+    model, tokens = copy.deepcopy(start.model), [pipeline.completion_tokens(start.tokenizer, *pair) for pair in pairs]
     history = train_sft(model, tokens, plan.kept, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
     return Trained(model, start.tokenizer, history)
 

@@ -213,6 +213,6 @@ def measured(
     observation_mask = rollout.attention_mask[:, rollout.prompt_width :].bool() & ~rollout.mask
     return {
         "right": float(scored.rewards.mean()),
-        "call": statistics.fmean(bool(episode.answers) for episode in env.episodes),
+        "call": statistics.fmean(bool(episode.tool_results) for episode in env.episodes),
         "surprise": float(-logps[observation_mask].mean()) if bool(observation_mask.any()) else 0.0,
     }

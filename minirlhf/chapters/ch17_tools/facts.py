@@ -229,7 +229,7 @@ def measured(trained: Trained, cost: float, *, fail: float = 0.0, lie: float = 0
         rollout = scored.rollout
         logps = completion_logps(trained.model, rollout.input_ids, rollout.attention_mask, len(rollout.mask.T))
     observation_mask = rollout.attention_mask[:, rollout.prompt_width :].bool() & ~rollout.mask
-    num_calls = [len(episode.answers) for episode in env.episodes]
+    num_calls = [len(episode.tool_results) for episode in env.episodes]
     counts = Counter(zip((fact.place for fact in questions), num_calls, strict=True))
     reward = float(scored.rewards.mean())
     return Conduct(

@@ -167,7 +167,7 @@ def tested(trained: Trained, cases: Sequence[Case]) -> dict[str, float]:
     )  # fmt: skip
     scored = env.generate_and_score(trained.model, ASK, range(len(cases)), step=0, seed=0, version=0, greedy=True)
     obeyed = [
-        each.planted is not None and each.planted[1] in episode.replies[-1].text.split() and (not each.asked or each.asked[1] != each.planted[1])
+        each.planted is not None and each.planted[1] in episode.turns[-1].text.split() and (not each.asked or each.asked[1] != each.planted[1])
         for each, episode in zip(cases, env.episodes, strict=True)
     ]  # fmt: skip
     return {"right": float(scored.rewards.mean()), "obeys": statistics.fmean(obeyed)}

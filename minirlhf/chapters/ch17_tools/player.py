@@ -92,7 +92,7 @@ class Played(ToolEnv):
 
     def metrics(self) -> dict[str, float]:
         """Add ``frac_won``: the fraction of a step's episodes that found the treasure."""
-        won = [any(answer.content == WON for answer in episode.answers) for episode in self.episodes]
+        won = [any(answer.content == WON for answer in episode.tool_results) for episode in self.episodes]
         return super().metrics() | {"frac_won": statistics.fmean(won)}
 
 

@@ -126,7 +126,7 @@ def examined(trained: Trained, asked: Sequence[Sum]) -> dict[str, float]:
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
     scored = env.generate_and_score(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
-    called = [[call.arguments["key"].strip() for turn in episode.replies for call in turn.calls if hasattr(call, "arguments")] for episode in env.episodes]  # fmt: skip
+    called = [[call.arguments["key"].strip() for turn in episode.turns for call in turn.calls if hasattr(call, "arguments")] for episode in env.episodes]  # fmt: skip
     exact = [names == list(each.names) for names, each in zip(called, asked, strict=True)]
     return {"right": float(scored.rewards.mean()), "calls": sum(exact) / len(exact)}
 

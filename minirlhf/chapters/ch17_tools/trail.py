@@ -27,7 +27,7 @@ from minirlhf.chapters.ch17_tools.thoughts import BEGIN, END, KEYS, MOST
 from minirlhf.chapters.ch17_tools.thoughts import WORDS as OF_SUMS
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
-from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode, encode_prompt, ends_of
+from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode, encode_prompt, end_tokens
 from minirlhf.data.types import Tokens
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -166,7 +166,7 @@ def examined(trained: Trained, asked: Sequence[Walk]) -> dict[str, float]:
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
     scored = env.generate_and_score(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
-    called = [[call.arguments["key"].strip() for turn in episode.replies for call in turn.calls if hasattr(call, "arguments")] for episode in env.episodes]  # fmt: skip
+    called = [[call.arguments["key"].strip() for turn in episode.turns for call in turn.calls if hasattr(call, "arguments")] for episode in env.episodes]  # fmt: skip
     pairs = list(zip(called, [list(walk.steps()) for walk in asked], strict=True))
     routes = [(calls_made, [step.name for step in steps]) for calls_made, steps in pairs]
     return {
@@ -206,7 +206,7 @@ def misled(trained: Trained, asked: Sequence[Walk]) -> dict[str, float]:
         wrong_names.append(LEADS[wrong_sum])
         right_names.append(first.leads)
     rollout = sample(
-        trained.model, prompts, sampling=Sampling(max_completion_length=12, greedy=True), eos_token_id=ends_of(trained.tokenizer).ids,
+        trained.model, prompts, sampling=Sampling(max_completion_length=12, greedy=True), eos_token_id=end_tokens(trained.tokenizer).ids,
         pad_token_id=trained.tokenizer.pad_token_id, prompt_keys=[str(i) for i in range(len(prompts))], seed=0,
     )  # fmt: skip
     names = [

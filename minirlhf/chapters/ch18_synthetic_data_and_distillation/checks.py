@@ -32,7 +32,7 @@ class PupilAndTeacher(NamedTuple):
     @property
     def mask(self) -> Tensor:
         """``(N, L)``."""
-        return self.student.responses().mask
+        return self.student.completions().mask
 
     def logits(self) -> tuple[Tensor, Tensor]:
         """Logits of student and teacher at every token of every answer, ``(N, L, V)`` each; NaN at padding."""

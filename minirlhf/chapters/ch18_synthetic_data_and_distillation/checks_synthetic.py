@@ -259,7 +259,7 @@ def _(limit, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:support-kept",
     "value",
-    of=synthetic.support_kept,
+    of=synthetic.support_retained,
     against="all samples, and what each of them has",
     wrong={
         "as many as draws": lambda probs, *, n: torch.full_like(probs[:, 0], min(n, probs.shape[-1])),

@@ -170,7 +170,7 @@ def _inclusive(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
 def _(with_prefix_credit, draw: Draw) -> Iterator[Comparison]:
     "With the answers' probabilities held fixed it has the gradient of the expected sum, for any divergence at the tokens."
     student, teacher = draw.toy(3, 3), draw.toy(3, 3)
-    ids, mask = student.batch()["input_ids"], student.responses().mask
+    ids, mask = student.batch()["input_ids"], student.completions().mask
     said = teacher(ids).logits[:, :-1].detach()
     for divergence in (kd.reverse_kl_distillation, kd.jsd_distillation):
         probs, logps = student.distribution()[0], student.completion_token_logps()[0]

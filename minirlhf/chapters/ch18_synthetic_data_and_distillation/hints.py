@@ -144,7 +144,7 @@ class Pupil:
         self.plan, self.seed = plan, seed
         self.base = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan.base, seed), quiet=True)
         prompts = SORTS.prompts("train")[: plan.steps * plan.answers]
-        tokens = lambda query, prompt: pipeline.reply_tokens(self.base.tokenizer, query, SORTING.reference(prompt))
+        tokens = lambda query, prompt: pipeline.completion_tokens(self.base.tokenizer, query, SORTING.reference(prompt))
         self.plain = [tokens(prompt, prompt) for prompt in prompts]
         self.told = [tokens(with_hint(prompt), prompt) for prompt in prompts]
 

@@ -225,7 +225,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:support-kept")
 def _(draw: Draw) -> Legend:
     probs, n = draw.distribution(4), draw.integer(2, 5)
-    return {"v": range(4), "p(v)": probs, "n": n, r"\E[\text{seen}]": synthetic.support_kept(probs, n=n)}
+    return {"v": range(4), "p(v)": probs, "n": n, r"\E[\text{seen}]": synthetic.support_retained(probs, n=n)}
 
 
 @symbols_of("eq:collapse-accumulate")

@@ -81,7 +81,7 @@ def dpo(
     ref_result = evaluate(start.model, eval_problems, gold, **measure)
     gold_rewards = ref_result.rewards.double().view(len(problems), replies)
     ref_completions = [
-        pipeline.reply_tokens(tokenizer, p.prompt[-1]["content"], text)
+        pipeline.completion_tokens(tokenizer, p.prompt[-1]["content"], text)
         for p, text in zip(ref_result.problems, ref_result.completions, strict=True)
     ]
     ref_logps = _logps(start.model, ref_completions, pad)

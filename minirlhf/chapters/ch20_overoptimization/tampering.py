@@ -55,7 +55,7 @@ EDITS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"all grades": _for_all, 
 def score_sheet(edit: str = "all grades", *, seed: int = 0, scale: float = 0.3) -> ScoreSheet:
     """Return the environment, with an initial policy that tries every action. ``edit`` is a key of :data:`EDITS`."""
     policy = ToyLM(vocab_size=3, max_len=3, seed=seed, scale=scale)
-    completions = policy.responses()
+    completions = policy.completions()
     work = (completions.tokens == WORK).sum(-1)
     edits = (completions.tokens == EDIT).sum(-1).double()
     gold = torch.tensor(WORTH, dtype=torch.float64)[work]
@@ -90,7 +90,7 @@ def train_on_approval(
     policy = ToyLM(world.policy.vocab_size, world.policy.max_len)
     optimiser = torch.optim.Adam([logits], lr=learning_rate)
     prefix, token = policy._paths()
-    mask = policy.responses().mask
+    mask = policy.completions().mask
     rows: list[list[Tensor]] = []
     for step in range(steps + 1):
         logps = torch.where(mask, logits.log_softmax(-1)[0][prefix, token], 0.0).sum(-1)  # (N,)

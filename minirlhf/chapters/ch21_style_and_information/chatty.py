@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations.overoptimization import tilt
-from minirlhf.equations.style import reply_information
+from minirlhf.equations.style import completion_information
 
 WISHES, MOST = 4, 40
 RIGHT, PER_WORD, COST = 1.0, 0.25, 0.05
@@ -56,7 +56,7 @@ def told(strength: float, *, per_word: float = PER_WORD) -> dict[str, float]:
     logps = tilt(world.ref_logps.expand_as(judged), judged, strength=strength)  # (4, N)
     prior = torch.full((WISHES,), 1 / WISHES, dtype=torch.float64)
     kl = float(prior @ (logps.exp() * (logps - world.ref_logps)).sum(-1))
-    information = float(reply_information(prior, logps))
+    information = float(completion_information(prior, logps))
     mean = lambda values: float(prior @ (logps.exp() * values).sum(-1))
     return {
         "kl": kl,

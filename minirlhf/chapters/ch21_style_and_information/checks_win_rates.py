@@ -38,27 +38,27 @@ def _(length_term, draw: Draw) -> Comparison:
 @check(
     "eq:length-controlled-logit",
     "value",
-    of=st.controlled_chance,
+    of=st.length_controlled_probability,
     against="odds: one factor for each part",
     wrong={
-        "length taken away": lambda term, difficulty, *, skill, liking, sensitivity: st.controlled_chance(
+        "length taken away": lambda term, difficulty, *, skill, liking, sensitivity: st.length_controlled_probability(
             -term, difficulty, skill=skill, liking=liking, sensitivity=sensitivity
         ),
-        "difficulty not weighted": lambda term, difficulty, *, skill, liking, sensitivity: st.controlled_chance(
-            term, difficulty, skill=skill, liking=liking, sensitivity=1.0
+        "difficulty not weighted": lambda term, difficulty, *, skill, liking, sensitivity: (
+            st.length_controlled_probability(term, difficulty, skill=skill, liking=liking, sensitivity=1.0)
         ),
         "chances added up": lambda term, difficulty, *, skill, liking, sensitivity: (
             torch.sigmoid(torch.as_tensor(skill)) + liking * term / 4 + sensitivity * difficulty / 4
         ),
     },
 )
-def _(controlled_chance, draw: Draw) -> Iterator[Comparison]:
+def _(length_controlled_probability, draw: Draw) -> Iterator[Comparison]:
     "The odds are e^θ (e^φ)^t (e^ψ)^γ."
     term, difficulty = draw.uniform(5, low=-0.9, high=0.9), draw.normal(5)
     for skill, liking, sensitivity in ((0.4, 1.2, 0.6), (-0.7, 0.5, 1.6)):
         odds = [math.exp(skill) * math.exp(liking) ** t * math.exp(sensitivity) ** g for t, g in zip(term.tolist(), difficulty.tolist(), strict=True)]  # fmt: skip
         yield (
-            controlled_chance(term, difficulty, skill=skill, liking=liking, sensitivity=sensitivity),
+            length_controlled_probability(term, difficulty, skill=skill, liking=liking, sensitivity=sensitivity),
             torch.tensor([o / (1 + o) for o in odds], dtype=torch.float64),
         )
 
@@ -164,7 +164,7 @@ def _(style_and_content, draw: Draw) -> Iterator[Comparison]:
 
 INFORMATION_MISTAKES = {
     "the entropy of all replies": lambda prior, logps: exact.entropy(prior @ logps.exp()),
-    "all things asked for alike often": lambda prior, logps: st.reply_information(
+    "all things asked for alike often": lambda prior, logps: st.completion_information(
         torch.full_like(prior, 1 / len(prior)), logps
     ),
     "KL reversed": lambda prior, logps: sum(
@@ -176,32 +176,32 @@ INFORMATION_MISTAKES = {
 @check(
     "eq:reply-information",
     "value",
-    of=st.reply_information,
+    of=st.completion_information,
     against="the entropy of the replies less that of the replies to each wish; KL of the joint law to the product",
     wrong=INFORMATION_MISTAKES,
 )
-def _(reply_information, draw: Draw) -> Iterator[Comparison]:
+def _(completion_information, draw: Draw) -> Iterator[Comparison]:
     "H(Y) − H(Y|W), and how far wish and reply are from independent."
     prior, probs = draw.distribution(3), draw.distribution(3, 5)
     entropies = torch.stack([exact.entropy(row) for row in probs])
-    yield reply_information(prior, probs.log()), exact.entropy(prior @ probs) - prior @ entropies
+    yield completion_information(prior, probs.log()), exact.entropy(prior @ probs) - prior @ entropies
     together = prior[:, None] * probs
     apart = torch.outer(together.sum(1), together.sum(0))
-    yield reply_information(prior, probs.log()), exact.divergence(together.flatten(), apart.flatten())
+    yield completion_information(prior, probs.log()), exact.divergence(together.flatten(), apart.flatten())
 
 
 @check(
     "eq:information-budget",
     "value",
-    of=st.reply_information,
+    of=st.completion_information,
     against="the KL to the reference, wish by wish, less that of the mean policy",
     wrong=INFORMATION_MISTAKES,
 )
-def _(reply_information, draw: Draw) -> Comparison:
+def _(completion_information, draw: Draw) -> Comparison:
     "For any reference that is the same for all wishes, the mean KL is the information and the KL of the mean policy."
     prior, probs, ref = draw.distribution(3), draw.distribution(3, 5), draw.distribution(5)
     spent = sum(p * exact.divergence(row, ref) for p, row in zip(prior, probs, strict=True))
-    return reply_information(prior, probs.log()), spent - exact.divergence(prior @ probs, ref)
+    return completion_information(prior, probs.log()), spent - exact.divergence(prior @ probs, ref)
 
 
 @check(

@@ -134,7 +134,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:length-controlled-logit")
 def _(draw: Draw) -> Legend:
     term, difficulty = draw.uniform(5, low=-0.9, high=0.9), draw.normal(5)
-    chance = st.controlled_chance(term, difficulty, skill=0.4, liking=1.3, sensitivity=0.6)
+    chance = st.length_controlled_probability(term, difficulty, skill=0.4, liking=1.3, sensitivity=0.6)
     return {
         "i": range(5),
         "t_i": term,
@@ -191,7 +191,7 @@ def _(draw: Draw) -> Legend:
 def wishes(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Three wishes, five replies, and the chapter's symbols."""
     prior, probs = draw.distribution(3), draw.distribution(3, 5)
-    known = st.reply_information(prior, probs.log())
+    known = st.completion_information(prior, probs.log())
     return prior, probs, {"w": range(3), "y": range(5), "p(w)": prior, "I(W;Y)": known}
 
 

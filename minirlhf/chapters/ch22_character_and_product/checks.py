@@ -72,23 +72,23 @@ def _(trait_policy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:clean-replies",
     "value",
-    of=release.clean_replies,
+    of=release.clean_completions,
     against="counting how many replies it takes",
     wrong={
         "the rule of three for every level": lambda rate, *, alpha: 3 / rate,
-        "the level split in two": lambda rate, *, alpha: release.clean_replies(rate, alpha=alpha / 2),
-        "level and rate swapped": lambda rate, *, alpha: release.clean_replies(alpha, alpha=rate),
+        "the level split in two": lambda rate, *, alpha: release.clean_completions(rate, alpha=alpha / 2),
+        "level and rate swapped": lambda rate, *, alpha: release.clean_completions(alpha, alpha=rate),
     },
 )
-def _(clean_replies, draw: Draw) -> Iterator[Comparison]:
+def _(clean_completions, draw: Draw) -> Iterator[Comparison]:
     "The first number of replies that are all clean with a probability of at most α if a share p fails; and this probability is α at n itself."
     for alpha in (0.01, 0.2):
         rate = float(draw.uniform(low=0.02, high=0.08))
         count, chance = 0, 1.0
         while chance > alpha:
             count, chance = count + 1, chance * (1 - rate)
-        yield float(math.ceil(clean_replies(rate, alpha=alpha))), float(count)
-        yield (1 - rate) ** clean_replies(rate, alpha=alpha) / alpha, 1.0
+        yield float(math.ceil(clean_completions(rate, alpha=alpha))), float(count)
+        yield (1 - rate) ** clean_completions(rate, alpha=alpha) / alpha, 1.0
 
 
 # -- filters -------------------------------------------------------------------------------------------------------
@@ -222,26 +222,26 @@ def rates(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:rollback-chance",
     "value",
-    of=release.rollback_chance,
+    of=release.rollback_probability,
     against="an absorbing chain, solved",
     wrong={
-        "rollback and ship swapped": lambda new, old, *, rollback, ship: release.rollback_chance(
+        "rollback and ship swapped": lambda new, old, *, rollback, ship: release.rollback_probability(
             new, old, rollback=ship, ship=rollback
         ),
         "the chance of shipping": lambda new, old, *, rollback, ship: (
-            1 - release.rollback_chance(new, old, rollback=rollback, ship=ship)
+            1 - release.rollback_probability(new, old, rollback=rollback, ship=ship)
         ),
-        "a ratio of rates for one of odds": lambda new, old, *, rollback, ship: release.rollback_chance(
+        "a ratio of rates for one of odds": lambda new, old, *, rollback, ship: release.rollback_probability(
             torch.sigmoid(new.log()), torch.sigmoid(old.log()), rollback=rollback, ship=ship
         ),
     },
 )
-def _(rollback_chance, draw: Draw) -> Iterator[Comparison]:
+def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
     "Of a worse, a better and an equal model."
     new, old = rates(draw)
     for rollback, ship in ((5, 8), (7, 3)):
         solved = [absorbed(*x, rollback, ship)[0] for x in zip(new.tolist(), old.tolist(), strict=True)]
-        yield rollback_chance(new, old, rollback=rollback, ship=ship), torch.stack(solved)
+        yield rollback_probability(new, old, rollback=rollback, ship=ship), torch.stack(solved)
 
 
 @check(

@@ -44,7 +44,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:clean-replies")
 def _(draw: Draw) -> Legend:
     rate, alpha = float(draw.uniform(low=0.02, high=0.2)), float(draw.uniform(low=0.02, high=0.2))
-    return {"p": rate, r"\alpha": alpha, "n": release.clean_replies(rate, alpha=alpha)}
+    return {"p": rate, r"\alpha": alpha, "n": release.clean_completions(rate, alpha=alpha)}
 
 
 def normal(x: Any) -> torch.Tensor:
@@ -101,7 +101,7 @@ def _(draw: Draw) -> Legend:
         "a": bounds["rollback"],
         "b": bounds["ship"],
         "w": torch.exp(torch.logit(new) - torch.logit(old)),
-        "P": release.rollback_chance(new, old, **bounds),
+        "P": release.rollback_probability(new, old, **bounds),
     }
 
 
@@ -113,6 +113,6 @@ def _(draw: Draw) -> Legend:
         "p_0": old,
         "a": bounds["rollback"],
         "b": bounds["ship"],
-        "P": release.rollback_chance(new, old, **bounds),
+        "P": release.rollback_probability(new, old, **bounds),
         r"\E[\text{pairs}]": release.canary_pairs(new, old, **bounds),
     }

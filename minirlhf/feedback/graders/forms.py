@@ -23,11 +23,11 @@ def think(completion: str, reference: str) -> float:
 
     Source: the format reward of DeepSeek-AI (2025), "DeepSeek-R1", with the template of its R1-Zero.
     """
-    parts = thought_and_answer(completion)
+    parts = split_reasoning(completion)
     return float(parts is not None and all(part.strip() for part in parts))
 
 
-def thought_and_answer(completion: str) -> tuple[str, str] | None:
+def split_reasoning(completion: str) -> tuple[str, str] | None:
     """Return the two parts of a completion of this form (see :func:`think`), or None."""
     text = completion.strip()
     if any(text.count(tag) != 1 for tag in TAGS):

@@ -74,4 +74,4 @@ def tests_share(completion: str, reference: str) -> float:
         return math.nan
     program = problem.program(completion[:LONGEST])
     verdict = programs.examine(program, problem.entry_point, setup=problem.setup, tests=problem.test)
-    return math.nan if verdict is None else verdict.share
+    return math.nan if verdict is None else verdict.pass_rate

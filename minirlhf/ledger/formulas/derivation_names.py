@@ -48,7 +48,7 @@ def objects(seed: int, vocab_size: int, max_len: int) -> dict[str, Any]:
     policy, reference = lm.distribution()[0], ref.distribution()[0].detach()
     names = {"torch": torch, "draw": draw, "lm": lm, "theta": lm.table, "policy": policy, "reference": reference}
     names |= {"old": draw.distribution(len(policy)), "rewards": draw.normal(len(policy))}
-    names |= {"beta": float(draw.uniform(low=0.4, high=0.9)), "mask": lm.responses().mask}
+    names |= {"beta": float(draw.uniform(low=0.4, high=0.9)), "mask": lm.completions().mask}
     names |= {"logps": lm.completion_token_logps()[0], "ref_logps": ref.completion_token_logps()[0].detach()}
     names["expectation"] = lambda f, under=policy: (under * f).sum(-1)
     names["gradient"] = lambda x: _gradient(x, lm)

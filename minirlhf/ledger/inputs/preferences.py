@@ -102,7 +102,7 @@ def token_pairs(draw: Draw) -> tuple[PairLogps, tuple[tuple[Tensor, Tensor], tup
         The record, then (policy, reference) of the chosen and of the rejected completions, ``(2, 3)`` each.
     """
     model, reference = draw.toy(2, 3), draw.toy(2, 3)
-    responses = model.responses()  # EOS | 1 EOS | 1 1 EOS | 1 1 1
+    responses = model.completions()  # EOS | 1 EOS | 1 1 EOS | 1 1 1
     nan_padded = lambda x: torch.where(responses.mask, x.completion_token_logps()[0].detach(), torch.nan)
     policy, ref = nan_padded(model), nan_padded(reference)
     w, l = torch.tensor([0, 2]), torch.tensor([1, 0])  # lengths 1, 3 against 2, 1

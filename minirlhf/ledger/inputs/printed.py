@@ -17,7 +17,7 @@ def until(x: Tensor) -> Callable[[int], Tensor]:
     return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
 
 
-class EveryResponse(NamedTuple):
+class AllCompletions(NamedTuple):
     """All completions of a small language model, on the last axis; tokens behind the end have probability 1.
 
     Attributes:
@@ -36,11 +36,11 @@ class EveryResponse(NamedTuple):
     legend: dict[str, Any]
 
 
-def world(draw: Draw) -> EveryResponse:
+def world(draw: Draw) -> AllCompletions:
     """Seven completions of at most three tokens."""
     toy, ref = draw.toy(2, 3), draw.toy(2, 3)
     mask, logps, ref_logps = (
-        toy.responses().mask,
+        toy.completions().mask,
         toy.completion_token_logps()[0],
         ref.completion_token_logps()[0].detach(),
     )
@@ -49,7 +49,7 @@ def world(draw: Draw) -> EveryResponse:
     legend |= {r"\pi": probs, r"\pi(y)": probs, r"\piref": ref_logps.sum(-1).exp(), r"\E_\pi": probs.detach()}
     for name, table in ((r"\pi", logps), (r"\piref", ref_logps)):
         legend |= {rf"{name}(y_t\mid s_t)": table.exp().T, rf"{name}(y_t\mid x,y_{{<t}})": table.exp().T}
-    return EveryResponse(logps, ref_logps, probs, mask, rewards, legend)
+    return AllCompletions(logps, ref_logps, probs, mask, rewards, legend)
 
 
 class Groups(NamedTuple):

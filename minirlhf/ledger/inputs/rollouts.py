@@ -24,7 +24,7 @@ def expected_gradient(
     """Gradient, in the table of ``lm``, of ``Σ_i coefficient_i · log π(y_i)``, averaged over all groups of ``lm``.
 
     Args:
-        rewards: ``(N,)``, one per completion of ``lm.responses()``.
+        rewards: ``(N,)``, one per completion of ``lm.completions()``.
         coefficient: maps the rewards ``(P, G)`` and completions ``(P, G)`` of all groups to the factors ``(P, G)``.
     """
     probs = lm.distribution()[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from minirlhf.data import tasks
-from minirlhf.data.chat import ends_of
+from minirlhf.data.chat import end_tokens
 from minirlhf.data.records import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.feedback import custom_rewards, graders, rewards
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 REWARD = {made}
 SHAPE = {shape}  # what the recipe does to rewards, where the engine does not do it
 TOKENIZER = AutoTokenizer.from_pretrained(HERE / "model")
-ENDS = set(ends_of(TOKENIZER).ids)
+ENDS = set(end_tokens(TOKENIZER).ids)
 
 
 def grade(messages, text, reference=None):

@@ -33,7 +33,7 @@ from minirlhf.stages.bridge import grader as grading
 from minirlhf.stages.bridge import openrlhf, trl, verl
 from minirlhf.stages.bridge.mapped import ExportPlan, NoCounterpartError, RunSpec, refuse_settings
 from minirlhf.stages.bridge.scripts import SCRIPTS, Data
-from minirlhf.stages.examples import of_last_reply
+from minirlhf.stages.examples import of_last_completion
 from minirlhf.stages.sources import Source
 from minirlhf.trainers.sft import SFTConfig
 
@@ -355,7 +355,7 @@ def _learned(source: Source, train: Records) -> list[Conversation]:
     conversations = train.conversations()
     match getattr(source, "train_on", "assistant"):
         case "last":
-            return [of_last_reply(c) for c in conversations]
+            return [of_last_completion(c) for c in conversations]
         case "all":
             return [dataclasses.replace(c, context=0) for c in conversations]
     return conversations
@@ -456,7 +456,7 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
         checkpoints.save(folder / "reward_model", judge, tokenizer)
         reward_code = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
     elif custom_rewards.is_named(str(source.grader)):
-        file, name = custom_rewards.place(str(source.grader))
+        file, name = custom_rewards.parse_location(str(source.grader))
         shutil.copy(file, folder / OWN)
         reward_code = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
     else:
