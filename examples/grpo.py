@@ -1,7 +1,7 @@
-"""Group relative policy optimisation (GRPO): of several replies to a prompt, make likelier those that beat the others.
+"""Group relative policy optimisation (GRPO): of several completions of a prompt, make those more probable that beat the others.
 
-A step samples G replies to each of P prompts and has them graded. A reply's advantage is its reward's z-score within
-its group, the same for all of its tokens: no critic. The policy climbs the clipped objective min(ρA, clip(ρ, 1−ε,
+A step samples G completions of each of P prompts and grades them. A completion's advantage is its reward's z-score within
+its group, the same for all of its tokens: no critic. The policy maximises the clipped objective min(ρA, clip(ρ, 1−ε,
 1+ε)A) with the ratio ρ = π/π_old, a few times on the same samples, less β times an estimate (k3) of KL(π‖π_ref),
 which keeps it near where it started.
 
@@ -10,7 +10,7 @@ which keeps it near where it started.
 
 Source: Shao et al. (2024), "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
 arXiv:2402.03300, section 4.1 and algorithm 1, with outcome supervision.
-Deviations: the gold reward of the tiny world grades, for their reward model; two updates on each batch of samples
+Deviations: the gold reward of the toy task grades, in place of their reward model; two updates on each batch of samples
 (their algorithm's μ; they train with μ = 1, where ρ = 1 and nothing is ever clipped); the reference stays the same
 (their I = 1); AdamW without weight decay, gradient clipped to 1.
 """

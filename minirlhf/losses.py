@@ -16,7 +16,7 @@ imitation, rewards      :func:`sft_loss`, :func:`reward_loss`
 ======================  ==================================================================================================
 
 Gradients flow through log-probabilities of the policy, ``values``, rewards and ``entropies``; old and reference
-log-probabilities, advantages and margins are treated as constants. Values outside the mask have no effect. A wrong
+log-probabilities, advantages, returns and ``reward_loss``'s ``margin`` are constants. Values outside the mask have no effect. A wrong
 shape, or a number out of range, raises a ``ValueError`` that names it. The examples below assume ``import torch`` and
 ``from minirlhf import *``.
 
@@ -68,7 +68,8 @@ def policy_loss(
 
     Args:
         logps: ``(B, T)``, log-probabilities of the sampled tokens under the policy.
-        old_logps: ``(B, T)``, log-probabilities of the same tokens when they were sampled.
+        old_logps: ``(B, T)``, log-probabilities of the same tokens under the policy in the ratio's denominator: usually
+            the one that sampled them.
         advantages: ``(B, T)``.
         mask: ``(B, T)`` bool, True where the policy sampled the token (its end-of-sequence token included).
         objective: ``(logps, old_logps, advantages, mask) -> (B, T)``, or ``(B, 1)`` per sequence; it is maximised.
@@ -147,7 +148,8 @@ def grpo_loss(
         epsilon, epsilon_high: lower and upper clip range of the ratio, > 0; ``epsilon_high`` None: ``epsilon``.
         ref_logps: ``(B, T)`` under the reference policy; required if ``beta`` > 0.
         beta: coefficient of the KL penalty, ≥ 0; 0.04 in the paper.
-        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
+        weights: ``(B, T)``, one weight per token; None: computed from ``mask``. For a part of a split batch pass the
+            rows of the whole batch's weights.
 
     Source: Shao et al. (2024), "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", eqs. 3
         and 4.
@@ -183,7 +185,8 @@ def dr_grpo_loss(
             minus the mean of its group, :func:`~minirlhf.equations.advantages.group_center`.
         max_completion_length: the constant: the maximum number of tokens of a completion, ≥ 1.
         epsilon, epsilon_high: as for :func:`grpo_loss`.
-        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
+        weights: ``(B, T)``, one weight per token; None: computed from ``mask``. For a part of a split batch pass the
+            rows of the whole batch's weights.
 
     Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective".
 
@@ -211,7 +214,8 @@ def dapo_loss(
     Args:
         logps, old_logps, advantages, mask: ``(B, T)``, as for :func:`grpo_loss`.
         epsilon, epsilon_high: clip range of the ratio, > 0.
-        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
+        weights: ``(B, T)``, one weight per token; None: computed from ``mask``. For a part of a split batch pass the
+            rows of the whole batch's weights.
 
     Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", eq. 8. Dynamic sampling and
         the soft punishment of length concern rewards and are part of the recipe, not of the loss.
@@ -240,7 +244,8 @@ def gspo_loss(
         logps, old_logps, mask: ``(B, T)``, as for :func:`policy_loss`.
         advantages: ``(B, T)``, the same for all tokens of a completion.
         epsilon, epsilon_high: clip range of the sequence ratio, > 0.
-        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
+        weights: ``(B, T)``, one weight per token; None: computed from ``mask``. For a part of a split batch pass the
+            rows of the whole batch's weights.
 
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", eq. 5.
 
@@ -271,8 +276,8 @@ def cispo_loss(
         epsilon_high: a weight is at most ``1 + epsilon_high`` (TRL's option of this name is the bound itself). The
             paper does not give its bound; 5 is the bound of Khatri et al. (2025), "The Art of Scaling Reinforcement
             Learning Compute for LLMs".
-        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the mean over all tokens of this
-            batch.
+        weights: ``(B, T)``, one weight per token; None: the mean over all tokens of ``mask``. For a part of a split batch
+            pass the rows of the whole batch's weights.
 
     Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", eqs. 4
         and 5.
@@ -339,7 +344,8 @@ def ppo_loss(
         epsilon: clip range of the ratio, > 0.
         cliprange_value: clip range of the values around ``old_values``, > 0.
         vf_coef: weight of the critic's loss, ≥ 0. That loss contains a factor ½, so the paper's c₁ is ``vf_coef / 2``.
-        weights: ``(B, T)``, rows of the whole batch's weights if it was split; None: the weights of this batch.
+        weights: ``(B, T)``, one weight per token; None: computed from ``mask``. For a part of a split batch pass the
+            rows of the whole batch's weights.
 
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 9, without the entropy bonus, and with the
         value loss of :func:`value_loss`.

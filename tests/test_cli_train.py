@@ -6,13 +6,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import torch
 from facts import raises
 
 from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import threads
 from minirlhf.data import tasks
 from minirlhf.feedback import graders
 from minirlhf.recipes import RECIPES
+from minirlhf.stages import start
 
 CHATS = [
     {"messages": [{"role": "user", "content": f"say {n}"}, {"role": "assistant", "content": f"{n} it is"}]}
@@ -239,3 +242,15 @@ def test_train_bad_input_raises_user_error_and_writes_nothing(argv, file, facts,
         dispatch(["train", *(str(out) if a == "OUT" else "d.jsonl" if a == "FILE" else a for a in argv)])
     assert len(str(caught.value).splitlines()) == 1
     assert not out.exists(), "half-written output"
+
+
+@pytest.mark.parametrize(("environment", "expected"), [({}, 1), ({"OMP_NUM_THREADS": "2"}, 2)])
+def test_limit_threads_of_a_tiny_model_unless_the_user_has_set_them(environment, expected, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with threads(2):
+        start.limit_threads(torch.nn.Linear(2, 2))
+        assert torch.get_num_threads() == expected
+        start.limit_threads(torch.nn.Linear(1000, 1001, device="meta"))
+        assert torch.get_num_threads() == expected

@@ -17,6 +17,7 @@ from minirlhf.core.folders import write_text_atomic
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.preferences import sample_pairs
 from minirlhf.data.tasks.assistant import ASSISTANT
+from minirlhf.data.tasks.base import Split
 
 NUM_TRAIN, NUM_TEST = 400, 100
 
@@ -25,8 +26,8 @@ REWARD = '''def polite(completion):
     return float("please" in completion or "thanks!" in completion) - 0.01 * len(completion.split())
 '''
 TASK = """# A task of `minirlhf evaluate`: data, grader, and how completions are sampled.
-data: test.jsonl
-grader: numeric
+data: prompts.jsonl
+grader: my.py:polite
 num_generations: 4
 max_completion_length: 24
 """
@@ -52,6 +53,12 @@ def _sum(rng: np.random.Generator) -> dict[str, str]:
     }
 
 
+def _pairs(count: int, split: Split) -> list[dict[str, str]]:
+    """Return labelled pairs of completions of a split's prompts."""
+    pairs = sample_pairs(ASSISTANT, count, split=split, seed=1)
+    return [{"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected} for pair in pairs]
+
+
 def _files() -> Mapping[str, Sequence[Mapping[str, object]] | str]:
     """The content of each file by its name: rows of a .jsonl, or text."""
     user = lambda prompt: {"role": "user", "content": prompt}
@@ -64,14 +71,11 @@ def _files() -> Mapping[str, Sequence[Mapping[str, object]] | str]:
             {"messages": [user(p), {"role": "assistant", "content": ASSISTANT.demonstration(p, demonstrate)}]}
             for p in asked
         ],
-        "pairs.jsonl": [
-            {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
-            for pair in sample_pairs(ASSISTANT, NUM_TRAIN, seed=1)
-        ],
+        "pairs.jsonl": _pairs(NUM_TRAIN, "train"),
+        "test_pairs.jsonl": _pairs(NUM_TEST, "test"),
         "prompts.jsonl": [{"prompt": p} for p in train[:NUM_TEST]],
         "sums.jsonl": [_sum(sums) for _ in range(NUM_TRAIN)],
-        "test.jsonl": [_sum(sums) for _ in range(NUM_TEST)],
-        "sums.yaml": TASK,
+        "polite.yaml": TASK,
         "rules.yaml": RULES,
         "my.py": REWARD,
     }

@@ -1,13 +1,14 @@
 """Advantages: how much better a completion is than its baseline.
 
 Rewards have the shape ``(P, G)``: ``G`` completions for each of ``P`` prompts. ``valid (P, G)`` marks the completions
-that could be graded; None marks all of them. An invalid completion gets advantage 0 and enters no statistic. A group
-with fewer than two valid completions gets advantage 0 throughout. Advantages are computed once from the whole batch,
-before it is split, and have the shape of the rewards. Rewards and baselines are data: no gradient flows.
+that count; None marks all of them. An invalid completion gets advantage 0 and enters no statistic. A function under
+:func:`relative` gives advantage 0 to a group with fewer than two valid completions. Advantages are computed once from
+the whole batch, before it is split. They have the shape of the rewards, or of the mask for functions that return one
+number per token. Rewards and baselines are data: no gradient flows.
 
 A function under :func:`relative` receives NaN in place of a reward that does not count, and 0 replaces each NaN in its
 result. Where a function divides by a standard deviation, ``ddof`` is 0 or 1, the variance has the divisor ``n − ddof``,
-and ``eps`` is added to the standard deviation. Equal rewards give exact zeros. Rewards raise an error if their
+and ``eps`` is added to the standard deviation (:func:`whiten`: to the variance). Equal rewards give exact zeros. Rewards raise an error if their
 differences, or the squares of the differences, exceed the range of the dtype.
 """
 
@@ -309,10 +310,10 @@ def process_zscore(
 
 @takes(mask=MASK, x=under_mask())
 def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """Values of all tokens of the batch scaled to variance 1 (and mean 0): ``(x − mean) / sqrt(var + eps)``.
+    """Values of all tokens of the batch scaled to variance 1 and mean 0: ``(x − mean) / sqrt(var + eps)``.
 
-    PPO whitens its advantages. Rewards are whitened with ``shift_mean=False``, so that their sign keeps its meaning.
-    The mask needs at least ``ddof + 1`` tokens.
+    PPO whitens its advantages. With ``shift_mean=False``, as for rewards, the mean is added back: the values have
+    variance 1 and their old mean. The mask needs at least ``ddof + 1`` tokens.
 
     Label: eq:whitening
     Source: Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO".

@@ -1,4 +1,4 @@
-"""Aggregation: how the tokens of a batch become one number. The only file that reduces over the batch.
+"""Aggregation: how the tokens of a batch become one number. Only this file reduces losses of tokens over the batch.
 
 An aggregation rule returns a weight matrix ``(B, T)``, float64 and 0 outside the mask, computed from the ``mask`` of
 the *whole* optimizer batch. The loss is ``−(weights · objective).sum()``. You can split the batch into any
@@ -99,7 +99,7 @@ def high_entropy_mask(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_e
         Learning for LLM Reasoning", eq. 6.
     Args:
         weights: ``(B, T)`` of an optimizer batch.
-        entropies: ``(B, T)``, nats, of the distributions that the tokens were sampled from.
+        entropies: ``(B, T)``, nats, of the current policy's distribution at each token.
         top_entropy_quantile: ω, in (0, 1].
     """
     weighted_entropies = entropies[weights > 0]

@@ -182,7 +182,8 @@ def f_total_variation(log_ratio: Tensor) -> Tensor:
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k1 = log π − log π_ref of KL(π‖π_ref), for tokens sampled from π.
 
-    Unbiased, but often negative and of high variance. As a loss it has no effect: its expected gradient is 0.
+    Unbiased, but often negative and of high variance. As a loss it does not regularise: on on-policy samples its expected
+    gradient is 0, and it only adds variance.
 
     Label: eq:k1
     Source: Schulman (2020), "Approximating KL divergence".

@@ -1,6 +1,6 @@
 """Policy objectives that the algorithms maximise, per token or per sequence.
 
-All take ``logps, old_logps, advantages, mask``, each ``(B, T)``, and return ``(B, T)``, or ``(B, 1)`` if a
+An objective takes ``logps, old_logps, advantages, mask``, each ``(B, T)``, and returns ``(B, T)``, or ``(B, 1)`` if a
 sequence has one ratio. :mod:`~minirlhf.equations.aggregation` reduces them to a scalar. They are *maximised*. The
 decorators check the tensors and put zeros outside the mask, so entries outside the mask have no effect; gradients run
 through ``logps`` only.
@@ -303,7 +303,7 @@ def gspo(
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
         epsilon: lower clip range, > 0, far smaller than PPO's; also the upper one unless ``epsilon_high`` is given.
-        epsilon_high: upper clip range, > 0; the paper uses 3e-4 (lower) and 4e-4 (upper).
+        epsilon_high: upper clip range, > 0; the paper, the recipe and :func:`minirlhf.losses.gspo_loss` use 4e-4.
         delta: as in :func:`ppo_clip`, for ``s``; not in the paper.
     """
     low, high = clip_interval(epsilon, epsilon_high, delta)

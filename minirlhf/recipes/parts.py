@@ -33,7 +33,7 @@ class ScoredRollout:
     Attributes:
         rollout: ``B = P × G`` completions.
         rewards: ``(P, G)``.
-        valid: ``(P, G)``, False where the grader failed.
+        valid: ``(P, G)``, False where the grader failed or ``sample_filter`` left the sample out.
         ref_logps: ``(B, T)`` under the reference policy, or None if the recipe has no KL term.
         values: ``(B, T)``, the critic's prediction before each token, or None if the recipe has no critic.
         step_rewards: ``(B, T)``, the grade of the step that ends with a token, NaN where no step ends; None without a

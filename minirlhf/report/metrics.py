@@ -294,7 +294,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             "approx_kl",
             "nats per token",
-            "Mean over the tokens of (ρ − 1) − log ρ with ρ = π/π_old: how far the update has moved from the policy that sampled.",
+            "Mean over the tokens of (ρ − 1) − log ρ with ρ = π/π_old: how far the update has moved from the policy of ``old_logps``: the one that sampled, or with ``decoupled`` the one at the start of the step.",
             "0 in the first update of a rollout, then up to a few hundredths.",
             "Above 0.1: the update runs away from the data it was computed on; fewer iterations or minibatches, a lower "
             "learning rate. Not 0 with one update per rollout: training and sampling disagree on the log-probabilities.",
@@ -303,7 +303,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             "clip_fraction",
             "share of tokens, 0 to 1",
-            "Tokens with an advantage that the objective gives no gradient, because it clips their ratio.",
+            "Tokens with an advantage that get no gradient from the objective, because it clips their ratio or an off-policy correction masks them.",
             "0 with one update per rollout, else below 0.2.",
             "High: most of the data teaches nothing any more in the later updates; fewer of them. 0 throughout, with several "
             "updates: the steps are too small for the clip to matter.",

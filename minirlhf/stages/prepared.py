@@ -192,6 +192,7 @@ def prepare(
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)
     model = nn.Module.to(model, device, dtype)
+    start.limit_threads(model)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))
     train, held_out = (encoded(tokenizer, part) for part in data)
     fits = _fits(source, model, [size(tokenizer, example) for example in train + held_out], room(config))

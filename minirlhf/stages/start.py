@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import os
 import logging
 import platform
 from collections.abc import Collection, Iterable, Mapping
@@ -34,6 +35,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 #: A model with this many parameters or more is treated as pretrained; the settings of a tiny model are wrong for it.
 PRETRAINED = 20_000_000
+#: A model with fewer parameters is computed on one thread.
+TINY = 1_000_000
 #: Defaults for training all weights of a pretrained model. Adapters (LoRA) learn at :data:`ADAPTER` times the rate.
 FIT: Mapping[str, Mapping[str, Any]] = {
     "SFTConfig": {"learning_rate": 2e-5},
@@ -93,6 +96,13 @@ def log_unused_options(idle: Iterable[str]) -> None:
     """Log a warning for each option that the user set and that has no effect."""
     for message in idle:
         log.warning("%s", message)
+
+
+def limit_threads(model: nn.Module) -> None:
+    """Compute a tiny model on one CPU thread, because more threads slow it down; a set ``OMP_NUM_THREADS`` stays."""
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    if on_cpu and num_parameters(model) < TINY and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 def run_banner(name: str, model: nn.Module, ends: EndTokens, config: TrainerConfig, source: Mapping[str, str]) -> str:

@@ -88,7 +88,7 @@ def update_policy(
                     losses.append(ptx_losses(loop.model, pretraining, update.ptx_coef, config))
             if critic is not None and targets is not None:
                 losses.append(value_losses(loop.parts["critic"], graded, targets, critic, config, rows))
-            if not losses:  # every completion is filtered out: AdamW would step on its momentum alone
+            if not losses:  # `keep` filters every completion out: AdamW would step on its momentum alone
                 num_skipped += 1
                 continue
             metrics = loop.update(itertools.chain(*losses), only=None if updates_policy else "critic")

@@ -154,8 +154,9 @@ def collect_rollouts(
         draw: ``(seed) -> ScoredRollout``: a batch with other prompts and samples for every seed.
 
     Returns:
-        All rollouts; the rollout to train on (at most as many groups as one batch has); and the fraction of the groups
-        that it keeps, 0 if no group is kept, None if the recipe does not refill.
+        All rollouts; the rollout to train on (at most as many groups as one batch has; if no group is kept, the first
+        batch, for metrics only); and the number of groups to train on over the number sampled, None if the recipe does
+        not refill.
     """
     rounds = [draw(seed)]
     refill = recipe.collect.refill
