@@ -10,8 +10,8 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import os
 import logging
+import os
 import platform
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
