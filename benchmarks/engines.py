@@ -73,7 +73,7 @@ def ours(recipe: Any, at: SimpleNamespace, logps: Tensor) -> Tensor:
     """The loss as the trainer composes it."""
     update = recipe.update
     graded = recipe.credit.complete(at.graded, RolloutExtras(lambda: at.greedy, lambda: None))
-    weights = update.completion_weights(graded.rollout)
+    weights = update.token_weights(graded.rollout)
     loss = -aggregate(update.objective(logps, at.old, recipe.advantages(graded), at.mask), weights, at.mask)
     return loss if update.kl is None else loss + update.kl.penalty(logps, at.ref, weights, at.mask)
 

@@ -24,7 +24,7 @@ from minirlhf.trainers.distill import (
     _losses,
     both,
     divergence_on_batch,
-    student_completions,
+    sampled_completions,
     train_distill,
 )
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -72,7 +72,7 @@ def train(student, teacher, examples, recipe, tokenizer, *, seen_by_teacher=None
 def reverse_kl(student, teacher, examples, tokenizer):
     """Mean over 100 of the student's own answers of the sum over tokens."""
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    batch = student_completions(student, examples * 20, DistillConfig(**SHORT), 0, eos_token_id=end, pad_token_id=pad)
+    batch = sampled_completions(student, examples * 20, DistillConfig(**SHORT), 0, eos_token_id=end, pad_token_id=pad)
     seen = both(student, teacher, batch, batch)
     per_token = reverse_kl_distillation(seen.student_logits, seen.teacher_logits, seen.mask)
     return float(per_token.sum(-1).mean())
@@ -143,7 +143,7 @@ def test_gkd_share_of_own_answers_is_that_of_the_steps(student, teacher, example
 def test_sampled_answers_depend_on_writer_and_step(student, teacher, examples, tokenizer):
     config = DistillConfig(**SHORT)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    asked = lambda model, step: student_completions(model, examples, config, step, **ends)
+    asked = lambda model, step: sampled_completions(model, examples, config, step, **ends)
     first, again, later, other = asked(student, 0), asked(student, 0), asked(student, 1), asked(teacher, 0)
     assert torch.equal(first.input_ids, again.input_ids)
     assert first.input_ids.tolist() != later.input_ids.tolist() and first.input_ids.tolist() != other.input_ids.tolist()
@@ -237,10 +237,10 @@ def test_distillation_writer_reads_its_own_prompts(name, writes_after, student, 
     drawn = []
 
     def spied(writer, asked, *more, **ends):
-        drawn.append((writer, list(asked), student_completions(writer, asked, *more, **ends)))
+        drawn.append((writer, list(asked), sampled_completions(writer, asked, *more, **ends)))
         return drawn[-1][-1]
 
-    monkeypatch.setattr("minirlhf.trainers.distill.student_completions", spied)
+    monkeypatch.setattr("minirlhf.trainers.distill.sampled_completions", spied)
     hinted, teacher = with_more(tokenizer, examples, "three"), tiny_model("micro", tokenizer, seed=9)
     for seed in (0, 1):
         train(

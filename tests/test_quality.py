@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -84,3 +85,40 @@ def test_mypy_refuses_untyped_functions(tmp_path):
     for package in STRICT:
         said = "".join(line for line in done.stdout.splitlines() if line.startswith(f"minirlhf/{package}/planted.py"))
         assert "[no-untyped-def]" in said and "[type-arg]" in said, done.stdout
+
+
+def test_attributes_of_a_docstring_are_attributes_of_its_class():
+    """A class that is renamed inside keeps its docstring otherwise, and tells readers of fields that it does not have."""
+    classes = [
+        (path, node)
+        for path in sorted((ROOT / "minirlhf").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    own = {node.name: attributes(node) for _, node in classes}
+    bases = {node.name: [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases] for _, node in classes}
+
+    def known(name):
+        return own.get(name, set()).union(*(known(base) for base in bases.get(name, ())))
+
+    listed = re.compile(r"^    (\w+(?:, \w+)*): ", re.M)
+    absent = [
+        f"{path.relative_to(ROOT)}: {node.name}.{name}"
+        for path, node in classes
+        if "Attributes:" in (text := ast.get_docstring(node) or "")
+        for names in listed.findall(re.split(r"\n(?=\S)", text.partition("Attributes:\n")[2])[0])
+        for name in names.split(", ")
+        if name not in known(node.name)
+    ]
+    assert absent == []
+
+
+def attributes(node):
+    """What a class and its methods assign or define."""
+    names = {inner.name for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
+            names.add(inner.attr)
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            names.add(inner.id)
+    return names

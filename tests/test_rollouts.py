@@ -77,7 +77,7 @@ def step_on(lm, graded, recipe):
     """Gradient of the loss of one whole step."""
     rollout = graded.rollout
     config = OnlineConfig(batch_size=1, num_generations=rollout.num_generations, max_completion_length=lm.max_len)
-    weights = recipe.update.completion_weights(rollout)
+    weights = recipe.update.token_weights(rollout)
     rows = torch.arange(len(rollout))
     losses = list(policy_losses(lm, graded, recipe.advantages(graded), recipe, config, rows, weights, []))
     return torch.autograd.grad(sum(losses), lm.table)[0]
@@ -244,7 +244,7 @@ def test_dapo_row_weights_leave_out_truncated_completions(world):
     terminated = lm.completions().terminated
     ends, cut = terminated.nonzero().flatten().tolist(), (~terminated).nonzero().flatten().tolist()
     graded = graded_rows(lm, [ends[0], cut[0], ends[1], cut[1]], rewards, 2)
-    weights = DAPO.update.completion_weights(graded.rollout)
+    weights = DAPO.update.token_weights(graded.rollout)
     assert not weights[[1, 3]].any()
     torch.testing.assert_close(weights[[0, 2]], token_mean(graded.rollout.mask[[0, 2]]))
 
@@ -488,8 +488,8 @@ def test_not_left_behind_masks_bad_distant_completions(world):
     )
     expected = (advantages[:, 0] >= 0) | (drift <= max(threshold, 1e-3))
     assert factors.flatten().bool().tolist() == expected.tolist()
-    weights = recipe.with_(corrections=(off_policy_sequence_mask,)).update.completion_weights(graded.rollout)
-    torch.testing.assert_close(weights, recipe.update.completion_weights(graded.rollout))
+    weights = recipe.with_(corrections=(off_policy_sequence_mask,)).update.token_weights(graded.rollout)
+    torch.testing.assert_close(weights, recipe.update.token_weights(graded.rollout))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import torch
 
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
-from minirlhf.equations.aggregation import high_entropy_mask
+from minirlhf.equations.aggregation import high_entropy_weights
 from minirlhf.recipes import RECIPES
 from minirlhf.recipes.parts import RolloutExtras, ScoredRollout, masked_importance, sequence_importance
 from minirlhf.trainers import policy_update, rollouts
@@ -524,11 +524,11 @@ def trained(recipe, batch):
     shaped = recipe.collect(batch.graded)
     everything = torch.arange(len(shaped.rollout))
     config = OnlineConfig(batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, micro_batch_size=7)
-    weights = recipe.update.completion_weights(shaped.rollout)
+    weights = recipe.update.token_weights(shaped.rollout)
     if recipe.update.top_entropy_quantile < 1:
         entropies = policy_update.policy_token_entropies(batch.policy, shaped.rollout, config)
         quantile = recipe.update.top_entropy_quantile
-        weights = high_entropy_mask(weights, entropies, shaped.rollout.mask, top_entropy_quantile=quantile)
+        weights = high_entropy_weights(weights, entropies, shaped.rollout.mask, top_entropy_quantile=quantile)
     return sum(
         policy_update.policy_losses(
             batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, []

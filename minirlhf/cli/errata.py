@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> int:
     for erratum in selected:
         result = erratum.compute()
         all_hold = all_hold and result.holds
-        numbers = f"as printed {result.printed:.4g}, corrected {result.right:.4g}, by another road {result.exact:.4g}"
+        numbers = (
+            f"as printed {result.printed:.4g}, corrected {result.right:.4g}, computed independently {result.exact:.4g}"
+        )
         if args.name is None:
             print(f"{erratum.name:<22}{numbers}{'' if result.holds else '   DOES NOT HOLD'}")
             continue

@@ -7,7 +7,7 @@
   minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
 MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data:
-sums.jsonl`, `grader: numeric`, `num_generations: 4`, `num_fewshot: 3`; paths in it are relative to the YAML file. With
+sums.jsonl`, `grader: numeric`, `num_generations: 4`, `num_fewshot: 3`; its `data` are looked for beside the YAML file first. With
 `output_type: multiple_choice` nothing is generated: the model chooses the most probable of the answers that each row
 lists under `choices`, and every usual way of comparing them is reported.
 
@@ -149,7 +149,8 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
 
 
 def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
-    """Return the request of a task file: its settings, and ``flags`` for the others. Paths are relative to the file."""
+    """Return the request of a task file: its settings, and ``flags`` for the others. ``data`` and ``fewshot_data`` are looked for
+    beside the file first, other paths are relative to the working folder."""
     import dataclasses
 
     from minirlhf.core.errors import UserError, unknown

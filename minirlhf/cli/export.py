@@ -28,7 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="start",
         help="the initial model, the trained model, or the initial model with the LoRA adapter (default: start)",
     )
-    parser.add_argument("--accept-differences", action="store_true", help="export even if some settings differ")
+    parser.add_argument(
+        "--accept-differences",
+        action="store_true",
+        help="export even if the computation differs in the other framework",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

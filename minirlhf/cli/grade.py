@@ -56,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--feedback", type=Path, help="folder for the students' feedback; default: grades-feedback for grades.csv"
     )
     parser.add_argument(
-        "--chapter", action="append", help="grade this chapter; default: the chapter that most students submitted"
+        "--chapter",
+        action="append",
+        help="grade this chapter; default: every chapter that at least half as many submitted as the most frequent one",
     )
     parser.add_argument("--seed", type=int, help="seed of the hidden inputs; default: a fresh one, printed first")
     parser.add_argument(

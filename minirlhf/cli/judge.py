@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also the win rate at equal length (regression of the verdicts on the length difference in characters)",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="judge at most N pairs")
-    parser.add_argument("--device", help="device (default: the first GPU, else the CPU)")
+    parser.add_argument("--device", help="device (default: the first CUDA GPU, else the CPU)")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="prompts per batch (default: 64)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write each pair and its verdicts as JSON lines")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers and their provenance as JSON")

@@ -1,4 +1,4 @@
-"""Convert frozen dataclasses to flags and back: ``learning_rate: float`` becomes ``--learning-rate NUMBER``.
+"""Convert frozen dataclasses to flags and back: ``learning_rate: float`` becomes ``--learning-rate FLOAT``.
 
 A YAML file given by ``--config`` uses the same names. Flags override the file, and the file overrides the defaults.
 """
@@ -32,7 +32,7 @@ MEANINGS = {
     "beta": "KL coefficient (online), β of the preference loss (offline; with a reference, a larger β keeps the policy closer to it), or the teacher's weight in the Jensen–Shannon mixture (gkd)",
     "gamma": "discount factor per token; in a preference loss (SimPO, AlphaPO) the target reward margin",
     "label_smoothing": "assumed fraction of wrong labels",
-    "nll_weight": "weight of the negative log-likelihood of the chosen completion",
+    "nll_weight": "weight of the negative log-likelihood of the chosen completion (dpo_nll: mean per token; cpo, slic: sum over tokens)",
     "alpha": "VAPO: α of the length-adaptive λ = 1 − 1/(α · length); AlphaPO: exponent α of the reward, 0: SimPO, larger: steeper for improbable completions",
     "lam": "λ of generalised advantage estimation: 0 relies on the critic only, 1 on the rewards only",
     "cliprange_value": "clip range of the value loss around the value at rollout, in units of the return, > 0",
@@ -44,7 +44,7 @@ MEANINGS = {
     "length_normalised": "average over tokens instead of summing",
     "eta": "scale of the given reward difference",
     "weight": "weight of the term that makes the rejected completion less probable",
-    "delta": "upper bound of the ratio for negative advantages (dual clip), None: no bound; in SLiC the margin, in nats",
+    "delta": "upper bound of the ratio for negative advantages (dual clip), > 1 + epsilon_high; None: no bound; in SLiC the margin, in nats, > 0",
     "ddof": "0 or 1; the variance is divided by n − ddof",
     "penalty": "weight of the penalty on a chosen completion that becomes less probable",
     "eps": "added to a standard deviation before dividing by it",
@@ -53,7 +53,7 @@ MEANINGS = {
     "missing_eos_penalty": "penalty of a truncated completion",
     "length_penalty": "penalty per token",
     "num_kept": "completions per group that are used for the update",
-    "importance_sampling_cap": "largest importance weight of an off-policy token",
+    "importance_sampling_cap": "upper bound of the importance weight of an off-policy token or completion; larger weights are truncated to it, or masked if there is a floor",
     "importance_sampling_floor": "off-policy tokens with a smaller importance weight are masked",
     "off_policy_mask_threshold": "mask completions with negative advantage whose divergence from the behaviour policy exceeds this, in nats per token",
 }
@@ -62,14 +62,14 @@ MEANINGS = {
 #: What help shows in place of the value of a flag, by the flag's name or else by its type.
 FILES = {
     **dict.fromkeys(("data", "eval_data", "ptx_data", "chat_template"), "FILE"),
-    **dict.fromkeys(("model", "ref_model", "reward_model", "teacher"), "MODEL"),
-    "out": "FOLDER",
+    **dict.fromkeys(("model", "ref_model", "teacher"), "MODEL"),
+    **dict.fromkeys(("out", "reward_model"), "FOLDER"),
 }
 KINDS = {int: "INT", float: "FLOAT", bool: "BOOL", str: "TEXT"}
 
 
 def metavar(name: str, kind: Any) -> str:
-    """Return what help shows for a value: INT, FLOAT, BOOL, TEXT, FILE, FOLDER or MODEL."""
+    """Return what help shows for a value: INT, FLOAT, BOOL, TEXT, FILE, FOLDER, MODEL, or VALUE."""
     kinds = [k for k in typing.get_args(kind) if k is not type(None)] or [kind]
     return FILES.get(name) or (KINDS.get(kinds[0], "VALUE") if len(kinds) == 1 else "VALUE")
 
@@ -303,5 +303,5 @@ def add_answering(
     parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy decoding (default: 1)")
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set with this probability")
     parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
-    parser.add_argument("--device", help="device (default: the first GPU, else the CPU)")
+    parser.add_argument("--device", help="device (default: the first CUDA GPU, else the CPU)")
     parser.add_argument("--batch-size", type=int, default=64, help="problems per batch (default: 64)")

@@ -36,14 +36,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=places)
     parser.add_argument("--against", metavar="MODEL", help="baseline model: which rules got worse?")
     parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
-    parser.add_argument("--device", help="device (default: the first GPU, else the CPU)")
+    parser.add_argument("--device", help="device (default: the first CUDA GPU, else the CPU)")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="prompts per batch (default: 64)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check and print; return 1 if a *must* does not hold, got worse, or has completions that could not be graded."""
+    """Check and print; return 1 if a *must* fails or is open, got worse, or has completions that could not be graded."""
     import json
 
     from minirlhf.cli.settings import from_mapping, read_yaml

@@ -1,1 +1,1 @@
-"""Layer 2: record types, chat templates, tiny worlds, loaders for real files."""
+"""Layer 2: record types, chat templates, toy tasks, loaders for real files."""

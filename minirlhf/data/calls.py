@@ -77,7 +77,7 @@ class AssistantTurn:
     """The parts of an assistant turn.
 
     Attributes:
-        thought: the text up to the last ``</think>`` outside a call, wherever it was opened, and the text after a
+        reasoning: the text up to the last ``</think>`` outside a call, wherever it was opened, and the text after a
             ``<think>`` outside a call that is never closed; no call is read from there. A thought that a template
             opened before the turn began, and that is never closed, looks like any other text.
         text: everything that is neither thought nor call, without white space around it.

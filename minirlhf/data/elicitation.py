@@ -92,7 +92,7 @@ class Branching:
 
     Attributes:
         question: the user's text.
-        replies: candidate assistant turns, best first; the conversation continued after the first.
+        completions: candidate assistant turns, best first; the conversation continued after the first.
         then: the next turn, if there is one.
     """
 

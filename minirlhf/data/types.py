@@ -143,7 +143,7 @@ class Tokens:
     def __post_init__(self) -> None:
         if len(self.input_ids) != len(self.loss_mask) or not self.input_ids:
             raise ArgumentError(
-                f"{len(self.input_ids)} token ids, {len(self.loss_mask)} entries of loss_mask; expected equal lengths",
+                f"{len(self.input_ids)} token ids, {len(self.loss_mask)} entries of loss_mask; expected equal lengths, at least 1",
                 argument="loss_mask",
                 value=len(self.loss_mask),
                 expected=len(self.input_ids),
@@ -233,7 +233,7 @@ class PreferenceExample:
     """One tokenised preference: ``K`` completions of one prompt. Each of them contains the prompt.
 
     Attributes:
-        answers: for a pair, the chosen and the rejected completion; for a list, the best first.
+        completions: for a pair, the chosen and the rejected completion; for a list, the best first.
         desirable: for a single completion, whether it is desirable.
         margin: for a pair, by how much the chosen completion is better, if known.
         num_ranked: for a pair, how many completions were ranked together, of which these are two.

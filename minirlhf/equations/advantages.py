@@ -8,8 +8,9 @@ number per token. Rewards and baselines are data: no gradient flows.
 
 A function under :func:`relative` receives NaN in place of a reward that does not count, and 0 replaces each NaN in its
 result. Where a function divides by a standard deviation, ``ddof`` is 0 or 1, the variance has the divisor ``n − ddof``,
-and ``eps`` is added to the standard deviation (:func:`whiten`: to the variance). Equal rewards give exact zeros. Rewards raise an error if their
-differences, or the squares of the differences, exceed the range of the dtype.
+and ``eps`` is added to the standard deviation; :func:`whiten` adds it to the variance. Under :func:`relative`, equal
+rewards of a group give exact zeros, and rewards whose differences, or the squares of these, exceed the range of the
+dtype raise an error.
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ def lite_ppo(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps
 def reinforce_pp_baseline(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """Group-centred reward over the standard deviation of the batch's *centred* rewards: REINFORCE++ with baseline.
 
-    The scale differs from :func:`lite_ppo`: centring removes the variance between prompts before it is measured.
+    The scale differs from :func:`lite_ppo`: it is measured after centring has removed the variance between prompts.
 
     Label: eq:reinforce-pp-baseline
     Source: Hu et al. (2025), "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global

@@ -88,7 +88,7 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
 @takes(
     mask=MASK, weights=sampled(gradient=False), entropies=sampled(gradient=False), top_entropy_quantile=number("(0, 1]")
 )
-def high_entropy_mask(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
+def high_entropy_weights(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
     """Weights of the fraction ω of tokens with the highest entropy: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
 
     τ is the ⌈ωN⌉-th largest of the N entropies of tokens with a positive weight. With the weights of :func:`token_mean`

@@ -152,7 +152,7 @@ def on_policy_reward(student_logps: Tensor, teacher_logps: Tensor, mask: Tensor)
 
 @takes(teacher_logits=shape("H V"), weights=distribution("H"))
 def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """Minimiser ``(V,)`` of the weighted forward KL to several teachers: the mean of their distributions.
+    """Minimiser ``(V,)`` of the weighted forward KL to several teachers: the weighted mean of their distributions.
 
     The result holds probabilities. The teachers can be one model with H different hints in its prompt, which the
     student does not see.
@@ -165,7 +165,7 @@ def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
 
 @takes(teacher_logits=shape("H V"), weights=distribution("H"))
 def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """Minimiser ``(V,)`` of the weighted reverse KL to several teachers: their normalised geometric mean.
+    """Minimiser ``(V,)`` of the weighted reverse KL to several teachers: their normalised weighted geometric mean.
 
     The result holds probabilities. If one teacher gives a token a much lower probability than its alternatives, the
     token gets a low probability, whatever the other teachers suggest.

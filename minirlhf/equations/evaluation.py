@@ -241,8 +241,8 @@ def items_needed(
     z_sum = _two_sided(alpha) + NormalDist().inv_cdf(power)
     if z_sum <= 0:
         return 0.0
-    margin = (effect / z_sum) ** 2 - seed / seeds
-    return (item + reply / (seeds * replies)) / margin if margin > 0 else math.inf
+    variance_budget = (effect / z_sum) ** 2 - seed / seeds
+    return (item + reply / (seeds * replies)) / variance_budget if variance_budget > 0 else math.inf
 
 
 # -- leaderboards ------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
     """Perplexity exp(−(1/n) Σ_t log π(y_t|·)) of each sequence, ``(B,)``: in units of equally probable tokens.
 
     The geometric mean of 1/π per token, +inf where it exceeds the range of the dtype. For a corpus, pass the whole
-    corpus as one row: the mean of the perplexities of its parts is a different and larger number.
+    corpus as one row: the mean of the perplexities of its parts is a different number, larger for parts of equal length.
 
     Label: eq:perplexity
     Source: Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks".

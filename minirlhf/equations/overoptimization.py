@@ -84,8 +84,8 @@ def gold_rl_peak(*, alpha: float, beta: float) -> tuple[float, float]:
 def tilt(ref_logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
     """The tilted policy π_λ ∝ π_ref exp(λ r), as log-probabilities ``(..., N)``: the RLHF optimum at β = 1/λ.
 
-    λ = 0 gives the reference; a larger λ means more optimisation pressure. No policy with the same KL has a larger
-    E[r].
+    λ = 0 gives the reference; a larger λ means more optimisation pressure. For λ ≥ 0 no policy with the same KL has
+    a larger E[r].
 
     Label: eq:tilt
     Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
@@ -123,7 +123,7 @@ def tilt_kl_slope(logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
 
 @takes(distance=DISTANCE, correlation=number("[-1, 1]"), gold_std=POSITIVE)
 def linear_gold(distance: Tensor, *, correlation: float, gold_std: float) -> Tensor:
-    """Gain of gold reward by tilting with a proxy, if they are jointly Gaussian: √2 ρ σ_gold d. It never falls.
+    """Gain of gold reward by tilting with a proxy, if they are jointly Gaussian: √2 ρ σ_gold d. It never falls if ρ ≥ 0.
 
     Correlation ρ and standard deviation σ_gold are taken under π_ref. A proxy with independent Gaussian error has
     ρ = σ_gold/σ_proxy: the error costs a constant factor at every distance. Over-optimisation requires more than such

@@ -194,9 +194,9 @@ def sapo(
     sapo_temperature_neg: float = 1.05,
     per_sequence: bool = False,
 ) -> Tensor:
-    """``4/τ · sigmoid(τ(ρ − 1)) · A``: a soft gate in place of the clip, steeper for negative advantages.
+    """``4/τ · sigmoid(τ(ρ − 1)) · A``: a soft gate in place of the clip, narrower for larger τ: by default for A < 0.
 
-    At ρ = 1 its slope equals the slope of ``ρA``. On both sides the slope decreases smoothly to 0.
+    At ρ = 1 its slope equals the slope of ``ρA``. The slope decreases smoothly on both sides, and to 0 as ρ → ∞.
 
     Label: eq:sapo
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization".
@@ -268,7 +268,8 @@ def vespo(
     """``sg[φ(w)] · A · log π(y_t)`` with ``w = π(y)/π_old(y)`` of the completion and ``φ(w) = w^k e^(λ(1 − w))``.
 
     φ(1) = 1. φ has its maximum at ``w = k/λ`` and decreases to 0 on both sides, so a completion whose probability has
-    changed a lot, in either direction, has a small weight. w is the exact importance weight, without GSPO's root 1/|y|.
+    changed a lot, in either direction, has a small weight. w is the exact importance weight, without GSPO's exponent
+    1/|y|.
 
     Label: eq:vespo
     Source: Shen et al. (2026), "VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM
@@ -280,9 +281,9 @@ def vespo(
         vespo_lambda_neg: λ > 0 of the weight w^k e^(λ(1 − w)) for negative advantages.
     """
     log_w = _limited(masked_sum(logps.detach() - old_logps, mask, -1)).unsqueeze(-1)  # (B, 1)
-    positive, scalar = advantages >= 0, advantages.new_tensor
-    k = torch.where(positive, scalar(vespo_k_pos), scalar(vespo_k_neg))
-    rate = torch.where(positive, scalar(vespo_lambda_pos), scalar(vespo_lambda_neg))
+    non_negative, scalar = advantages >= 0, advantages.new_tensor
+    k = torch.where(non_negative, scalar(vespo_k_pos), scalar(vespo_k_neg))
+    rate = torch.where(non_negative, scalar(vespo_lambda_pos), scalar(vespo_lambda_neg))
     return (k * log_w - rate * torch.expm1(log_w)).exp() * advantages * logps
 
 

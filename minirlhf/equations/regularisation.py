@@ -23,9 +23,9 @@ _tilts = takes(rewards="... N", ref_logps="... N", beta=POSITIVE)
 def forward_kl_optimal_logps(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The policy with the largest E[r] − β KL(π_ref‖π): π = β π_ref/(λ − r), with the λ > max r that makes it sum to 1.
 
-    It is the fixed point of k3 as a loss on one-token completions. With texts for π_ref and γ for β it is also the
-    optimum of reward plus PPO's pretraining term. The probability of a completion relative to π_ref falls like 1/(λ −
-    r), not like exp(r/β). No gradient flows.
+    On one-token completions it is the fixed point of training on reward minus β·k3, with k3 as a loss. With texts for π_ref and γ for β it is also the
+    optimum of reward plus PPO's pretraining term. The probability of a completion relative to π_ref falls like
+    1/(λ − r), not like exp(r/β). No gradient flows.
 
     Label: eq:forward-kl-optimum
     Source: by a Lagrange multiplier; with the α-divergences in Wang et al. (2024), "Beyond reverse KL: generalizing

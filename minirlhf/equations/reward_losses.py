@@ -62,7 +62,7 @@ def plackett_luce_logp(rewards: Tensor) -> Tensor:
 
     A softmax over all completions selects the best one, then a softmax over the rest selects the next one, and so on.
     For K = 2 this is Bradley–Terry, and so is the probability that one of K completions is ranked above another one.
-    Its negative is the listwise loss.
+    Minus this log-probability is the listwise loss.
 
     Label: eq:plackett-luce, eq:plackett-luce-two
     Source: Luce (1959), "Individual choice behavior"; Plackett (1975), "The analysis of permutations".
@@ -235,8 +235,8 @@ def process_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 def max_entropy_irl_loss(rewards: Tensor, ref_logps: Tensor, demonstrations: Tensor) -> Tensor:
     """Maximum-entropy inverse RL: log Σ_y π_ref e^r − E_demo[r].
 
-    Up to a constant it is the negative log-likelihood of the demonstrations under the optimal policy. At β = 1 this
-    policy is π_ref e^r / Z, with the log-likelihood log π_ref + r − log Z. The minimiser is r = log(demo/π_ref) + any
+    Up to a constant it is the negative log-likelihood of the demonstrations under the optimal policy at β = 1,
+    π_ref e^r / Z: log π_ref + r − log Z. The minimiser is r = log(demo/π_ref) + any
     constant.
 
     Label: eq:max-entropy-irl

@@ -91,8 +91,8 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
         rewards = zermelo_step(wins, rewards)
         rewards = rewards - rewards.mean(-1, keepdim=True)
     raise ArgumentError(
-        f"wins of shape {tuple(wins.shape)}: the likelihood did not converge in {max_steps} steps; "
-        "check whether a group of completions won every comparison with the others",
+        f"wins of shape {tuple(wins.shape)}: the iteration did not converge in {max_steps} steps; "
+        "raise max_steps or tolerance",
         argument="wins",
         value=max_steps,
         problem="not converged",
@@ -103,7 +103,8 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
 def cycle_log_odds(probs: Tensor) -> Tensor:
     """Sum ``(...)`` of the log-odds around the cycle 0, 1, …, K−1, 0: Σ_a log P(a ≻ a+1) / P(a+1 ≻ a).
 
-    It is 0 for models with one reward per completion: Bradley–Terry, Plackett–Luce and Elo cannot represent cycles.
+    It is 0 if the log-odds are differences of rewards, as under Bradley–Terry, Plackett–Luce and Elo, which cannot
+    represent cycles.
 
     Label: eq:cycle-log-odds
     Source: Kolmogorov's criterion for reversible chains, on odds; see Jiang et al. (2011), "Statistical ranking and

@@ -87,7 +87,7 @@ def q_learning_target(rewards: Tensor, next_action_values: Tensor, terminated: T
 def double_dqn_target(
     rewards: Tensor, next_action_values: Tensor, target_action_values: Tensor, terminated: Tensor, *, gamma: float
 ) -> Tensor:
-    """Double DQN target r + γ Q_target(s', argmax_a' Q(s', a')): one network selects, the other evaluates.
+    """Double DQN target r + γ Q_target(s', argmax_a' Q(s', a')): Q, the online network, selects.
 
     The maximum of noisy values overestimates on average. If the two networks have independent noise, the value of the
     selected action does not.
@@ -112,8 +112,9 @@ def expected_linear_td_step(
 ) -> Tensor:
     """Expected TD(0) step on values V(s) = w·φ(s): w + η Σ_s d(s) [r(s) + γ Σ_s' P(s'|s) V(s') − V(s)] φ(s).
 
-    No gradient runs through the target. Repeated steps converge if ``visits`` is the stationary distribution of the
-    chain and the step size is small. With other ``visits`` they may diverge for every step size.
+    No gradient runs through the target. Repeated steps converge if ``visits`` is proportional to how
+    often the chain itself visits the states (its stationary distribution, or the expected visits per episode) and the
+    step size is small. With other ``visits`` they may diverge for every step size.
 
     Label: eq:linear-td
     Source: Sutton and Barto (2018), "Reinforcement Learning", equation 9.7; Tsitsiklis and Van Roy (1997), "An analysis of
@@ -163,8 +164,7 @@ def ucb_scores(means: Tensor, counts: Tensor, *, step: int, c: float = math.sqrt
     """Upper confidence bounds ``(..., K)``: mean + c √(ln t / n). Pull the arm with the highest.
 
     n is the number of pulls of the arm and t, ``step``, the total number of pulls. An arm with n = 0 gets +inf. For
-    rewards in [0, 1], Hoeffding's inequality bounds the probability that an arm's true mean exceeds its score by
-    t^(−2c²).
+    rewards in [0, 1], an arm's true mean exceeds its score with probability at most t^(−2c²) (Hoeffding's inequality).
 
     Label: eq:ucb
     Source: Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit problem"

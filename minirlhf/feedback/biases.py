@@ -146,18 +146,18 @@ def fit_pairs(
 
 @dataclass(frozen=True)
 class BiasFinding:
-    """The result of the tests of one trait.
+    """The result of the tests of one attribute.
 
     Attributes:
-        trait: its name.
-        differ: number of pairs whose completions differ in the trait.
-        share: fraction of these pairs in which the chosen completion has more of it; NaN if no pair differs.
-        alone: p-value of the sign test of that fraction, with Holm's correction for the number of traits.
-        weight, error: coefficient of the trait in the joint fit, and its standard error, in nats per unit; NaN if too
+        attribute: its name.
+        differ: number of pairs whose completions differ in the attribute.
+        fraction: fraction of these pairs in which the chosen completion has more of it; NaN if no pair differs.
+        p_value: of the sign test of that fraction, with Holm's correction for the number of attributes.
+        weight, error: coefficient of the attribute in the joint fit, and its standard error, in nats per unit; NaN if too
             few pairs differ.
-        beside: p-value of the hypothesis that the weight is 0, corrected likewise.
+        joint_p_value: of the hypothesis that the weight is 0, corrected likewise.
         smallest: the minimum detectable weight (80 % power) at the first step of the correction, a test at level .05
-            divided by the number of traits in the joint fit.
+            divided by the number of attributes in the joint fit.
     """
 
     attribute: str

@@ -70,7 +70,7 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
         with _within(READING, file):
             spec.loader.exec_module(module)
     except _OutOfTimeError:
-        message = f"{file}: not read within {READING:g} s; what it does by itself must end"
+        message = f"{file}: importing it took longer than {READING:g} s; expected module-level code that finishes"
         raise UserError(message, value=READING, file=file, problem="timeout") from None
     except (Exception, SystemExit) as error:  # user code may raise anything
         message, line = f"{file}{_line(error, file)}: {_words(error)}", _line_number(error, file)

@@ -19,7 +19,7 @@ class Controlled:
     Attributes:
         win_rate: win rate of the candidate's completions at equal length.
         low, high: its 95 % confidence interval.
-        liking: φ, the length bias: change of the log-odds, in nats, from equal lengths to a difference far beyond the
+        length_bias: φ, the change of the log-odds, in nats, from equal lengths to a difference far beyond the
             usual.
         length_bias_error: standard error of φ.
     """

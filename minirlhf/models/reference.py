@@ -30,12 +30,11 @@ def preference_logps(model: nn.Module, batch: CompletionBatch) -> Tensor:
 def require_same_vocabulary(
     model: nn.Module, ref_model: nn.Module, ours_is: str = "policy", theirs_is: str = "reference"
 ) -> None:
-    """Raise :class:`UserError` if the vocabularies of two models differ in size; ``ours_is``, ``theirs_is`` name
-    them."""
+    """Raise :class:`UserError` if the vocabularies of two models, called ``ours_is`` and ``theirs_is``, differ in size."""
     vocab_size, ref_vocab_size = (getattr(getattr(m, "config", None), "vocab_size", None) for m in (model, ref_model))
     if vocab_size != ref_vocab_size:
         raise UserError(
-            f"the {ours_is} has {vocab_size} tokens and the {theirs_is} {ref_vocab_size}; start both from the same model",
+            f"the {ours_is} has a vocabulary of {vocab_size} tokens and the {theirs_is} of {ref_vocab_size}; expected one tokenizer",
             argument=theirs_is,
             value=ref_vocab_size,
             expected=vocab_size,

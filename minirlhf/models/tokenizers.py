@@ -104,8 +104,9 @@ def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: boo
 
     Args:
         name: a folder with ``tokenizer.json``, or a hub name.
-        complete: add a missing padding token and chat template, see :func:`complete_tokenizer`.
-        own_padding: add a missing padding token only; the tokenizer must have a chat template.
+        complete: add a padding token and a chat template where they are missing, see :func:`complete_tokenizer`.
+        own_padding: add a padding token if there is none or if it is the end-of-sequence token; the tokenizer must have
+            a chat template.
 
     Raises:
         UserError: the tokenizer cannot be read, or is unusable (see :func:`require_usable`).

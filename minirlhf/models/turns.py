@@ -128,7 +128,9 @@ def _answered(rows: Sequence[_Row], indices: Sequence[int], environment: Environ
     """Append the environment's observations and return the rows whose conversation continues."""
     observations = environment(indices, [list(rows[i].ids) for i in indices])
     if len(observations) != len(indices):
-        message = f"the environment gave {len(observations)} answers to {len(indices)} rows; expected one each"
+        message = (
+            f"the environment returned {len(observations)} observations for {len(indices)} rows; expected one per row"
+        )
         raise ArgumentError(message, argument="answers", value=len(observations), expected=len(indices))
     continuing = []
     for i, observation in zip(indices, observations, strict=True):

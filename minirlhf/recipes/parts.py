@@ -472,7 +472,7 @@ class PolicyUpdate:
     entropy_coef: float = 0.0
     top_entropy_quantile: float = 1.0
 
-    def completion_weights(self, rollout: Rollout) -> Tensor:
+    def token_weights(self, rollout: Rollout) -> Tensor:
         """Return the ``(B, T)`` weights of all tokens of an optimizer batch."""
         return self.weights(rollout.mask) if self.keep is None else self.weights(rollout.mask, keep=self.keep(rollout))
 

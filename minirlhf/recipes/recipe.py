@@ -12,7 +12,7 @@ from torch import Tensor
 
 from minirlhf.core.errors import ArgumentError, UnusedOptionNotice, UserError
 from minirlhf.data.types import Rollout
-from minirlhf.equations.aggregation import high_entropy_mask
+from minirlhf.equations.aggregation import high_entropy_weights
 from minirlhf.recipes.binding import ConfigurableRecipe, name_of
 from minirlhf.recipes.parts import AdvantageEstimator, PolicyUpdate, RolloutExtras, RolloutProcessing, ScoredRollout
 
@@ -65,9 +65,9 @@ class Recipe(ConfigurableRecipe):
             advantages = self.credit(complete, update.kl)
             self.credit.targets(complete, update.kl)
             update.objective(logps, logps, advantages, mask)
-            weights = update.completion_weights(rollout)
+            weights = update.token_weights(rollout)
             if update.top_entropy_quantile != 1:
-                high_entropy_mask(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
+                high_entropy_weights(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
             for correction in update.corrections:
                 correction(logps, rollout, advantages)
             if (critic := self.credit.critic) is not None:

@@ -108,7 +108,7 @@ def completions(records: Records) -> Iterator[Messages]:
 
 
 def completions_of(needed: Callable[[Records], object]) -> Callable[[Records], Iterator[Messages]]:
-    """Return :func:`replies` with a check first: ``needed(records)`` raises if the records lack something.
+    """Return :func:`completions` with a check first: ``needed(records)`` raises if the records lack something.
 
     So the error comes before a tokenizer is trained on no text.
     """

@@ -176,7 +176,7 @@ def _examples(records: Records, kind: type[Any]) -> object:
 
 
 @dataclass(frozen=True)
-class RejectionSampling:
+class GradedRun:
     """A prepared run whose completions for its problems are graded by ``reward``."""
 
     run: Prepared[Problem]
@@ -192,7 +192,7 @@ class RejectionSampling:
         given: Mapping[str, Any],
         asks: Mapping[str, Any] = EMPTY,
         idle: Mapping[str, str] = EMPTY,
-    ) -> RejectionSampling:
+    ) -> GradedRun:
         """Prepare a run from files or from a toy task.
 
         ``asks`` and ``idle`` are those of :func:`~minirlhf.stages.prepared.prepare`.
@@ -260,8 +260,8 @@ def run_online(
     texts = loaders.load(source.ptx_data) if source.ptx_data and not unused else None
     texts_digest = None if texts is None else start.digest(texts.examples)
     dependencies = {"reference": Reference.digest(reference), "texts": texts_digest}
-    sampling = RejectionSampling.of(source, config, resume=resume, given=given, asks=dependencies, idle=unused)
-    run = sampling.run
+    graded_run = GradedRun.of(source, config, resume=resume, given=given, asks=dependencies, idle=unused)
+    run = graded_run.run
     recipe = generation_settings(recipe, run.config)
     print(recipes.describe(recipe))
 
@@ -270,11 +270,11 @@ def run_online(
         models = {"ref_model": run.reference(reference), "pretraining": pretraining}
         train_online(model, problems, reward, recipe, config, **models, **kwargs)
 
-    return sampling.trained(train)
+    return graded_run.trained(train)
 
 
 def run_rejection(
     source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
     """Sample completions and imitate the best ones, in rounds. Returns the held-out reward before and after."""
-    return RejectionSampling.of(source, config, resume=resume, given=given).trained(train_rejection)
+    return GradedRun.of(source, config, resume=resume, given=given).trained(train_rejection)

@@ -100,8 +100,8 @@ class JudgedFiles:
     Attributes:
         pairs: the judged pairs; pairs of equal completions are not judged.
         equal: the pairs of equal completions, which count as ties.
-        verdicts: in the given order, ``ours`` is the first completion.
-        leans: log-odds of the verdicts in the given and the exchanged order, ``(N,)`` each, in nats, positive for the
+        verdicts: in the given order, the candidate is the first completion.
+        log_odds: of the verdicts in the given and the exchanged order, ``(N,)`` each, in nats, positive for the
             completion shown first; None for written verdicts.
     """
 

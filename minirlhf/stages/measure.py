@@ -105,7 +105,7 @@ class SampledCompletions:
         ended: ``(P, G)``, whether a completion ended with an end token (not truncated).
         kl: ``(P, G)`` KL to the reference in nats; None without a reference.
         clusters: ``(P,)`` integers; problems with the same integer form a cluster. None: every problem is independent.
-        said: ``P`` lists of ``G`` answers extracted from the texts, None where a text has none. None: no extractor.
+        answers: ``P`` lists of ``G`` answers extracted from the texts, None where a text has none. None: no extractor.
         ways: for multiple choice: scoring method -> ``(P,)`` accuracies; ``rewards`` holds the first.
     """
 

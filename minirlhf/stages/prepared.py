@@ -137,7 +137,7 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
 
 def dataset_from_task(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
     """Return the training and held-out records of a toy task: ``given(task, split)`` for each split."""
-    train, test = (Records(task.name, "tiny world", tuple(given(task, split))) for split in get_args(Split))
+    train, test = (Records(task.name, "toy task", tuple(given(task, split))) for split in get_args(Split))
     return train, test
 
 

@@ -39,11 +39,11 @@ class Source:
     split: str | None = option(None, "split of a folder or hub data set")
     limit: int | None = option(None, "maximum number of rows to read")
     model: str = option("nano", "untrained preset (nano, micro, small), model folder, zoo entry or hub name")
-    vocab_size: int = option(2048, "vocabulary size of a preset's tokenizer, which is trained on the data")
+    vocab_size: int = option(2048, "maximum vocabulary size of a preset's tokenizer, which is trained on the data")
     context: int = option(512, "context length of a preset, in tokens")
     chat_template: str | None = option(None, "file with a chat template; None: the template of the tokenizer")
     dtype: str = option("float32", "dtype of the weights: float32, bfloat16, float16, float64")
-    device: str | None = option(None, "device: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
+    device: str | None = option(None, "device: cpu, cuda, cuda:1, mps; None: the first CUDA GPU, else the CPU")
     bf16: bool | None = option(None, "mixed precision: bfloat16 autocast, weights keep their dtype; None: on CUDA only")
     held_out: float = option(0.1, "fraction of the prompts held out as the eval set, in (0, 1)")
     eval_data: str | None = option(
@@ -60,7 +60,8 @@ class Source:
     )
     drop_identical: bool = option(False, "drop pairs of identical completions and report their number; False: an error")
     drop_long: bool = option(
-        False, "drop examples longer than the context length and report their number; False: an error"
+        False,
+        "drop examples that do not fit into the context (with max_completion_length, if completions are sampled) and report their number; False: an error",
     )
 
     def __post_init__(self) -> None:

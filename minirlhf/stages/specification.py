@@ -35,7 +35,7 @@ from minirlhf.stages.measure import (
     sample_completions,
 )
 
-#: The effect of a rule that does not hold: "must" blocks a release, "should" does not block it.
+#: The effect of a rule whose verdict is not "holds": "must" blocks a release, "should" does not block it.
 LEVELS = ("must", "should")
 #: How a completion is checked.
 CHECKS = ("grader", "constraints")
@@ -252,7 +252,7 @@ class RuleResult:
 
     @property
     def blocks_release(self) -> bool:
-        """Whether it blocks a release: a *must* that does not hold, that regressed, or with ungraded completions."""
+        """Whether it blocks a release: a *must* that fails or is open, that regressed, or with ungraded completions."""
         return self.clause.level == "must" and (self.verdict != "holds" or self.regressed or self.ungraded > 0)
 
     def as_json(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ ADAPTER = 10.0
 
 
 def device_of(name: str | None) -> torch.device:
-    """Return the device of this name; by default the first GPU, or the CPU if there is no GPU.
+    """Return the device of this name; by default the first CUDA GPU, or the CPU without one.
 
     Raises:
         UserError: the device does not exist on this machine.

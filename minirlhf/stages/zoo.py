@@ -58,7 +58,7 @@ class Entry:
 
     Attributes:
         about: one line for ``minirlhf zoo``.
-        world: the name of its toy task.
+        task: the name of its toy task.
         stage: ``(task, start, plan, **run) -> Trained``; without a parent ``start`` is None.
         plan: all settings that determine the checkpoint.
         parent: the entry of the initial model; None: an untrained model.
@@ -78,9 +78,7 @@ class Entry:
 
 
 ENTRIES: dict[str, Entry] = {
-    "assistant-base": Entry(
-        "pretrained on the raw text of the assistant world", "assistant", _pretrain, PretrainPlan()
-    ),
+    "assistant-base": Entry("pretrained on the raw text of the assistant task", "assistant", _pretrain, PretrainPlan()),
     "assistant-sft": Entry(
         "assistant-base after imitating demonstrations", "assistant", _sft, SFTPlan(), "assistant-base"
     ),
@@ -93,7 +91,7 @@ ENTRIES: dict[str, Entry] = {
         _load_reward,
     ),
     "assistant-judge": Entry(
-        "writes which of two replies of the assistant world is better",
+        "writes which of two completions of the assistant task is better",
         "assistant",
         written_judge,
         WrittenJudgePlan(),

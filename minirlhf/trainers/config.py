@@ -44,7 +44,10 @@ class TrainerConfig:
     max_steps: int = option(100, "number of training steps; in online RL one rollout each")
     batch_size: int = option(32, "examples per step")
     micro_batch_size: int | None = option(None, "rows per forward pass; None: the whole batch; the result is the same")
-    learning_rate: float = option(1e-3, "peak learning rate of AdamW")
+    learning_rate: float = option(
+        1e-3,
+        "peak learning rate of AdamW; a model of 20 M parameters or more has its own default, which the run prints",
+    )
     lr_scheduler_type: str = option("constant", "learning-rate schedule after warm-up: constant, linear or cosine")
     warmup_steps: int = option(0, "steps of linear learning-rate warm-up; 0: none")
     weight_decay: float = option(0.0, "decoupled weight decay of AdamW")
@@ -85,7 +88,10 @@ class TrainerConfig:
 class CompletionsConfig(TrainerConfig):
     """Settings common to all trainers that sample completions."""
 
-    max_completion_length: int = option(32, "maximum length of a completion in tokens, end-of-sequence token included")
+    max_completion_length: int = option(
+        32,
+        "maximum length of a completion in tokens, end-of-sequence token included; a model of 20 M parameters or more has its own default, which the run prints",
+    )
     temperature: float = option(
         1.0,
         "sampling temperature, > 0; also of the log-probabilities in online RL and of the divergence in distillation",

@@ -106,7 +106,7 @@ def train_distill(
         for_teacher = picked if seen_by_teacher is None else [seen_by_teacher[i] for i in rows]
         if on_policy or recipe.from_teacher:
             sampler, prompted = (model, picked) if on_policy else (teacher, for_teacher)
-            completions = student_completions(
+            completions = sampled_completions(
                 sampler, prompted, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
             )
         else:
@@ -127,8 +127,8 @@ def unused_sampling_options(recipe: Distillation) -> dict[str, str]:
     return dict.fromkeys(names, f"{recipe.name} samples nothing; its completions come from the data")
 
 
-def student_completions(
-    writer: nn.Module,
+def sampled_completions(
+    sampler: nn.Module,
     examples: Sequence[Tokens],
     config: DistillConfig,
     step: int,
@@ -136,9 +136,9 @@ def student_completions(
     eos_token_id: int | Sequence[int],
     pad_token_id: int,
 ) -> CompletionBatch:
-    """Return the prompts of these examples with completions that ``writer`` samples."""
+    """Return the prompts of these examples with completions that ``sampler`` samples."""
     rollout = sample(
-        writer,
+        sampler,
         _prompts(examples),
         sampling=config.sampling(),
         eos_token_id=eos_token_id,

@@ -228,7 +228,7 @@ class PromptDataset(RolloutEnv):
         valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
         if float((~valid).float().mean()) > self.limit:
             raise UserError(
-                f"the grader failed on {failed}; expected at most max_invalid = {self.limit:g}; first: {failure}",
+                f"the grader failed on {failed}; expected at most a fraction of max_invalid = {self.limit:g}; first: {failure}",
                 argument="max_invalid",
                 value=int((~valid).sum()),
                 expected=self.limit,

@@ -15,7 +15,7 @@ from minirlhf.core.masking import masked_mean, zero_where_masked
 from minirlhf.core.randomness import generator
 from minirlhf.data.types import Rollout, TokenBatch
 from minirlhf.equations import diagnostics
-from minirlhf.equations.aggregation import aggregate, high_entropy_mask, token_mean
+from minirlhf.equations.aggregation import aggregate, high_entropy_weights, token_mean
 from minirlhf.equations.policy_losses import pretraining as log_likelihood
 from minirlhf.losses import policy_loss, value_loss
 from minirlhf.models.critics import completion_values
@@ -76,10 +76,10 @@ def update_policy(
             losses: list[Iterator[Tensor]] = []
             stats: list[TokenGradientRecord] = []
             if updates_policy:
-                weights = update.completion_weights(rollout.select(rows))  # (b, T), before any micro-batch split
+                weights = update.token_weights(rollout.select(rows))  # (b, T), before any micro-batch split
                 if update.top_entropy_quantile < 1:
                     entropies = policy_token_entropies(loop.model, rollout.select(rows), config)
-                    weights = high_entropy_mask(
+                    weights = high_entropy_weights(
                         weights, entropies, rollout.mask[rows], top_entropy_quantile=update.top_entropy_quantile
                     )
                 if bool(weights.any()):

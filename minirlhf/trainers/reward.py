@@ -152,7 +152,8 @@ def train_reward(
 
     Raises:
         UserError: only some pairs have a margin, or an example has no scores for ``regression``.
-        ValueError: only one of ``nll_coefficient`` and ``language_model`` is given; an example is not a pair.
+        ValueError: only one of ``nll_coefficient`` and ``language_model`` is given; an example is not a pair, for
+            ``bradley_terry``.
     """
     if (language_model is not None) != bool(config.nll_coefficient):
         raise ArgumentError(

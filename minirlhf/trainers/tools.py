@@ -31,9 +31,9 @@ class Episode:
     """One episode with its environment.
 
     Attributes:
-        replies: the turns of the policy.
-        answers: the tool results, in order.
-        earned: the environment's reward after each turn but the last; empty if it has no ``get_reward``.
+        turns: the turns of the policy.
+        tool_results: the results of its calls, in order.
+        turn_rewards: the environment's reward after each turn but the last; empty if it has no ``get_reward``.
     """
 
     environment: Any

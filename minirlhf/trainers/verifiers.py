@@ -88,7 +88,7 @@ def train_outcome(
         raise ValueError("language_model and nll_coefficient belong together; expected both or neither")
     if any(e.desirable is None or len(e.completions) != 1 for e in replies):
         raise ValueError(
-            "replies: expected single completions labelled right or wrong, as returned by `labelled(answer, right)`"
+            "replies: expected single completions labelled right or wrong, as returned by `labelled(answer, desirable)`"
         )
 
     def loss_fn(

@@ -161,7 +161,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     H = draw.uniform(1, 10, low=0.0, high=2.0)
     everything = torch.ones_like(H, dtype=torch.bool)
-    w = aggregation.high_entropy_mask(aggregation.token_mean(everything), H, everything, top_entropy_quantile=0.3)[0]
+    w = aggregation.high_entropy_weights(aggregation.token_mean(everything), H, everything, top_entropy_quantile=0.3)[0]
     return {"t": range(1, 11), "u": range(1, 11), r"\tau": H[0].sort().values[-3], "H_t": H[0], "w_t": w}
 
 

@@ -20,7 +20,7 @@ def find() -> dict[str, Task]:
         values = vars(importlib.import_module(f"{__name__}.{module}")).values()
         objects = [value for value in values if isinstance(value, Task) and not isinstance(value, type)]
         if not objects:
-            message = f"{__name__}.{module}: no tiny world; expected an object with all that base.Task names"
+            message = f"{__name__}.{module}: defines no task; expected an object with all members of base.Task"
             raise ArgumentError(message, argument=module, expected="Task", problem="missing")
         tasks.update({task.name: task for task in objects})
     return tasks

@@ -22,7 +22,8 @@ _scaled = takes(beta=POSITIVE)
 
 
 def reward_of_optimum(logps: Tensor, ref_logps: Tensor, log_z: Tensor, *, beta: float) -> Tensor:
-    """The optimum solved for the reward: ``r = β log(π*/π_ref) + β log Z``. Every reward has an optimal policy.
+    """The optimum solved for the reward: ``r = β log(π*/π_ref) + β log Z``. Up to a constant per
+    prompt, every reward is the implicit reward of its own optimal policy.
 
     ``log_z``, the log-partition of each prompt, broadcasts against ``logps`` and ``ref_logps``, which have the same
     shape.
@@ -50,8 +51,8 @@ def dpo(pair: PairLogps, *, beta: float) -> Tensor:
     """DPO ``−log σ(β h)``: the Bradley–Terry loss of the implicit rewards ``β log π/π_ref``. ln 2 if π = π_ref.
 
     The loss depends on the difference only, so the chosen completion may lose probability as long as the rejected one
-    loses more. With demonstrations as chosen and on-policy samples as rejected completions it is a round of SPIN (Chen
-    et al. 2024, "Self-play fine-tuning").
+    loses more. With demonstrations as chosen and samples of the reference, the policy at the start of the round, as
+    rejected completions it is a round of SPIN (Chen et al. 2024, "Self-play fine-tuning").
 
     Label: eq:dpo, eq:spin
     Source: Rafailov et al. (2023), "Direct preference optimization", eq. 7.
@@ -64,7 +65,8 @@ def dpo(pair: PairLogps, *, beta: float) -> Tensor:
 def dpo_gradient_weight(pair: PairLogps, *, beta: float) -> Tensor:
     """``β σ(r̂_l − r̂_w)``: the weight of each pair in the gradient, ``∇L = −weight · (∇log π(y_w) − ∇log π(y_l))``.
 
-    It approaches β if the implicit rewards rank the pair wrongly, and 0 if they rank it correctly by a large margin.
+    It is above β/2 if the implicit rewards rank the pair wrongly. It approaches β or 0 if they rank it wrongly or
+    correctly by a large margin.
 
     Label: eq:dpo-gradient
     Source: Rafailov et al. (2023), "Direct preference optimization", section 4.
@@ -155,7 +157,7 @@ def cdpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
 def robust_dpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
     """Robust DPO: an unbiased estimate of the DPO loss with clean labels, if labels are flipped with probability ε.
 
-    It is neither convex in the margin nor bounded below, because the second term is subtracted.
+    It equals DPO minus ``β ε h/(1 − 2ε)``: convex in the margin, but not bounded below.
 
     Label: eq:robust-dpo
     Source: Chowdhury, Kini and Natarajan (2024), "Provably robust DPO: aligning language models with noisy
@@ -212,7 +214,9 @@ def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
     """
     logits = beta * pair.margins
     logistic = torch.sigmoid(-logits / tau) * dpo(pair, beta=beta)
-    return logistic + torch.exp(logsigmoid(logits / tau) - logits)  # g·e^(−βh), in one exponent: 0·∞ at −∞
+    return logistic + torch.exp(
+        logsigmoid(logits / tau) - logits
+    )  # g·e^(−βh) in one exponent; the product is 0·∞ at −∞
 
 
 @Needs(PairLogps, lengths=True)
@@ -232,7 +236,7 @@ def wpo(pair: PairLogps, *, beta: float) -> Tensor:
 
 @Needs(PairLogps, loss=False)
 def matched_quantiles(pair: PairLogps) -> Tensor:
-    """For each ``log π(y_w) − log π(y_l)`` the reference's difference of equal rank in the batch. No gradient.
+    """For each ``log π(y_w) − log π(y_l)`` the reference's difference of equal rank, ``(B,)``. No gradient.
 
     Label: eq:aot-quantiles
     Source: Melnyk et al. (2024), "Distributional preference alignment of LLMs via optimal transport", section 3.

@@ -1,4 +1,5 @@
-"""Losses with a separate target for each completion of a pair, which fixes the sign of the chosen completion's change.
+"""Losses with a separate target for each completion of a pair, which fixes the sign of the chosen completion's change
+(for :func:`apo_down` only in the limit).
 
 ``r = β log π/π_ref`` is a completion's implicit reward. All losses take :class:`PairLogps` with a reference, return
 ``(B,)`` and are minimised.
@@ -31,7 +32,7 @@ def apo_zero(pair: PairLogps, *, beta: float) -> Tensor:
 @Needs(PairLogps)
 @_scaled
 def apo_down(pair: PairLogps, *, beta: float) -> Tensor:
-    """APO-down ``σ(r_w) + 1 − σ(r_w − r_l)``: lowers both, the rejected completion more. For data worse than the model.
+    """APO-down ``σ(r_w) + 1 − σ(r_w − r_l)``: least as both go down, the rejected one more. For data worse than the model.
 
     Label: eq:apo-down
     Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 8,

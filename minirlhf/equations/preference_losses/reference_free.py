@@ -122,7 +122,7 @@ def _log_odds(logps: Tensor, name: str) -> Tensor:
 
 
 def _log1m_exp(logps: Tensor, name: str) -> Tensor:
-    """log(1 − exp(x)) for x ≤ 0, accurate at both ends. x is clamped to ≤ −eps, where it is about −16 in float32."""
+    """log(1 − exp(x)) for x ≤ 0, accurate at both ends. x is clamped to ≤ −eps, where the result is about −16."""
     if bool((logps > 0).any()):
         raise ArgumentError(
             f"{name} of shape {tuple(logps.shape)} holds log-probabilities above 0", argument=name, expected=0

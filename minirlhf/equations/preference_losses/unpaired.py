@@ -96,7 +96,7 @@ def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
 
 @Needs(PairLogps)
 def bco_pair(pair: PairLogps, *, beta: float) -> Tensor:
-    """BCO on a pair without the shift, ``−log σ(r_w) − log σ(−r_l)``: a bound above DPO that fixes both signs.
+    """BCO on a pair without the shift, ``−log σ(r_w) − log σ(−r_l)``: an upper bound on DPO that fixes both signs.
 
     Label: eq:bco-bound
     Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment", the bound.
