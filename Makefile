@@ -92,4 +92,4 @@ lab: setup ## the notebooks in JupyterLab
 
 clean: ## remove what the other targets left behind, except .venv
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis build tour _build book/_build book/_generated
-	find minirlhf tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find minirlhf* tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,7 +29,7 @@ def timed(argv: list[str], place: Path, bytecode: Path, until: str = "") -> dict
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every run would be a cold one
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "minirlhf.cli", *argv],
+        [sys.executable, "-m", "minirlhf_cli", *argv],
         cwd=place,
         env=env,
         text=True,

@@ -51,7 +51,7 @@ from jobs import JOBS, Job, World
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from minirlhf.models.tiny import num_parameters
-from minirlhf.report import plotting
+from minirlhf_course.report import plotting
 
 STEPS = 3  # per round, after one that warms up
 FLOORS = 2  # per round, likewise; they hardly vary

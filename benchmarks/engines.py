@@ -29,8 +29,8 @@ from minirlhf import recipes
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import aggregate
 from minirlhf.recipes.parts import RolloutExtras, ScoredRollout
-from minirlhf.stages.bridge.mapped import NoCounterpartError
-from minirlhf.stages.bridge.write import ENGINES
+from minirlhf_cli.export.mapped import NoCounterpartError
+from minirlhf_cli.export.write import ENGINES
 
 P, G, T = 2, 4, 6
 ACTOR = "actor_rollout_ref.actor."

@@ -26,11 +26,11 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from minirlhf.cli import main as command
 from minirlhf.data.chat import end_tokens
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.loading import load_folder
 from minirlhf.models.sampling import Sampling, sample
+from minirlhf_cli import main as command
 
 
 @dataclass(frozen=True)

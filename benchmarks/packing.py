@@ -20,13 +20,13 @@ import torch
 
 from minirlhf.data import loaders
 from minirlhf.data.collate import batch_indices, collate
+from minirlhf.data.examples import conversations
 from minirlhf.data.packing import Packing, collate_packed
 from minirlhf.data.types import PackedBatch, TokenBatch
 from minirlhf.engine import reading
 from minirlhf.models.packed import packed_logps, require_packable
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer
-from minirlhf.stages.examples import conversations
 from minirlhf.trainers.likelihood import marked_logps, nll_losses
 from minirlhf.trainers.sft import prediction_weights
 

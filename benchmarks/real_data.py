@@ -10,10 +10,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from minirlhf import evidence
-from minirlhf.stages import from_files, judges_from_files, sources
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_cli.files import from_files, judges_from_files, sources
+from minirlhf_course import evidence
 
 RESULT = Path(__file__).with_suffix(".json")
 SEEDS = 3

@@ -11,7 +11,7 @@ sys.path.insert(0, str(BOOK / "_ext"))
 
 from repository import BRANCH, REPOSITORY  # noqa: E402
 
-from minirlhf.chapters import chapters  # noqa: E402
+from minirlhf_course.chapters import chapters  # noqa: E402
 
 project = "minirlhf"
 author = "the minirlhf authors"

@@ -8,6 +8,7 @@
 :mod:`minirlhf.notebook`     load, train, generate, evaluate, plot, verify
 :mod:`minirlhf.recipes`      the algorithms as rows of tables: ``GRPO``, ``GRPO.with_(beta=0.1)``, ``DPO``, …
 :mod:`minirlhf.core.exact`   ``ToyLM``, a language model whose completions can all be enumerated
+:mod:`minirlhf_course`       what makes it a course: chapters, ledger, grading; ``plot`` and ``verify`` come from there
 ===========================  =========================================================================================
 """
 
@@ -21,7 +22,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "losses": """policy_loss reinforce_loss grpo_loss dr_grpo_loss dapo_loss gspo_loss cispo_loss value_loss ppo_loss
         preference_loss dpo_loss ipo_loss simpo_loss orpo_loss kto_loss sft_loss reward_loss mean_loss""",
-    "notebook": "load train generate evaluate plot verify task",
+    "notebook": "load train generate evaluate task",
     "recipes": """REINFORCE REMAX REINFORCE_PP REINFORCE_PP_BASELINE PPO VAPO RLOO GRPO GRPO_PROCESS DR_GRPO DAPO
         HIGH_ENTROPY GSPO GSPO_TOKEN LUSPO CISPO VESPO SAPO GMPO BNPO MAXRL GFPO LITE_PPO MASKED_GRPO DECOUPLED_PPO""",
     "recipes.offline": """DPO DPO_LENGTH_NORMALISED CDPO ROBUST_DPO IPO HINGE DISCOPOP WPO AOT DPO_POSITIVE DPO_NLL ODPO RPO
@@ -36,7 +37,9 @@ _HOMES = {
     "core.exact": "ToyLM finite_difference",
     "data.preferences": "sample_pairs",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()}
+#: What the course gives. No other module of the library names one of the course.
+_HOME_OF |= dict.fromkeys(["plot", "verify"], "minirlhf_course.notebook")
 _MODULES = ("losses", "notebook", "recipes")
 __all__ = ["__version__", *_HOME_OF]
 
@@ -46,7 +49,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

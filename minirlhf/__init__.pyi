@@ -48,10 +48,8 @@ from minirlhf.notebook import (
     evaluate as evaluate,
     generate as generate,
     load as load,
-    plot as plot,
     task as task,
     train as train,
-    verify as verify,
 )
 from minirlhf.recipes import (
     BNPO as BNPO,
@@ -119,3 +117,4 @@ from minirlhf.recipes.offline import (
 )
 
 __version__: str
+from minirlhf_course.notebook import plot as plot, verify as verify

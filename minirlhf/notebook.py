@@ -1,4 +1,4 @@
-"""One-line functions for notebooks: load, train, generate, evaluate, plot, verify.
+"""One-line functions for notebooks: load, train, generate, evaluate.
 
 Each function is short: it converts what a reader has (texts, rows, a tiny task) to the inputs of the trainers and calls
 the trainers, which are in :mod:`minirlhf.trainers`.
@@ -7,7 +7,6 @@ the trainers, which are in :mod:`minirlhf.trainers`.
 from __future__ import annotations
 
 import functools
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -16,24 +15,20 @@ from typing import Any, TypeAlias, TypeVar, get_args
 from torch import nn
 
 from minirlhf import losses
-from minirlhf.chapters import load_checks
 from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt, end_tokens
+from minirlhf.data.examples import compared, conversations
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Example, Message, Problem
 from minirlhf.data.tasks import Task
 from minirlhf.data.types import PreferencePair
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
-from minirlhf.ledger.pages import run_and_print
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import GRPO, RECIPES, Recipe
 from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
-from minirlhf.report import curves
-from minirlhf.stages.examples import conversations
-from minirlhf.stages.from_files import compared
 from minirlhf.stages.named import model_by_name
 from minirlhf.trainers import evaluation
 from minirlhf.trainers.config import OnlineConfig
@@ -43,7 +38,7 @@ from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import train_online
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-__all__ = ["evaluate", "generate", "load", "plot", "task", "train", "verify"]
+__all__ = ["evaluate", "generate", "load", "task", "train"]
 
 #: A file, a folder or a name on the hub; a tiny task; or rows: texts, dictionaries as in TRL, records, pairs.
 Data: TypeAlias = "str | Path | Task | Records | Sequence[str | Mapping[str, Any] | Example | PreferencePair]"
@@ -271,63 +266,6 @@ def evaluate(
     )
 
 
-def plot(
-    runs: History | Sequence[History] | Mapping[str, History | Sequence[History]], *names: str, window: int = 1
-) -> Any:
-    """Plot metrics against the step: a panel per metric, a curve per run, and a band for several seeds of a run.
-
-    Args:
-        runs: one history, or one for each seed, or ``{label: history}``, or ``{label: [a history for each seed]}``.
-        names: the metrics; none: all except times and learning rate.
-        window: each point of a curve is the mean over this many steps, the last of which is its own.
-
-    Returns:
-        A matplotlib figure.
-
-    Raises:
-        UserError: no history, or a metric that no run has.
-
-    >>> from minirlhf.trainers.history import History
-    >>> one, other = (History(rows=[{"step": k, "reward": k * slope} for k in range(3)]) for slope in (1, 2))
-    >>> figure = plot({"GRPO": one, "DAPO": other}, "reward")
-    >>> [ax.get_title() for ax in figure.axes]
-    ['reward']
-    """
-    named: Mapping[str, Any] = runs if isinstance(runs, Mapping) else {"": runs}
-    groups = {
-        label: [curves.LoggedRun(Path(label), history, {}) for history in _listed(run)] for label, run in named.items()
-    }
-    if not any(groups.values()):
-        raise UserError("no history to plot; expected what train returned", argument="runs", problem="empty")
-    return curves.figure(
-        groups, curves.choose([run for group in groups.values() for run in group], names), window=window
-    )
-
-
-def verify(*labels: str, seed: int | None = None) -> bool:
-    """Check equations of the book against exact oracles, on fresh inputs, and print the outcome as ``minirlhf verify`` does.
-
-    Args:
-        labels: labels of equations, such as ``"eq:k3"``; none: every equation (under a minute).
-        seed: the seed of an earlier call repeats its inputs; None: a random seed.
-
-    Returns:
-        Whether all of the equations hold.
-
-    Raises:
-        UserError: no equation has this label (the message names the nearest).
-
-    >>> verify("eq:k3", seed=0)  # doctest: +ELLIPSIS
-    label ...
-    True
-    """
-    ledger = load_checks()
-    for label in labels:
-        if label not in ledger.labels():
-            raise unknown("label", label, ledger.labels())
-    return run_and_print(ledger.select(labels), secrets.randbelow(2**31) if seed is None else seed)
-
-
 # -- from arguments to the inputs of the trainers --------------------------------------------------------------
 
 
@@ -391,7 +329,3 @@ def _made(kind: type[C], settings: Mapping[str, Any], recipe: Recipe | Preferenc
         if name not in known:
             raise unknown("setting", name, known)
     return kind(**settings)
-
-
-def _listed(histories: History | Sequence[History]) -> list[History]:
-    return [histories] if isinstance(histories, History) else list(histories)

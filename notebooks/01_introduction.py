@@ -18,9 +18,6 @@ import matplotlib.pyplot as plt
 import torch
 from IPython.display import Markdown
 
-from minirlhf import evidence
-from minirlhf.chapters.ch01_introduction import human_feedback as hf
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact_mdp
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator, numpy_generator
@@ -39,7 +36,6 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import GRPO
-from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, completion_tokens, pair_tokens, preferences
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, arrival_rewards
@@ -47,6 +43,10 @@ from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch01_introduction import human_feedback as hf
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE, smooth
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the larger preset trains three times as long

@@ -19,9 +19,6 @@ import torch
 import torch.nn.functional as F
 from IPython.display import Markdown
 
-from minirlhf import evidence
-from minirlhf.chapters.ch02_language_models import byte_pairs
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.logprobs import token_entropies, token_logps
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import numpy_generator
@@ -35,10 +32,13 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import num_parameters
-from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import pipeline, zoo
 from minirlhf.trainers.evaluation import candidates
 from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch02_language_models import byte_pairs
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # test prompts in the sampling experiments

@@ -11,18 +11,18 @@ import gymnasium
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch03_markov_decision_processes import runs
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.control import dqn
 from minirlhf.core import exact_mdp
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator
 from minirlhf.equations import mdp
 from minirlhf.equations.value_learning import epsilon_greedy, expected_linear_td_step, q_learning_target
-from minirlhf.report.plotting import PALETTE
 from minirlhf.tabular import gym, planning, worlds
 from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episodes
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch03_markov_decision_processes import runs
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

@@ -14,9 +14,6 @@ import matplotlib.pyplot as plt
 import torch
 from IPython.display import Markdown
 
-from minirlhf import evidence
-from minirlhf.chapters.ch04_policy_gradients_to_ppo import estimates, mistakes, poles, steps
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.control import policy_optimisation as po
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator
@@ -24,8 +21,11 @@ from minirlhf.equations import mdp, returns
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import policy_losses as losses
 from minirlhf.equations.advantages import whiten
-from minirlhf.report.plotting import PALETTE
 from minirlhf.tabular.process import sample_episodes
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo import estimates, mistakes, poles, steps
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})

@@ -16,8 +16,6 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
@@ -29,8 +27,10 @@ from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import GRPO, RLOO, KLInLoss
-from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.toy import TOY_RUN, train_toy
+from minirlhf_course import evidence
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

@@ -13,12 +13,12 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch06_nature_of_preferences import cycles, groups, voting
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations import choice, reward_losses, social_choice
-from minirlhf.report.plotting import PALETTE
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch06_nature_of_preferences import cycles, groups, voting
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 predict = Predictions("06")

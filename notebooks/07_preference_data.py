@@ -8,14 +8,14 @@
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch07_preference_data import figures, labellers, reader
-from minirlhf.classroom.labelling import Labelling
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import elicitation
 from minirlhf.equations import agreement
 from minirlhf.equations import comparisons as worth
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch07_preference_data import figures, labellers, reader
+from minirlhf_course.classroom.labelling import Labelling
+from minirlhf_course.classroom.predictions import Predictions
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

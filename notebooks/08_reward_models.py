@@ -9,9 +9,16 @@
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch08_reward_models.assistant_rewards import GradersPlan, epochs, labelled_pairs
-from minirlhf.chapters.ch08_reward_models.per_token import (
+from minirlhf.core.progress import progress
+from minirlhf.data import tasks
+from minirlhf.data.tasks.running_sum import RUNNING_SUM, STEPS
+from minirlhf.equations.reward_losses import bradley_terry_loss, gated_reward
+from minirlhf.models.heads import RewardModel
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import RewardPlan, Trained, completion_tokens, pair_tokens
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch08_reward_models.assistant_rewards import GradersPlan, epochs, labelled_pairs
+from minirlhf_course.chapters.ch08_reward_models.per_token import (
     HeadsPlan,
     largest_drop,
     planted,
@@ -19,15 +26,8 @@ from minirlhf.chapters.ch08_reward_models.per_token import (
     train_heads,
     write,
 )
-from minirlhf.classroom.predictions import Predictions
-from minirlhf.core.progress import progress
-from minirlhf.data import tasks
-from minirlhf.data.tasks.running_sum import RUNNING_SUM, STEPS
-from minirlhf.equations.reward_losses import bradley_terry_loss, gated_reward
-from minirlhf.models.heads import RewardModel
-from minirlhf.report.plotting import PALETTE
-from minirlhf.stages import zoo
-from minirlhf.stages.pipeline import RewardPlan, Trained, completion_tokens, pair_tokens
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 predict = Predictions("08")

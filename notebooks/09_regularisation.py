@@ -12,15 +12,15 @@ import statistics
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch09_regularisation.forgetting import LetterReader
-from minirlhf.chapters.ch09_regularisation.poem import ARMS, Poem, SampledRun, Steering, at_kl, rest, train
-from minirlhf.chapters.ch09_regularisation.speakers import Letters, imitate
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
 from minirlhf.equations import kl, regularisation, rlhf
-from minirlhf.report.plotting import PALETTE
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch09_regularisation.forgetting import LetterReader
+from minirlhf_course.chapters.ch09_regularisation.poem import ARMS, Poem, SampledRun, Steering, at_kl, rest, train
+from minirlhf_course.chapters.ch09_regularisation.speakers import Letters, imitate
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch10_instruction_tuning import instruct, translator
-from minirlhf.chapters.ch10_instruction_tuning.losses import LOOK, watched
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations import tuning
-from minirlhf.report.plotting import PALETTE
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch10_instruction_tuning import instruct, translator
+from minirlhf_course.chapters.ch10_instruction_tuning.losses import LOOK, watched
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

@@ -13,11 +13,6 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch11_rejection_sampling import shell
-from minirlhf.chapters.ch11_rejection_sampling.poem import ROUNDS, by_rejection, place
-from minirlhf.chapters.ch11_rejection_sampling.study_shell import BUDGETS, RATES
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
@@ -27,12 +22,17 @@ from minirlhf.equations.estimators import best_of_n_curve, best_of_n_distributio
 from minirlhf.equations.selection import best_of_several_cdf, select_top_per_prompt, top_overall
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
-from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.rejection import train_rejection
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch11_rejection_sampling import shell
+from minirlhf_course.chapters.ch11_rejection_sampling.poem import ROUNDS, by_rejection, place
+from minirlhf_course.chapters.ch11_rejection_sampling.study_shell import BUDGETS, RATES
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

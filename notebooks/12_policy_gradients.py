@@ -14,10 +14,6 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch12_policy_gradients import gradient_noise, many_decisions
-from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.masking import last_index
@@ -36,11 +32,15 @@ from minirlhf.models.critics import new_critic
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
-from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.stages import zoo
 from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import TOY_RUN, train_toy
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch12_policy_gradients import gradient_noise, many_decisions
+from minirlhf_course.chapters.ch12_policy_gradients.critic_probe import CriticProbe
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE, smooth
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

@@ -14,15 +14,6 @@ from functools import partial
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch13_group_relative_methods import group_family
-from minirlhf.chapters.ch13_group_relative_methods.group_bias import (
-    StoppingPolicy,
-    expected_step,
-    prompt_weight,
-    sampled_step,
-)
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.data.chat import encode_prompt
@@ -37,9 +28,18 @@ from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import DR_GRPO, KLInLoss
 from minirlhf.recipes.parts import penalize_overlong
-from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch13_group_relative_methods import group_family
+from minirlhf_course.chapters.ch13_group_relative_methods.group_bias import (
+    StoppingPolicy,
+    expected_step,
+    prompt_weight,
+    sampled_step,
+)
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 seen = evidence.StudyResults("ch13")  # several seeds of the runs of this notebook, and more

@@ -19,10 +19,6 @@ from itertools import permutations, product
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch14_direct_alignment import direct
-from minirlhf.chapters.ch14_direct_alignment.displacement import ches_of
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
@@ -32,8 +28,12 @@ from minirlhf.equations import preference_losses as pl
 from minirlhf.equations import rlhf
 from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
 from minirlhf.models.reference import reference_logps
-from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.stages import pipeline, zoo
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch14_direct_alignment import direct
+from minirlhf_course.chapters.ch14_direct_alignment.displacement import ches_of
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE, smooth
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 torch.set_num_threads(1)

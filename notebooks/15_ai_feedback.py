@@ -9,14 +9,14 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minirlhf import evidence
-from minirlhf.chapters.ch15_ai_feedback import counted, judges
-from minirlhf.chapters.ch15_ai_feedback.revising import FLAWS
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
-from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch15_ai_feedback import counted, judges
+from minirlhf_course.chapters.ch15_ai_feedback.revising import FLAWS
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

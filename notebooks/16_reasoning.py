@@ -9,17 +9,17 @@
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch16_reasoning import shell, tables
-from minirlhf.chapters.ch16_reasoning.asked_length import ASKED
-from minirlhf.chapters.ch16_reasoning.inference import accuracy, pass_at, sample_tries
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations.reasoning import compute_curve, vote_totals
 from minirlhf.feedback import graders
-from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch16_reasoning import shell, tables
+from minirlhf_course.chapters.ch16_reasoning.asked_length import ASKED
+from minirlhf_course.chapters.ch16_reasoning.inference import accuracy, pass_at, sample_tries
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

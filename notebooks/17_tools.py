@@ -12,17 +12,17 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch17_tools import adventure, facts, trail
-from minirlhf.chapters.ch17_tools.calculators import LearnsAll
-from minirlhf.chapters.ch17_tools.facts import STEADY
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import calls
 from minirlhf.feedback.servers import ToolServer
 from minirlhf.feedback.tools import Toolbox, calculator, run_python
-from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.tools import ToolEnv
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch17_tools import adventure, facts, trail
+from minirlhf_course.chapters.ch17_tools.calculators import LearnsAll
+from minirlhf_course.chapters.ch17_tools.facts import STEADY
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -80,7 +80,7 @@ which.reveal(made)
 #
 # ## Tools of another program
 #
-# A *server* of the Model Context Protocol is a program of its own, which offers tools for a model to call, resources for an application to show, and prompts for a user to pick. This one is the register that knows today's values (`minirlhf/chapters/ch17_tools/register.py`). It is started here, and every line below went through its standard input and output.
+# A *server* of the Model Context Protocol is a program of its own, which offers tools for a model to call, resources for an application to show, and prompts for a user to pick. This one is the register that knows today's values (`minirlhf_course/chapters/ch17_tools/register.py`). It is started here, and every line below went through its standard input and output.
 
 # %%
 lost = predict(
@@ -92,7 +92,7 @@ lost = predict(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-with ToolServer([sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"]) as server:
+with ToolServer([sys.executable, "-m", "minirlhf_course.chapters.ch17_tools.register"]) as server:
     box = server.toolbox()
     print(calls.describe_tools(box.schemas, "python"), "\n")
     print("resources:", server.resources(), "\n  which say:", server.read("register://places"))

@@ -10,15 +10,15 @@
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, WordTable, distil, standing
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import synthetic
 from minirlhf.recipes.distill import DISTILLATIONS
-from minirlhf.report.plotting import PALETTE
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import generations
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, WordTable, distil, standing
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

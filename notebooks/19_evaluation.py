@@ -9,13 +9,13 @@
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
-from minirlhf.chapters.ch19_evaluation import experiments, facts, leaks
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations import evaluation
-from minirlhf.report.plotting import PALETTE
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch19_evaluation import examples_in_prompt as pages
+from minirlhf_course.chapters.ch19_evaluation import experiments, facts, leaks
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

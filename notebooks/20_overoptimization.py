@@ -15,31 +15,6 @@ import statistics
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch20_overoptimization import (
-    figures,
-    habits,
-    language_model,
-    leash,
-    remedies,
-    report,
-    tampering,
-)
-from minirlhf.chapters.ch20_overoptimization.assistant import COUNTED, counts
-from minirlhf.chapters.ch20_overoptimization.curves import (
-    along,
-    best_of_n_curve,
-    optimise,
-    policy_gradient,
-    tilt_curve,
-)
-from minirlhf.chapters.ch20_overoptimization.detector import detection
-from minirlhf.chapters.ch20_overoptimization.errors import decompose
-from minirlhf.chapters.ch20_overoptimization.fits import judge
-from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
-from minirlhf.chapters.ch20_overoptimization.networks import DIFFERENCES
-from minirlhf.chapters.ch20_overoptimization.study_exact import short
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import seven_words, tasks
 from minirlhf.equations import overoptimization as over
@@ -55,6 +30,31 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.evaluation import candidates
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch20_overoptimization import (
+    figures,
+    habits,
+    language_model,
+    leash,
+    remedies,
+    report,
+    tampering,
+)
+from minirlhf_course.chapters.ch20_overoptimization.assistant import COUNTED, counts
+from minirlhf_course.chapters.ch20_overoptimization.curves import (
+    along,
+    best_of_n_curve,
+    optimise,
+    policy_gradient,
+    tilt_curve,
+)
+from minirlhf_course.chapters.ch20_overoptimization.detector import detection
+from minirlhf_course.chapters.ch20_overoptimization.errors import decompose
+from minirlhf_course.chapters.ch20_overoptimization.fits import judge
+from minirlhf_course.chapters.ch20_overoptimization.language_dpo import dpo
+from minirlhf_course.chapters.ch20_overoptimization.networks import DIFFERENCES
+from minirlhf_course.chapters.ch20_overoptimization.study_exact import short
+from minirlhf_course.classroom.predictions import Predictions
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

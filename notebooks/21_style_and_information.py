@@ -11,14 +11,14 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch21_style_and_information import chain, chatty, control, markup
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data.seven_words import bags
 from minirlhf.equations import style as st
 from minirlhf.feedback.proxies import labelled_better
-from minirlhf.report.plotting import PALETTE
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch21_style_and_information import chain, chatty, control, markup
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

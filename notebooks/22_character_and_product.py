@@ -11,14 +11,14 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch22_character_and_product import character
-from minirlhf.classroom.predictions import Predictions
 from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.equations import release
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import pipeline
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch22_character_and_product import character
+from minirlhf_course.classroom.predictions import Predictions
+from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 

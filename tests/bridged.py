@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data import tasks
+from minirlhf.data import examples, tasks
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices
+from minirlhf.data.examples import TRAIN_ON, conversations
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.data.types import Rollout, pair
@@ -25,18 +26,16 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages import examples
-from minirlhf.stages.bridge import scripts, write
-from minirlhf.stages.bridge.hooks import adapted
-from minirlhf.stages.bridge.mapped import RunSpec
-from minirlhf.stages.examples import TRAIN_ON, conversations
-from minirlhf.stages.sources import EMPTY, SFTSource, Source
 from minirlhf.trainers import rollouts
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import train_online
 from minirlhf.trainers.reward import train_reward
 from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
+from minirlhf_cli.export import scripts, write
+from minirlhf_cli.export.hooks import adapted
+from minirlhf_cli.export.mapped import RunSpec
+from minirlhf_cli.files.sources import EMPTY, SFTSource, Source
 
 WORLD = tasks.get("shell_game")
 TOKENIZER = word_tokenizer(WORLD.words)

@@ -21,13 +21,13 @@ from functools import partial
 from test_answers import ANSWERS, missed
 from test_exercises import EXERCISES
 
-from minirlhf.chapters import load_checks
-from minirlhf.classroom import proof
-from minirlhf.classroom.exercise import Exercise
 from minirlhf.core.randomness import derive_seed
-from minirlhf.ledger.pages import failure
-from minirlhf.ledger.pages import outcome as outcome_of
-from minirlhf.ledger.registry import Check
+from minirlhf_course.chapters import load_checks
+from minirlhf_course.classroom import proof
+from minirlhf_course.classroom.exercise import Exercise
+from minirlhf_course.ledger.pages import failure
+from minirlhf_course.ledger.pages import outcome as outcome_of
+from minirlhf_course.ledger.registry import Check
 
 Questions = tuple[
     tuple[str, ...], int, Callable[[int], Iterator[tuple[str, str]]]

@@ -5,9 +5,9 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from minirlhf.cli import COMMANDS, Parser
-from minirlhf.cli.train import TRAINERS, _asked
 from minirlhf.core.errors import UserError
+from minirlhf_cli import COMMANDS, Parser
+from minirlhf_cli.commands.train import TRAINERS, _asked
 
 INLINE = re.compile(r"(?<!`)`(minirlhf\s[^`]+)`(?!`)")
 BLOCK = re.compile(r"(?ms)^\s*```(?:shell|bash|sh|console|\{code-block\} shell)?\n(.*?)^\s*```$")

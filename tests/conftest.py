@@ -215,12 +215,12 @@ def bodies(file: str) -> list[tuple[int, int, str]]:
 class Touched:
     """Records which functions of the library a test runs, in itself (``tests``) or in its fixtures (``files``); quickest first."""
 
-    PACKAGE = Path(__file__).resolve().parents[1] / "minirlhf"
+    ROOT = Path(__file__).resolve().parents[1]
 
     def __init__(self, path: Path) -> None:
         import coverage
 
-        self.coverage = coverage.Coverage(data_file=None, include=[f"{self.PACKAGE}/*"])
+        self.coverage = coverage.Coverage(data_file=None, include=[f"{self.ROOT}/minirlhf*/*"])
         self.coverage.set_option("run:disable_warnings", ["no-data-collected"])
         self.path, self.found, self.seconds = path, {"setup": {}, "call": {}}, {}
 
@@ -247,7 +247,7 @@ class Touched:
             data, names = self.coverage.get_data(), set()
             for file in filter(re.compile(r"\.py$").search, data.measured_files()):  # and no templates
                 lines = set(data.lines(file) or ())
-                module = ".".join(["minirlhf", *Path(file).relative_to(self.PACKAGE).with_suffix("").parts])
+                module = ".".join(Path(file).relative_to(self.ROOT).with_suffix("").parts)
                 touched = {name for first, last, name in bodies(file) if not lines.isdisjoint(range(first, last + 1))}
                 names |= {f"{module.removesuffix('.__init__')}.{name}" for name in touched}
             report.touched = sorted(names)

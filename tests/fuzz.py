@@ -29,14 +29,15 @@ from typing import ClassVar
 
 import datasets
 
-from minirlhf import evidence
-from minirlhf.cli import Parser, train
-from minirlhf.cli.settings import from_mapping, read_yaml
 from minirlhf.core.errors import UserError
 from minirlhf.data import calls, chat, inspection
 from minirlhf.data.loaders import load
 from minirlhf.feedback import graders
 from minirlhf.models.tokenizers import train_tokenizer
+from minirlhf_cli import Parser
+from minirlhf_cli.commands import train
+from minirlhf_cli.settings import from_mapping, read_yaml
+from minirlhf_course import evidence
 
 datasets.disable_progress_bars()
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from plan import of_chapter, own_seed
 
-from minirlhf import chapters
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, proof
-from minirlhf.classroom.runner import SandboxedSubmission, Server
 from minirlhf.core import provenance
+from minirlhf_course import chapters
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import grading, proof
+from minirlhf_course.classroom.runner import SandboxedSubmission, Server
 
 pytestmark = pytest.mark.slow
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 HEAD = re.compile(r"# %% (wrong|right) (\d\d\.\d+): ([^|]+?)(?: \| (\w+)(?: (\w+))?)?")
 
 

@@ -33,11 +33,12 @@ from pages import ACCESS, FOCUS, TEX, anchors, article, faults, pages_of, served
 from patience import finished
 from plan import of_chapter
 
-from minirlhf import evidence
-from minirlhf.chapters import chapters, load_checks
+from minirlhf.core import provenance
 from minirlhf.core.errors import ArgumentError
-from minirlhf.ledger.pages import written
-from minirlhf.ledger.registry import run
+from minirlhf_course import evidence
+from minirlhf_course.chapters import chapters, load_checks
+from minirlhf_course.ledger.pages import written
+from minirlhf_course.ledger.registry import run
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -1144,7 +1145,7 @@ without_a_word = Ask("Which?", {"one": "", "two": "no sentence"}, lambda: "one")
 SETTINGS = """
 finished_chapters = [5]
 
-from minirlhf.ledger.registry import check
+from minirlhf_course.ledger.registry import check
 
 
 @check("eq:planted", "value", of=lambda: 1.0, against="the number two", wrong={"just as right": lambda: 2.0})
@@ -1196,7 +1197,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
     shutil.copytree(BOOK, folder / "book", ignore=shutil.ignore_patterns("[0-9][0-9]-*.md", "notebooks", "_generated"))
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (folder / "notebooks").mkdir()
-    for name in ("exercises", "minirlhf", "tools"):
+    for name in ("exercises", *provenance.PACKAGES, "tools"):
         (folder / name).symlink_to(ROOT / name)
     allowed = folder / "book" / "typed_numbers.toml"
     allowed.write_text(re.sub(r'(?m)^"05" = \{ text = \d+', '"05" = { text = 0', text_of(allowed)), encoding="utf-8")

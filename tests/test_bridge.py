@@ -11,18 +11,18 @@ import torch
 from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.equations.kl import k3
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf.recipes.parts import KLInLoss, gfpo_shortest, mask_truncated_completions
-from minirlhf.stages.bridge import trl
-from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
-from minirlhf.stages.bridge.write import ENGINES
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_cli import dispatch, main
+from minirlhf_cli.export import trl
+from minirlhf_cli.export.mapped import NoCounterpartError, RunSpec
+from minirlhf_cli.export.write import ENGINES
 
 pytest.importorskip("trl")
 import bridged

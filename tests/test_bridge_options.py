@@ -20,7 +20,6 @@ import torch
 from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.equations import advantages
 from minirlhf.equations.kl import k1, k2, k3
@@ -43,15 +42,16 @@ from minirlhf.recipes.parts import (
     penalize_overlong,
     sequence_importance,
 )
-from minirlhf.stages.bridge import tables
-from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
-from minirlhf.stages.bridge.scripts import SCRIPTS, SETTINGS, Data
-from minirlhf.stages.bridge.write import ENGINES, differences
-from minirlhf.stages.sources import OfflineSource, OnlineSource, RewardSource, SFTSource, Source
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_cli import dispatch, main
+from minirlhf_cli.export import tables
+from minirlhf_cli.export.mapped import NoCounterpartError, RunSpec
+from minirlhf_cli.export.scripts import SCRIPTS, SETTINGS, Data
+from minirlhf_cli.export.write import ENGINES, differences
+from minirlhf_cli.files.sources import OfflineSource, OnlineSource, RewardSource, SFTSource, Source
 
 KNOWN = json.loads((Path(__file__).parent / "samples/engine_options.json").read_text(encoding="utf-8"))
 ENGINE = ("verl", "openrlhf")

@@ -7,11 +7,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch04_policy_gradients_to_ppo import estimates, steps
 from minirlhf.core import exact, exact_mdp
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import returns
 from minirlhf.equations.policy_losses import importance_weighted, ppo_clip
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo import estimates, steps
 
 # -- estimators --------------------------------------------------------------------------------------------------
 

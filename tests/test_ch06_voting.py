@@ -7,10 +7,10 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch06_nature_of_preferences import cycles, groups, voting
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import choice, reward_losses, social_choice
 from minirlhf.equations.social_choice import reward_spread
+from minirlhf_course.chapters.ch06_nature_of_preferences import cycles, groups, voting
 
 
 def test_arrow_census_leaves_two_dictators():

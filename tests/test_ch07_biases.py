@@ -7,13 +7,13 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.randomness import generator
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.elicitation import as_completion, as_prompt
 from minirlhf.data.records import Comparison
 from minirlhf.feedback.biases import FEWEST, TRAITS, differences, fit_pairs, run_bias_tests, style_attributes
+from minirlhf_cli import dispatch
 
 
 @pytest.mark.parametrize(

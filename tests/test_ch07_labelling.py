@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from minirlhf.classroom import labelling as widget
-from minirlhf.classroom.labelling import Labelling
 from minirlhf.data.elicitation import DisplayedPair
+from minirlhf_course.classroom import labelling as widget
+from minirlhf_course.classroom.labelling import Labelling
 
 PAIRS = [DisplayedPair("why?", f"a{n}", f"b{n}") for n in range(3)]
 

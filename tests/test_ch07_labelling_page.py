@@ -7,11 +7,11 @@ import pytest
 from browser import Browser
 from pages import served
 
-from minirlhf.chapters.ch07_preference_data import reader
-from minirlhf.cli import dispatch
 from minirlhf.core import provenance
+from minirlhf_cli import dispatch
+from minirlhf_course.chapters.ch07_preference_data import reader
 
-EXT = provenance.PACKAGE.parent / "book" / "_ext"
+EXT = provenance.ROOT / "book" / "_ext"
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,6 @@ import math
 import pytest
 import torch
 
-from minirlhf.chapters.ch08_reward_models import aspects, judging, real_pairs, step_labels
-from minirlhf.chapters.ch08_reward_models.assistant_rewards import (
-    DAMAGES,
-    GradersPlan,
-    best_replies,
-    damaged_pairs,
-    relabelled,
-    with_margins,
-)
-from minirlhf.chapters.ch08_reward_models.per_token import write
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation
 from minirlhf.data.preferences import SimulatedAnnotator, sample_pairs
@@ -34,6 +24,16 @@ from minirlhf.feedback.judge import Verdicts
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import pipeline
 from minirlhf.stages.judging import WORDS, add_judge_tokens
+from minirlhf_course.chapters.ch08_reward_models import aspects, judging, real_pairs, step_labels
+from minirlhf_course.chapters.ch08_reward_models.assistant_rewards import (
+    DAMAGES,
+    GradersPlan,
+    best_replies,
+    damaged_pairs,
+    relabelled,
+    with_margins,
+)
+from minirlhf_course.chapters.ch08_reward_models.per_token import write
 
 WORLD = tasks.get("assistant")
 SUMS = word_tokenizer(RUNNING_SUM.words)

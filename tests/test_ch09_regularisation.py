@@ -6,11 +6,20 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch09_regularisation.poem import ARMS, Poem, SampledRun, Steering, at_kl, drift, rest, train
-from minirlhf.chapters.ch09_regularisation.speakers import Letters, imitate
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import kl, regularisation, rlhf
+from minirlhf_course.chapters.ch09_regularisation.poem import (
+    ARMS,
+    Poem,
+    SampledRun,
+    Steering,
+    at_kl,
+    drift,
+    rest,
+    train,
+)
+from minirlhf_course.chapters.ch09_regularisation.speakers import Letters, imitate
 
 REF = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 REWARDS = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)

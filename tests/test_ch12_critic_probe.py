@@ -2,12 +2,12 @@
 
 import torch
 
-from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation, encode
 from minirlhf.models.critics import new_critic
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf_course.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 
 
 def test_critic_probe_values_stand_before_each_token_of_the_reply():

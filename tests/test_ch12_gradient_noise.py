@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from minirlhf.chapters.ch12_policy_gradients import gradient_noise as noise
 from minirlhf.core.exact import ToyLM
 from minirlhf.equations.advantages import batch_center, batch_zscore, group_center, leave_one_out, raw_reward
+from minirlhf_course.chapters.ch12_policy_gradients import gradient_noise as noise
 
 
 def by_hand(lm, rewards, advantage, size):

@@ -7,17 +7,17 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch13_group_relative_methods.group_bias import (
-    StoppingPolicy,
-    expected_step,
-    prompt_weight,
-    sampled_step,
-)
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations.advantages import group_center, group_zscore, leave_one_out, process_zscore
 from minirlhf.equations.aggregation import fixed_length, sequence_mean, sequence_sum, token_mean
 from minirlhf.equations.difficulty import maxrl
+from minirlhf_course.chapters.ch13_group_relative_methods.group_bias import (
+    StoppingPolicy,
+    expected_step,
+    prompt_weight,
+    sampled_step,
+)
 
 START = StoppingPolicy.start(0.3, 9.0)
 

@@ -8,11 +8,11 @@ import torch
 from docutils import nodes
 from facts import raises
 
-from minirlhf.chapters.ch13_group_relative_methods import group_family
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.formats import Problem
 from minirlhf.recipes import RECIPES, get, summary
 from minirlhf.trainers.history import History
+from minirlhf_course.chapters.ch13_group_relative_methods import group_family
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 

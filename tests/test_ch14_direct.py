@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minirlhf.chapters.ch14_direct_alignment import direct, displacement
 from minirlhf.data import tasks
 from minirlhf.data.preferences import SimulatedAnnotator
 from minirlhf.data.toys import poem_critic
@@ -17,6 +16,7 @@ from minirlhf.equations.rlhf import beta_for_kl, optimal_logps
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import PretrainPlan, SFTPlan, with_seed
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course.chapters.ch14_direct_alignment import direct, displacement
 
 SHORT = SFTConfig(max_steps=8, batch_size=16, learning_rate=3e-3)
 PLAN = replace(direct.PAIRS, pairs=24, held_out=8, training=replace(direct.PAIRS.training, max_steps=2))

@@ -7,10 +7,10 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch15_ai_feedback import counted
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.tasks.assistant import features, gold
 from minirlhf.equations import ai_feedback as ai
+from minirlhf_course.chapters.ch15_ai_feedback import counted
 
 
 def numbers(*values):

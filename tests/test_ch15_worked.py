@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch15_ai_feedback import counted, rules
-from minirlhf.chapters.ch15_ai_feedback.judges import JudgesPlan
 from minirlhf.data.tasks.assistant import gold
 from minirlhf.equations import ai_feedback
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch15_ai_feedback import counted, rules
+from minirlhf_course.chapters.ch15_ai_feedback.judges import JudgesPlan
 
 #: Of the example of close calls: what labels of people and of an AI cost and tell.
 PRICES = {"cost": 10.0, "information": 0.09, "ai_cost": 1.0, "ai_information": 0.25}

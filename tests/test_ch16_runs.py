@@ -8,20 +8,20 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf import evidence
-from minirlhf.chapters.ch16_reasoning import budget, entropy, guided, planted, puzzles, shorter, study_guided
-from minirlhf.chapters.ch16_reasoning import credit_tables as tables
-from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
-from minirlhf.chapters.ch16_reasoning.shell import WORLD
-from minirlhf.chapters.ch16_reasoning.tables import Coin, Pool, paid_by_a_coin, samples_to_goal
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.tasks.knights_and_knaves import agrees, worlds
 from minirlhf.data.tasks.shell_game import SWAPS, positions
-from minirlhf.evidence import initial_models
 from minirlhf.models.heads import ValueModel
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch16_reasoning import budget, entropy, guided, planted, puzzles, shorter, study_guided
+from minirlhf_course.chapters.ch16_reasoning import credit_tables as tables
+from minirlhf_course.chapters.ch16_reasoning import decoding_tables as decoding
+from minirlhf_course.chapters.ch16_reasoning.shell import WORLD
+from minirlhf_course.chapters.ch16_reasoning.tables import Coin, Pool, paid_by_a_coin, samples_to_goal
+from minirlhf_course.evidence import initial_models
 
 
 def test_step_chain_values_are_sums_over_all_chains():

@@ -10,9 +10,6 @@ from statistics import fmean
 import pytest
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, player, study_turns, thoughts, trail
-from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.calls import ToolCall
@@ -21,6 +18,18 @@ from minirlhf.equations import tools
 from minirlhf.equations.returns import returns_to_go
 from minirlhf.feedback.tools import Toolbox, lookup
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch17_tools import (
+    adventure,
+    calculators,
+    facts,
+    levels,
+    player,
+    study_turns,
+    thoughts,
+    trail,
+)
+from minirlhf_course.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 
 ROOT = Path(__file__).parents[1]
 

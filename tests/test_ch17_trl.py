@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import transformers
 
-from minirlhf.chapters.ch17_tools.adventure import WAY, Adventure, State
 from minirlhf.models.tokenizers import train_tokenizer
+from minirlhf_course.chapters.ch17_tools.adventure import WAY, Adventure, State
 
 if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"):
     pytest.skip("needs the extra 'peers': TRL, whose trainer takes our environments", allow_module_level=True)

@@ -10,13 +10,25 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf import evidence
-from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, hints, instructions, rewriting, slips
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, distil, standing
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import synthetic
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import (
+    generations,
+    hints,
+    instructions,
+    rewriting,
+    slips,
+)
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.sayings import (
+    SHARES,
+    Sayings,
+    WordTable,
+    distil,
+    standing,
+)
 
 DOUBLE = torch.float64
 

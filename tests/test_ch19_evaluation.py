@@ -8,11 +8,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch19_evaluation import experiments
 from minirlhf.core import exact, statistics
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import evaluation
 from minirlhf.trainers.evaluation import wilson_interval
+from minirlhf_course.chapters.ch19_evaluation import experiments
 
 
 def numbers(*values):

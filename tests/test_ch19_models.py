@@ -7,13 +7,13 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf import evidence
-from minirlhf.chapters.ch19_evaluation import answer_formats, facts, leaks, word_models
-from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.models.tiny import tiny_model
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch19_evaluation import answer_formats, facts, leaks, word_models
+from minirlhf_course.chapters.ch19_evaluation import examples_in_prompt as pages
 
 
 def untrained(of, seed=0):

@@ -6,10 +6,10 @@ from statistics import fmean
 import pytest
 import torch
 
-from minirlhf import evidence
-from minirlhf.chapters.ch19_evaluation import experiments
 from minirlhf.equations import evaluation
 from minirlhf.equations.estimators import pass_at_k
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch19_evaluation import experiments
 
 TEN, NONE = (torch.tensor(x, dtype=torch.float64) for x in (10.0, 0.0))
 

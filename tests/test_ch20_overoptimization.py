@@ -9,9 +9,17 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch20_overoptimization import habits, leash, networks, remedies, tampering
-from minirlhf.chapters.ch20_overoptimization.assistant import overrated
-from minirlhf.chapters.ch20_overoptimization.curves import (
+from minirlhf.core.errors import ArgumentError, UserError
+from minirlhf.data import tasks
+from minirlhf.data.functions import load_function
+from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
+from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
+from minirlhf.feedback.proxies import compare, fit, rescale_to_gold, with_flipped_tail, with_noise
+from minirlhf.stages import pipeline
+from minirlhf_cli import dispatch
+from minirlhf_course.chapters.ch20_overoptimization import habits, leash, networks, remedies, tampering
+from minirlhf_course.chapters.ch20_overoptimization.assistant import overrated
+from minirlhf_course.chapters.ch20_overoptimization.curves import (
     POLICY_SIZES,
     Curve,
     WordPolicy,
@@ -21,21 +29,13 @@ from minirlhf.chapters.ch20_overoptimization.curves import (
     policy_gradient,
     tilt_curve,
 )
-from minirlhf.chapters.ch20_overoptimization.detector import detection
-from minirlhf.chapters.ch20_overoptimization.errors import decompose
-from minirlhf.chapters.ch20_overoptimization.fits import FORMS, fit_form, judge
-from minirlhf.chapters.ch20_overoptimization.language_dpo import believed, dpo
-from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, calibrated, language_world
-from minirlhf.chapters.ch20_overoptimization.report import overopt
-from minirlhf.cli import dispatch
-from minirlhf.core.errors import ArgumentError, UserError
-from minirlhf.data import tasks
-from minirlhf.data.functions import load_function
-from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
-from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
-from minirlhf.evidence import initial_models
-from minirlhf.feedback.proxies import compare, fit, rescale_to_gold, with_flipped_tail, with_noise
-from minirlhf.stages import pipeline
+from minirlhf_course.chapters.ch20_overoptimization.detector import detection
+from minirlhf_course.chapters.ch20_overoptimization.errors import decompose
+from minirlhf_course.chapters.ch20_overoptimization.fits import FORMS, fit_form, judge
+from minirlhf_course.chapters.ch20_overoptimization.language_dpo import believed, dpo
+from minirlhf_course.chapters.ch20_overoptimization.language_model import LanguagePlan, calibrated, language_world
+from minirlhf_course.chapters.ch20_overoptimization.report import overopt
+from minirlhf_course.evidence import initial_models
 
 # -- the world ---------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from minirlhf.chapters.ch21_style_and_information import chain, chatty, markup
 from minirlhf.data.seven_words import bags, gold, replies
 from minirlhf.feedback.proxies import labelled_better
+from minirlhf_course.chapters.ch21_style_and_information import chain, chatty, markup
 
 
 def test_seven_words_pair_worked_by_hand():

@@ -8,11 +8,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch22_character_and_product import character, refusing
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.statistics import sign_test
 from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT
 from minirlhf.equations import release
+from minirlhf_course.chapters.ch22_character_and_product import character, refusing
 
 
 def number(value: float) -> torch.Tensor:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from facts import raises
 
-from minirlhf import chapters
-from minirlhf.classroom import exercise, grading
-from minirlhf.classroom.runner import Local
 from minirlhf.core.errors import UserError
+from minirlhf_course import chapters
+from minirlhf_course.classroom import exercise, grading
+from minirlhf_course.classroom.runner import Local
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
+from minirlhf.data.examples import TRAIN_ON, conversations
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Conversation
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
-from minirlhf.stages.examples import TRAIN_ON, conversations
 
 TEXT = ["tell me about cats", "cats purr and nap", "User: hello\n\nAssistant: hello\n", "what do bees do?"]
 IM = ("<|im_start|>", "<|im_end|>")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from facts import raises
 
-from minirlhf.chapters import load_checks
-from minirlhf.ledger import pages
+from minirlhf_course.chapters import load_checks
+from minirlhf_course.ledger import pages
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 sys.path.insert(0, str(BOOK / "_ext"))

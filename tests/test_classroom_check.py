@@ -10,19 +10,19 @@ import torch
 from facts import raises
 from patience import CEILING
 
-from minirlhf import cli
-from minirlhf.classroom import check, release, watch
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.progress import Progress, following
-from minirlhf.classroom.runner import Local
-from minirlhf.classroom.testing import Asked
+import minirlhf_cli as cli
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
+from minirlhf_course.classroom import check, release, watch
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom.progress import Progress, following
+from minirlhf_course.classroom.runner import Local
+from minirlhf_course.classroom.testing import Asked
 
 pytestmark = pytest.mark.slow
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 
 
 @pytest.fixture(autouse=True)
@@ -250,8 +250,8 @@ def test_grade_command_grades_class(tmp_path, capsys):
 
 
 def test_grade_command_without_isolation_raises(tmp_path, monkeypatch):
-    from minirlhf.classroom.runner import Server
-    from minirlhf.cli import grade
+    from minirlhf_cli.commands import grade
+    from minirlhf_course.classroom.runner import Server
 
     monkeypatch.setattr(grade, "Server", lambda hidden: Server(hidden, "limits"))
     work = tmp_path / "submissions" / "ada"

@@ -11,18 +11,18 @@ import unicodedata
 import pytest
 from facts import raises, require
 
-from minirlhf import cli
-from minirlhf.classroom import cells, grading, journal, marks, proof, similarity, submission
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.runner import Server
-from minirlhf.classroom.submission import normalised
-from minirlhf.cli import grade as grade_command
+import minirlhf_cli as cli
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
+from minirlhf_cli.commands import grade as grade_command
+from minirlhf_course.classroom import cells, grading, journal, marks, proof, similarity, submission
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom.runner import Server
+from minirlhf_course.classroom.submission import normalised
 
 pytestmark = pytest.mark.slow
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 (EASY,) = sources.load(ROOT, ["00.3"])
 (PERSONAL,) = sources.load(ROOT, ["05.5"])
 

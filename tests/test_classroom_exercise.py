@@ -6,17 +6,17 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf import cli
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, proof, testing
-from minirlhf.classroom.grading import run_tests
-from minirlhf.classroom.runner import Limits, Local
-from minirlhf.classroom.testing import Failure, expect, show, tidy_distribution
+import minirlhf_cli as cli
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import grading, proof, testing
+from minirlhf_course.classroom.grading import run_tests
+from minirlhf_course.classroom.runner import Limits, Local
+from minirlhf_course.classroom.testing import Failure, expect, show, tidy_distribution
+from minirlhf_course.ledger.registry import Draw
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 
 SOURCE = """# ---
 # title: Twice: a first step
@@ -43,7 +43,7 @@ def twice(x):
     return 2 * x
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 @test(points=2, hints=("Add.", "x + x."))
 def doubles(sub, draw):

@@ -12,16 +12,16 @@ import pytest
 from facts import raises
 from patience import finished
 
-from minirlhf.classroom import cells, grading, marks, submission
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.runner import Limits, Server
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
+from minirlhf_course.classroom import cells, grading, marks, submission
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom.runner import Limits, Server
 
 pytestmark = pytest.mark.slow
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.py"))
 # Wall time is generous, so that a busy machine fails nobody; those who sleep through it get a short one.
 LIMITS = Limits(cpu=2, wall=120.0, memory=1 << 29)
@@ -152,7 +152,12 @@ def test_hostile_pickle_is_not_loaded(graded, graded_by_limits):
 
 def test_server_probe_of_box_holds(server):
     found = server.probe(
-        [ROOT, ROOT / "ruff.toml", provenance.PACKAGE / "classroom" / "grading.py", Path("/etc/passwd")]
+        [
+            ROOT,
+            ROOT / "ruff.toml",
+            provenance.ROOT / "minirlhf_course" / "classroom" / "grading.py",
+            Path("/etc/passwd"),
+        ]
     )
     assert found["no new processes"]
     if not isolation.isolated(server.level):
@@ -200,7 +205,7 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[4:]])
 def test_box_of_ordinary_user_holds(server):
     if server.level != "namespaces":
         pytest.skip("needs root, to become somebody else")
-    repository = str(provenance.PACKAGE.parent)
+    repository = str(provenance.ROOT)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         options = [

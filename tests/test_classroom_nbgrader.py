@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from patience import finished
 
-from minirlhf import cli
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import release
+import minirlhf_cli as cli
 from minirlhf.core import provenance
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import release
 
 pytestmark = [pytest.mark.slow, pytest.mark.release]  # the route that the guide describes for those who have nbgrader
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 CHAPTER = "05"
-FORGERY = "import minirlhf.classroom.nbgrader as route\nroute.score = lambda number: 3.0\n"
+FORGERY = "import minirlhf_course.classroom.nbgrader as route\nroute.score = lambda number: 3.0\n"
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,16 @@ from datetime import datetime
 import pytest
 from facts import raises
 
-from minirlhf import cli
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import rehearsal, roster
+import minirlhf_cli as cli
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import rehearsal, roster
 
 pytestmark = pytest.mark.slow
 
-(EASY,) = sources.load(provenance.PACKAGE.parent / "exercises", ["00.3"])
-(PERSONAL,) = sources.load(provenance.PACKAGE.parent / "exercises", ["05.5"])
+(EASY,) = sources.load(provenance.ROOT / "exercises", ["00.3"])
+(PERSONAL,) = sources.load(provenance.ROOT / "exercises", ["05.5"])
 
 GRADEBOOK = """Student,ID,SIS User ID,SIS Login ID,Section,Homework 00 (901),Essay (902),Current Score
 ,,,,,Manual Posting,,

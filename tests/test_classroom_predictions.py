@@ -12,8 +12,8 @@ from facts import raises
 from jupyter_client.manager import start_new_kernel
 from patience import CEILING
 
-from minirlhf.classroom import predictions
-from minirlhf.classroom.predictions import Predictions
+from minirlhf_course.classroom import predictions
+from minirlhf_course.classroom.predictions import Predictions
 
 QUESTION = ("Does the loss fall?", "yes", "no")
 
@@ -164,7 +164,7 @@ def run(client: Any, code: str, typed: list[str] | None) -> str:
 
 def test_predictions_in_kernel_ask_only_where_somebody_is(kernel: Any) -> None:
     """In a real kernel: what somebody answered is kept, and changes nothing where nobody is there."""
-    question = f"from minirlhf.classroom.predictions import Predictions\npredict = Predictions('03')\nfalls = predict(*{QUESTION!r})"
+    question = f"from minirlhf_course.classroom.predictions import Predictions\npredict = Predictions('03')\nfalls = predict(*{QUESTION!r})"
     answer = "falls.reveal('no')\npredict.tally()"
     asked = "Does the loss fall?\n   a  yes\n   b  no\n"
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import nested, probes, proof, side_by_side
-from minirlhf.classroom.grading import run_tests
 from minirlhf.core.errors import UserError
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import nested, probes, proof, side_by_side
+from minirlhf_course.classroom.grading import run_tests
 
 SOURCE = """# ---
 # title: A loss
@@ -41,7 +41,7 @@ def best(x):
     return x.argmax(-1)
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 @test(points=2, hints=("One.", "Two."))
 def the_loss(sub, draw):

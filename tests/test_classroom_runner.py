@@ -6,20 +6,20 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading
-from minirlhf.classroom.runner import Limits, Local, SandboxedSubmission, Server
-from minirlhf.classroom.submission import Section, StudentSubmission
-from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core import provenance
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import grading
+from minirlhf_course.classroom.runner import Limits, Local, SandboxedSubmission, Server
+from minirlhf_course.classroom.submission import Section, StudentSubmission
+from minirlhf_course.classroom.testing import Asked, Failure
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 X = torch.tensor([1.0, 2.0], dtype=torch.float64)
 
 CODE = """
 import numpy
 import torch
-from minirlhf.classroom import check
+from minirlhf_course.classroom import check
 
 letter, count, nothing, many = " B", 3, None, [1, 2]
 
@@ -67,7 +67,7 @@ def sub(request, server):
     """The submission, asked in either way."""
     if request.param == "here":
         space = {}
-        exec(CODE.replace("from minirlhf.classroom import check", "check = print"), space)
+        exec(CODE.replace("from minirlhf_course.classroom import check", "check = print"), space)
         yield Asked(Local(space, "ada"))
     else:
         boxed = SandboxedSubmission(server, [("cell 1", CODE)], {}, "ada", Limits())
@@ -153,9 +153,9 @@ def test_boxed_finds_compiler_of_optimisers_imported_only_where_it_optimises(cod
 
 def test_boxed_has_library_of_exercise_only(server):
     library = sources.load(ROOT, ["05.5"])[0].library
-    code = "from minirlhf.ledger.registry import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
+    code = "from minirlhf_course.ledger.registry import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
     boxed = SandboxedSubmission(server, [("cell 1", code)], library, "ada", Limits())
-    from minirlhf.ledger.registry import Draw
+    from minirlhf_course.ledger.registry import Draw
 
     assert torch.equal(boxed.value("first"), Draw("x").normal(2))
     assert boxed.value("other") == 1

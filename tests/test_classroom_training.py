@@ -7,13 +7,13 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.classroom import chance, checker, grading, proof, side_by_side, training
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom.runner import Limits, Local, Server
-from minirlhf.classroom.submission import Section, StudentSubmission
-from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core.errors import UserError
 from minirlhf.data import nano_shell
+from minirlhf_course.classroom import chance, checker, grading, proof, side_by_side, training
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom.runner import Limits, Local, Server
+from minirlhf_course.classroom.submission import Section, StudentSubmission
+from minirlhf_course.classroom.testing import Asked, Failure
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def toss(u):
 def toss(u):
     return u < 0.5
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 @test(points=2, hints=("Compare.", "With a half."))
 def tosses(sub, draw):
     "`toss` compares."
@@ -66,7 +66,7 @@ def climb(height):
 def climb(height):
     return height + 1.0
 # %% [tests]
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.training import trains
 @trains(points=3, hints=("Up.", "By one."), seeds=4, bar=2.0, what="the height")
 def rises(sub, draw):
     "The height rises."

@@ -9,9 +9,9 @@ import pytest
 from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli import COMMANDS, dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.stages import zoo
+from minirlhf_cli import COMMANDS, dispatch, main
 
 
 def test_cli_recipes_prints_table_and_page_of_one(capsys):
@@ -74,14 +74,14 @@ def test_cli_help_of_every_command_exits_0(name, capsys):
 
 @pytest.mark.slow
 def test_cli_exits_quietly_on_closed_pipe():
-    shell = f"{sys.executable} -m minirlhf.cli recipes | head -1"
+    shell = f"{sys.executable} -m minirlhf_cli recipes | head -1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
 def test_cli_prints_question_marks_on_ascii_terminal():
-    command = [sys.executable, "-m", "minirlhf.cli", "verify", "--chapter", "5"]
+    command = [sys.executable, "-m", "minirlhf_cli", "verify", "--chapter", "5"]
     done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and b"Traceback" not in done.stderr
     assert b"?" in done.stdout, "nothing had to be replaced: the test proves nothing"
@@ -99,7 +99,7 @@ def test_cli_help_loads_no_pytorch_and_training_options_no_model_classes():
     lines = "".join(ask.format([name], [name]) for name in AT_ONCE)
     lines += ask.format(["train", "grpo"], ["train", "grpo"])
     end = "models = [m for m in sys.modules if m in ('transformers.modeling_utils', 'transformers.models.llama.modeling_llama')]\nprint(json.dumps([seen, models]), file=sys.stderr)"
-    code = f"import json, sys\nfrom minirlhf.cli import dispatch\nseen = {{}}\n{lines}{end}"
+    code = f"import json, sys\nfrom minirlhf_cli import dispatch\nseen = {{}}\n{lines}{end}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seen, models = json.loads(ran.stderr.splitlines()[-1])
     assert seen.pop("train grpo") != [], "the check cannot see what is loaded"

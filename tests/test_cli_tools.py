@@ -9,7 +9,6 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import chat, dispatch, doctor
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.models import checkpoints, texts
@@ -17,8 +16,10 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.report import curves
 from minirlhf.stages import named
+from minirlhf_cli import dispatch
+from minirlhf_cli.commands import chat, doctor
+from minirlhf_course.report import curves
 
 WORDS = ["hi", "cats", "sleep", "much", "dogs", "bark"]
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import threads
 from minirlhf.data import tasks
 from minirlhf.feedback import graders
 from minirlhf.recipes import RECIPES
-from minirlhf.stages import start
+from minirlhf_cli import dispatch
+from minirlhf_cli.files import start
 
 CHATS = [
     {"messages": [{"role": "user", "content": f"say {n}"}, {"role": "assistant", "content": f"{n} it is"}]}

@@ -4,11 +4,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch03_markov_decision_processes import runs
 from minirlhf.control import dqn
 from minirlhf.core.randomness import generator
 from minirlhf.tabular import planning, worlds
 from minirlhf.tabular.process import Transition
+from minirlhf_course.chapters.ch03_markov_decision_processes import runs
 
 
 def step(*rewards):

@@ -9,13 +9,13 @@ import torch
 from facts import raises
 from torch import nn
 
-from minirlhf.chapters.ch04_policy_gradients_to_ppo import mistakes, poles
 from minirlhf.control import policy_optimisation as po
 from minirlhf.control import trpo
 from minirlhf.control.episodes import Environments
 from minirlhf.control.trpo import trpo_step
 from minirlhf.equations.policy_losses import ppo_clip
 from minirlhf.equations.trust_region import adaptive_penalty
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo import mistakes, poles
 
 
 class Corridor(gymnasium.Env):

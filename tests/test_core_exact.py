@@ -11,7 +11,7 @@ from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.logprobs import sequence_logps, token_logps
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 SIZES = [(2, 1, 1), (2, 4, 1), (3, 3, 2), (4, 2, 3)]
 

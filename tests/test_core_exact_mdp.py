@@ -8,7 +8,7 @@ from facts import raises
 
 from minirlhf.core import exact_mdp
 from minirlhf.core.errors import ArgumentError
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 GAMMA = 0.8
 

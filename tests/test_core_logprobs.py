@@ -8,7 +8,7 @@ from facts import raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import sequence_logps, token_entropies, token_logps
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minirlhf.core import masking
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 @pytest.fixture

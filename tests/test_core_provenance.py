@@ -69,8 +69,8 @@ def package(tmp_path, monkeypatch):
     }
     for name, text in files.items():
         (root / name).write_text(text)
-    monkeypatch.setattr(provenance, "PACKAGE", root)
-    monkeypatch.setattr(provenance, "ROOT_NAME", "minirlhf")
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "PACKAGES", ("minirlhf",))
     forget()
     yield root
     forget()

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from facts import raises
 
-from minirlhf.cli import dispatch, main
-from minirlhf.cli.data import columns, visible
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat, formats, inspection
 from minirlhf.data.loaders import Scan, load
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
+from minirlhf_cli import dispatch, main
+from minirlhf_cli.commands.data import columns, visible
 
 SAMPLES = Path(__file__).parent / "samples"
 WORDS = word_tokenizer(["hi", "cats", "sleep", "much"])

@@ -6,9 +6,9 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
-from minirlhf.ledger.formulas import derivation, derivation_names
+from minirlhf_cli import dispatch, main
+from minirlhf_course.ledger.formulas import derivation, derivation_names
 
 BOOK = Path(__file__).resolve().parent.parent / "book" / "derivations"
 SEED = 20240607

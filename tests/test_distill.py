@@ -7,13 +7,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM, divergence
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import collate_completions
 from minirlhf.equations.distillation import reverse_kl_distillation
-from minirlhf.ledger.peers.adapter import trl_jsd
 from minirlhf.models import checkpoints
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.tiny import tiny_model
@@ -28,6 +26,8 @@ from minirlhf.trainers.distill import (
     train_distill,
 )
 from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf_cli import dispatch, main
+from minirlhf_course.ledger.peers.adapter import trl_jsd
 
 WORDS = ("one", "two", "three", "go", "stop")
 SHORT = {"max_steps": 2, "batch_size": 3, "max_completion_length": 6}

@@ -18,6 +18,7 @@ from facts import raises
 from torch.nn.functional import softplus
 
 import minirlhf as rl
+import minirlhf_course.notebook
 from minirlhf import losses, notebook
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data.records import Comparison, Problem
@@ -56,9 +57,7 @@ def own(loss):
 
 
 def test_import_minirlhf_loads_no_other_module():
-    code = (
-        "import sys, minirlhf; print([m for m in sys.modules if m.startswith('minirlhf.') or m in ('torch', 'numpy')])"
-    )
+    code = "import sys, minirlhf; print([m for m in sys.modules if m.startswith(('minirlhf.', 'minirlhf_')) or m in ('torch', 'numpy')])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
@@ -71,20 +70,25 @@ def test_door_stub_says_what_the_door_gives():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert said == {name: f"minirlhf.{rl._HOME_OF[name]}.{name}" for name in NAMES}
+    assert said == {name: f"{rl._HOME_OF[name]}.{name}" for name in NAMES}
 
 
 def test_door_names_are_those_of_their_homes_and_documented():
     for name in NAMES:
         value = getattr(rl, name)
-        assert value is getattr(importlib.import_module(f"minirlhf.{rl._HOME_OF[name]}"), name)
+        assert value is getattr(importlib.import_module(rl._HOME_OF[name]), name)
         assert name in dir(rl) and value.__doc__, name
 
 
 def test_door_has_every_recipe_and_every_loss():
     rows = {row.name.upper() for row in (*RECIPES.values(), *PREFERENCES.values())}
     public = {name for name, value in vars(losses).items() if getattr(value, "__module__", "") == losses.__name__}
-    homeless = rows | {name for name in public if not name.startswith("_")} | set(notebook.__all__)
+    homeless = (
+        rows
+        | {name for name in public if not name.startswith("_")}
+        | set(notebook.__all__)
+        | set(minirlhf_course.notebook.__all__)
+    )
     assert homeless - set(NAMES) == set(), "give these a home in minirlhf/__init__.py and __init__.pyi"
 
 
@@ -95,7 +99,7 @@ def test_door_unknown_name_is_an_attribute_error():
     assert set(dir(rl)) == {"__version__", "losses", "notebook", "recipes", *NAMES}
 
 
-@pytest.mark.parametrize("module", [losses, notebook])
+@pytest.mark.parametrize("module", [losses, notebook, minirlhf_course.notebook])
 def test_door_examples_in_docstrings_hold(module, untrained, capsys):
     """With an untrained model in place of the one that ``load`` would train first."""
     names = {name: getattr(rl, name) for name in NAMES} | {
@@ -103,7 +107,7 @@ def test_door_examples_in_docstrings_hold(module, untrained, capsys):
         "load": lambda name: copy.deepcopy(untrained),
     }
     tests = doctest.DocTestFinder(exclude_empty=False).find(module, extraglobs=names)
-    public = {f"{module.__name__}.{name}" for name in NAMES if module.__name__ == f"minirlhf.{rl._HOME_OF[name]}"}
+    public = {f"{module.__name__}.{name}" for name in NAMES if module.__name__ == rl._HOME_OF[name]}
     assert public <= {test.name for test in tests if test.examples}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     with capsys.disabled():

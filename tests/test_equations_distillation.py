@@ -9,7 +9,7 @@ from facts import called, raises
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import distillation as kd
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 DIVERGENCES = {
     "soft cross-entropy": kd.soft_cross_entropy,

@@ -18,7 +18,7 @@ from minirlhf.equations.language import (
     top_k_logits,
     top_p_logits,
 )
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 RULES = [
     pytest.param(lambda x: top_k_logits(x, top_k=3), id="top-k"),

@@ -27,8 +27,8 @@ from minirlhf.equations.value_learning import (
     td_target,
     ucb_scores,
 )
-from minirlhf.ledger.inputs.processes import random_process
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.inputs.processes import random_process
+from minirlhf_course.ledger.registry import Draw
 
 
 def f64(*numbers):

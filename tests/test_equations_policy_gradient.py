@@ -29,8 +29,8 @@ from minirlhf.equations.trust_region import (
     surrogate_gain,
     trust_region_step,
 )
-from minirlhf.ledger.inputs.processes import endless
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.inputs.processes import endless
+from minirlhf_course.ledger.registry import Draw
 
 
 def f64(*numbers):

@@ -17,8 +17,8 @@ from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
-from minirlhf.ledger.registry import Draw
 from minirlhf.recipes.offline import PREFERENCES
+from minirlhf_course.ledger.registry import Draw
 
 BETA = 0.4
 ONES = torch.ones(4, dtype=torch.float64)

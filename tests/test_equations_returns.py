@@ -21,7 +21,7 @@ from minirlhf.equations.returns import (
     td_residuals,
     total_return,
 )
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def f64(*numbers):

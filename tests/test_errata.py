@@ -3,11 +3,11 @@
 import pytest
 from facts import raises
 
-from minirlhf.cli import main
 from minirlhf.core.errors import UserError
-from minirlhf.errata import erratum
-from minirlhf.errata.catalogue import errata, get
-from minirlhf.errata.erratum import Found, sources
+from minirlhf_cli import main
+from minirlhf_course.errata import erratum
+from minirlhf_course.errata.catalogue import errata, get
+from minirlhf_course.errata.erratum import Found, sources
 
 EVERY = errata()
 

@@ -10,8 +10,6 @@ import pytest
 import torch
 from facts import raises, without_pictures
 
-from minirlhf.cli import dispatch
-from minirlhf.cli.evaluate import OF_THE_HARNESS
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation
@@ -20,9 +18,11 @@ from minirlhf.models import checkpoints
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import SampledCompletions, as_json, compare, measure, sample_completions
-from minirlhf.stages.tasks import EvaluationRequest
 from minirlhf.trainers.evaluation import Estimate, candidates, evaluate, wilson_interval
+from minirlhf_cli import dispatch
+from minirlhf_cli.commands.evaluate import OF_THE_HARNESS
+from minirlhf_cli.files.measure import SampledCompletions, as_json, compare, measure, sample_completions
+from minirlhf_cli.files.tasks import EvaluationRequest
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 POLICY, OTHER = (tiny_model("nano", WORDS, seed=seed) for seed in (0, 1))

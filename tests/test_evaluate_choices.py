@@ -12,7 +12,6 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation, encode
@@ -22,8 +21,9 @@ from minirlhf.models import checkpoints
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.choices import WAYS, choose
-from minirlhf.stages.measure import (
+from minirlhf_cli import dispatch
+from minirlhf_cli.files.choices import WAYS, choose
+from minirlhf_cli.files.measure import (
     SampledCompletions,
     as_json,
     chosen,
@@ -32,7 +32,7 @@ from minirlhf.stages.measure import (
     measure,
     sample_completions,
 )
-from minirlhf.stages.tasks import EvaluationRequest
+from minirlhf_cli.files.tasks import EvaluationRequest
 
 SAID = ("cats", "dogs", "birds", "purr", "élan")
 LETTERED = word_tokenizer([*SAID, "say", *(f"{letter}." for letter in "ABCD"), *"ABCD"])

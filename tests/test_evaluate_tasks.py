@@ -7,7 +7,6 @@ import pytest
 import torch
 from facts import raises, without_pictures
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation
@@ -15,9 +14,10 @@ from minirlhf.data.records import Conversation, Problem
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import SampledCompletions, as_json, clusters_of, compare, measure, over_clusters
-from minirlhf.stages.tasks import EvaluationRequest, with_examples
 from minirlhf.trainers.evaluation import Estimate, wilson_interval
+from minirlhf_cli import dispatch
+from minirlhf_cli.files.measure import SampledCompletions, as_json, clusters_of, compare, measure, over_clusters
+from minirlhf_cli.files.tasks import EvaluationRequest, with_examples
 
 
 def replied(rewards, clusters=None):

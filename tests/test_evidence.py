@@ -18,17 +18,17 @@ import torch
 from facts import raises
 from plan import of_chapter
 
-from minirlhf import evidence
-from minirlhf.cli import dispatch
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import aggregation, policy_losses
 from minirlhf.equations.preference_losses import pairs
-from minirlhf.evidence import code, probe, study, t_distribution
 from minirlhf.recipes import GRPO, RECIPES, spelling
 from minirlhf.stages.pipeline import ASSISTANT_PPO, SFTPlan
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_cli import dispatch
+from minirlhf_course import evidence
+from minirlhf_course.evidence import code, probe, study, t_distribution
 
 # -- claims ------------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ def walk(seed, run=RUN, *, rate=0.25):
 
 from madeup.chapters.ch01_walk import lab
 from madeup.training import largest, smallest
-from minirlhf.evidence import Study
+from minirlhf_course.evidence import Study
 
 TAIL = 10
 
@@ -250,8 +250,8 @@ def kinds(made_up):
 @pytest.fixture
 def made_up(tmp_path, monkeypatch):
     root = tmp_path / "madeup"
-    monkeypatch.setattr(provenance, "PACKAGE", root)
-    monkeypatch.setattr(provenance, "ROOT_NAME", "madeup")
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "PACKAGES", ("madeup",))
     monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(str(tmp_path))
     repository = MadeUp(root)

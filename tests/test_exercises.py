@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from plan import of_chapter, own_seed
 
-from minirlhf import chapters
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, proof, release
-from minirlhf.classroom.checker import Verdict
-from minirlhf.classroom.runner import SandboxedSubmission, Server
+from minirlhf_course import chapters
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import grading, proof, release
+from minirlhf_course.classroom.checker import Verdict
+from minirlhf_course.classroom.runner import SandboxedSubmission, Server
 
 ROOT = sources.folder()  # or those of a course, named by MINIRLHF_EXERCISES
 EXERCISES = {path.stem: sources.read(path) for path in sources.sources(ROOT)}

@@ -8,15 +8,15 @@ import torch
 from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation
 from minirlhf.data.formats import Problem
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.report import explain
 from minirlhf.trainers import samples
 from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf_cli import dispatch
+from minirlhf_course.report import explain
 
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import end_tokens
 from minirlhf.models.loading import load_folder
-from minirlhf.stages.bridge.mapped import NoCounterpartError, RunSpec
-from minirlhf.stages.bridge.write import ENGINES, MOVED
-from minirlhf.stages.sources import SFTSource
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_cli import dispatch, main
+from minirlhf_cli.export.mapped import NoCounterpartError, RunSpec
+from minirlhf_cli.export.write import ENGINES, MOVED
+from minirlhf_cli.files.sources import SFTSource
 
 SPEC = importlib.util.spec_from_file_location(
     "foreign_models", Path(__file__).parents[1] / "benchmarks/foreign_models.py"

@@ -22,7 +22,7 @@ from plan import own_seed
 from minirlhf.core import provenance
 from minirlhf.core.errors import ArgumentError
 
-EXT = provenance.PACKAGE.parent / "book" / "_ext"
+EXT = provenance.ROOT / "book" / "_ext"
 sys.path.insert(0, str(EXT))
 try:
     import figures

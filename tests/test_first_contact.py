@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from facts import raises
 
-from minirlhf.cli import dispatch
-from minirlhf.cli.train import TRAINERS
 from minirlhf.core.errors import UserError
+from minirlhf_cli import dispatch
+from minirlhf_cli.commands.train import TRAINERS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BLOCKS = re.findall(r"```bash\n(.*?)```", README.read_text(encoding="utf-8"), re.S)

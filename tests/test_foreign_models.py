@@ -11,7 +11,6 @@ import torch
 import transformers
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 from minirlhf.data.chat import end_tokens
@@ -21,8 +20,9 @@ from minirlhf.feedback.rewards import score_completions
 from minirlhf.models.checkpoints import quietly
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import train_tokenizer
-from minirlhf.report import curves
-from minirlhf.stages import start
+from minirlhf_cli import dispatch
+from minirlhf_cli.files import start
+from minirlhf_course.report import curves
 
 SPEC = importlib.util.spec_from_file_location(
     "foreign_models", Path(__file__).parents[1] / "benchmarks/foreign_models.py"

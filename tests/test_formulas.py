@@ -21,8 +21,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pages import LOOK, PHONE
 from plan import of_chapter
 
-from minirlhf.chapters import chapters, load_legends
-from minirlhf.ledger.formulas.displays import displays
+from minirlhf_course.chapters import chapters, load_legends
+from minirlhf_course.ledger.formulas.displays import displays
 
 pytestmark = pytest.mark.slow
 

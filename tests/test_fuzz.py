@@ -5,8 +5,8 @@ import random
 import fuzz
 import pytest
 
-from minirlhf import evidence
 from minirlhf.core.errors import UserError, unknown
+from minirlhf_course import evidence
 
 
 @pytest.mark.slow

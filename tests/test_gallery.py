@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from facts import raises
 
-from minirlhf import evidence
-from minirlhf.cli import dispatch
-from minirlhf.cli import gallery as command
 from minirlhf.core.errors import UserError
-from minirlhf.gallery import given, online, pictures, questions
-from minirlhf.gallery.catalogue import gallery
-from minirlhf.gallery.colours import BASE, END, PAD, PLEASE, Setup, gold, polite, reference, written
 from minirlhf.recipes import RECIPES
 from minirlhf.recipes.parts import ProcessSupervision
-from minirlhf.report.diagnosis import RULES, diagnose
-from minirlhf.report.metrics import METRICS
 from minirlhf.trainers.history import History
 from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf_cli import dispatch
+from minirlhf_cli.commands import gallery as command
+from minirlhf_course import evidence
+from minirlhf_course.gallery import given, online, pictures, questions
+from minirlhf_course.gallery.catalogue import gallery
+from minirlhf_course.gallery.colours import BASE, END, PAD, PLEASE, Setup, gold, polite, reference, written
+from minirlhf_course.report.diagnosis import RULES, diagnose
+from minirlhf_course.report.metrics import METRICS
 
 EVERY = gallery()
 

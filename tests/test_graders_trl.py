@@ -10,7 +10,7 @@ from test_graders import DOUBLE, TABLE
 
 from minirlhf.feedback import graders
 from minirlhf.models.tokenizers import train_tokenizer
-from minirlhf.stages.bridge import grader as exported
+from minirlhf_cli.export import grader as exported
 
 pytestmark = pytest.mark.slow
 

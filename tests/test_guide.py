@@ -10,11 +10,11 @@ import pytest
 from patience import finished
 from plan import of_chapter
 
-from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, rehearsal, roster
 from minirlhf.core import provenance
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom import grading, rehearsal, roster
 
-CLONE = provenance.PACKAGE.parent
+CLONE = provenance.ROOT
 GUIDE = CLONE / "book" / "instructors.md"
 BLOCK = re.compile(r"(?ms)^```(shell|python)\n(.*?)^```$")
 CHAPTERS = sorted({p.parent.name[:2] for p in sources.sources(CLONE / "exercises")})

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from minirlhf.cli import main
-from minirlhf.cli.train import TRAINERS
 from minirlhf.core.errors import UnusedOptionNotice
 from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
-from minirlhf.stages import answering
 from minirlhf.trainers.config import unused_options
+from minirlhf_cli import main
+from minirlhf_cli.commands.train import TRAINERS
+from minirlhf_cli.files import answering
 
 #: Another value for every option.
 OTHER = {

@@ -10,12 +10,12 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters import chapters, load_checks, load_legends
-from minirlhf.ledger import pages
-from minirlhf.ledger.formulas import misprints, proof
-from minirlhf.ledger.formulas.displays import displays, fences
-from minirlhf.ledger.formulas.items import FormulaError, digest, tokens
-from minirlhf.ledger.formulas.reader import FormulaParser
+from minirlhf_course.chapters import chapters, load_checks, load_legends
+from minirlhf_course.ledger import pages
+from minirlhf_course.ledger.formulas import misprints, proof
+from minirlhf_course.ledger.formulas.displays import displays, fences
+from minirlhf_course.ledger.formulas.items import FormulaError, digest, tokens
+from minirlhf_course.ledger.formulas.reader import FormulaParser
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 PRINTED = {
@@ -268,7 +268,9 @@ WITHOUT_A_FUNCTION = {
 def calls_its_function(legend, checks):
     """Does building the legend call a function that the checks prove (or, where they prove their own, any equation)?"""
     proved = [inspect.unwrap(f) for f in pages.implementations(checks)]
-    codes = {f.__code__ for f in proved if inspect.isfunction(f) and not f.__module__.startswith("minirlhf.chapters")}
+    codes = {
+        f.__code__ for f in proved if inspect.isfunction(f) and not f.__module__.startswith("minirlhf_course.chapters")
+    }
     called = set()
     sys.setprofile(lambda frame, event, _: called.add(frame.f_code) if event == "call" else None)
     try:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt
@@ -19,9 +18,10 @@ from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.stages import judging, pipeline, zoo
-from minirlhf.stages.judge_files import AGREEMENT, PLACE, PREFERENCE, WIN_RATE, Pair, compare, match
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.reward import RewardConfig
+from minirlhf_cli import dispatch
+from minirlhf_cli.files.judge_files import AGREEMENT, PLACE, PREFERENCE, WIN_RATE, Pair, compare, match
 
 WORLD = ("say", "ask", "cats", "dogs", "bees", "purr", "bark", "buzz")
 WORDS = word_tokenizer((*WORLD, *judging.WORDS))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation, encode, encode_steps
@@ -21,11 +20,12 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
-from minirlhf.stages.measure import as_json
-from minirlhf.stages.measure_reward import measure_reward
 from minirlhf.trainers.reward import RewardConfig, completion_rewards, pair_accuracy, pairs_of, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
+from minirlhf_cli import dispatch
+from minirlhf_cli.files.measure import as_json
+from minirlhf_cli.files.measure_reward import measure_reward
 
 WORDS = word_tokenizer(("one", "two", "three", "go", "stop"))
 SMALL = ["--max-steps", "2", "--batch-size", "3", "--vocab-size", "300", "--context", "256", "--held-out", "0.25"]

@@ -9,26 +9,34 @@ from facts import raises
 from minirlhf.core import provenance
 from minirlhf.core.errors import ArgumentError
 
+LIBRARY, COURSE, CLI = provenance.PACKAGES
 FLOORS = [
-    {"core"},
-    {"equations", "engine", "sandbox"},
-    {"losses"},
-    {"data"},
-    {"models"},
-    {"feedback"},
-    {"recipes"},
-    {"trainers", "tabular", "control"},
-    {"stages", "ledger", "evidence", "report"},
-    {"chapters"},
-    {"classroom", "tour", "gallery", "errata", "cli", "notebook"},
+    {f"{LIBRARY}.core"},
+    {f"{LIBRARY}.equations", f"{LIBRARY}.engine", f"{LIBRARY}.sandbox"},
+    {f"{LIBRARY}.losses"},
+    {f"{LIBRARY}.data"},
+    {f"{LIBRARY}.models"},
+    {f"{LIBRARY}.feedback"},
+    {f"{LIBRARY}.recipes"},
+    {f"{LIBRARY}.trainers", f"{LIBRARY}.tabular", f"{LIBRARY}.control"},
+    {f"{LIBRARY}.stages"},
+    {f"{LIBRARY}.notebook"},
+    {f"{COURSE}.ledger", f"{COURSE}.evidence", f"{COURSE}.report"},
+    {f"{COURSE}.chapters"},
+    {f"{COURSE}.classroom", f"{COURSE}.tour", f"{COURSE}.gallery", f"{COURSE}.errata", f"{COURSE}.notebook"},
+    {f"{CLI}.{room}" for room in ("files", "export", "reports", "settings", "commands", "__main__")} | {CLI},
 ]
 LAYERS = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
 
+def room(module: str) -> str:
+    """``"minirlhf.core"`` of ``"minirlhf.core.exact"``."""
+    return ".".join(module.split(".")[:2])
+
+
 def layer_of(module: str) -> int:
-    """The layer of a module; the package itself holds the version only and stands below everything."""
-    parts = module.split(".")
-    return LAYERS[parts[1]] if len(parts) > 1 else -1
+    """The layer of a module. The library's and the course's root hold names only, and stand below everything."""
+    return -1 if module in (LIBRARY, COURSE) else LAYERS[room(module)]
 
 
 def upward(graph: dict[str, frozenset[str]]) -> list[str]:
@@ -71,16 +79,29 @@ def across(graph: dict[str, frozenset[str]]) -> list[str]:
 
 
 def test_layers_have_every_module():
-    homeless = {m.split(".")[1] for m in provenance.all_modules() if "." in m} - LAYERS.keys()
+    homeless = {room(m) for m in provenance.all_modules()} - LAYERS.keys() - {LIBRARY, COURSE}
     assert not homeless, f"give these a layer in tests/test_layers.py: {sorted(homeless)}"
 
 
 def test_package_root_holds_what_readers_import():
-    assert sorted(path.name for path in provenance.PACKAGE.glob("*.py")) == ["__init__.py", "losses.py", "notebook.py"]
+    assert sorted(path.name for path in (provenance.ROOT / LIBRARY).glob("*.py")) == [
+        "__init__.py",
+        "losses.py",
+        "notebook.py",
+    ]
+
+
+def test_library_imports_neither_course_nor_command_line():
+    """The door names where ``plot`` and ``verify`` come from, and nothing else does; the course never imports the command line."""
+    above = {LIBRARY: {COURSE, CLI}, COURSE: {CLI}, CLI: set()}
+    for name, targets in import_graph().items():
+        package = name.split(".")[0]
+        imported = {target for target in targets if target.split(".")[0] in above[package]}
+        assert imported == ({f"{COURSE}.notebook"} if name == LIBRARY else set()), name
 
 
 def test_layers_imports_run_downward():
-    assert upward(import_graph()) == []
+    assert upward({name: targets for name, targets in import_graph().items() if name != LIBRARY}) == []
 
 
 def test_chapters_do_not_import_each_other():
@@ -121,15 +142,13 @@ def test_core_exact_imports_no_equations():
 
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
-    """A function that turns ``{"core/a.py": source}`` into the import graph of a package with these files."""
+    """A function that turns ``{"minirlhf/core/a.py": source}`` into the import graph of packages with these files."""
 
     def plant(files: dict[str, str]) -> dict[str, frozenset[str]]:
-        package = tmp_path / "minirlhf"
         for name, text in files.items():
-            (package / name).parent.mkdir(parents=True, exist_ok=True)
-            (package / name).write_text(text, encoding="utf-8")
-        monkeypatch.setattr(provenance, "PACKAGE", package)
-        monkeypatch.setattr(provenance, "ROOT_NAME", "minirlhf")
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        monkeypatch.setattr(provenance, "ROOT", tmp_path)
         provenance.imports.cache_clear()
         provenance.source.cache_clear()
         return import_graph()
@@ -151,48 +170,52 @@ def planted(tmp_path, monkeypatch):
     ],
 )
 def test_upward_finds_a_planted_import(planted, line):
-    files = {"__init__.py": "", "core/__init__.py": "", "equations/__init__.py": "", "equations/kl.py": "k3 = 0\n"}
-    assert upward(planted(files | {"core/exact.py": "import math\n"})) == []
-    [found] = upward(planted(files | {"core/exact.py": line + "\n"}))
+    files = {f"minirlhf/{name}__init__.py": "" for name in ("", "core/", "equations/")}
+    files["minirlhf/equations/kl.py"] = "k3 = 0\n"
+    assert upward(planted(files | {"minirlhf/core/exact.py": "import math\n"})) == []
+    [found] = upward(planted(files | {"minirlhf/core/exact.py": line + "\n"}))
     assert found.startswith("minirlhf.core.exact (layer 0) imports minirlhf.equations")
     assert "minirlhf.equations.kl" in provenance.closure(["minirlhf.core.exact"])
 
 
 @pytest.mark.parametrize("line", ["PAGE = open('page.html.jinja')", "PAGE = 'templates/page.html.jinja'"])
 def test_upward_finds_a_planted_file_of_a_higher_layer(planted, line):
-    files = {"__init__.py": "", "core/__init__.py": "", "cli/__init__.py": "", "cli/page.html.jinja": ""}
-    [found] = upward(planted(files | {"core/exact.py": line + "\n"}))
-    assert found == f"minirlhf.core.exact (layer 0) imports minirlhf.cli (layer {LAYERS['cli']})"
+    files = {f"{name}/__init__.py": "" for name in ("minirlhf", "minirlhf/core", CLI, f"{CLI}/commands")}
+    files[f"{CLI}/commands/page.html.jinja"] = ""
+    [found] = upward(planted(files | {"minirlhf/core/exact.py": line + "\n"}))
+    assert found == f"minirlhf.core.exact (layer 0) imports {CLI}.commands (layer {LAYERS[f'{CLI}.commands']})"
 
 
 @pytest.mark.parametrize(("target", "complaints"), [("ch02_b.words", 1), ("ch01_a.words", 0), ("ch02_b", 1)])
 def test_across_finds_a_planted_import_from_another_chapter(planted, target, complaints):
-    files = {f"chapters/{folder}__init__.py": "" for folder in ("", "ch01_a/", "ch02_b/")}
-    files |= {f"chapters/{folder}/words.py": "" for folder in ("ch01_a", "ch02_b")}
-    lab = {"chapters/ch01_a/lab.py": f"import minirlhf.chapters.{target}\n"}
-    assert len(across(planted({"__init__.py": ""} | files | lab))) == complaints
+    files = {f"{COURSE}/chapters/{folder}__init__.py": "" for folder in ("", "ch01_a/", "ch02_b/")}
+    files |= {f"{COURSE}/chapters/{folder}/words.py": "" for folder in ("ch01_a", "ch02_b")}
+    lab = {f"{COURSE}/chapters/ch01_a/lab.py": f"import minirlhf_course.chapters.{target}\n"}
+    assert len(across(planted({f"{COURSE}/__init__.py": ""} | files | lab))) == complaints
 
 
 def test_circle_finds_planted_imports(planted):
     files = {
-        "__init__.py": "",
-        "core/__init__.py": "",
-        "core/a.py": "from minirlhf.core import b\n",
-        "core/b.py": "from minirlhf.core import c\n",
+        "minirlhf/__init__.py": "",
+        "minirlhf/core/__init__.py": "",
+        "minirlhf/core/a.py": "from minirlhf.core import b\n",
+        "minirlhf/core/b.py": "from minirlhf.core import c\n",
     }
-    assert circle(planted(files | {"core/c.py": ""})) == []
-    found = circle(planted(files | {"core/c.py": "def late():\n    from minirlhf.core.a import x\n"}))
+    assert circle(planted(files | {"minirlhf/core/c.py": ""})) == []
+    found = circle(planted(files | {"minirlhf/core/c.py": "def late():\n    from minirlhf.core.a import x\n"}))
     assert set(found) == {"minirlhf.core.a", "minirlhf.core.b", "minirlhf.core.c"}
 
 
 def test_provenance_refuses_relative_imports(planted):
     with raises(ArgumentError, problem="relative", file="minirlhf.core.a", line=1):
-        planted({"__init__.py": "", "core/__init__.py": "", "core/a.py": "from . import b\n"})
+        planted(
+            {"minirlhf/__init__.py": "", "minirlhf/core/__init__.py": "", "minirlhf/core/a.py": "from . import b\n"}
+        )
 
 
 @pytest.mark.slow
-def test_class_names_exist_once_in_the_package():
-    """In the whole package, so that a search finds one thing."""
+def test_class_names_exist_once():
+    """In all three packages, so that a search finds one thing."""
     homes: dict[str, list[str]] = {}
     for module in provenance.all_modules():
         for node in ast.parse(provenance.source(module)).body:

@@ -14,14 +14,14 @@ import torch
 from facts import raises
 from plan import of_chapter
 
-from minirlhf import chapters
-from minirlhf.chapters import load_checks
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
-from minirlhf.ledger import claims
-from minirlhf.ledger import pages as reader
-from minirlhf.ledger.registry import Ledger, chain, check, run
+from minirlhf_cli import dispatch, main
+from minirlhf_course import chapters
+from minirlhf_course.chapters import load_checks
+from minirlhf_course.ledger import claims
+from minirlhf_course.ledger import pages as reader
+from minirlhf_course.ledger.registry import Ledger, chain, check, run
 
 LEDGER = load_checks()
 CHECKS = list(LEDGER.checks.values())

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from minirlhf.chapters import load_checks
 from minirlhf.core.validate import MASK, sampled, takes, under_mask
 from minirlhf.equations.preference_losses.records import PairLogps
-from minirlhf.ledger import claims, pages
-from minirlhf.ledger.claims import Call
+from minirlhf_course.chapters import load_checks
+from minirlhf_course.ledger import claims, pages
+from minirlhf_course.ledger.claims import Call
 
 LEDGER = load_checks()
 LABELLED = sorted(

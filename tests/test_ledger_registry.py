@@ -6,8 +6,8 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.ledger import registry
-from minirlhf.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run, run_wrong
+from minirlhf_course.ledger import registry
+from minirlhf_course.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run, run_wrong
 
 
 def double(x):
@@ -70,16 +70,20 @@ def test_check_chapter_is_read_from_the_module(ledger):
         """A statement."""
         return 1.0, 1.0
 
-    compare.__module__ = "minirlhf.chapters.ch13_group_relative_methods.checks"
+    compare.__module__ = "minirlhf_course.chapters.ch13_group_relative_methods.checks"
     assert register(ledger, compare=compare).chapter == 13
     assert (
         chain(
-            "a", "A derivation", ["eq:a", "eq:b"], module="minirlhf.chapters.ch07_preference_data.checks", ledger=ledger
+            "a",
+            "A derivation",
+            ["eq:a", "eq:b"],
+            module="minirlhf_course.chapters.ch07_preference_data.checks",
+            ledger=ledger,
         ).chapter
         == 7
     )
     with raises(ValueError, argument="chain", value="a", problem="duplicate"):
-        chain("a", "Another", ["eq:a"], module="minirlhf.chapters.ch07_preference_data.checks", ledger=ledger)
+        chain("a", "Another", ["eq:a"], module="minirlhf_course.chapters.ch07_preference_data.checks", ledger=ledger)
 
 
 def test_ledger_select_by_label_and_by_chapter(ledger):

@@ -9,7 +9,7 @@ from minirlhf.core.randomness import generator
 from minirlhf.equations.style import length_controlled_probability, length_term
 from minirlhf.feedback.judge import Verdicts
 from minirlhf.feedback.length_control import length_controlled
-from minirlhf.stages.judge_files import JudgedFiles, Pair
+from minirlhf_cli.files.judge_files import JudgedFiles, Pair
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 from facts import raises
 from patience import until
 
-from minirlhf.cli import dispatch, main
 from minirlhf.core.errors import UserError
-from minirlhf.report import live
+from minirlhf.trainers import live
+from minirlhf_cli import dispatch, main
 
 events = pytest.importorskip(
     "tensorboard.backend.event_processing.event_accumulator", reason="needs the extra 'tensorboard'"

@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from minirlhf.equations import machines as equations
 from minirlhf.models import memory_profile
-from minirlhf.report import machines
+from minirlhf_course.report import machines
 
 WIDTH = 48
 SMALL = {

@@ -14,8 +14,9 @@ from minirlhf.equations.evaluation import win_rate_interval
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.answering import GenerationRequest, Generator, best_of
-from minirlhf.stages.measure import (
+from minirlhf.trainers.evaluation import Estimate, wilson_interval
+from minirlhf_cli.files.answering import GenerationRequest, Generator, best_of
+from minirlhf_cli.files.measure import (
     Measurement,
     SampledCompletions,
     as_json,
@@ -24,7 +25,6 @@ from minirlhf.stages.measure import (
     measure,
     sample_completions,
 )
-from minirlhf.trainers.evaluation import Estimate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 POLICY = tiny_model("nano", WORDS, seed=0)

@@ -7,10 +7,9 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
+from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
-from minirlhf.core.provenance import PACKAGE
 from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode, encode_steps
 from minirlhf.data.records import Problem
 from minirlhf.data.types import Stepped, labelled, pair
@@ -20,7 +19,6 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
 from minirlhf.recipes.distill import DISTILLATIONS
 from minirlhf.recipes.offline import get_preference
-from minirlhf.report import metrics
 from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.distill import DistillConfig, train_distill
 from minirlhf.trainers.offline import OfflineConfig, train_offline
@@ -31,6 +29,8 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.tools import ToolEnv
 from minirlhf.trainers.toy import train_toy
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, train_outcome, train_process
+from minirlhf_cli import dispatch
+from minirlhf_course.report import metrics
 
 WORDS = word_tokenizer(["hi", "cats", "dogs"])
 TINY = {"max_steps": 1, "batch_size": 2}
@@ -150,10 +150,12 @@ def explained(*trainers):
 
 
 def test_metrics_runs_cover_every_trainer_that_logs():
-    logs = {p.stem for p in (PACKAGE / "trainers").glob("*.py") if "loop.log(" in p.read_text(encoding="utf-8")} - {
-        "loop"
-    }
-    assert logs | {"toy"} == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/report/metrics.py"
+    logs = {
+        p.stem
+        for p in (provenance.ROOT / "minirlhf" / "trainers").glob("*.py")
+        if "loop.log(" in p.read_text(encoding="utf-8")
+    } - {"loop"}
+    assert logs | {"toy"} == set(RUNS), "add a run to RUNS, and its metrics to minirlhf_course/report/metrics.py"
 
 
 @pytest.mark.parametrize("trainer", ["sft", "reward", "verifiers", "offline", "online", "rejection", "distill"])

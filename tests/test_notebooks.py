@@ -280,7 +280,7 @@ FOLDED = """\
 # # 05 · A test
 
 # %%
-from minirlhf.classroom.predictions import Predictions
+from minirlhf_course.classroom.predictions import Predictions
 
 predict = Predictions("test")
 

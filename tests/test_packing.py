@@ -11,7 +11,6 @@ import torch
 import transformers
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
@@ -21,10 +20,11 @@ from minirlhf.models import packed
 from minirlhf.models.packed import packed_logits, packed_logps, require_packable, row_length
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.bridge.trl import NOT_BY_POSITION
 from minirlhf.trainers import sft
 from minirlhf.trainers.likelihood import nll_losses
 from minirlhf.trainers.sft import LOSSES, SFTConfig, prediction_weights, train_sft
+from minirlhf_cli import dispatch
+from minirlhf_cli.export.trl import NOT_BY_POSITION
 
 WORDS = ("one", "two", "three", "go", "stop")
 #: Beside those of ``architectures``: positions that are learned with an offset, slopes in place of positions, one head of keys, a router.
@@ -196,7 +196,7 @@ def test_require_packable_refuses_recurrent_state_and_short_window(name):
     ],
 )
 def test_not_by_position_names_models_that_ignore_positions(name, apart):
-    """What an exported run is told of packed rows (``stages/bridge/trl.py``)."""
+    """What an exported run is told of packed rows (``minirlhf_cli/export/trl.py``)."""
     model, row = build(name), ROWS[0]
     batch = collate_packed([row], 0, length=20)
     positions = torch.cat([torch.arange(len(e)) for e in row])[None]

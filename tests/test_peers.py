@@ -14,7 +14,6 @@ from facts import raises
 if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"):
     pytest.skip("needs the extra 'peers'", allow_module_level=True)
 
-from minirlhf.cli import main
 from minirlhf.core import exact
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
@@ -30,10 +29,11 @@ from minirlhf.equations import (
     reward_losses,
     value_losses,
 )
-from minirlhf.ledger import peers
-from minirlhf.ledger.peers.adapter import TRL_VERSION, answers, trl_dpo
-from minirlhf.ledger.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, PeerComparison
-from minirlhf.ledger.registry import Draw
+from minirlhf_cli import main
+from minirlhf_course.ledger import peers
+from minirlhf_course.ledger.peers.adapter import TRL_VERSION, answers, trl_dpo
+from minirlhf_course.ledger.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, PeerComparison
+from minirlhf_course.ledger.registry import Draw
 
 COMPARED = [p for p in PEERS if p.agree is not None]
 NAMES = [f"{p.method}-{p.peer}" for p in COMPARED]

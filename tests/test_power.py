@@ -9,11 +9,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
 from minirlhf.equations.evaluation import paired_variance
-from minirlhf.evidence import t_distribution
-from minirlhf.stages.power import VarianceComponents, grades
+from minirlhf_cli import dispatch
+from minirlhf_cli.files.power import VarianceComponents, grades
+from minirlhf_course.evidence import t_distribution
 
 HOW = {"alpha": 0.05, "power": 0.8}
 

@@ -11,11 +11,11 @@ from browser import Browser
 from facts import raises
 from plan import of_chapter
 
-from minirlhf.chapters import chapters
 from minirlhf.core import provenance
 from minirlhf.core.errors import ArgumentError
+from minirlhf_course.chapters import chapters
 
-BOOK = provenance.PACKAGE.parent / "book"
+BOOK = provenance.ROOT / "book"
 EXT = BOOK / "_ext"
 sys.path.insert(0, str(EXT))
 try:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from patience import finished
 
+from minirlhf.core import provenance
+
 ROOT = Path(__file__).resolve().parents[1]
 STRICT = ("core", "equations", "recipes", "trainers")
 
@@ -32,7 +34,7 @@ def missing_names(path: Path) -> list[str]:
     missing, modules = [], {}
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "minirlhf":
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in provenance.PACKAGES:
             for alias in node.names:
                 with contextlib.suppress(ImportError):
                     modules[alias.asname or alias.name] = importlib.import_module(f"{node.module}.{alias.name}")
@@ -91,7 +93,7 @@ def test_attributes_of_a_docstring_are_attributes_of_its_class():
     """A class that is renamed inside keeps its docstring otherwise, and tells readers of fields that it does not have."""
     classes = [
         (path, node)
-        for path in sorted((ROOT / "minirlhf").rglob("*.py"))
+        for path in sorted(ROOT.glob("minirlhf*/**/*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
     ]

@@ -11,8 +11,6 @@ import torch
 from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli import main
-from minirlhf.cli.settings import meaning
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
@@ -40,6 +38,8 @@ from minirlhf.recipes.recipe import describe
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.policy_update import policy_losses
 from minirlhf.trainers.toy import train_toy
+from minirlhf_cli import main
+from minirlhf_cli.settings import meaning
 
 
 def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: ToyLM | None = None) -> ScoredRollout:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch, main
 from minirlhf.core import exact
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
@@ -31,6 +30,7 @@ from minirlhf.trainers.loop import TrainingLoop
 from minirlhf.trainers.online import PromptDataset
 from minirlhf.trainers.rejection import select_best, train_rejection, train_rejection_in_env
 from minirlhf.trainers.toy import EnumerableEnv
+from minirlhf_cli import dispatch, main
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 PROBLEMS = [Problem(conversation(f"say {name}"), name) for name in ("cats", "dogs", "birds", "purr")]

@@ -17,9 +17,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from minirlhf.chapters import load_checks
 from minirlhf.core import provenance
-from minirlhf.ledger import pages as reader
+from minirlhf_course.chapters import load_checks
+from minirlhf_course.ledger import pages as reader
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

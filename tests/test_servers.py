@@ -10,10 +10,10 @@ import patience
 import pytest
 from facts import raises
 
-from minirlhf.chapters.ch17_tools import register
 from minirlhf.core.errors import UserError
 from minirlhf.data.calls import BadCall, read_calls
 from minirlhf.feedback.servers import PAGES, ToolServer
+from minirlhf_course.chapters.ch17_tools import register
 
 #: By hand, line by line: what the protocol says, and a request, a notice and a second page in between.
 PLAIN = """
@@ -251,7 +251,7 @@ def test_tool_server_talks_to_official_package():
 
 # -- the course's own server ------------------------------------------------------------------------------------------
 
-REGISTER = [sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"]
+REGISTER = [sys.executable, "-m", "minirlhf_course.chapters.ch17_tools.register"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pages import faults, pages_of, served, static_faults, violations
 from patience import finished
 from plan import of_chapter
 
-from minirlhf.chapters import chapters
+from minirlhf_course.chapters import chapters
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"

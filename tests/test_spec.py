@@ -8,8 +8,6 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.cli import dispatch
-from minirlhf.cli.settings import read_yaml
 from minirlhf.core.errors import UserError
 from minirlhf.core.statistics import holm, sign_flips, sign_test
 from minirlhf.data.chat import conversation
@@ -18,9 +16,11 @@ from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import Measurement, ModelPair
-from minirlhf.stages.specification import RuleResult, RulesRequest, Specification, SpecRule, check
 from minirlhf.trainers.evaluation import wilson_interval
+from minirlhf_cli import dispatch
+from minirlhf_cli.files.measure import Measurement, ModelPair
+from minirlhf_cli.files.specification import RuleResult, RulesRequest, Specification, SpecRule, check
+from minirlhf_cli.settings import read_yaml
 
 WORDS = word_tokenizer(("say", "ask", "cats", "dogs", "bees", "purr", "bark", "buzz"))
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from facts import raises
 
-from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator
 from minirlhf.equations.mdp import greedy_policy
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, Grid, arrival_rewards
+from minirlhf_course.chapters.ch01_introduction import human_feedback as hf
 
 STILL, WINDY = GARDEN.transitions(), GARDEN.transitions(0.2)
 WISHES = GARDEN.values_of(GARDEN_WISHES)

@@ -9,13 +9,13 @@ import pytest
 from facts import raises
 from patience import finished
 
-from minirlhf import evidence
-from minirlhf.cli import dispatch
 from minirlhf.core.errors import UserError
-from minirlhf.tour import stages
+from minirlhf_cli import dispatch
+from minirlhf_course import evidence
+from minirlhf_course.tour import stages
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDY = ROOT / "minirlhf" / "tour" / "study.json"
+STUDY = ROOT / "minirlhf_course" / "tour" / "study.json"
 
 # What the report and the README say, as "this number exceeds that one".
 CLAIMS = {
@@ -89,7 +89,7 @@ def test_tour_of_few_steps_writes_report(tmp_path, monkeypatch, capsys):
 @pytest.mark.release
 @pytest.mark.slow
 def test_tour_lies_within_evidence(study, tmp_path):
-    command = [sys.executable, "-m", "minirlhf.cli", "tour", "--out", str(tmp_path), "--seed", "0"]
+    command = [sys.executable, "-m", "minirlhf_cli", "tour", "--out", str(tmp_path), "--seed", "0"]
     done = finished(command, usually=200, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
     for name in stages.IMPROVED:

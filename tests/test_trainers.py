@@ -10,7 +10,6 @@ import torch
 from facts import raises
 
 from minirlhf import recipes
-from minirlhf.cli.settings import from_mapping
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
@@ -33,6 +32,7 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, pairs_of, train_reward
 from minirlhf.trainers.sft import SFTConfig, prediction_weights, train_sft
 from minirlhf.trainers.verifiers import token_scores
+from minirlhf_cli.settings import from_mapping
 
 WORDS = ("one", "two", "three", "go", "stop")
 

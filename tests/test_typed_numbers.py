@@ -64,8 +64,8 @@ def chapter(tmp_path: Path) -> Path:
         "notebooks/05_mine.py": "# figure: a\n# alt: It rises to\n#   7.7 at last.\nx = 2\n",
         "notebooks/05_mine.ipynb": json.dumps({"cells": [{"outputs": [{"text": ["pi is 3.141, about .62\n"]}]}]}),
         "exercises/05_mine/ex_05_1.py": 'graded(hints=("Try 6.5 first.",))\n',
-        "minirlhf/chapters/ch05_mine/checks.py": "HALF = 0.75\n",
-        "minirlhf/chapters/ch05_mine/study.json": json.dumps(
+        "minirlhf_course/chapters/ch05_mine/checks.py": "HALF = 0.75\n",
+        "minirlhf_course/chapters/ch05_mine/study.json": json.dumps(
             {"probe": {"run: max_steps": 800, "loss": 0.62}, "seeds": {}}
         ),
     }

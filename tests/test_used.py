@@ -1,4 +1,4 @@
-"""Every public function of floors 0 to 7 is there for somebody: a chapter, a command, a table, or a claim.
+"""Every public function below the chapters and commands is there for somebody: a chapter, a command, a table, or a claim.
 
 Tests do not count. What a chapter that is still to come needs of the library, and nothing else uses yet, stands in its
 manifest: ``claims = ["minirlhf.models.turns.sample_turns", ...]``; what its checks prove counts as claimed too.
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import minirlhf
-from minirlhf.chapters import chapters
 from minirlhf.core import provenance
+from minirlhf_course.chapters import chapters
 
 ROOT = Path(__file__).resolve().parent.parent
-# Who may ask: floors 8 and 9, and all that lives outside the package but the tests.
-UPPER = tuple(f"minirlhf.{room}" for room in ("chapters", "classroom", "tour", "cli"))
+# Who may use them: these, and all that lives outside the packages but the tests.
+UPPER = (*(f"minirlhf_course.{room}" for room in ("chapters", "classroom", "tour")), "minirlhf_cli.commands")
 OUTSIDE = ("book", "notebooks", "exercises", "tools", "benchmarks", "examples")
 
 
@@ -87,7 +87,7 @@ class Library:
     def outside(self):
         """What ``import minirlhf`` gives, and what files beyond the package refer to: Python by its imports, text by dotted names or
         by names in code."""
-        found = self.resolved(f"minirlhf.{home}.{name}" for name, home in minirlhf._HOME_OF.items())
+        found = self.resolved(f"{home}.{name}" for name, home in minirlhf._HOME_OF.items())
         by_name = {}
         for module in self.modules.values():
             for name in module.definitions:
@@ -99,13 +99,13 @@ class Library:
                     found |= self.resolved(outside.references())
                 elif path.suffix == ".md":
                     text = path.read_text(encoding="utf-8")
-                    found |= self.resolved(re.findall(r"minirlhf(?:\.\w+)+", text))
+                    found |= self.resolved(re.findall(r"minirlhf(?:_course|_cli)?(?:\.\w+)+", text))
                     for code in re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL):
                         found.update(*(by_name.get(word, ()) for word in re.findall(r"[A-Za-z_]\w+", code)))
         return found
 
     def unused(self, claims=()):
-        """Public functions of floors 0 to 7 that nothing but tests leads to."""
+        """Public functions below UPPER that nothing but tests leads to."""
         frontier = self.outside() | set(claims)
         for name, module in self.modules.items():
             inside = set(module.definitions.values()) if name in self.lower else set()

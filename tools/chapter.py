@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from string import Template
 
-from minirlhf import chapters
-from minirlhf.chapters import Chapter
-from minirlhf.classroom import skeleton
 from minirlhf.core.errors import UserError
+from minirlhf_course import chapters
+from minirlhf_course.chapters import Chapter
+from minirlhf_course.classroom import skeleton
 
 ROOT = Path(__file__).resolve().parents[1]
 SKELETON = Path(__file__).resolve().parent / "skeleton"

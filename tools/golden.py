@@ -44,8 +44,8 @@ Record = dict[str, Any]
 
 def said(*command: str) -> str:
     """What a command prints, without times; an error as its text."""
-    from minirlhf.cli import dispatch
     from minirlhf.core.errors import UserError
+    from minirlhf_cli import dispatch
 
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
@@ -60,8 +60,8 @@ def said(*command: str) -> str:
 
 def help_texts() -> Record:
     """The help of every command and trainer, in 100 columns."""
-    from minirlhf.cli import COMMANDS
-    from minirlhf.cli.train import TRAINERS
+    from minirlhf_cli import COMMANDS
+    from minirlhf_cli.commands.train import TRAINERS
 
     commands = [[], *([name] for name in COMMANDS), *(["train", name] for name in TRAINERS)]
     return {" ".join(command): said(*command, "--help") for command in commands}
@@ -85,7 +85,7 @@ def without_times(data: Any) -> Any:
 
 def probes(part: int, parts: int) -> Record:
     """The numbers of the probes of every ``parts``-th study."""
-    from minirlhf.evidence import study
+    from minirlhf_course.evidence import study
 
     scripts = sorted(study.discover().items())[part::parts]
     return {name: study.run_probe(script.load()) for name, script in scripts}
@@ -113,8 +113,8 @@ STEPS = [[*TINY, "--data", "steps.jsonl"]]
 def runs(part: int, parts: int) -> Record:
     """Metrics of two steps, with what the run prints, on the first data that the trainer takes."""
     from minirlhf import recipes
-    from minirlhf.cli.train import TRAINERS
     from minirlhf.recipes.distill import DISTILLATIONS
+    from minirlhf_cli.commands.train import TRAINERS
 
     ways: dict[str, list[list[str]]] = {}
     for name in TRAINERS:
@@ -160,8 +160,8 @@ def feedback(part: int, parts: int) -> Record:
     """Points and words for every mutant, partial answer and reader's answer, with one student's numbers."""
     import torch
 
-    from minirlhf.classroom import exercise as sources
-    from minirlhf.classroom import grading, proof
+    from minirlhf_course.classroom import exercise as sources
+    from minirlhf_course.classroom import grading, proof
 
     torch.set_num_threads(1)
     exercises = {e.id: e for e in sources.load(ROOT / "exercises")}

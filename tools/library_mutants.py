@@ -26,7 +26,15 @@ from mutations import ROOT, Mutant, of_module
 
 RESULT = ROOT / "benchmarks" / "library_mutants.json"
 SURVIVORS = ROOT / "benchmarks" / "library_survivors.toml"
-PACKAGES = ("core", "engine", "data", "models", "feedback", "recipes", "trainers", "stages", "classroom", "sandbox")
+FOLDERS = (
+    *(
+        f"minirlhf/{name}"
+        for name in ["core", "engine", "data", "models", "feedback", "recipes", "trainers", "stages", "sandbox"]
+    ),
+    "minirlhf_course/classroom",
+    "minirlhf_cli/files",
+    "minirlhf_cli/export",
+)
 SAMPLE, SEED = 300, 21
 TESTS, FILES = 12, 3  # at most, for one mutant
 LIMIT = 240  # processor seconds of one mutant
@@ -36,7 +44,7 @@ Touched = dict[str, dict[str, list[str]]]
 
 def mutants() -> list[Mutant]:
     """All mutants of the packages that hold no equation."""
-    paths = [path for package in PACKAGES for path in sorted((ROOT / "minirlhf" / package).rglob("*.py"))]
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     return [mutant for path in paths for mutant in of_module(path)]
 
 

@@ -89,8 +89,8 @@ def touched(call: Callable[[], object]) -> set[Place]:
 
 def trace() -> dict[str, Any]:
     """Of every check: the functions that it touches, its own module, and the seconds that it takes."""
-    from minirlhf.chapters import load_checks
-    from minirlhf.ledger import registry
+    from minirlhf_course.chapters import load_checks
+    from minirlhf_course.ledger import registry
 
     found = []
     for key, entry in load_checks().checks.items():
@@ -126,7 +126,7 @@ def by_ledger(mutant: Mutant, checks: Sequence[dict[str, Any]]) -> str:
             importlib.import_module(module)
     except Exception as problem:
         return f"import: {type(problem).__name__}"
-    from minirlhf.ledger import registry
+    from minirlhf_course.ledger import registry
 
     for seed in SEEDS:
         for check in checks:
@@ -140,7 +140,7 @@ def by_ledger(mutant: Mutant, checks: Sequence[dict[str, Any]]) -> str:
 
 def broken_promises(entries: Sequence[Any]) -> Iterator[str]:
     """Which generic claims fail on the inputs that these checks draw."""
-    from minirlhf.ledger import claims
+    from minirlhf_course.ledger import claims
 
     for calls in claims.record(entries, SEEDS).values():
         yield from claims.violated_claims(calls, SEEDS[0])
@@ -253,9 +253,9 @@ def judge_all(
 
 def traced_checks() -> list[dict[str, Any]]:
     """What every check touches, found in a process of its own, so that this one stays fit to be forked."""
-    import minirlhf.chapters
+    import minirlhf_course.chapters
 
-    minirlhf.chapters.load_checks()  # and with it all that no mutant changes: sympy, core, the standard library
+    minirlhf_course.chapters.load_checks()  # and with it all that no mutant changes: sympy, core, the standard library
     return json.loads(start(lambda: json.dumps(trace()))())["checks"]
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from minirlhf.chapters import load_legends
-from minirlhf.ledger.formulas import proof
-from minirlhf.ledger.formulas.displays import displays
-from minirlhf.ledger.formulas.items import digest
-from minirlhf.ledger.pages import scientific
+from minirlhf_course.chapters import load_legends
+from minirlhf_course.ledger.formulas import proof
+from minirlhf_course.ledger.formulas.displays import displays
+from minirlhf_course.ledger.formulas.items import digest
+from minirlhf_course.ledger.pages import scientific
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 

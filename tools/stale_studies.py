@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 IDLE = "\n\ndef nobody_calls_this(x):\n    return x + 1\n"
 
-CH01 = "minirlhf/chapters/ch01_introduction/study.py"
-CH20 = "minirlhf/chapters/ch20_overoptimization/study_language.py"
+CH01 = "minirlhf_course/chapters/ch01_introduction/study.py"
+CH20 = "minirlhf_course/chapters/ch20_overoptimization/study_language.py"
 
 #: what is done -> (file, pattern, replacement), at the first match of every pattern
 EDITS: dict[str, list[tuple[str, str, str]]] = {
@@ -47,7 +47,7 @@ EDITS: dict[str, list[tuple[str, str, str]]] = {
 # In a process of its own, in the copy: names of studies whose imports have changed, then of those that are stale.
 LOOK = """
 import json, sys
-from minirlhf.evidence import study
+from minirlhf_course.evidence import study
 found = study.discover()
 print(json.dumps({name: script._everything({}) for name, script in found.items()}))
 for name, script in found.items():
@@ -57,7 +57,7 @@ for name, script in found.items():
 
 def rename(copy: Path) -> None:
     """``token_mean`` is ``mean_over_tokens`` everywhere."""
-    for path in (copy / "minirlhf").rglob("*.py"):
+    for path in copy.glob("minirlhf*/**/*.py"):
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(r"\btoken_mean\b", "mean_over_tokens", text), encoding="utf-8")
 
@@ -84,7 +84,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, edits in EDITS.items():
             copy = Path(folder) / "copy"
-            shutil.copytree(ROOT / "minirlhf", copy / "minirlhf", ignore=shutil.ignore_patterns("__pycache__"))
+            for package in ROOT.glob("minirlhf*/"):
+                shutil.copytree(package, copy / package.name, ignore=shutil.ignore_patterns("__pycache__"))
             for file, pattern, new in edits:
                 path = copy / file
                 text, count = re.subn(pattern, new, path.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)

@@ -201,7 +201,7 @@ class Vouchers:
     """What is known of the numbers of a chapter."""
 
     def __init__(self, number: str, root: Path = ROOT) -> None:
-        [folder] = (root / "minirlhf" / "chapters").glob(f"ch{number}_*")
+        [folder] = (root / "minirlhf_course" / "chapters").glob(f"ch{number}_*")
         checks = [*folder.glob("checks*.py"), *(root / "tests").glob(f"test_ch{number}_*.py")]
         notebooks = sorted((root / "notebooks").glob(f"{number}_*.py"))
         self.code = literals([*(path for path in folder.glob("*.py") if path not in checks), *notebooks])

@@ -29,8 +29,8 @@ from string import Formatter
 from types import ModuleType
 from typing import Any
 
-from minirlhf import evidence
 from minirlhf.core.errors import ArgumentError
+from minirlhf_course import evidence
 
 FOLDER = Path(__file__).resolve().parents[1] / "predictions"
 
@@ -198,6 +198,6 @@ def mean(study: str, name: str) -> float:
 
 
 def compared(study: str, name: str, other: str) -> str:
-    """``"larger"``, ``"smaller"`` or ``"alike"``: what the seeds of a study say of two of its measurements, in pairs (:mod:`minirlhf.evidence.paired`)."""
+    """``"larger"``, ``"smaller"`` or ``"alike"``: what the seeds of a study say of two of its measurements, in pairs (:mod:`minirlhf_course.evidence.paired`)."""
     [pair] = evidence.differences({name: seeds(study, name), other: seeds(study, other)}).values()
     return ("larger" if pair.mean > 0 else "smaller") if pair.significant else "alike"

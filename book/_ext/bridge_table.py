@@ -8,8 +8,8 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.stages.bridge import tables
-from minirlhf.stages.bridge.write import ENGINES
+from minirlhf_cli.export import tables
+from minirlhf_cli.export.write import ENGINES
 
 TITLES = {engine.title: name for name, engine in ENGINES.items()}
 ROWS = {"recipes": tables.online, "losses": tables.preferences}

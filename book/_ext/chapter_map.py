@@ -11,8 +11,8 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.chapters import Chapter
-from minirlhf.chapters import chapters as all_chapters
+from minirlhf_course.chapters import Chapter
+from minirlhf_course.chapters import chapters as all_chapters
 
 WIDTH, HEIGHT, GAP_X, GAP_Y = 128, 44, 16, 34  # a box and the space between boxes, in the drawing's units
 

@@ -14,9 +14,9 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx.util.nodes import make_refnode
 
-from minirlhf import chapters
-from minirlhf.classroom import exercise
 from minirlhf.core.errors import UserError
+from minirlhf_course import chapters
+from minirlhf_course.classroom import exercise
 
 
 def written(env: Any) -> dict[int, str]:

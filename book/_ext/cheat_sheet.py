@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.core.errors import ArgumentError
-from minirlhf.ledger.formulas.displays import displays
+from minirlhf_course.ledger.formulas.displays import displays
 
 #: A sentence's comma or full stop, and the space before it.
 END = re.compile(r"(\\[,;:!]|\\q?quad|\s)*[.,;:]\s*$")

@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.ledger.formulas import derivation, derivation_names
+from minirlhf_course.ledger.formulas import derivation, derivation_names
 
 logger = logging.getLogger(__name__)
 

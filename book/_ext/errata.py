@@ -9,8 +9,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.errata.catalogue import errata
-from minirlhf.errata.erratum import Erratum, Found
+from minirlhf_course.errata.catalogue import errata
+from minirlhf_course.errata.erratum import Erratum, Found
 
 
 class Errata(SphinxDirective):

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-from minirlhf import chapters
+from minirlhf_course import chapters
 
 logger = logging.getLogger(__name__)
 LONGEST = 4500  # words; what is left over belongs to an appendix, like the losses of chapter 14

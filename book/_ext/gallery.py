@@ -14,12 +14,12 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf import evidence
-from minirlhf.gallery import pictures
-from minirlhf.gallery.catalogue import gallery
-from minirlhf.gallery.failure import BrokenRun
-from minirlhf.gallery.questions import AskedQuestion, questions
-from minirlhf.report import curves
+from minirlhf_course import evidence
+from minirlhf_course.gallery import pictures
+from minirlhf_course.gallery.catalogue import gallery
+from minirlhf_course.gallery.failure import BrokenRun
+from minirlhf_course.gallery.questions import AskedQuestion, questions
+from minirlhf_course.report import curves
 
 
 class Gallery(SphinxDirective):

@@ -39,8 +39,8 @@ def data() -> dict[str, Any]:
     """What the page needs: the items, the columns of the reward, its prior, and all replies to the first question."""
     import torch
 
-    from minirlhf.chapters.ch07_preference_data import reader
-    from minirlhf.chapters.ch07_preference_data.bank import QUESTIONS, bank, written
+    from minirlhf_course.chapters.ch07_preference_data import reader
+    from minirlhf_course.chapters.ch07_preference_data.bank import QUESTIONS, bank, written
 
     replies = bank()
     seen = torch.cat([replies.quality[0], replies.suspects[0]], -1)

@@ -19,7 +19,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.core import provenance
-from minirlhf.ledger.pages import homes, labels_in
+from minirlhf_course.ledger.pages import homes, labels_in
 
 FIELD = re.compile(r"(Label|Source|Args|Attributes|Returns|Raises):\s*(.*)")
 ROLE_OR_LITERAL = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}|(?<![\w*])\*(\w[\w -]*)\*(?![\w*])")
@@ -55,7 +55,7 @@ def find(name: str) -> Piece:
             raise ValueError(f"module {module} has no {part!r}, named by {name!r}")
         found = inside[-1]
     code, docstring = _without_docstring(found, source.splitlines())
-    where = f"{path.relative_to(provenance.PACKAGE.parent)}:{found.lineno}"  # type: ignore[attr-defined]
+    where = f"{path.relative_to(provenance.ROOT)}:{found.lineno}"  # type: ignore[attr-defined]
     return Piece(name, where, path, code, docstring)
 
 

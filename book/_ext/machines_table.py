@@ -1,4 +1,4 @@
-"""``{machines} step`` (or another table of ``minirlhf/report/machines.py``), and ``{machine}`training``` for one of its numbers."""
+"""``{machines} step`` (or another table of ``minirlhf_course/report/machines.py``), and ``{machine}`training``` for one of its numbers."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from minirlhf.report import machines
+from minirlhf_course.report import machines
 
 
 class Machines(SphinxDirective):

@@ -10,7 +10,7 @@
 ``NAME > OTHER number``          like count, without "of 20"
 ===============================  =====================================================================================
 
-Runs that share their seeds are compared by the differences, seed by seed (:mod:`minirlhf.evidence.paired`: t intervals of 95 %, and
+Runs that share their seeds are compared by the differences, seed by seed (:mod:`minirlhf_course.evidence.paired`: t intervals of 95 %, and
 Holm's correction where several pairs are looked at). The word says what the sentence says, and the build fails where it does not hold:
 
 ====================================  ================================================================================
@@ -41,8 +41,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
 
-from minirlhf import evidence
 from minirlhf.core.errors import ArgumentError, UserError, unknown
+from minirlhf_course import evidence
 
 WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 Family = Mapping[tuple[str, str], evidence.Difference]

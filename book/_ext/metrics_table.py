@@ -7,8 +7,8 @@ from library import inline
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.gallery.questions import AskedQuestion, questions
-from minirlhf.report.metrics import METRICS, Metric
+from minirlhf_course.gallery.questions import AskedQuestion, questions
+from minirlhf_course.report.metrics import METRICS, Metric
 
 
 class Metrics(SphinxDirective):

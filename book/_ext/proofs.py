@@ -26,11 +26,11 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.chapters import load_checks, load_legends
-from minirlhf.ledger import pages as reader
-from minirlhf.ledger.formulas import proof
-from minirlhf.ledger.formulas.items import digest
-from minirlhf.ledger.pages import CheckOutcome
+from minirlhf_course.chapters import load_checks, load_legends
+from minirlhf_course.ledger import pages as reader
+from minirlhf_course.ledger.formulas import proof
+from minirlhf_course.ledger.formulas.items import digest
+from minirlhf_course.ledger.pages import CheckOutcome
 
 logger = logging.getLogger(__name__)
 torch.set_num_threads(1)

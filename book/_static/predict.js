@@ -15,7 +15,7 @@
     return made;
   };
 
-  function fromNotebook(cell) { // the text that minirlhf.classroom.predictions has printed: a question, then lettered choices
+  function fromNotebook(cell) { // the text that minirlhf_course.classroom.predictions has printed: a question, then lettered choices
     const found = [];
     for (const line of cell.textContent.split("\n")) {
       const choice = line.match(/^ {3}([a-j]) {2}(.*)$/);

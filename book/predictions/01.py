@@ -3,8 +3,8 @@
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf import evidence
 from minirlhf.equations.signals import compounding_mistakes, imitation_logit_gradient
+from minirlhf_course import evidence
 
 
 def _not_this():

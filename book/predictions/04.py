@@ -6,8 +6,8 @@ import itertools
 import torch
 from asking import Ask, Typed
 
-from minirlhf.chapters.ch04_policy_gradients_to_ppo import estimates, steps
 from minirlhf.equations import mdp, policy_losses
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo import estimates, steps
 
 
 def _variances(cost):

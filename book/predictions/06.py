@@ -3,9 +3,9 @@
 import torch
 from asking import Ask, Typed, mean
 
-from minirlhf.chapters.ch06_nature_of_preferences import groups
 from minirlhf.equations import choice
 from minirlhf.equations.social_choice import majority_accuracy
+from minirlhf_course.chapters.ch06_nature_of_preferences import groups
 
 
 def _number(x: float) -> torch.Tensor:

@@ -3,8 +3,8 @@
 import torch
 from asking import Ask, Typed, mean, seeds
 
-from minirlhf import evidence
 from minirlhf.equations import kl, reward_losses, rlhf, social_choice
+from minirlhf_course import evidence
 
 
 def _pull():

@@ -4,8 +4,8 @@ import math
 
 from asking import Ask, Typed, compared, mean
 
-from minirlhf.chapters.ch10_instruction_tuning import study_assistant, study_losses
 from minirlhf.equations import tuning
+from minirlhf_course.chapters.ch10_instruction_tuning import study_assistant, study_losses
 
 
 def _strangers():

@@ -5,10 +5,10 @@ import math
 import torch
 from asking import Ask, Typed, mean, seeds
 
-from minirlhf import evidence
-from minirlhf.chapters.ch12_policy_gradients import many_decisions
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import advantages, aggregation, rlhf, shaping
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch12_policy_gradients import many_decisions
 
 
 def _mask(*lengths: int) -> torch.Tensor:

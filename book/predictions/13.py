@@ -3,10 +3,10 @@
 import torch
 from asking import Ask, Typed, mean, seeds
 
-from minirlhf import evidence
-from minirlhf.chapters.ch13_group_relative_methods.group_bias import StoppingPolicy, expected_step
 from minirlhf.core import exact
 from minirlhf.equations import advantages, policy_losses
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch13_group_relative_methods.group_bias import StoppingPolicy, expected_step
 
 
 def _blind():

@@ -3,8 +3,8 @@
 import torch
 from asking import Ask, Typed, mean, seeds
 
-from minirlhf import evidence
 from minirlhf.equations import ai_feedback
+from minirlhf_course import evidence
 
 
 def _number(x: float) -> torch.Tensor:

@@ -3,9 +3,9 @@
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf import evidence
-from minirlhf.chapters.ch16_reasoning.tables import Pool
 from minirlhf.equations.advantages import group_zscore
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch16_reasoning.tables import Pool
 
 
 def _small_weight():

@@ -3,10 +3,10 @@
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf import evidence
-from minirlhf.chapters.ch17_tools.adventure import BONUS
 from minirlhf.equations import tools
 from minirlhf.equations.returns import returns_to_go
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch17_tools.adventure import BONUS
 
 # -- a thought before an act
 

@@ -5,9 +5,9 @@ import math
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.generations import WORLD
 from minirlhf.equations import distillation, synthetic
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.generations import WORLD
 
 # -- making data
 

@@ -5,8 +5,8 @@ import math
 import torch
 from asking import Ask, Typed, compared, mean
 
-from minirlhf.chapters.ch19_evaluation import experiments
 from minirlhf.equations import evaluation
+from minirlhf_course.chapters.ch19_evaluation import experiments
 
 
 def _number(x: float) -> torch.Tensor:

@@ -6,11 +6,11 @@ import math
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf import evidence
-from minirlhf.chapters.ch20_overoptimization import curves, habits
 from minirlhf.data import seven_words
 from minirlhf.equations import overoptimization
 from minirlhf.feedback import proxies
+from minirlhf_course import evidence
+from minirlhf_course.chapters.ch20_overoptimization import curves, habits
 
 
 def _all_counts():

@@ -6,11 +6,11 @@ import math
 import torch
 from asking import Ask, Typed, compared, mean
 
-from minirlhf.chapters.ch21_style_and_information import chain, chatty, markup
 from minirlhf.data import seven_words
 from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations import style
 from minirlhf.equations.overoptimization import tilt
+from minirlhf_course.chapters.ch21_style_and_information import chain, chatty, markup
 
 
 def _two_likings():

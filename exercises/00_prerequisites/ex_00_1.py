@@ -47,7 +47,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def ask(sub, name, options, right, said=None):

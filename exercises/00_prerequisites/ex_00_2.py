@@ -28,7 +28,7 @@ def loss_gradient(w, x):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf.core import exact
 
 

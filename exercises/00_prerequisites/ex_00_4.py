@@ -44,7 +44,7 @@ def descend(x, y, w, lr, steps):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):

@@ -64,7 +64,7 @@ def prefer(logits, chosen, rejected):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf.core import exact
 
 

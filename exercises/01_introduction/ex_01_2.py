@@ -23,7 +23,7 @@
 #    As a fraction of the gain.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def report(student):
@@ -67,7 +67,7 @@ length_share = r["reward_per_token"] * (r["rl"]["length"] - r["sft"]["length"]) 
 # %% [tests]
 import statistics
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def scores(r):

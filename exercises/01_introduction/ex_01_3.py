@@ -78,7 +78,7 @@ def merge(first, second, shares):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 NAMES = ["in.weight", "in.bias", "out.weight", "out.bias"]
 

@@ -18,7 +18,7 @@
 # %% [given]
 import math
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def specialists(student):
@@ -57,7 +57,7 @@ most = max((i / 10000 for i in range(10001)), key=lambda w: merged(w)[2])
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def logits_of(student):

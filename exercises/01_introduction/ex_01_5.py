@@ -67,7 +67,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 STEPS = 6
 

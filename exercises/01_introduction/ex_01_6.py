@@ -23,7 +23,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 REPLIES = ("best", "bad", "usual", "nice", "other")
 STEPS = (0, 2, 4, 8, 16, 32, 64, 128)
@@ -124,8 +124,8 @@ def diagnosis(log):
 run_1, run_2, run_3, run_4, run_5 = (diagnosis(log) for log in logs(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.ledger.registry import Draw
 
 TRUTH = "abeeeaccacdbdbd"  # what each of LOGS was told
 

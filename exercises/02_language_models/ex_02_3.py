@@ -62,7 +62,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 
 def problem(draw):

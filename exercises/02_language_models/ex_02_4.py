@@ -19,7 +19,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 WORDS = ["the", "a", "my", "this", "your", "no", "every", "that", "some", "one", "his", "any"]
 
@@ -71,7 +71,7 @@ for _ in range(100):
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def probabilities(student, temperature):

@@ -57,7 +57,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 EOS = 7
 

@@ -58,7 +58,7 @@ def time_share(P, policy, start, gamma):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact_mdp
 
 

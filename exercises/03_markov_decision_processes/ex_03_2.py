@@ -56,7 +56,7 @@ def act(P, r, V, gamma):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf.core import exact_mdp
 
 

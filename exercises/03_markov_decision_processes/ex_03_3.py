@@ -23,7 +23,7 @@
 # 5. `double`: Double DQN, with the learner and its frozen copy.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def log(student):
@@ -65,7 +65,7 @@ q_learning = r[0] + g * max(Q1)
 double = r[0] + g * page["Q1_copy"][Q1.index(max(Q1))]
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def ask(sub, name, want, mistakes):

@@ -40,7 +40,7 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):

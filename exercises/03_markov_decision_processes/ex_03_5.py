@@ -65,8 +65,8 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains
 
 
 @test(

@@ -56,7 +56,7 @@ def best_baseline(pi, Q):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 
 def problem(draw):

@@ -51,7 +51,7 @@ def targets(rewards, values, last_value, terminated, gamma, lam):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):

@@ -20,7 +20,7 @@
 # Right to 0.1 %. One sample is pushed down by the other although its advantage is positive. What brings it back?
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def sample(student):
@@ -84,7 +84,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf.equations.policy_losses import importance_weighted, ppo_clip
 
 

@@ -20,7 +20,7 @@
 # Not all of them can be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout? (The clip removes the gain, not the momentum: the critic gets some three times as far.)
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 # (score, kl, still) of runs of this chapter's study, in no order, and which five make one task.
 RUNS = [
@@ -127,8 +127,8 @@ found = {name: diagnosis(log) for name, log in logs(STUDENT).items()}
 run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.ledger.registry import Draw
 
 TRUTH = "dbdcccbabaecebaaeeadcebdd"  # what each of RUNS has
 

@@ -40,7 +40,7 @@ def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
@@ -153,7 +153,7 @@ def critic_is_left_alone(sub, draw):
 
 
 # %% [picture]
-from minirlhf.classroom.testing import Panel, Picture
+from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):

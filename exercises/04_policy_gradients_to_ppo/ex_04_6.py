@@ -108,8 +108,8 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains
 
 
 @test(

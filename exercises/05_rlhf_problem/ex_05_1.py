@@ -55,7 +55,7 @@ def best_value(ref, rewards, beta):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf.core import exact
 
 

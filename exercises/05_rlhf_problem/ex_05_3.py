@@ -22,7 +22,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def _tilt(student):
@@ -84,7 +84,7 @@ kl_wasted = run_kl - table[(table[:, 1] - run_reward).abs().argmin(), 0]
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def problem(student):

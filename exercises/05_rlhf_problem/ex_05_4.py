@@ -46,7 +46,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):

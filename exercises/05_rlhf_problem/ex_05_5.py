@@ -23,7 +23,7 @@
 #    trained on top of it, in mixed precision with Adam. One of the models then costs nothing extra. Which one, and why?
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def plan(student):
@@ -49,7 +49,7 @@ grpo_gb = ppo_gb - trained * sizes["critic"]
 lora_gb = frozen * (sizes["policy"] + sizes["reward"]) + trained * sizes["lora"]  # the reference: adapters switched off
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def gigabytes(student, roles):

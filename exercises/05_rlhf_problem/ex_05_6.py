@@ -53,8 +53,8 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf_course.classroom.training import trains, weights_of
 from minirlhf.core import exact
 
 BETAS = (0.2, 0.5, 1.0)

@@ -21,7 +21,7 @@ import itertools
 
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def _likes(order, circular):
@@ -72,7 +72,7 @@ pumped = [n for n, likes in enumerate(friends(STUDENT)) if sorted(likes.sum(-1).
 # %% [tests]
 import itertools
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def circular(likes):

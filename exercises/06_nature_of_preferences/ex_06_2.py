@@ -49,7 +49,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def everything(theta, size):

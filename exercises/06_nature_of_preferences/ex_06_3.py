@@ -66,7 +66,7 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def tally(rows):

@@ -45,7 +45,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):

@@ -22,7 +22,7 @@ import math
 import torch
 
 from minirlhf.equations.social_choice import bradley_terry_fit
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def tournament(student):
@@ -59,7 +59,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def leads(student):

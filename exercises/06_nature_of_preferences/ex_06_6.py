@@ -48,7 +48,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def by_hand(games, players, k, scale=400.0):

@@ -57,7 +57,7 @@ def fit(person, first, second, won, people, size):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 PEOPLE, SIZE, EACH, FRESH, DRAWS = 60, 8, 24, 60, 5
 

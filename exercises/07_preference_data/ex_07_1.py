@@ -15,7 +15,7 @@
 # Numbers to 0.1 %.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def ranked(student):
@@ -42,7 +42,7 @@ fair = 1 / len(sizes) / max(of_each)
 # %% [tests]
 from itertools import combinations
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def written_out(student):

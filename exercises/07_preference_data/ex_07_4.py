@@ -50,7 +50,7 @@ def unroll(turn):
 # %% [tests]
 import copy
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def tree(draw, depth, ties=False):

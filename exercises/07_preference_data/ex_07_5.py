@@ -19,7 +19,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 TRAITS = ["length", "markup", "warm opening", "agreement", "apology", "hedging"]
 
@@ -72,7 +72,7 @@ more = ((1.960 + 0.842) * row[3] / row[2]) ** 2
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def read(student):

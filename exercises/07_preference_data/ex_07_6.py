@@ -49,7 +49,7 @@ def posteriors(labels, prior, confusion):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 
 def team(draw, gaps):

@@ -22,7 +22,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def labelled(seed):
@@ -62,7 +62,7 @@ import functools
 
 import torch
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def truth(seed):

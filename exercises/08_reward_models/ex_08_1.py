@@ -41,7 +41,7 @@ q1, q2, q3, q4, q5, q6 = "bbdcbc"
 import itertools
 import math
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 A, B = (3.0, 1.0, 1.0), (-2.0, -5.0)
 

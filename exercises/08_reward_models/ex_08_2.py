@@ -50,7 +50,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def rows(draw, count=3):

@@ -56,7 +56,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def cost(p, eps, delta):

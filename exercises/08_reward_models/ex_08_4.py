@@ -50,7 +50,7 @@ def step_label(slip):
 # %% [tests]
 import itertools
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def every_way(off, left, error, modulus):

@@ -14,7 +14,7 @@
 # 4. `pairs_needed`: you want to know this accuracy to within .02. How many pairs make the half-width of the 95 % interval, $1.96\sqrt{a(1-a)/n}$, equal to .02? (A number, not rounded.)
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def report(student):
@@ -50,7 +50,7 @@ too_sure = sum(n * max(stated, 1 - stated) for n, stated, _ in _rows) / _total >
 pairs_needed = 1.96**2 * accuracy * (1 - accuracy) / 0.02**2
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def counted(student):

@@ -65,7 +65,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):

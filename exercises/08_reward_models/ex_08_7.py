@@ -42,7 +42,7 @@ def fit(first, second, first_length, second_length, first_won):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def data(draw, liking, pairs=400):

@@ -39,7 +39,7 @@ q1, q2, q3, q4, q5, q6 = "bbcbac"
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def push(logp, ref_logp, estimate, in_reward):

@@ -54,7 +54,7 @@ def tension(ref1, ref2, beta1, beta2):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact
 
 

@@ -34,7 +34,7 @@ def kl_term(logps, ref_logps, mask):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf.core import exact
 
 

@@ -15,7 +15,7 @@
 #    a run with the first reference. Right to 1 %. It is not personal.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 # runs of four kinds, in an order that means nothing; [[logged, from the first model] after 25, 50, 100, 200 steps] for β = ½ and for β = 1
 _RUNS = [
@@ -71,7 +71,7 @@ for letter, betas in logs(STUDENT).items():
 sold = 0.5 / (1 + 200 * 0.03)
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 TRUTH = {
     1: "charged",

@@ -47,7 +47,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
 def problem(draw):
@@ -185,7 +185,7 @@ def settles(sub, draw):
 
 
 # %% [picture]
-from minirlhf.classroom.testing import Panel, Picture
+from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):

@@ -49,8 +49,8 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains, weights_of
 
 
 def surprise(logits, labels):

@@ -13,7 +13,7 @@
 # 3. `unrolled`: the tokens that are read if every turn of the assistant gets a row of its own, cut behind the last token that counts in it.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def messages(student):
@@ -40,8 +40,8 @@ asked = sum(sizes[:-1]) + 3
 unrolled = sum(sum(sizes[: i + 1]) - 1 for i in replies)
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import expect, test
+from minirlhf_course.ledger.registry import Draw
 
 
 def conversation(student):

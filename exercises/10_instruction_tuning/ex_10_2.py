@@ -39,7 +39,7 @@ def marks(ids, system, user, assistant, end):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 SYSTEM, USER, ASSISTANT, END = 1, 2, 3, 0
 

@@ -62,7 +62,7 @@ def padding(lengths, width):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def packed(sizes, width, *, order=True, choose="best", last=False):

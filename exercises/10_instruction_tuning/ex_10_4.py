@@ -38,7 +38,7 @@ def conversation_losses(logits, ids, documents, marked):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def rows(draw, sizes):

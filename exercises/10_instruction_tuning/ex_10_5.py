@@ -58,7 +58,7 @@ def ends(p, a):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 from minirlhf.core import exact
 
 

@@ -64,7 +64,7 @@ def merge(weight, down, up, alpha):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf.core import exact
 
 RANK, ALPHA = 2, 6.0
@@ -196,7 +196,7 @@ def learns(sub, draw):
 # %% [picture]
 import torch
 
-from minirlhf.classroom.testing import Panel, Picture
+from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def fixed():

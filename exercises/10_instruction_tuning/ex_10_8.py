@@ -47,8 +47,8 @@ def step(logits, demonstrations, lr):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.training import trains, weights_of
 
 WORDS, USER, ASSISTANT, END = 8, 8, 9, 10
 

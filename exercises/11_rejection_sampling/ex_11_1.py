@@ -15,7 +15,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def rewards(student):
@@ -50,7 +50,7 @@ forgotten = 6 - len((places // 5).unique())
 mean_random = R.mean()
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def ranked(student):

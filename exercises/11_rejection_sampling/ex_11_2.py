@@ -35,7 +35,7 @@ def wins(probs, rewards, n, m):
 # %% [tests]
 import itertools
 
-from minirlhf.classroom.testing import expect, fail, test, tidy_distribution
+from minirlhf_course.classroom.testing import expect, fail, test, tidy_distribution
 
 
 def played(probs, rewards, n, m):

@@ -37,7 +37,7 @@ def select(rewards, k, most):
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import Failure, expect, show, test, tidy
+from minirlhf_course.classroom.testing import Failure, expect, show, test, tidy
 
 
 def by_definition(rewards, k, most):

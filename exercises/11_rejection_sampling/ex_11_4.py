@@ -42,7 +42,7 @@ def tries(ref, rewards, beta):
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 
 def problem(draw):

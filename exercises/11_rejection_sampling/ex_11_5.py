@@ -24,7 +24,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("reward", "kept", "prompts", "loss", "length")
 
@@ -127,8 +127,8 @@ def diagnosis(log):
 run_1, run_2, run_3, run_4, run_5 = (diagnosis(log) for log in logs(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.ledger.registry import Draw
 
 TRUTH = "beecdbedcaadcab"  # whose each of LOGS is
 

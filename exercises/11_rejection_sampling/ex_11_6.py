@@ -90,8 +90,8 @@ import math
 
 import torch
 
-from minirlhf.classroom.chance import expect_draws, expect_independent
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.chance import expect_draws, expect_independent
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def pair(got, what):

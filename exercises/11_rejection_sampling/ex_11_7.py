@@ -59,8 +59,8 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains, weights_of
 from minirlhf.data import nano_shell
 
 

@@ -43,7 +43,7 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def one_by_one(rewards, valid):

@@ -24,7 +24,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def tokens(student):
@@ -63,7 +63,7 @@ lam_tenth = 0.1 ** (1 / (tokens(STUDENT) - 1))
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def advantages(reward, values, lam):

@@ -50,7 +50,7 @@ def prepare(tokens, rewards, eos, penalty):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):

@@ -57,8 +57,8 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.training import trains, weights_of
 from minirlhf.data import nano_shell
 
 

@@ -61,7 +61,7 @@ def token_weights(mask, finished):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 @test(

@@ -70,7 +70,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def reply(draw, sign, place):

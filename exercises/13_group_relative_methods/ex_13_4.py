@@ -19,7 +19,7 @@
 #    of $p$'s logit, with $\nabla p = p(1-p)$ in that logit. One number from the histogram.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def histogram(student):
@@ -58,8 +58,8 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import expect, test
+from minirlhf_course.ledger.registry import Draw
 
 
 def mine(student):

@@ -56,7 +56,7 @@ import statistics
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def by_hand(rewards, prompts):

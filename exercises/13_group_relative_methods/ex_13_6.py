@@ -60,8 +60,8 @@ def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsi
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains, weights_of
 from minirlhf.core import exact
 from minirlhf.data import nano_shell
 

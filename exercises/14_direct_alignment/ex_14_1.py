@@ -68,7 +68,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact
 
 
@@ -223,7 +223,7 @@ def settles(sub, draw):
 
 
 # %% [picture]
-from minirlhf.classroom.testing import Panel, Picture
+from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):

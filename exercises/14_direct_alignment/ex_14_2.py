@@ -51,7 +51,7 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def lists(draw, size):

@@ -64,7 +64,7 @@ def equilibrium(ref, wins, beta):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf.core import exact
 
 

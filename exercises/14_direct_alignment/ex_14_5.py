@@ -19,7 +19,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 # Runs of 400 steps: loss, chosen and rejected log-probability at the start and after every 100 steps.
@@ -78,8 +78,8 @@ third = 1 - last[2].exp() - last[3].exp()
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import expect, test
+from minirlhf_course.ledger.registry import Draw
 
 BETAS = [  # of each of RUNS
     0.422580,

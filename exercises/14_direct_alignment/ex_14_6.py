@@ -41,7 +41,7 @@ def dpo_loss(logps, ref_logps, mask, beta):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def log_ratios(logps, ref, mask):

@@ -54,8 +54,8 @@ def train(logits, prompts, chosen, rejected, beta, lr, steps):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.training import trains, weights_of
 
 
 @test(

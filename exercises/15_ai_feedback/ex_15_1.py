@@ -14,7 +14,7 @@
 # 4. `place`: the share of all verdicts that name the reply shown first.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def counts(student):
@@ -45,7 +45,7 @@ trusted = n["right"] / (n["right"] + n["wrong"])
 place = (n["right"] + n["wrong"] + 2 * n["first"]) / (2 * pairs)
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def verdicts(student):

@@ -68,7 +68,7 @@ def enough(target, start, K, miss, alarm, repair, harm):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def numbers(draw):

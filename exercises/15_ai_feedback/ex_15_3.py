@@ -56,7 +56,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def judge(draw, place=0.0):

@@ -22,7 +22,7 @@
 # %% [given]
 import itertools
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("one", "majority", "both", "passes")
 
@@ -67,7 +67,7 @@ def likes(row):
 judge_1, judge_2, judge_3, judge_4 = (likes(row) for row in judges(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 TRUTH = "bdac"  # of VARIANTS
 

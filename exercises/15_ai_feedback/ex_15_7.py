@@ -50,8 +50,8 @@ def learn(ai, people):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import fail, test
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.classroom.training import trains
 
 
 def made(seed, liking, pairs=(4000, 100)):

@@ -14,7 +14,7 @@
 # 4. There are four kinds of questions, each as frequent as the others; `kinds(STUDENT)` lists $(p, q)$ of each. `endless`: how often the vote of very many replies is right, over all questions.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def numbers(student):
@@ -57,7 +57,7 @@ endless = sum(a > max(b, 1 - a - b) for a, b in kinds(STUDENT)) / 4
 import itertools
 from math import prod
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def voted(student, replies):

@@ -59,7 +59,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def stepped(p, group, reward, centred=True):

@@ -68,7 +68,7 @@ def grade(reply, reference):
 
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def same(sub, function, inputs, want, say=""):

@@ -16,7 +16,7 @@
 # 6. `earned`: its mean reward then. Three digits.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def table(student):
@@ -53,7 +53,7 @@ earned = max(shaped)
 within = shaped.index(earned)
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def worth(p, asked, price):

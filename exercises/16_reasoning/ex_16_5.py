@@ -21,7 +21,7 @@
 # %% [given]
 import itertools
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 ROLLOUTS = (5, 10, 20, 30, 40, 50, 60)
 
@@ -79,7 +79,7 @@ def paid(log):
 log_1, log_2, log_3, log_4 = (paid(log) for log in logs(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 TRUTH = "cdadabacbdcb"  # what each of RUNS was paid
 

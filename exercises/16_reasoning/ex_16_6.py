@@ -80,7 +80,7 @@ def accuracy(answers, right, V, n):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def drawn(draw, questions, replies, V):

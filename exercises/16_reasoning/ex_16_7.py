@@ -37,8 +37,8 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.training import trains
 
 WAYS, PROBLEMS = 12, 60
 

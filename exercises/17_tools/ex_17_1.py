@@ -14,7 +14,7 @@
 # 4. `blind`: the mean reward of the best policy that cannot tell the kinds apart, and asks always or never.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def numbers(student):
@@ -55,7 +55,7 @@ blind = max(sum(called), sum(heads)) / 5
 # %% [tests]
 import itertools
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def with_call(student, head):

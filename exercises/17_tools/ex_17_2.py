@@ -57,7 +57,7 @@ def price(lie, M):
 # %% [tests]
 import itertools
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def every(lie, M, calls):

@@ -71,7 +71,7 @@ def calls(reply, tools):
 # %% [tests]
 import time
 
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def same(sub, function, inputs, want, say=""):

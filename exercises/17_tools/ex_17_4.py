@@ -63,7 +63,7 @@ def loss(logits, ids, turn, credit):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def talk(draw, turns):

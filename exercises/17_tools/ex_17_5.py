@@ -22,7 +22,7 @@
 # %% [given]
 import itertools
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 STEPS = (20, 40, 60, 80, 100, 120)
 
@@ -78,7 +78,7 @@ def tool(log):
 log_1, log_2, log_3, log_4 = (tool(log) for log in logs(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 TRUTH = "bcadacdbcbda"  # which tool each of RUNS had
 

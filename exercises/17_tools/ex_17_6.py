@@ -93,7 +93,7 @@ def slopes(credits, ids, contexts, logits):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def talks(draw, n=6):

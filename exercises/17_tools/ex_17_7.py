@@ -41,8 +41,8 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.training import trains
 
 LUCK = torch.tensor([-3.0, 0.0, 3.0], dtype=torch.float64)
 

@@ -14,7 +14,7 @@
 # 4. `times`: how many filters like the first, each erring independently, have to stand one behind the other until at least 99 % of what passes is good.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 #: How many are good, and what the first filter keeps of the good and of the bad.
@@ -61,7 +61,7 @@ while good * a**times / (good * a**times + (1 - good) * b**times) < 0.99:
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def passed(student, filters):

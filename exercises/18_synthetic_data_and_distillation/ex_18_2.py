@@ -43,7 +43,7 @@ def equivalent(n, kappa):
 import itertools
 import math
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def diversity(p):

@@ -53,7 +53,7 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def subsequences(text):

@@ -22,7 +22,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("clean", "commonest", "forward", "reverse")
 
@@ -85,8 +85,8 @@ def who(row):
 student_1, student_2, student_3, student_4, student_5 = (who(row) for row in students(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.ledger.registry import Draw
 
 TRUTH = "edbacceededadebcebdcebbbccaaeadadadbedaecabcabdccb"  # who each of ROWS is
 

@@ -63,8 +63,8 @@ def diversity(model):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.chance import expect_draws, expect_independent
-from minirlhf.classroom.testing import expect, fail, test, tidy_distribution
+from minirlhf_course.classroom.chance import expect_draws, expect_independent
+from minirlhf_course.classroom.testing import expect, fail, test, tidy_distribution
 
 
 def counted(sub, model, n, seed):

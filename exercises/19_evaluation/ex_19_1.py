@@ -14,7 +14,7 @@
 #    lower than `wanted(STUDENT)`? A whole number; $z = 1.96$.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def table(student):
@@ -50,7 +50,7 @@ smallest = math.ceil(1.96**2 * wanted(STUDENT) / (1 - wanted(STUDENT)))
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 @test(

@@ -50,7 +50,7 @@ def worth(item, reply, cost_item, cost_reply):
 
 
 # %% [tests]
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def prices(draw, many):

@@ -42,7 +42,7 @@ import statistics
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def reading_test(draw, gaps):

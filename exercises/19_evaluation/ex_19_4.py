@@ -17,7 +17,7 @@
 # %% [given]
 import math
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 CLAIMS = (
     "On such questions the first is better than the second: its chance of being right is higher.",
@@ -95,7 +95,7 @@ def verdict(counts, claim):
 claim_1, claim_2, claim_3, claim_4, claim_5 = (verdict(*row) for row in report(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
+from minirlhf_course.classroom.testing import fail, test
 
 
 def ends(counts):

@@ -51,7 +51,7 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def pilot(draw, n=5, k=3):

@@ -72,8 +72,8 @@ from collections import Counter
 
 import torch
 
-from minirlhf.classroom.chance import expect_draws, expect_independent
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.chance import expect_draws, expect_independent
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 ROUNDS = 3000
 
@@ -272,7 +272,7 @@ def middle(sub, draw):
 # %% [picture]
 import torch
 
-from minirlhf.classroom.testing import Panel, Picture
+from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):

@@ -47,8 +47,8 @@ def update(logits, facts, replies, earned, lr):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
-from minirlhf.classroom.training import trains, weights_of
+from minirlhf_course.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.training import trains, weights_of
 
 FACTS, PENALTY, STEPS = 24, 3.0, 30
 

@@ -49,7 +49,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def said(draw, values=(0.5, 0.625, 0.75, 0.875)):

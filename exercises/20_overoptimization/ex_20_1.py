@@ -66,7 +66,7 @@ def gold_per_nat(ref, proxy, gold, strength):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact
 
 

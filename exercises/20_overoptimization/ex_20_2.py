@@ -22,7 +22,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 # Each: the last distance, a price per nat, and gold at nine distances in equal steps from 0.
 RUNS = [
@@ -90,7 +90,7 @@ worth_it = (alpha / (2 * (beta + price(STUDENT)))) ** 2
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def fitted(student, gained=True, intercept=False):

@@ -54,7 +54,7 @@ def careful_reward(scores, ref_scores, coef=None):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):

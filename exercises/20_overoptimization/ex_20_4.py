@@ -60,7 +60,7 @@ def safe(feedback):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw, n):

@@ -47,8 +47,8 @@ def stop(proxy, grades):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains
 
 LENGTH, REPLIES, GRADED = 40, 60, 40
 

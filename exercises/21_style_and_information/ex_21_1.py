@@ -14,7 +14,7 @@
 # 4. A second habit, bold type, has the same `share` in the reference, independently of lists, and the reward adds $m/2$ for it. `both`: the share of replies that have both, at `strength`.
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def numbers(student):
@@ -47,7 +47,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def law(share, rewards, strength):

@@ -49,7 +49,7 @@ def equal(scores, terms, columns):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 SIZES = (1.0, 40.0, 3000.0)  # of the differences: marks, words, characters
 

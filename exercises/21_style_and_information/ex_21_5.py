@@ -21,7 +21,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("words", "raw", "equal", "people")
 
@@ -86,8 +86,8 @@ def who(row):
 model_1, model_2, model_3, model_4, model_5 = (who(row) for row in models(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.ledger.registry import Draw
 
 TRUTH = "eebbcedecbeabdcbceababdacddacdaadcbcaddbaebeceaecd"  # who each of ROWS is
 

@@ -77,7 +77,7 @@ import statistics
 
 import torch
 
-from minirlhf.classroom.testing import Panel, Picture, expect, test, tidy
+from minirlhf_course.classroom.testing import Panel, Picture, expect, test, tidy
 
 
 @test(

@@ -38,8 +38,8 @@ def credit(rewards, lengths):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test, tidy
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains
 
 CONTENTS, EXTRA = 6, 7
 

@@ -14,7 +14,7 @@
 # 4. `red`: the sign test of each rule is red at 5 % without any correction, and nothing has changed between two versions. How likely is at least one rule red, whichever version it favours? (Take 5 % as exact.)
 
 # %% [given]
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 
 def numbers(student):
@@ -46,7 +46,7 @@ red = 1 - 0.95**rules
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test
 
 
 def needed(rate, alpha, allowed=0):

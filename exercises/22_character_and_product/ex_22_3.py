@@ -52,7 +52,7 @@ def bounds(new, old, wrong_rollback, wrong_ship):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, fail, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def streams(draw, worlds=6, pairs=40, chance=0.45):

@@ -22,7 +22,7 @@
 # %% [given]
 import torch
 
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("prompts", "must", "before", "now", "lost", "won")
 
@@ -101,8 +101,8 @@ def decide(row, bar_by=wilson, rules=10):
 release_1, release_2, release_3, release_4, release_5 = (decide(row) for row in releases(STUDENT))
 
 # %% [tests]
-from minirlhf.classroom.testing import fail, test
-from minirlhf.ledger.registry import Draw
+from minirlhf_course.classroom.testing import fail, test
+from minirlhf_course.ledger.registry import Draw
 
 TRUTH = "edbdcbeaaeadaecdebcdbcacdbabbdcacadedccebeaeebbacd"  # what to answer about each of ROWS
 

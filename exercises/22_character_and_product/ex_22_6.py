@@ -88,7 +88,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import Panel, Picture, expect, fail, test, tidy
+from minirlhf_course.classroom.testing import Panel, Picture, expect, fail, test, tidy
 
 
 @test(

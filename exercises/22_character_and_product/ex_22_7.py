@@ -40,8 +40,8 @@ import itertools
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
-from minirlhf.classroom.training import trains
+from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.training import trains
 
 
 def pair_by_pair(logps, ref, prompted, beta, number):

@@ -1,1 +1,1 @@
-"""Layer 3: reinforcement learning with small networks, in environments small enough to know the exact answer."""
+"""Reinforcement learning with small networks, in environments small enough to know the exact answer."""

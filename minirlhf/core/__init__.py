@@ -1,1 +1,1 @@
-"""Layer 0: masking, log-probabilities, the exact oracle, the check registry. Imports no higher layer."""
+"""Masking, log-probabilities, the exact oracle, the check registry. Imports no higher layer."""

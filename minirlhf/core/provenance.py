@@ -13,26 +13,39 @@ from pathlib import Path
 
 from minirlhf.core.errors import ArgumentError
 
-PACKAGE = Path(__file__).resolve().parents[1]
-ROOT_NAME = PACKAGE.name
-#: Suffixes of the package's files that are not modules. A module that names such a file depends on the file's package.
+ROOT = Path(__file__).resolve().parents[2]  # of the repository, or the folder of installed packages
+#: The library that one reads, what makes it a course, and the command line.
+PACKAGES: tuple[str, ...] = ("minirlhf", "minirlhf_course", "minirlhf_cli")
+#: Suffixes of the packages' files that are not modules. A module that names such a file depends on the file's package.
 OPENED = frozenset({"jinja", "html", "css", "js", "yaml", "toml", "json"})
 
 
 def module_path(name: str) -> Path:
-    """The source file of a module of this package, e.g. ``minirlhf.core.masking``."""
-    relative = PACKAGE.joinpath(*name.split(".")[1:])
+    """The source file of a module of these packages, e.g. ``minirlhf.core.masking``."""
+    relative = ROOT.joinpath(*name.split("."))
     for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
-        if candidate.is_file():
+        if is_ours(name) and candidate.is_file():
             return candidate
-    raise ArgumentError(f"no module {name!r} in {ROOT_NAME}", argument="module", value=name, problem="unknown")
+    raise ArgumentError(
+        f"no module {name!r} in {', '.join(PACKAGES)}", argument="module", value=name, problem="unknown"
+    )
+
+
+def is_ours(name: str) -> bool:
+    """Whether a dotted name begins with one of these packages."""
+    return name.split(".")[0] in PACKAGES
+
+
+def files(pattern: str) -> list[Path]:
+    """The files of these packages whose name matches a pattern such as ``study*.py``, sorted."""
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob(pattern))
 
 
 def all_modules() -> list[str]:
-    """Every module of the package, sorted."""
+    """Every module of the packages, sorted."""
     names = []
-    for path in PACKAGE.rglob("*.py"):
-        parts = [ROOT_NAME, *path.relative_to(PACKAGE).with_suffix("").parts]
+    for path in files("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
         names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return sorted(names)
 
@@ -45,7 +58,7 @@ def source(name: str) -> str:
 
 @functools.cache
 def imports(name: str) -> frozenset[str]:
-    """The package's modules that a module imports directly (also in functions or for typing) or names in a string."""
+    """The packages' modules that a module imports directly (also in functions or for typing) or names in a string."""
     return imported(source(name), name) - {name}
 
 
@@ -55,7 +68,7 @@ def imported(text: str, name: str) -> frozenset[str]:
     modules: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            modules.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
+            modules.update(alias.name for alias in node.names if is_ours(alias.name))
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 raise ArgumentError(
@@ -65,7 +78,7 @@ def imported(text: str, name: str) -> frozenset[str]:
                     file=name,
                     line=node.lineno,
                 )
-            if node.module and node.module.split(".")[0] == ROOT_NAME:
+            if node.module and is_ours(node.module):
                 for alias in node.names:
                     child = f"{node.module}.{alias.name}"
                     modules.add(child if child in known else node.module)
@@ -78,16 +91,15 @@ def imported(text: str, name: str) -> frozenset[str]:
 
 def _named(text: str) -> set[str]:
     """Modules named by a string: a module name as for ``import_module``, or the package of a file that is opened."""
-    if text.startswith(f"{ROOT_NAME}."):
+    if "." in text and is_ours(text):
         return {text}
     if text.rpartition(".")[2] in OPENED and "*" not in text:
-        paths = (path.relative_to(PACKAGE) for path in PACKAGE.rglob(text.rpartition("/")[2]))
-        return {".".join([ROOT_NAME, *path.parent.parts]) for path in paths}
+        return {".".join(path.relative_to(ROOT).parent.parts) for path in files(text.rpartition("/")[2])}
     return set()
 
 
 def closure(names: Iterable[str]) -> set[str]:
-    """These modules and all modules of the package that they import, directly or indirectly."""
+    """These modules and all modules of the packages that they import, directly or indirectly."""
     visited: set[str] = set()
     queue = list(names)
     while queue:

@@ -1,1 +1,1 @@
-"""Layer 2: record types, chat templates, toy tasks, loaders for real files."""
+"""Record types, chat templates, toy tasks, loaders for real files."""

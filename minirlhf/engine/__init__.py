@@ -1,4 +1,4 @@
-"""Layer 1: fast equivalents of a plain forward pass, each verified on every model at its first use.
+"""Fast equivalents of a plain forward pass, each verified on every model at its first use.
 
 Other parts of the package import only two modules:
 

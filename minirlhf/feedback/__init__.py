@@ -1,1 +1,1 @@
-"""Layer 4: sources of feedback: graders, reward functions, judges, annotators and tools."""
+"""Sources of feedback: graders, reward functions, judges, annotators and tools."""

@@ -1,1 +1,1 @@
-"""Layer 3: tiny language models and tokenizers, heads, sampling, checkpoints."""
+"""Tiny language models and tokenizers, heads, sampling, checkpoints."""

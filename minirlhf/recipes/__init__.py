@@ -1,4 +1,4 @@
-"""Layer 5: the algorithms as rows of tables. A recipe is a choice of functions; nothing here computes.
+"""The algorithms as rows of tables. A recipe is a choice of functions; nothing here computes.
 
 ``GRPO.with_(weights=token_mean, epsilon_high=0.28)`` reads like the list of changes in a paper. Each name is a field of
 a part of the recipe or a hyperparameter of one of its functions; any other name is an error. With a ``name`` and a

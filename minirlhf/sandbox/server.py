@@ -49,7 +49,7 @@ class SandboxPool:
 
     Args:
         guest: the module whose ``GUEST`` serves in the boxes, see :class:`minirlhf.sandbox.inside.SandboxWorker`.
-        hidden: folders that no boxed process may read, in addition to the package's own.
+        hidden: folders that no boxed process may read, in addition to those of the packages.
         at_most: the best isolation level to use, see :mod:`minirlhf.sandbox.isolation`.
 
     Attributes:
@@ -58,7 +58,7 @@ class SandboxPool:
 
     def __init__(self, guest: str, hidden: Sequence[Path] = (), at_most: str = "namespaces") -> None:
         self.guest, self.at_most = guest, at_most
-        self.hidden = [p.resolve() for p in (provenance.PACKAGE, *hidden)]
+        self.hidden = [p.resolve() for p in (*(provenance.ROOT / name for name in provenance.PACKAGES), *hidden)]
         self._lock = threading.Lock()
         self._start()
 
@@ -66,7 +66,7 @@ class SandboxPool:
         parent_end, child_end = socket.socketpair()
         fd = child_end.fileno()
         code = (
-            f"import sys; sys.path.insert(0, {str(provenance.PACKAGE.parent)!r}); "
+            f"import sys; sys.path.insert(0, {str(provenance.ROOT)!r}); "
             "from minirlhf.sandbox import inside; "
             f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r}, {[str(p) for p in self.hidden]!r})"
         )

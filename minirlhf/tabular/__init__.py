@@ -1,1 +1,1 @@
-"""Layer 2: reinforcement learning with tables, in environments small enough to compute exactly."""
+"""Reinforcement learning with tables, in environments small enough to compute exactly."""

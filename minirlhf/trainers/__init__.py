@@ -1,1 +1,1 @@
-"""Layer 6: the training loops. They hold no equations."""
+"""The training loops. They hold no equations."""

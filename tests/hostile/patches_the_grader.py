@@ -2,8 +2,8 @@
 # error: ImportError
 # needs: a box
 # %% exercise 05.1
-from minirlhf.classroom import grading
-from minirlhf.classroom.grading import Outcome
+from minirlhf_course.classroom import grading
+from minirlhf_course.classroom.grading import Outcome
 
 grading.Outcome.points = property(lambda self: 6.0)
 grading.run_tests = lambda *args: Outcome(None)

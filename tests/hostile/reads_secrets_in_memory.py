@@ -11,7 +11,7 @@ def best_policy(ref, rewards, beta):
         if callable(found) and getattr(found, "__name__", "") in ("optimum", "small_penalty", "run_tests", "expect"):
             raise SystemError(f"found {found!r}")
     for name in sys.modules:
-        if name.startswith("minirlhf.classroom.") and name.split(".")[-1] in ("grading", "exercise", "testing"):
+        if name.startswith("minirlhf_course.classroom.") and name.split(".")[-1] in ("grading", "exercise", "testing"):
             raise SystemError(f"found {name}")
     frame = sys._getframe()
     while frame:

@@ -4,7 +4,7 @@ import sys
 import types
 
 STUDENT = "somebody else"
-__name__ = "minirlhf.classroom.grading"
+__name__ = "minirlhf_course.classroom.grading"
 sys.modules["__main__"] = types.ModuleType("grader")
 sys.settrace(lambda *args: None)
 sys.excepthook = lambda *args: None

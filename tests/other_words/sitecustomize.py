@@ -12,24 +12,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEAKING = [ROOT / "minirlhf", ROOT / "tools", ROOT / "book" / "_ext"]
+SPEAKING = [*ROOT.glob("minirlhf*/"), ROOT / "tools", ROOT / "book" / "_ext"]
 DATA = [
-    ROOT / "minirlhf" / folder
+    ROOT / folder
     for folder in (
-        "data",
-        "chapters",
-        "tour",
-        "gallery",
-        "models",
-        "sandbox",
-        "classroom/skeleton.py",
-        "classroom/rehearsal.py",
+        "minirlhf/data",
+        "minirlhf/models",
+        "minirlhf/sandbox",
+        "minirlhf_course/chapters",
+        "minirlhf_course/tour",
+        "minirlhf_course/gallery",
+        "minirlhf_course/classroom/skeleton.py",
+        "minirlhf_course/classroom/rehearsal.py",
     )
 ]
 DATA += [ROOT / "tools" / "chapter.py", ROOT / "book" / "_ext" / "labelling.py"]  # write files and a page
-DATA += [
-    ROOT / "minirlhf" / "stages" / "bridge" / name for name in ("scripts.py", "grader.py", "hooks.py")
-]  # write programs
+DATA += [ROOT / "minirlhf_cli" / "export" / name for name in ("scripts.py", "grader.py", "hooks.py")]  # write programs
 DATA.append(ROOT / "book" / "_ext" / "plain_formulas.py")  # lists of commands, which are split
 WORD = re.compile(r"(?<![\w/.$@%{\-=\\])[A-Za-z][a-z]{2,}(?![\w/\-=(\\]|\.\w)")
 CODE = re.compile(r"(?m)^ *(?:import|from|def) \w+[^\n]*\n")

@@ -1,2 +1,0 @@
-"""Layer 7: reports on runs and data sets: curves, explanations, the glossary of metrics, HTML pages and their
-templates."""

@@ -1,0 +1,1 @@
+"""One module per command; ``minirlhf_cli.COMMANDS`` lists them."""

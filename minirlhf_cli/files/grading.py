@@ -1,0 +1,58 @@
+"""The graders of completions, for runs and saved models: a grader by name, your own function, or reward models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.feedback import custom_rewards, graders
+from minirlhf.feedback.rewards import COMBINATIONS, Reward, combined_reward, model_reward, reference_reward
+from minirlhf.models.heads import RewardModel
+from minirlhf.stages import named
+from minirlhf_cli.files import start
+
+
+def grading(
+    grader: str | None, reward_model: str | None, *, seconds: float, device: torch.device, combine: str = "mean"
+) -> tuple[Reward, str]:
+    """Return the reward function and a string that identifies it.
+
+    It is a grader by name, a function in a file, or reward models by their folders.
+
+    Raises:
+        UserError: neither or both of ``grader`` and ``reward_model`` are given, or the named one does not exist.
+    """
+    if (grader is None) == (reward_model is None):
+        raise UserError(
+            "give either --grader NAME, to compare with the references (or FILE.py:FUNCTION, to grade by your own), or "
+            "--reward-model FOLDER",
+            argument="--grader",
+            expected=("--grader", "--reward-model"),
+        )
+    if combine not in COMBINATIONS:
+        raise unknown("combine", combine, COMBINATIONS)
+    if combine != "mean" and "," not in (reward_model or ""):
+        raise UserError(
+            f"combine = {combine!r} needs at least two reward models; expected --reward-model A,B",
+            argument="combine",
+            value=combine,
+            expected="--reward-model",
+        )
+    if reward_model is not None:
+        folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
+        loaded = [RewardModel.load_with_tokenizer(folder) for folder in folders]
+        rewards = [model_reward(model.to(device), tokenizer) for model, tokenizer in loaded]
+        identity = " and ".join(f"reward model {start.model_digest(model)}" for model, _ in loaded)
+        if len(rewards) == 1:
+            return rewards[0], identity
+        return combined_reward(rewards, COMBINATIONS[combine]), f"{combine} of {identity}"
+    assert grader is not None
+    if custom_rewards.is_named(grader):
+        file, function = custom_rewards.function(grader)
+        name = getattr(function, "__name__", type(function).__name__)
+        return custom_rewards.custom_reward(
+            grader, seconds=seconds
+        ), f"{name} in a file with digest {start.file_digest(file)}"
+    return reference_reward(graders.get(grader)), grader

@@ -1,0 +1,1 @@
+"""Pages and tables of what the commands measured: evaluation, specification, survey of data."""

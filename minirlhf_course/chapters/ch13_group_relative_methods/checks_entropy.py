@@ -1,0 +1,51 @@
+"""The ledger of chapter 13: learning only from the tokens at which the policy was least sure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from minirlhf.equations import aggregation
+from minirlhf_course.ledger.registry import Comparison, Draw, check
+
+
+@check(
+    "eq:most-uncertain",
+    "value",
+    of=aggregation.high_entropy_weights,
+    against="the tokens of the batch in one sorted list, of which the first part shares the weights",
+    wrong={
+        "the least uncertain": lambda w, h, mask, **o: aggregation.high_entropy_weights(w, -h, mask, **o),
+        "the others' weights are lost": lambda w, h, mask, **o: (
+            w * (aggregation.high_entropy_weights(w, h, mask, **o) > 0)
+        ),
+        "the share of each reply": lambda w, h, mask, **o: torch.cat(
+            [aggregation.high_entropy_weights(*(x[i : i + 1] for x in (w, h, mask)), **o) for i in range(len(mask))]
+        ),
+        "the complement of the share": lambda w, h, mask, *, top_entropy_quantile: aggregation.high_entropy_weights(
+            w, h, mask, top_entropy_quantile=max(0.01, 1 - top_entropy_quantile)
+        ),
+    },
+)
+def _(high_entropy_weights, draw: Draw) -> Iterator[Comparison]:
+    "A fifth of the batch's tokens, wherever they stand, has all the weight; with the token mean each of them the same."
+    mask, entropies = draw.mask(6, 7), draw.uniform(6, 7, low=0.0, high=2.0)
+    entropies[0] += 2.5  # one reply is all forks
+    tokens = sorted(((float(entropies[i, t]), i, t) for i, t in mask.nonzero().tolist()), reverse=True)
+    for share in (0.2, float(draw.uniform(low=0.3, high=0.45))):
+        kept = tokens[: math.ceil(share * len(tokens))]
+        equal = torch.zeros(6, 7, dtype=torch.float64)
+        for _, i, t in kept:
+            equal[i, t] = 1 / len(kept)
+        yield high_entropy_weights(aggregation.token_mean(mask), entropies, mask, top_entropy_quantile=share), equal
+        weights = aggregation.sequence_mean(mask)
+        total = sum(float(weights[i, t]) for _, i, t in kept)
+        per_reply = torch.zeros(6, 7, dtype=torch.float64)
+        for _, i, t in kept:
+            per_reply[i, t] = weights[i, t] / total
+        yield high_entropy_weights(weights, entropies, mask, top_entropy_quantile=share), per_reply
+    yield high_entropy_weights(weights, entropies, mask, top_entropy_quantile=1.0), weights
+    none = torch.zeros_like(weights)  # a batch of which nothing is kept
+    yield high_entropy_weights(none, entropies, mask, top_entropy_quantile=0.2), none

@@ -1,0 +1,242 @@
+"""The ledger of chapter 13: GRPO's whole objective, and the laws by which lengths, entropy and the weights of prompts move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from minirlhf.core import exact
+from minirlhf.core.masking import zero_where_masked
+from minirlhf.equations import advantages as adv
+from minirlhf.equations import diagnostics, difficulty, kl
+from minirlhf.equations import policy_losses as pg
+from minirlhf.equations.aggregation import aggregate, sequence_mean, token_mean
+from minirlhf.equations.aggregation import fixed_length as by_budget
+from minirlhf_course.chapters.ch13_group_relative_methods.group_bias import StoppingPolicy, expected_step
+from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
+
+# -- GRPO, all of it ---------------------------------------------------------------------------------------------
+
+
+def grpo_objective(
+    logps: Tensor,
+    old_logps: Tensor,
+    ref_logps: Tensor,
+    rewards: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float,
+    beta: float,
+    advantage: Callable[[Tensor], Tensor] = adv.group_zscore,
+    weights: Callable[[Tensor], Tensor] = sequence_mean,
+    objective: Callable[..., Tensor] = pg.ppo_clip,
+    estimator: Callable[[Tensor, Tensor], Tensor] = kl.k3,
+) -> Tensor:
+    """What GRPO maximises, put together from the library's parts. Logps and mask ``(B, T)``, rewards ``(P, G)``."""
+    advantages = adv.broadcast_to_tokens(advantage(rewards), mask)
+    tokens = objective(logps, old_logps, advantages, mask, epsilon=epsilon)
+    penalty = zero_where_masked(estimator(logps, ref_logps), mask)
+    return aggregate(tokens - beta * penalty, weights(mask), mask)
+
+
+def _rollout(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Two groups of three replies of one to four tokens, NaN behind the mask; ratios on both sides of the clip and away from it."""
+    mask = torch.arange(4)[None, :] < torch.tensor([2, 4, 1, 3, 4, 2])[draw.permutation(6)][:, None]
+    ratios = draw.away_from([0.8, 1.2], 6, 4, low=0.4, high=2.0, margin=0.05)
+    old, ref = draw.logps(6, 4), draw.logps(6, 4)
+    behind = torch.where(mask, 0.0, torch.nan)
+    rewards = torch.tensor([[1.0, 0.0, 0.0], [0.5, 2.0, 1.0]], dtype=torch.float64) + 0.1 * draw.normal(2, 3)
+    return old + ratios.log() + behind, old + behind, ref + behind, rewards, mask
+
+
+@check(
+    "eq:grpo-objective",
+    "value",
+    of=grpo_objective,
+    against="the double sum over replies and tokens, in plain Python",
+    follows="eq:grpo-advantage",
+    wrong={
+        "a mean over all tokens": lambda *x, **o: grpo_objective(*x, **o, weights=token_mean),
+        "a constant divisor": lambda *x, **o: grpo_objective(
+            *x, **o, weights=lambda mask: by_budget(mask, max_completion_length=4)
+        ),
+        "not divided by the deviation": lambda *x, **o: grpo_objective(*x, **o, advantage=adv.group_center),
+        "nothing is clipped": lambda *x, epsilon, beta: grpo_objective(
+            *x, epsilon=1e9, beta=beta, objective=lambda *y, epsilon: pg.importance_weighted(*y)
+        ),
+        "KL by k2": lambda *x, **o: grpo_objective(*x, **o, estimator=kl.k2),
+        "log-ratio of the KL reversed": lambda *x, **o: grpo_objective(
+            *x, **o, estimator=lambda logps, ref: kl.k3(ref, logps)
+        ),
+        "reference and old policy exchanged": lambda logps, old, ref, r, mask, **o: grpo_objective(
+            logps, ref, old, r, mask, **o
+        ),
+    },
+)
+def _(objective, draw: Draw) -> Comparison:
+    "1/(PG) Σ_i 1/|y_i| Σ_t [min(ρA, clip(ρ)A) − β k3], on a ragged batch of two groups."
+    logps, old, ref, rewards, mask = _rollout(draw)
+    epsilon, beta = 0.2, float(draw.uniform(low=0.05, high=0.5))
+    got = objective(logps, old, ref, rewards, mask, epsilon=epsilon, beta=beta)
+    total = 0.0
+    for group, row in enumerate(rewards.tolist()):
+        mean = sum(row) / len(row)
+        deviation = math.sqrt(sum((r - mean) ** 2 for r in row) / (len(row) - 1))
+        for member, reward in enumerate(row):
+            i, length = group * len(row) + member, 0
+            advantage, reply = (reward - mean) / (deviation + 1e-4), 0.0
+            for t in range(4):
+                if mask[i, t]:
+                    length += 1
+                    ratio = math.exp(float(logps[i, t] - old[i, t]))
+                    clipped = min(max(ratio, 1 - epsilon), 1 + epsilon)
+                    log_ref = float(ref[i, t] - logps[i, t])
+                    reply += min(ratio * advantage, clipped * advantage) - beta * (math.exp(log_ref) - 1 - log_ref)
+            total += reply / length
+    return got, total / rewards.numel()
+
+
+chain("grpo", "From GRPO's advantage to its objective", ["eq:grpo-advantage", "eq:grpo-objective"], module=__name__)
+
+# -- lengths -----------------------------------------------------------------------------------------------------
+
+
+@check(
+    "eq:length-drift",
+    "expected gradient",
+    of=expected_step,
+    follows="eq:length-bias",
+    against="P(class)·(advantage of the class)·the slope of Σ P(length | class)/length, by finite differences",
+    tolerance=1e-8,
+    wrong={
+        "sum over the tokens": lambda policy, **o: expected_step(policy, **o | {"per_token_mean": False}),
+        "lengths pushed the other way": lambda policy, **o: -expected_step(policy, **o),
+        "the own reward is no part of the mean": lambda policy, *, num_generations, **o: (
+            expected_step(policy, num_generations=num_generations, **o) * num_generations / (num_generations - 1)
+        ),
+    },
+)
+def _(step, draw: Draw) -> Comparison:
+    "With a mean per reply and rewards that do not depend on length, right replies move by p(1 − p)∇E[1/|y|] and wrong ones by minus that."
+    parameters, size, budget = draw.normal(3, scale=0.7), draw.integer(3, 9), 12
+    rate = float(parameters[0].sigmoid())
+    wanted = []
+    for weight, logit in ((rate * (1 - rate), parameters[1]), (-(1 - rate) * rate, parameters[2])):
+
+        def mean_inverse(x: Tensor) -> Tensor:  # a reply of n tokens went on n − 2 times, and then stopped
+            on = x.sigmoid()
+            inside = sum(on ** (n - 2) * (1 - on) / n for n in range(2, budget))
+            return inside + on ** (budget - 2) / budget
+
+        wanted.append(weight * exact.finite_difference(mean_inverse, logit[None])[0])
+    got = step(StoppingPolicy(parameters, budget), per_token_mean=True, num_generations=size)
+    return got[1:], torch.stack(wanted) * (size - 1) / size
+
+
+chain(
+    "length-drift",
+    "What the mean per reply does to the lengths of right and wrong replies",
+    ["eq:length-bias", "eq:length-drift"],
+    module=__name__,
+)
+
+# -- entropy -----------------------------------------------------------------------------------------------------
+
+
+@check(
+    "eq:entropy-covariance",
+    "derivative",
+    of=diagnostics.entropy_rate,
+    against="derivative of the entropy along one policy-gradient step, by automatic differentiation",
+    wrong={
+        "sign": lambda logits, a: -diagnostics.entropy_rate(logits, a),
+        "covariance with A, not π A": lambda logits, a: diagnostics.entropy_rate(logits, a / logits.softmax(-1)),
+        "mean over the choices, not under π": lambda logits, a: (
+            -((logits.log_softmax(-1) - logits.log_softmax(-1).mean(-1, keepdim=True)) * logits.softmax(-1) * a).mean(
+                -1
+            )
+        ),
+    },
+)
+def _(rate, draw: Draw) -> Comparison:
+    "The slope of H(θ + η ∇E_π[A]) at η = 0 is −Cov_π(log π, π A), if A has mean 0 under π."
+    logits, advantages = draw.normal(3, 5), draw.normal(3, 5)
+    advantages = advantages - (logits.softmax(-1) * advantages).sum(-1, keepdim=True)
+    theta = logits.clone().requires_grad_()
+    (step,) = torch.autograd.grad((theta.softmax(-1) * advantages).sum(), theta)
+    eta = torch.zeros(3, 1, dtype=torch.float64, requires_grad=True)
+    moved = (logits + eta * step).log_softmax(-1)
+    (slope,) = torch.autograd.grad(-(moved.exp() * moved).sum(), eta)
+    return rate(logits, advantages), slope[:, 0]
+
+
+# -- BNPO --------------------------------------------------------------------------------------------------------
+
+
+def _integral(f: Callable[[Tensor], Tensor], points: int = 4000) -> float:
+    """∫₀¹ f(p) dp by the midpoint rule in the logit's tangent: p = (1 + tanh(sinh(x)))/2, whose ends decay doubly fast."""
+    x = torch.linspace(-4.0, 4.0, points, dtype=torch.float64)
+    p = (1 + torch.tanh(torch.sinh(x))) / 2
+    weight = 0.5 * torch.cosh(x) / torch.cosh(torch.sinh(x)) ** 2 * (x[1] - x[0])
+    inside = (p > 0) & (p < 1)
+    return float((f(p[inside]) * weight[inside]).sum())
+
+
+@check(
+    "eq:bnpo-variance",
+    "value",
+    of=difficulty.bnpo_variance,
+    against="the integral, by quadrature",
+    tolerance=1e-7,
+    wrong={
+        "B(u, v) once": lambda a, b, *, shape: (
+            difficulty.bnpo_variance(a, b, shape=shape)
+            / math.exp(math.lgamma(shape[0]) + math.lgamma(shape[1]) - math.lgamma(sum(shape)))
+        ),
+        "variance of a reward forgotten": lambda a, b, *, shape: difficulty.bnpo_variance(
+            a - 1, b - 1, shape=(shape[0] - 0.5, shape[1] - 0.5)
+        ),
+        "a and b exchanged": lambda a, b, *, shape: difficulty.bnpo_variance(b, a, shape=shape),
+    },
+)
+def _(variance, draw: Draw) -> Iterator[Comparison]:
+    "∫ p(1 − p) Beta(p; a, b)/Beta(p; u, v)² dp is a quotient of Beta functions."
+
+    def density(p: Tensor, x: float, y: float) -> Tensor:
+        return torch.distributions.Beta(torch.tensor(x).double(), torch.tensor(y).double()).log_prob(p).exp()
+
+    for _ in range(2):
+        a, b = float(draw.uniform(low=2.0, high=2.6)), float(draw.uniform(low=3.0, high=4.0))
+        u, v = float(draw.uniform(low=1.2, high=1.6)), float(draw.uniform(low=1.7, high=2.2))
+
+        def integrand(p: Tensor, a: float = a, b: float = b, u: float = u, v: float = v) -> Tensor:
+            return p * (1 - p) * density(p, a, b) / density(p, u, v) ** 2
+
+        yield variance(a, b, shape=(u, v)), _integral(integrand)
+
+
+@check(
+    "eq:bnpo-shape",
+    "minimum",
+    of=difficulty.bnpo_shape,
+    against="the variance at shapes around it is larger",
+    wrong={
+        "the fitted Beta itself": lambda rates: tuple(3 * (x - 1) for x in difficulty.bnpo_shape(rates)),
+        "GRPO's shape": lambda rates: (1.5, 1.5),
+        "no normalisation": lambda rates: (1.0, 1.0),
+    },
+)
+def _(shape_of, draw: Draw) -> Comparison:
+    "No shape around (1 + a/3, 1 + b/3) has a smaller variance: a minimum, since the logarithm of a Beta function is convex."
+    a, b = float(draw.uniform(low=1.8, high=2.5)), float(draw.uniform(low=3.0, high=4.0))
+    mean, spread = a / (a + b), math.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)) / 2)
+    u, v = shape_of(torch.tensor([mean - spread, mean + spread], dtype=torch.float64))
+    here = difficulty.bnpo_variance(a, b, shape=(u, v))
+    angles = torch.arange(12) * math.pi / 6
+    around = [
+        difficulty.bnpo_variance(a, b, shape=(u + 0.05 * math.cos(x), v + 0.05 * math.sin(x))) for x in angles.tolist()
+    ]
+    return float(sum(other < here for other in around)) + (not math.isfinite(here)), 0.0

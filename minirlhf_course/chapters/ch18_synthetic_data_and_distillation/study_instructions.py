@@ -1,0 +1,43 @@
+"""Self-instruct with two filters and with one: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_instructions`` (about a minute).
+
+Five seeds. A model that is trained on forty questions writes 150 others, three times over; what is in the pool already is dropped, and, in
+one of two runs, what a small judge finds unlikely. The shares are those of the first 150. Writes ``study_instructions.json``.
+"""
+
+from dataclasses import replace
+
+from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import instructions
+from minirlhf_course.evidence import Study, settings
+
+ROUNDS, ALIKE = 3, 1.0
+
+
+def one_seed(
+    seed: int, rounds: int = ROUNDS, plan: SFTConfig = instructions.TRAINING, written: int = instructions.WRITTEN
+) -> dict[str, float]:
+    """Which questions are valid, and what the pool holds in the end, of valid questions and of others."""
+    numbers = {}
+    for name, judged in {"both": True, "novelty": False}.items():
+        found = instructions.grow(alike=ALIKE, judged=judged, seed=seed, rounds=rounds, plan=plan, written=written)
+        numbers[f"{name}_pool"], numbers[f"{name}_junk"] = float(found[-1].pool), float(found[-1].junk)
+    first = found[0]
+    share = lambda kept: float(first.valid[kept].double().mean()) if bool(kept.any()) else 0.0
+    return numbers | {
+        "valid": share(first.novel | ~first.novel),
+        "valid_novel": share(first.novel),
+        "valid_likely": share(first.likely),
+        "valid_novel_likely": share(first.novel & first.likely),
+    }
+
+
+def probe() -> dict[str, float | str]:
+    """Two rounds of a few questions."""
+    few = replace(instructions.TRAINING, max_steps=40, batch_size=16)
+    return one_seed(1, 2, few, 40) | settings(training=instructions.TRAINING)
+
+
+STUDY = Study(one_seed, probe, seeds=5)
+
+if __name__ == "__main__":
+    STUDY.main(__file__)

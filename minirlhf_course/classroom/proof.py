@@ -1,0 +1,305 @@
+"""The validation of an exercise: what must hold for its own answers before it grades a student's answer.
+
+The stub earns 0 points, the solution all points. Each mutant fails the stated test with the stated words, and each
+partial answer earns the stated points. All of this is checked on fresh inputs and with fresh students' numbers. In
+addition, mutants are generated for every function: detached, propagating NaN, writing into its inputs, correct for
+one size or one dtype only, ignoring an argument.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.randomness import derive_seed
+from minirlhf_course.classroom import grading, nested, probes, release, side_by_side
+from minirlhf_course.classroom.exercise import Exercise, Variant, compiled
+from minirlhf_course.classroom.runner import Local
+from minirlhf_course.classroom.testing import Failure
+
+MUTANTS = 3  # minimum number of mutants per exercise
+
+
+@dataclass(frozen=True)
+class ExerciseProof:
+    """One claim about an exercise, and the problem if it does not hold.
+
+    ``key`` is the claim's name for programs: "solution", "stub", or the note of a mutant or partial answer.
+    """
+
+    what: str
+    problem: str = ""
+    key: str = ""
+
+
+def answer(exercise: Exercise, *blocks: str, student: str = "ada") -> Local:
+    """Return the submission that results from running these blocks of code after the given block."""
+    namespace: dict[str, Any] = {"__name__": "__main__", "STUDENT": student, "print": lambda *args, **kwargs: None}
+    for code in (exercise.given, *blocks):
+        exec(compiled(code, exercise.path), namespace)
+    return Local(namespace, student)
+
+
+def outcomes(exercise: Exercise, seed: int, rounds: int, *blocks: str) -> Iterator[grading.Outcome]:
+    """Grade an answer ``rounds`` times, with fresh inputs and fresh students' numbers."""
+    for i in range(rounds):
+        student = f"student-{derive_seed(seed, 'student', i) % 10**6}"
+        yield grading.run_tests(exercise, answer(exercise, *blocks, student=student), derive_seed(seed, i))
+
+
+def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExerciseProof]:
+    """Check all claims about one exercise; a claim that does not hold carries its problem.
+
+    An exercise that trains uses several seeds in every round, so it takes a third of the rounds.
+    """
+    if not all(t.probed for t in exercise.tests):
+        rounds = math.ceil(rounds / 3)
+    yield complete(exercise)
+    solution_proof = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds), "solution")
+    yield solution_proof
+    if solution_proof.problem:
+        return  # the other claims would fail for the same reason
+    yield _claim("the stub earns nothing", lambda: stub(exercise, seed, rounds), "stub")
+    for variant in exercise.mutants:
+        yield _claim(f"mutant: {variant.note}", lambda v=variant: mutant(exercise, v, seed, rounds), variant.note)
+    for variant in exercise.partials:
+        yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds), variant.note)
+    yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
+    for what, problem in machine(exercise, seed):
+        yield ExerciseProof(what, problem)
+    yield ExerciseProof("the release holds nothing private", leaks(exercise))
+    yield ExerciseProof("numbers are the student's own", personal(exercise, seed))
+
+
+def _claim(what: str, prove_one: Callable[..., str], key: str = "") -> ExerciseProof:
+    """Check one claim; an exception in its code becomes its problem."""
+    try:
+        return ExerciseProof(what, prove_one(), key)
+    except Failure as problem:
+        return ExerciseProof(what, f"the solution fails a test: {problem.message}", key)
+    except Exception as problem:
+        return ExerciseProof(what, f"its code raised {type(problem).__name__}: {problem}", key)
+
+
+def complete(exercise: Exercise) -> ExerciseProof:
+    """Check the number of mutants, a partial answer, the names in the statement, and that all hints differ."""
+    hints = [hint for t in exercise.tests for hint in t.hints]
+    unnamed = [n for n in exercise.asks if f"`{n}" not in exercise.statement and exercise.kind != "bughunt"]
+    problem = ""
+    if len(exercise.mutants) < MUTANTS:
+        problem = f"{len(exercise.mutants)} mutants; expected at least {MUTANTS}"
+    elif not exercise.partials:
+        problem = "no partial answer"
+    elif not exercise.asks or not exercise.statement or exercise.minutes < 1:
+        problem = "nothing is asked for, or the statement or the minutes are missing"
+    elif unnamed:
+        problem = f"the statement does not name `{unnamed[0]}`"
+    elif len(set(hints)) < len(hints):
+        problem = "two hints are the same"
+    return ExerciseProof("it is complete", problem)
+
+
+def stub(exercise: Exercise, seed: int, rounds: int) -> str:
+    """Return the problem if the stub earns points, else an empty string."""
+    for outcome in outcomes(exercise, seed, rounds, exercise.stub):
+        if outcome.points or not outcome.reason:
+            return f"it earns {outcome.points:g}"
+    return ""
+
+
+def solution(exercise: Exercise, seed: int, rounds: int) -> str:
+    """Return the problem if the solution does not earn all points, else an empty string."""
+    for outcome in outcomes(exercise, seed, rounds, exercise.solution):
+        if outcome.reason or outcome.points != exercise.points:
+            return f"it earns {outcome.points:g} of {exercise.points:g}: {outcome.reason}"
+    return ""
+
+
+def mutant(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str:
+    """Return the problem if the first test that a mutant fails, or its message, is not the stated one."""
+    names = [t.name for t in exercise.tests]
+    if variant.caught_by not in names:
+        return f"no test {variant.caught_by!r}; there are {', '.join(names)}"
+    for outcome in outcomes(exercise, seed, rounds, exercise.solution, variant.code):
+        failed = outcome.first_failure
+        if failed is None:
+            return "a wrong answer earned all points"
+        if failed.test.name != variant.caught_by:
+            return f"caught by {failed.test.name}, not by {variant.caught_by}: {failed.message}"
+        if variant.says not in " ".join([failed.message, *failed.lines]):
+            return f"caught, but it does not say {variant.says!r}: {failed.message}"
+    return ""
+
+
+def partial(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str:
+    """Return the problem if a partial answer does not earn the stated points."""
+    if not 0 < variant.points < exercise.points:
+        return f"{variant.points:g} points is not a part of {exercise.points:g}"
+    for outcome in outcomes(exercise, seed, rounds, exercise.solution, variant.code):
+        if outcome.points != variant.points:
+            return f"it earns {outcome.points:g}, not {variant.points:g}: {outcome.reason}"
+    return ""
+
+
+def leaks(exercise: Exercise) -> str:
+    """Return the problem if the release contains a private line."""
+    for text in release.texts([exercise]):
+        if leaked_lines := release.leaks(exercise, text):
+            return f"it holds {leaked_lines[0]!r}"
+    return ""
+
+
+def personal(exercise: Exercise, seed: int) -> str:
+    """Return the problem if one student's numbers are accepted for several other students."""
+    if not exercise.is_personal:
+        return "a numeric exercise depends on the student" if exercise.kind == "numeric" else ""
+    original = answer(exercise, exercise.solution, student="ada")
+    other_students = ("bob", "eve", "grace", "zoe", "max")
+    copies = [Local({**original.namespace, "STUDENT": name}, name) for name in other_students]
+    accepted = [c.student for c in copies if not grading.run_tests(exercise, c, seed).reason]
+    return f"ada's numbers are right for {' and '.join(accepted)}" if len(accepted) > 1 else ""
+
+
+# -- probes and generated mutants --------------------------------------------------------------------------------
+
+
+def probed(exercise: Exercise, seed: int, rounds: int) -> str:
+    """Return the problem if the solution has no answer to a probe that is not switched off."""
+    for i in range(rounds):
+        for kind, name, argument in probes.plan(exercise, derive_seed(seed, i), "ada").unusable:
+            target = f"{name}.{argument}" if argument else name
+            return f"the solution has no answer to the probe {kind!r}; mend it, or write in [probes]: # no {kind} of {target}: why"
+    return ""
+
+
+def machine(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
+    """Grade the generated mutants of every graded function; a mutant that earns all points is a problem."""
+    plan = probes.plan(exercise, seed, "ada")
+    namespace = side_by_side.solution(exercise, "ada") if plan.by_function else {}
+    for name, function_probes in plan.by_function.items():
+        for note, kind, function in _mutants(namespace[name], function_probes, plan.calls[name]):
+            mutant = Local({**namespace, name: function}, "ada")
+            caught = _found(function_probes, mutant) or grading.run_tests(exercise, mutant, seed).reason
+            yield (
+                f"machine's mutant of `{name}`: {note}",
+                "" if caught else f"it earned all points; is there a probe {kind!r}?",
+            )
+
+
+def _found(function_probes: tuple[probes.Probe, ...], submission: Local) -> bool:
+    for probe in function_probes:
+        try:
+            probes.ask(probe, submission)
+        except probes.Probed:
+            return True
+    return False
+
+
+def _mutants(
+    function: Callable[..., Any], function_probes: tuple[probes.Probe, ...], calls: tuple[probes.ProbeCall, ...]
+) -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    kinds, signature = {p.kind for p in function_probes}, inspect.signature(function)
+    names = list(signature.parameters)
+
+    def bound(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        bound_arguments = signature.bind(*args, **kwargs)
+        bound_arguments.apply_defaults()
+        return bound_arguments.arguments
+
+    def writing(name: str) -> Callable[..., Any]:
+        def mutated(*args: Any, **kwargs: Any) -> Any:
+            result = function(*nested.copied(args), **nested.copied(kwargs))
+            _spoil(bound(*args, **kwargs)[name])
+            return result
+
+        return mutated
+
+    def ignoring(name: str, value: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(**{**bound(*args, **kwargs), name: value})
+
+    def one_size_only(*args: Any, **kwargs: Any) -> Any:
+        known_sizes = [_sizes((*c.args, *c.kwargs.values())) for c in calls]
+        result = function(*args, **kwargs)
+        return result if _sizes((*args, *kwargs.values())) in known_sizes else _distorted(result)
+
+    def float64_only(*args: Any, **kwargs: Any) -> Any:
+        if any(x.dtype == torch.float32 for x in nested.tensors((args, kwargs))):
+            raise RuntimeError("expected scalar type Double but found Float")
+        return function(*args, **kwargs)
+
+    def propagates_nan(*args: Any, **kwargs: Any) -> Any:
+        zero = sum(0.0 * x.sum() for x in nested.tensors((args, kwargs)) if x.is_floating_point())
+        return nested.mapped(function(*args, **kwargs), lambda x: x + zero)
+
+    def whole_numbers_only(*args: Any, **kwargs: Any) -> Any:
+        result, arguments = function(*args, **kwargs), bound(*args, **kwargs)
+        targets = {p.target for p in function_probes if p.kind == "values"}
+        has_fractions = any(bool((x != x.round()).any()) for name in targets for x in nested.tensors(arguments[name]))
+        return _distorted(result) if has_fractions else result
+
+    if "inputs" in kinds:
+        for i, value in enumerate(calls[0].args):
+            if any(True for _ in nested.tensors(value)) or isinstance(value, list):
+                yield f"it writes into `{names[i]}`", "inputs", writing(names[i])
+    if "integers" in kinds:
+        yield "floats for integers", "integers", lambda *a, **k: _floats(function(*a, **k))
+    for name in dict.fromkeys(p.target for p in function_probes if p.kind == "keywords"):
+        yield f"`{name}` is ignored", "keywords", ignoring(name, bound(*calls[0].args, **calls[0].kwargs)[name])
+    for kind, note, mutated in (
+        ("size", "right for one size only", one_size_only),
+        ("values", "right for whole numbers only", whole_numbers_only),
+        ("float32", "float64 only", float64_only),
+        ("nan", "multiplied by the mask", propagates_nan),
+        ("gradient", "detached", lambda *a, **k: nested.mapped(function(*a, **k), Tensor.detach)),
+    ):
+        if kind in kinds and (kind != "gradient" or any(_flows(p) for p in function_probes)):
+            yield note, kind, mutated
+
+
+def _flows(probe: probes.Probe) -> bool:
+    """Whether a gradient of the solution is non-zero in this probe."""
+    return any(bool((gradient.nan_to_num() != 0).any()) for _, _, gradient, _ in probe.gradients)
+
+
+def _spoil(value: Any) -> None:
+    """Modify an argument in place: all its tensors, and the argument itself if it is a list."""
+    for x in nested.tensors(value):
+        x.logical_not_() if x.dtype == torch.bool else x.add_(1)
+    if isinstance(value, list):
+        value.append(value.pop() if any(True for _ in nested.tensors(value)) else 0)
+
+
+def _sizes(values: tuple[Any, ...]) -> list[Any]:
+    """Return the shapes of all tensors and the lengths of all lists, tuples and dicts."""
+    sizes: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            sizes.append(tuple(value.shape))
+        elif isinstance(value, list | tuple | dict):
+            items = tuple(value.values()) if isinstance(value, dict) else tuple(value)
+            sizes += [len(items), *_sizes(items)]
+    return sizes
+
+
+def _distorted(result: Any) -> Any:
+    if isinstance(result, list | tuple):
+        return type(result)(_distorted(v) for v in result)
+    if isinstance(result, dict):
+        return {k: _distorted(v) for k, v in result.items()}
+    if isinstance(result, Tensor):
+        return ~result if result.dtype == torch.bool else result + 1
+    return not result if isinstance(result, bool) else result + 1 if isinstance(result, int | float) else result
+
+
+def _floats(result: Any) -> Any:
+    if isinstance(result, list | tuple):
+        return type(result)(_floats(v) for v in result)
+    if isinstance(result, dict):
+        return {k: _floats(v) for k, v in result.items()}
+    return result.double() if isinstance(result, Tensor) else float(result) if isinstance(result, int) else result

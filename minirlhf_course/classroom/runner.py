@@ -1,0 +1,200 @@
+"""Run a submission: in this process (a reader's own functions) or in a sandboxed process (untrusted code)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from minirlhf.core.errors import UserError
+from minirlhf.sandbox import inside, wire
+from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
+from minirlhf_course.classroom import worker
+from minirlhf_course.classroom.cells import Cells
+from minirlhf_course.classroom.testing import Failure
+
+# In a submission's process `check` does nothing, because the grader calls the functions.
+QUIET_CHECK = {
+    "minirlhf/__init__.py": "",
+    "minirlhf_course/classroom/__init__.py": "def check(*args, **kwargs):\n    return None\n",
+}
+OPTIMISES = re.compile(r"\boptim\b")
+CUTTING = Limits(cpu=5, wall=30.0)
+
+
+class Ended(Failure):
+    """The submission's process has ended or timed out."""
+
+    def __init__(self, message: str, timed_out: bool = False) -> None:
+        super().__init__(message, problem="timeout" if timed_out else "ended")
+        self.timed_out = timed_out
+
+
+class Missing(Failure):
+    """The submission does not define a name that the exercise asks for."""
+
+
+class Local:
+    """A reader's own functions and values in this process; they receive copies of the data, as in another process."""
+
+    def __init__(self, namespace: Mapping[str, Any], student: str) -> None:
+        self.namespace, self.student = namespace, student
+
+    def _find(self, name: str) -> Any:
+        if name not in self.namespace:
+            raise Missing(f"`{name}` is missing", argument=name, problem="missing")
+        return self.namespace[name]
+
+    def _copied(self, value: Any) -> Any:
+        return wire.decode(wire.encode(value))
+
+    def _answer(self, function: Any, *args: Any) -> Any:
+        try:
+            return self._copied(function(*args))
+        except NotImplementedError as problem:
+            message = "not written yet: it still raises NotImplementedError"
+            raise Failure(message, problem="unwritten") from problem
+        except wire.WireError as problem:
+            raise Failure(f"the answer is {problem}", problem="type") from problem
+        except Exception as problem:
+            described = inside.describe(problem)
+            raise Failure(f"your code raised {described}", value=described, problem="raised") from problem
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        function, copies = self._find(name), self._copied((args, kwargs))
+        return self._answer(lambda: function(*copies[0], **copies[1]))
+
+    def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self._answer(worker.gradient, self._find(name), *self._copied((args, kwargs)), wrt)
+
+    def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self._answer(worker.examine, self._find(name), *self._copied((args, kwargs)), wrt)
+
+    def value(self, name: str) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        value = self._find(name)
+        return self._answer(lambda: value)
+
+
+class Server(SandboxPool):
+    """The process that forks the submissions' processes; a context manager.
+
+    Args:
+        hidden: folders that no submission may read.
+        at_most: the strongest isolation level to use, see :mod:`minirlhf.sandbox.isolation`.
+
+    Attributes:
+        level: the isolation level that the system allowed.
+    """
+
+    def __init__(self, hidden: Sequence[Path] = (), at_most: str = "namespaces") -> None:
+        super().__init__("minirlhf_course.classroom.worker", hidden, at_most)
+
+    def cut(self, text: str, name: str) -> Cells:
+        """Run :func:`minirlhf_course.classroom.cells.code_cells` in a sandbox.
+
+        Raises:
+            UserError: the file is not a notebook, or parsing it exceeds the limits ``CUTTING``.
+        """
+        encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+        try:
+            with Sandbox(self, CUTTING) as box:
+                result = wire.decode(box.ask({"op": "cut", "text": encoded, "name": name})["ok"])
+        except (BoxEnded, KeyError, wire.WireError):
+            result = None
+        if not isinstance(result, dict):
+            raise UserError(f"{name} cannot be read: it is too large or malformed", file=name, problem="unreadable")
+        if "problem" in result:
+            raise UserError(str(result["problem"]), file=name)
+        return [(str(cell), str(code)) for cell, code in result["cells"]]
+
+
+class SandboxedSubmission:
+    """A submission in a sandboxed process that receives requests and returns data. It starts at the first request.
+
+    Args:
+        server: forks the process.
+        cells: ``(name, code)`` pairs, run in order.
+        library: modules that the submission may import, ``{relative path: source}``.
+        student: the submission's student; defined as ``STUDENT`` before the cells run.
+        limits: limits of time and memory, see :func:`minirlhf_course.classroom.grading.exercise_limits`.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        cells: Sequence[tuple[str, str]],
+        library: Mapping[str, str],
+        student: str,
+        limits: Limits,
+    ) -> None:
+        self.server, self.cells, self.student, self.limits = server, list(cells), student, limits
+        self.library = {**QUIET_CHECK, **library}
+        self._box: Sandbox | None = None
+        self._errors: list[str] = []
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        if self._box is None:
+            self._box = Sandbox(self.server, self.limits, any(OPTIMISES.search(code) for _, code in self.cells))
+            load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
+            errors = self._exchange(load)
+            self._errors = [e[:500] for e in errors if isinstance(e, str)] if isinstance(errors, list) else []
+        return self._exchange(request)
+
+    def _exchange(self, request: dict[str, Any]) -> Any:
+        assert self._box is not None
+        try:
+            response = self._box.ask(request)
+        except BoxEnded as problem:
+            self.close()
+            raise Ended(str(problem), problem.timed_out) from problem
+        if "error" in response:
+            raise self._error(str(response["error"])[:500], request)
+        try:
+            return wire.decode(response["ok"])
+        except Exception as problem:
+            raise Failure("the answer is no plain data", problem="type") from problem
+
+    def _error(self, text: str, request: dict[str, Any]) -> Failure:
+        """Return the :class:`Failure` for an error that the submission's process reported."""
+        name = str(request.get("name", ""))
+        if text == f"LookupError: {name}":
+            cause = f": your code stopped with {self._errors[0]}" if self._errors else ""
+            if "No module named 'minirlhf" in cause:
+                cause += "; an answer may import torch, NumPy and what the exercise itself imports"
+            errors = self._errors[0] if self._errors else None
+            return Missing(f"`{name}` is not defined{cause}", argument=name, value=errors, problem="missing")
+        if text.startswith("NotImplementedError"):
+            return Failure("not written yet: it still raises NotImplementedError", problem="unwritten")
+        if text.startswith("WireError: "):
+            return Failure(f"the answer is {text.removeprefix('WireError: ')}", problem="type")
+        return Failure(f"your code raised {text}", value=text, problem="raised")
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self._ask({"op": "call", "name": name, "args": wire.encode(args), "kwargs": wire.encode(kwargs)})
+
+    def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
+        return self._ask({"op": "gradient", "name": name, "wrt": wrt, **inputs})
+
+    def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
+        return self._ask({"op": "examine", "name": name, "wrt": wrt, **inputs})
+
+    def value(self, name: str) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self._ask({"op": "value", "name": name})
+
+    def close(self) -> None:
+        """End the process; a further request starts a fresh one."""
+        if self._box is not None:
+            self._box.close()
+            self._box = None

@@ -1,0 +1,215 @@
+"""Exercises that train: an answer runs on several seeds and is compared with the reference solution on the same seeds.
+
+A training run has no single correct result. A test under ``@trains`` therefore returns a *curve*: the policy's score
+after increasing numbers of steps (higher is better), measured by the test itself. Only the last entry counts. It is
+computed for the answer and for the reference solution, seed by seed. The answer passes if the lower end of the 95 %
+interval of the mean difference (Student's t) is at least ``−bar``::
+
+    # uses: 02.6                              in the header: earlier exercises whose answers run in this one
+
+    @trains(points=3, hints=(…, …), seeds=6, bar=0.1, what="the policy's accuracy")
+    def learns(sub, draw):
+        "The policy learns the game."
+        sample = sub.part("02.6").sample      # the student's own if it is correct, else the reference
+        …
+        return [accuracy after 0, 5, … steps]
+
+:func:`bars` measures how well a bar discriminates: how often the reference solution passes against itself on *other*
+seeds, as another correct answer would, and how often each mutant passes.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.errors import ArgumentError
+from minirlhf.core.randomness import derive_seed
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom.exercise import Exercise
+from minirlhf_course.classroom.runner import Local
+from minirlhf_course.classroom.side_by_side import Beside, Curve, run_once, solution
+from minirlhf_course.classroom.testing import Asked, Failure, Test, fail, show, test
+from minirlhf_course.evidence import paired
+from minirlhf_course.ledger.registry import Draw
+
+FLAT = 1e-9  # a curve whose range is smaller counts as constant
+SHOWN = 8  # number of points of a curve that are shown
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Training(Test):
+    """A test that trains. ``curve`` performs one run and returns its curve; a higher last entry is better."""
+
+    curve: Curve = lambda sub, draw: ()
+    seeds: int = 0
+    bar: float = 0.0
+
+
+def trains(
+    *, points: float, hints: tuple[str, str], bar: float, seeds: int = 6, what: str = "the policy's score"
+) -> Callable[[Curve], Training]:
+    """Make the decorated function, one run, a hidden test over paired seeds.
+
+    Args:
+        points: the points for passing; there is no partial credit.
+        hints: two hints, the second closer to the solution than the first.
+        bar: the margin by which the mean of the last entries may be below the reference, in the curve's unit.
+        seeds: number of paired runs; at least 3.
+        what: the name of the last entry in the message.
+
+    Raises:
+        ValueError: no docstring, no points, not two hints, fewer than three seeds, or a bar that is not positive.
+    """
+    if seeds < 3 or not bar > 0:
+        raise ArgumentError(
+            f"{seeds=}, {bar=}; expected at least 3 seeds and a positive bar", argument="seeds, bar", value=(seeds, bar)
+        )
+
+    def build(run: Curve) -> Training:
+        def compare(sub: Asked, draw: Draw) -> None:
+            base = draw.integer(0, 2**31 - 1)
+            candidate = [run_once(run, sub, base, k) for k in range(seeds)]
+            reference = [list(sub.beside.reference(run, base, k)) for k in range(seeds)]
+            judge(candidate, reference, bar, what)
+
+        compare.__name__, compare.__doc__ = run.__name__, run.__doc__
+        hidden_test = test(points=points, hints=hints, rounds=1)(compare)
+        fields = {name: getattr(hidden_test, name) for name in Test.__dataclass_fields__}
+        return Training(**{**fields, "probed": False}, curve=run, seeds=seeds, bar=bar)
+
+    return build
+
+
+# -- judging -----------------------------------------------------------------------------------------------------
+
+
+def judge(mine: Sequence[Sequence[float]], ours: Sequence[Sequence[float]], bar: float, what: str) -> None:
+    """Compare an answer's curves with the reference curves of the same seeds.
+
+    Args:
+        mine, ours: one curve per seed, of the answer and of the solution.
+        bar, what: see :func:`trains`.
+
+    Raises:
+        Failure: a value of the answer is NaN or infinite, or the lower end of the 95 % interval is below ``−bar``.
+    """
+    means = tuple(_mean(curves) for curves in (mine, ours))
+    lines = tuple(f"{whose} {_picture(c, means)}" for whose, c in zip(("yours:", "ours: "), means, strict=True))
+    starts, ends = [c[0] for c in mine], [c[-1] for c in mine]
+    valid = all(map(math.isfinite, starts)) and all(x < math.inf for x in ends)  # −∞ < every start; NaN is not
+    decline = (
+        ("it gets worse as it trains",) if valid and statistics.fmean(ends) < statistics.fmean(starts) - bar / 2 else ()
+    )
+    if not all(math.isfinite(x) for curve in mine for x in curve):
+        message = "; ".join((f"{what} is NaN or infinite in a run", *decline))
+        raise Failure(message, lines, decline, value="worse" if decline else None, problem="not finite")
+    difference = paired.differences({"yours": [c[-1] for c in mine], "ours": [c[-1] for c in ours]})["yours", "ours"]
+    low, high = difference.interval
+    if low >= -bar:
+        return
+    summary = f"{what} ends {_signed(difference.mean)} ours over {difference.seeds} paired runs (95 % interval {low:+.3g} to {high:+.3g}); at most {bar:g} below is right"
+    mistakes, kind = decline, "worse" if decline else "below"
+    if all(max(curve) - min(curve) < FLAT for curve in mine):
+        mistakes, kind = ("nothing changes: the run ends where it began",), "flat"
+    raise Failure("; ".join((summary, *mistakes)), lines, mistakes, value=difference.mean, expected=-bar, problem=kind)
+
+
+def _signed(gap: float) -> str:
+    return f"{abs(gap):.3g} {'below' if gap < 0 else 'above'}"
+
+
+def _mean(curves: Sequence[Sequence[float]]) -> list[float]:
+    return [statistics.fmean(values) for values in zip(*curves, strict=True)]
+
+
+def _picture(curve: Sequence[float], curves: Sequence[Sequence[float]]) -> str:
+    """Draw a curve as block characters, on the common scale of both curves, followed by some of its values."""
+    finite_values = [x for c in curves for x in c if math.isfinite(x)]
+    low, reach = min(finite_values, default=0.0), max(finite_values, default=0.0) - min(finite_values, default=0.0)
+    blocks = "".join(
+        "·" if not math.isfinite(x) else BARS[round((len(BARS) - 1) * (x - low) / reach)] if reach else BARS[0]
+        for x in curve
+    )
+    step = max(1, math.ceil((len(curve) - 1) / (SHOWN - 1)))
+    return f"{blocks}  {show(torch.tensor([*curve[:-1:step], curve[-1]], dtype=torch.float64).round(decimals=3))}"
+
+
+def weights_of(got: object, like: Tensor) -> Tensor:
+    """Return the new weights from a student's training step, in the dtype of ``like``.
+
+    Raises:
+        Failure: the result is not a float tensor of the shape of ``like``, or an entry is NaN or infinite.
+    """
+    if not isinstance(got, Tensor) or got.shape != like.shape or not got.is_floating_point():
+        shape = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, Tensor) else type(got).__name__
+        fail(f"expected the new weights, a tensor of shape {tuple(like.shape)}; got {shape}")
+    if not bool(got.isfinite().all()):
+        fail("the new weights hold NaN or an infinity")
+    return got.detach().to(like.dtype)
+
+
+# -- how well a bar discriminates --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How often one kind of answer passes a bar, with other seeds than those of the reference."""
+
+    test: str
+    answer: str
+    mean: float  # mean of the last entries
+    deviation: float  # standard deviation of the last entries across seeds
+    passes: float  # fraction of comparisons that pass
+
+
+def bars(exercise: Exercise, seed: int, runs: int, comparisons: int = 4000) -> Iterator[Bar]:
+    """Measure the bars of an exercise's trainings.
+
+    Every answer runs on ``runs`` seeds, independent of the reference's seeds. One comparison samples as many runs of
+    the answer as the test has seeds, and the same number of the reference's runs. A correct answer that uses
+    randomness in another way than the reference meets the same conditions.
+
+    Args:
+        runs: number of runs of each answer; at least a few times the test's seeds.
+        comparisons: number of comparisons for each answer.
+    """
+    for item in (t for t in exercise.tests if isinstance(t, Training)):
+        beside = Beside(exercise, sources.DEFAULT_STUDENT, {})
+        base = derive_seed(seed, exercise.id, item.name)
+        reference_ends = [beside.reference(item.curve, base, k)[-1] for k in range(runs)]
+        solution_namespace = solution(exercise, sources.DEFAULT_STUDENT)
+        for note, code in (("solution", ""), *((m.note, m.code) for m in exercise.mutants if m.caught_by == item.name)):
+            namespace = dict(solution_namespace)
+            exec(sources.compiled(exercise.given + "\n" + exercise.solution + "\n" + code, exercise.path), namespace)
+            sub = Asked(Local(namespace, sources.DEFAULT_STUDENT), beside)
+            ends = []
+            for k in range(runs):
+                try:
+                    ends.append(run_once(item.curve, sub, base + 1, k)[-1])
+                except Failure:
+                    ends.append(math.nan)
+            rate = _share(ends, reference_ends, item, torch.Generator().manual_seed(base))
+            finite = [x for x in ends if math.isfinite(x)]
+            std = statistics.stdev(finite) if len(finite) > 1 else math.nan
+            yield Bar(item.name, note, statistics.fmean(finite) if finite else math.nan, std, rate(comparisons))
+
+
+def _share(
+    candidate: Sequence[float], reference: Sequence[float], training: Training, rng: torch.Generator
+) -> Callable[[int], float]:
+    def passes() -> bool:
+        subsets = [torch.randperm(len(x), generator=rng)[: training.seeds].tolist() for x in (candidate, reference)]
+        try:
+            judge([[candidate[i]] for i in subsets[0]], [[reference[i]] for i in subsets[1]], training.bar, "")
+        except Failure:
+            return False
+        return True
+
+    return lambda count: sum(passes() for _ in range(count)) / count
