@@ -6,7 +6,7 @@
 #   CH=13                test what belongs to one chapter, or make its skeleton (make chapter)
 #   ROUNDS=5             fresh seeds of make explore
 #   WORKERS=2            processes that run the tests
-#   ARGS=...             more arguments for pytest, `minirlhf tour`, `minirlhf verify` or `minirlhf studies`
+#   ARGS=...             more arguments for pytest, `minirlhf tour`, `minirlhf verify` or `minirlhf verify studies`
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; echo python3)

@@ -211,7 +211,7 @@ def trained(folder: Path, name: str, trainer: str, dtype: torch.dtype, *, lora: 
         "--max-steps",
         "2",
     ]
-    argv += ["--batch-size", "4", "--held-out", "0.3", "--learning-rate", "1e-2"] + (
+    argv += ["--batch-size", "4", "--eval-fraction", "0.3", "--learning-rate", "1e-2"] + (
         online if trainer in ("grpo", "ppo") else []
     )
     argv += (["--lora-r", "2"] if lora else []) + (["--bf16", "true"] if bf16 else [])

@@ -24,7 +24,7 @@ def one_seed(seed: int, hh: str, gsm8k: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         judged = judges_from_files.run_reward(
             sources.RewardSource(
-                out=f"{folder}/reward", data=hh, held_out=0.25, context=512, vocab_size=1024, drop_long=True
+                out=f"{folder}/reward", data=hh, eval_fraction=0.25, context=512, vocab_size=1024, drop_long=True
             ),
             RewardConfig(max_steps=100, batch_size=16, learning_rate=5e-4, lr_scheduler_type="linear", seed=seed),
         )

@@ -49,7 +49,7 @@ def load(model: str = "assistant-sft") -> tuple[Any, Any]:
     """Load a language model and its tokenizer.
 
     Args:
-        model: the name of a trained tiny model (``minirlhf zoo`` lists them; the first use trains it, within a minute),
+        model: the name of a trained tiny model (``minirlhf models`` lists them; the first use trains it, within a minute),
             a folder written by a run or by ``save_pretrained``, or a name on the hub.
 
     Raises:

@@ -17,84 +17,42 @@ from typing import NoReturn
 from minirlhf import __version__
 from minirlhf.core.errors import UserError, unknown
 
-# name -> (module, one line of help). A new command needs one line here and one module.
+# name -> (module, one line of help). A new command needs one line here and one module; "class grade" is a sub-command.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "tour": ("minirlhf_cli.commands.tour", "the whole pipeline on tiny models in two minutes, with a report"),
-    "train": ("minirlhf_cli.commands.train", "train on your own data or on a toy task"),
-    "evaluate": (
-        "minirlhf_cli.commands.evaluate",
-        "measure models on files of problems, with confidence intervals and paired comparisons",
-    ),
-    "power": ("minirlhf_cli.commands.power", "sample size to compare two models, or the minimum detectable effect"),
-    "bestofn": (
-        "minirlhf_cli.commands.bestofn",
-        "best-of-n completions for a file of prompts, and the gain for each n",
-    ),
-    "judge": (
-        "minirlhf_cli.commands.judge",
-        "compare two files of completions with a language-model judge, in both orders",
-    ),
-    "spec": (
-        "minirlhf_cli.commands.spec",
-        "check a model against rules that must or should hold, and find regressions",
-    ),
-    "export": (
-        "minirlhf_cli.commands.export",
-        "export a run to another framework: model, data, grader, script, differences",
-    ),
-    "data": (
-        "minirlhf_cli.commands.data",
-        "inspect data: format, token counts, dropped rows, loss mask, label biases; write sample files",
-    ),
-    "explain": (
-        "minirlhf_cli.commands.explain",
-        "one sample of a training step by token: reward, advantage, gradient share",
-    ),
-    "recipes": ("minirlhf_cli.commands.recipes", "the online algorithms as one table of their components"),
-    "chat": ("minirlhf_cli.commands.chat", "talk to a model, or to two side by side, and see the most probable tokens"),
-    "plot": ("minirlhf_cli.commands.plot", "plot the metrics of runs: overlaid, seeds as bands; or for TensorBoard"),
-    "metrics": ("minirlhf_cli.commands.metrics", "what the metrics of a run mean, and what a bad curve indicates"),
-    "overopt": (
-        "minirlhf_cli.commands.overopt",
-        "optimise a proxy reward, track the gold reward: all figures of over-optimisation",
-    ),
-    "zoo": ("minirlhf_cli.commands.zoo", "trained checkpoints by name: list, train, copy"),
-    "doctor": (
-        "minirlhf_cli.commands.doctor",
-        "diagnose a run from its metrics; without a run, check this machine and estimate its speed",
-    ),
-    "ask": (
-        "minirlhf_cli.commands.ask",
-        "frequent questions about runs: an answer, and a command that demonstrates it",
-    ),
-    "gallery": (
-        "minirlhf_cli.commands.gallery",
-        "runs that one changed line breaks: watch them, or guess the line in a quiz",
-    ),
-    "errata": (
-        "minirlhf_cli.commands.errata",
-        "errors in the texts that the course teaches from, each with its computation",
-    ),
-    "verify": ("minirlhf_cli.commands.verify", "check the book's equations against exact reference values"),
-    "studies": (
-        "minirlhf_cli.commands.studies",
-        "experiments over several seeds: which results are stale and why; rerun them",
-    ),
-    "check": ("minirlhf_cli.commands.check", "check your answers to a chapter's exercises, with hints"),
-    "progress": ("minirlhf_cli.commands.progress", "your progress through the exercises: points, and what is next"),
-    "release": ("minirlhf_cli.commands.release", "make the exercises' notebooks for students, without solutions"),
-    "rehearse": ("minirlhf_cli.commands.rehearse", "generate a class of submissions of all kinds, to rehearse grading"),
-    "collect": (
-        "minirlhf_cli.commands.collect",
-        "sort a download from Canvas, Moodle or GitHub Classroom, to grade it",
-    ),
-    "grade": ("minirlhf_cli.commands.grade", "grade a class's submissions, each in its own sandbox"),
-    "hand-back": (
-        "minirlhf_cli.commands.hand_back",
+    "tour": ("tour", "the whole pipeline on tiny models in two minutes, with a report"),
+    "tour overopt": ("overopt", "optimise a proxy reward, track the gold reward: all figures of over-optimisation"),
+    "train": ("train", "train on your own data or on a toy task"),
+    "evaluate": ("evaluate", "measure models on files of problems, with confidence intervals and paired comparisons"),
+    "evaluate bestofn": ("bestofn", "best-of-n completions for a file of prompts, and the gain for each n"),
+    "evaluate judge": ("judge", "compare two files of completions with a language-model judge, in both orders"),
+    "evaluate power": ("power", "sample size to compare two models, or the minimum detectable effect"),
+    "evaluate spec": ("spec", "check a model against rules that must or should hold, and find regressions"),
+    "chat": ("chat", "talk to a model, or to two side by side, and see the most probable tokens"),
+    "data": ("data", "inspect data: format, token counts, dropped rows, loss mask, label biases; write sample files"),
+    "plot": ("plot", "plot the metrics of runs: overlaid, seeds as bands; or for TensorBoard"),
+    "explain": ("explain", "one sample of a training step by token: reward, advantage, gradient share"),
+    "doctor": ("doctor", "diagnose a run from its metrics; without a run, check this machine and estimate its speed"),
+    "doctor faq": ("faq", "frequent questions about runs: an answer, and a command that demonstrates it"),
+    "doctor gallery": ("gallery", "runs that one changed line breaks: watch them, or guess the line in a quiz"),
+    "doctor metrics": ("metrics", "what the metrics of a run mean, and what a bad curve indicates"),
+    "recipes": ("recipes", "the online algorithms as one table of their components"),
+    "models": ("models", "trained checkpoints by name: list, train, copy"),
+    "export": ("export", "export a run to another framework: model, data, grader, script, differences"),
+    "verify": ("verify", "check the book's equations against exact reference values"),
+    "verify errata": ("errata", "errors in the texts that the course teaches from, each with its computation"),
+    "verify studies": ("studies", "experiments over several seeds: which results are stale and why; rerun them"),
+    "check": ("check", "check your answers to a chapter's exercises, with hints"),
+    "check progress": ("progress", "your progress through the exercises: points, and what is next"),
+    "class release": ("release", "make the exercises' notebooks for students, without solutions"),
+    "class collect": ("collect", "sort a download from Canvas, Moodle or GitHub Classroom, to grade it"),
+    "class grade": ("grade", "grade a class's submissions, each in its own sandbox"),
+    "class export-grades": (
+        "export_grades",
         "return grades: marks and feedback for Canvas, Moodle or GitHub Classroom",
     ),
-    "new-exercise": ("minirlhf_cli.commands.new_exercise", "for authors: create a new exercise from a skeleton"),
-    "prove": ("minirlhf_cli.commands.prove", "for authors: self-test exercises, in seconds"),
+    "class simulate": ("simulate", "generate a class of submissions of all kinds, to rehearse grading"),
+    "class new-exercise": ("new_exercise", "for authors: create a new exercise from a skeleton"),
+    "class check-exercise": ("check_exercise", "for authors: self-test exercises, in seconds"),
 }
 
 
@@ -105,9 +63,29 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see '{self.prog} --help')", problem="usage")
 
 
-def _usage() -> str:
-    rows = "\n".join(f"  {name:<12} {summary}" for name, (_, summary) in COMMANDS.items())
-    return f"usage: minirlhf COMMAND [...]\n\n{rows}\n\n'minirlhf COMMAND --help' tells more. This is minirlhf {__version__}."
+def _usage(group: str = "") -> str:
+    """Return the commands, or those of one group, one per line."""
+    names = [name for name in COMMANDS if f"{name} ".startswith(group and f"{group} ")]
+    width = max(map(len, names))
+    rows = "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)
+    command = f"{group} COMMAND" if group else "COMMAND"
+    return f"usage: minirlhf {command} [...]\n\n{rows}\n\n'minirlhf {command} --help' tells more. This is minirlhf {__version__}."
+
+
+def find_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Split the arguments after the name of a command, which has one word or two.
+
+    Raises:
+        UserError: no command has this name; the message has the nearest.
+    """
+    for words in (2, 1):
+        if (name := " ".join(argv[:words])) in COMMANDS:
+            return name, argv[words:]
+    group = [name for name in COMMANDS if name.startswith(f"{argv[0]} ")]
+    if group and len(argv) > 1:
+        raise unknown("command", " ".join(argv[:2]), group)
+    moved = [name for name in COMMANDS if name.endswith(f" {argv[0]}")]
+    raise unknown("command", argv[0], moved or {name.split()[0] for name in COMMANDS})
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -118,20 +96,28 @@ def dispatch(argv: Sequence[str]) -> int:
     if argv[0] == "--version":
         print(__version__)
         return 0
-    if argv[0] not in COMMANDS:
-        raise unknown("command", argv[0], COMMANDS)
-    module_name, summary = COMMANDS[argv[0]]
-    module = importlib.import_module(module_name)
+    if (
+        argv[0] not in COMMANDS
+        and argv[1:] in ([], ["-h"], ["--help"])
+        and any(c.startswith(f"{argv[0]} ") for c in COMMANDS)
+    ):
+        print(_usage(argv[0]))
+        return 0
+    name, rest = find_command(argv)
+    module_name, summary = COMMANDS[name]
+    module = importlib.import_module(f"{__name__}.commands.{module_name}")
+    nested = [command for command in COMMANDS if command.startswith(f"{name} ")]
     parser = Parser(
-        prog=f"minirlhf {argv[0]}",
+        prog=f"minirlhf {name}",
         description=module.__doc__ or summary,
+        epilog=f"see also: {', '.join(f'minirlhf {command}' for command in nested)}" if nested else None,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.configure(parser)
-    args, extra = parser.parse_known_args(argv[1:])
+    args, extra = parser.parse_known_args(rest)
     if extra:
-        raise _unknown_argument(extra[0], parser, argv[1:])
+        raise _unknown_argument(extra[0], parser, rest)
     return int(module.run(args) or 0)
 
 

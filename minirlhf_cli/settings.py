@@ -287,11 +287,11 @@ def add_answering(
         help=f"{', '.join(GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: FILE.py:NAME",
     )
     parser.add_argument(
-        "--grader-seconds", type=float, default=10.0, help="time limit of your function, per completion"
+        "--grader-timeout", type=float, default=10.0, help="time limit of your function, per completion"
     )
     parser.add_argument("--reward-model", metavar="FOLDER", help="grade by this reward model; A,B: by an ensemble")
     parser.add_argument(
-        "--combine", default="mean", help="ensemble aggregation: mean, worst_case, uncertainty_weighted"
+        "--reward-aggregation", default="mean", help="ensemble aggregation: mean, worst_case, uncertainty_weighted"
     )
     parser.add_argument(
         "--num-generations", type=int, default=num_generations, metavar="G",

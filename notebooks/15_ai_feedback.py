@@ -393,6 +393,6 @@ predict.tally()
 #
 # * Let people turn no label round: set `counted.FLIP = 0` and call `counted.budgets(100, 0.3)` again. Where does the crossover move, and does the formula of the text say so?
 # * In `counted.self_rewarding`, let people label a tenth of each round (`fresh=40`). How much of what 400 labels buy do 40 buy?
-# * `minirlhf judge` compares two files of answers with a judge of yours. Write two files that differ in length alone. What does it say?
+# * `minirlhf evaluate judge` compares two files of answers with a judge of yours. Write two files that differ in length alone. What does it say?
 #
 # The graded exercises of this chapter: `minirlhf check 15`.

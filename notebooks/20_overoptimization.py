@@ -552,7 +552,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# A proxy and a gold of your own: two functions of a prompt and a reply. `minirlhf overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.
+# A proxy and a gold of your own: two functions of a prompt and a reply. `minirlhf tour overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.
 
 
 # %%

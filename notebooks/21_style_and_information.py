@@ -237,6 +237,6 @@ predict.tally()
 #
 # * Halve the labels' liking. Is the loss of gold halved? The chapter has the formula.
 # * Remove the slope in `control.wanting_length`'s world. What becomes of the policy?
-# * `minirlhf judge ours.jsonl theirs.jsonl --length-controlled` on two files of your own.
+# * `minirlhf evaluate judge ours.jsonl theirs.jsonl --length-controlled` on two files of your own.
 #
 # The graded exercises of this chapter: `minirlhf check 21`.

@@ -210,5 +210,5 @@ predict.tally()
 # ## Now you
 #
 # * Make β ten times as large, or as small. What does the chapter's formula promise, and what do thirty steps do?
-# * Write the six rules as a file and let `minirlhf spec` check them on a model of your own.
+# * Write the six rules as a file and let `minirlhf evaluate spec` check them on a model of your own.
 # * Which bounds make the canary roll back an equal version in one case of ten only, and what does that cost in users?

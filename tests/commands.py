@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from minirlhf.core.errors import UserError
-from minirlhf_cli import COMMANDS, Parser
+from minirlhf_cli import COMMANDS, Parser, find_command
 from minirlhf_cli.commands.train import TRAINERS, _asked
 
 INLINE = re.compile(r"(?<!`)`(minirlhf\s[^`]+)`(?!`)")
@@ -26,10 +26,12 @@ def printed(text: str) -> Iterator[str]:
 
 def complaint(command: str) -> str | None:
     """Why a command would not begin as it stands: an unknown or missing argument. One that only names a command needs none."""
-    _, name, *given = shlex.split(command)
-    if name not in COMMANDS:
-        return f"no command {name!r}"
-    module = importlib.import_module(COMMANDS[name][0])
+    words = shlex.split(command)[1:]
+    try:
+        name, given = find_command(words)
+    except UserError as problem:
+        return str(problem)
+    module = importlib.import_module(f"minirlhf_cli.commands.{COMMANDS[name][0]}")
     parser = Parser(prog=f"minirlhf {name}", allow_abbrev=False)
     module.configure(parser)
     named = not any(word.startswith("-") for word in given)

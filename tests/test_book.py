@@ -197,7 +197,7 @@ def test_chapter_page_has_its_links_commands_description_and_terms(page: str, si
     ]
     told += plain("\n".join(re.findall(r"<pre>(.*?)</pre>", article(site / f"{page}.html"), re.S))).splitlines()
     runs = [re.split(" (?:&&|[|>#]) ", command)[0] for command in told if command.startswith("minirlhf ")]
-    assert {command.split()[1] for command in runs} >= {"verify", "release", "check"}
+    assert {command.split()[1] for command in runs} >= {"verify", "class", "check"}
     assert [command for command in runs if complaint(command)] == []
     assert {int(n) for n in re.findall(r"--chapter (\d+)", " ".join(runs))} == {number}
     assert f"jupyter lab notebooks/{NOTEBOOKS[number].name}" in told

@@ -259,7 +259,7 @@ def test_bridge_trl_lists_what_differs():
 
 # -- the folder ------------------------------------------------------------------------------------------------------
 
-QUICK = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.3"]
+QUICK = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--eval-fraction", "0.3"]
 ROWS = {
     "grpo": [{"prompt": f"say {n}", "reference": str(n)} for n in range(8)],
     "dpo": [{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)],
@@ -341,10 +341,10 @@ def test_export_with_bad_arguments_is_refused(argv, facts, tmp_path):
 
 def test_export_of_a_recipe_that_differs_needs_accept_differences(tmp_path):
     run, out = run_of("grpo", tmp_path, "--num-minibatches", "2"), tmp_path / "big"
-    with raises(UserError, argument="--accept-differences") as refused:
+    with raises(UserError, argument="--allow-differences") as refused:
         dispatch(["export", str(run), "--out", str(out)])
     [difference] = refused.value.value
-    assert main(["export", str(run), "--out", str(out), "--accept-differences"]) == 0
+    assert main(["export", str(run), "--out", str(out), "--allow-differences"]) == 0
     assert difference in (out / "DIFFERENCES.md").read_text()
 
 

@@ -310,7 +310,18 @@ def runs(tmp_path_factory):
     (folder / "my.py").write_text(
         "def fn(completion, reference, messages):\n    return float(reference in completion)\n"
     )
-    quick = ["--max-steps", "1", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.3"]
+    quick = [
+        "--max-steps",
+        "1",
+        "--batch-size",
+        "2",
+        "--vocab-size",
+        "300",
+        "--context",
+        "64",
+        "--eval-fraction",
+        "0.3",
+    ]
     grader = ["--grader", f"{folder}/my.py:fn", "--max-completion-length", "4", "--num-generations", "2"]
     for trainer, rows, more in (("grpo", "problems", grader), ("sft", "talks", [])):
         argv = ["train", trainer, "--data", f"{folder}/{rows}.jsonl", "--out", str(folder / trainer), *quick, *more]
@@ -319,7 +330,7 @@ def runs(tmp_path_factory):
 
 
 def exported(runs, trainer, engine, folder, *more):
-    argv = ["export", str(runs / trainer), "--to", engine, "--out", str(folder / "big"), "--accept-differences", *more]
+    argv = ["export", str(runs / trainer), "--to", engine, "--out", str(folder / "big"), "--allow-differences", *more]
     assert main(argv) == 0
     return folder / "big"
 
@@ -394,7 +405,7 @@ def test_export_of_sft_to_verl_has_messages(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("argv", "argument"), [(["--to", "verl"], "--accept-differences"), (["--model", "adapter"], "--model")]
+    ("argv", "argument"), [(["--to", "verl"], "--allow-differences"), (["--model", "adapter"], "--model")]
 )
 def test_export_that_cannot_go_writes_nothing(runs, argv, argument, tmp_path):
     with raises(UserError, argument=argument):
@@ -496,12 +507,23 @@ def test_export_of_a_lora_run_comes_back_as_an_adapter(trainer, tmp_path):
         "--batch-size",
         "2",
     ]
-    argv += ["--vocab-size", "300", "--context", "64", "--held-out", "0.3", "--lora-r", "2", "--learning-rate", "0.05"]
+    argv += [
+        "--vocab-size",
+        "300",
+        "--context",
+        "64",
+        "--eval-fraction",
+        "0.3",
+        "--lora-r",
+        "2",
+        "--learning-rate",
+        "0.05",
+    ]
     assert main(argv) == 0
     assert main(["export", str(run), "--out", str(out), "--model", "adapter"]) == 0
     assert 'PeftModel.from_pretrained(model, "adapter", is_trainable=True)' in (out / "train.py").read_text()
     assert (
-        main(["export", str(run), "--to", "openrlhf", "--out", f"{out}2", "--model", "adapter", "--accept-differences"])
+        main(["export", str(run), "--to", "openrlhf", "--out", f"{out}2", "--model", "adapter", "--allow-differences"])
         == 2
     )
     ids = torch.tensor([[20, 30, 40], [50, 60, 70]])
@@ -595,12 +617,12 @@ def test_bridge_loss_numbers_reach_the_script_or_are_refused(engine):
 
 #: Settings that are no part of a step: where things lie, how often something is written, how a preset is made, how memory is saved.
 NO_PART = {
-    "out", "device", "report_to", "eval_data", "eval_steps", "save_steps", "keep_samples", "max_invalid", "micro_batch_size",
+    "out", "device", "report_to", "eval_data", "eval_steps", "save_steps", "num_logged_samples", "max_invalid_fraction", "micro_batch_size",
 }  # fmt: skip
 #: What goes as files of the folder, which the tests of the folder look at: data, model, tokenizer, reference, grader.
 AS_FILES = {
-    "data", "format", "split", "limit", "held_out", "drop_identical", "drop_long", "task", "demonstrations", "ptx_data", "model",
-    "vocab_size", "context", "chat_template", "ref_model", "grader", "grader_seconds", "reward_model", "combine",
+    "data", "format", "split", "limit", "eval_fraction", "drop_identical", "drop_long", "task", "demonstrations", "ptx_data", "model",
+    "vocab_size", "context", "chat_template", "ref_model", "grader", "grader_timeout", "reward_model", "reward_aggregation",
 }  # fmt: skip
 VALUES = {
     "train_on": "all",

@@ -321,7 +321,7 @@ def mine(tmp_path):
 @pytest.mark.slow
 def test_overopt_command_with_own_proxy_writes_figures(mine, tmp_path, capsys):
     out = tmp_path / "over"
-    assert dispatch(["overopt", "--proxy", f"{mine}:kindness", "--optimizer", "tilt", "--out", str(out)]) == 0
+    assert dispatch(["tour", "overopt", "--proxy", f"{mine}:kindness", "--optimizer", "tilt", "--out", str(out)]) == 0
     assert "thanks thanks thanks thanks thanks" in capsys.readouterr().out
     assert (out / "curves.png").stat().st_size > 5000
     (curve,) = json.loads((out / "curves.json").read_text())["tilt"]
@@ -386,7 +386,7 @@ def wrong(function, name="proxy", **facts):
 def test_overopt_refuses_input_before_it_writes(arguments, facts, mine, tmp_path):
     filled = [a.replace("{mine}", str(mine)) for a in arguments]
     with raises(UserError, **facts):
-        dispatch(["overopt", *filled, "--out", str(tmp_path / "over")])
+        dispatch(["tour", "overopt", *filled, "--out", str(tmp_path / "over")])
     assert not (tmp_path / "over").exists()
 
 

@@ -156,7 +156,7 @@ def answered(number, code, student="ada"):
 def test_release_and_check_commands_count_points(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exercises = sources.load(ROOT, ["05"])
-    assert cli.dispatch(["release", "--chapter", "05", "--out", "."]) == 0
+    assert cli.dispatch(["class", "release", "--chapter", "05", "--out", "."]) == 0
     names = {p.name for p in tmp_path.iterdir() if p.is_file()}
     assert {p.rsplit(".", 1)[1] for p in names} == {"ipynb", "py"} and len(names) == 2
     capsys.readouterr()
@@ -198,11 +198,14 @@ def test_check_command_reads_student_from_file_and_gives_hints(tmp_path, capsys)
         (["check", "05"], {"value": ["05"], "problem": "missing"}),
         (["check", "77"], {"argument": "chapter", "value": "77"}),
         (["check", "05", "--file", "broken.ipynb"], {"file": "broken.ipynb"}),
-        (["release", "--out", "x", "--chapter", "ninety"], {"argument": "chapter"}),
-        (["grade", "nowhere", "--out", "x.csv"], {"file": "nowhere", "problem": "missing"}),
-        (["grade", "empty", "--out", "x.csv"], {"file": "empty", "problem": "empty"}),
-        (["grade", "foreign", "--out", "x.csv", "--allow-weak-isolation"], {"argument": "--chapter"}),
-        (["grade", "foreign", "--out", "x.csv", "--jobs", "0"], {"argument": "--jobs", "value": 0, "expected": 1}),
+        (["class", "release", "--out", "x", "--chapter", "ninety"], {"argument": "chapter"}),
+        (["class", "grade", "nowhere", "--out", "x.csv"], {"file": "nowhere", "problem": "missing"}),
+        (["class", "grade", "empty", "--out", "x.csv"], {"file": "empty", "problem": "empty"}),
+        (["class", "grade", "foreign", "--out", "x.csv", "--allow-weak-isolation"], {"argument": "--chapter"}),
+        (
+            ["class", "grade", "foreign", "--out", "x.csv", "--jobs", "0"],
+            {"argument": "--jobs", "value": 0, "expected": 1},
+        ),
         (["check", "05", "--exercises", "empty"], {"argument": "chapter", "value": "05"}),
     ],
 )
@@ -227,7 +230,7 @@ def test_grade_command_grades_class(tmp_path, capsys):
         code += f"\n# %% exercise 05.4\n{four.given}\n{four.partials[0].code if i % 2 else four.solution}\n"
         path.write_text(code)
     (work / "late.py").write_text("print('nothing')\n")
-    command = ["grade", str(work), "--out", str(tmp_path / "out" / "grades.csv"), "--allow-weak-isolation"]
+    command = ["class", "grade", str(work), "--out", str(tmp_path / "out" / "grades.csv"), "--allow-weak-isolation"]
     assert cli.dispatch(command) == 0
     assert isolation.ANSWERS_HIDDEN in capsys.readouterr().err, "what the box keeps out is said"
     with open(tmp_path / "out" / "grades.csv", newline="", encoding="utf-8") as file:
@@ -257,7 +260,7 @@ def test_grade_command_without_isolation_raises(tmp_path, monkeypatch):
     work = tmp_path / "submissions" / "ada"
     work.mkdir(parents=True)
     (work / "a.py").write_text(answered("05.5", loaded("05.5").solution))
-    command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "grades.csv")]
+    command = ["class", "grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "grades.csv")]
     with raises(UserError, argument="--allow-weak-isolation", value=list(grade.NEEDED)):
         cli.dispatch(command)
     assert not (tmp_path / "grades.csv").exists()
@@ -272,7 +275,7 @@ def test_grade_command_with_same_seed_gives_same_feedback(tmp_path):
     pages = []
     for i, seed in enumerate(("7", "7", "8")):
         out = tmp_path / str(i) / "grades.csv"
-        command = ["grade", str(work.parent), "--out", str(out), "--seed", seed, "--allow-weak-isolation"]
+        command = ["class", "grade", str(work.parent), "--out", str(out), "--seed", seed, "--allow-weak-isolation"]
         assert cli.dispatch(command) == 0
         pages.append((out.parent / "grades-feedback" / "ada.md").read_text())
     assert pages[0] == pages[1] != pages[2]
@@ -280,7 +283,7 @@ def test_grade_command_with_same_seed_gives_same_feedback(tmp_path):
 
 def test_check_command_takes_answer_that_was_worked_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.dispatch(["release", "--chapter", "05", "--out", "."]) == 0
+    assert cli.dispatch(["class", "release", "--chapter", "05", "--out", "."]) == 0
     (script,) = tmp_path.glob("*.py")
     e = loaded("05.4")
     script.write_text(script.read_text().replace(e.stub, e.solution))
@@ -289,7 +292,7 @@ def test_check_command_takes_answer_that_was_worked_on(tmp_path, monkeypatch):
 
 def test_release_notebook_runs_and_checks(tmp_path, monkeypatch):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    assert cli.dispatch(["release", "--chapter", "05", "--out", str(tmp_path)]) == 0
+    assert cli.dispatch(["class", "release", "--chapter", "05", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("*.ipynb")
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
@@ -306,7 +309,7 @@ def test_release_notebook_runs_and_checks(tmp_path, monkeypatch):
 
 def test_release_writes_same_files_each_time(tmp_path):
     for name in ("a", "b"):
-        assert cli.dispatch(["release", "--out", str(tmp_path / name)]) == 0
+        assert cli.dispatch(["class", "release", "--out", str(tmp_path / name)]) == 0
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
     shutil.rmtree(tmp_path / "a")
@@ -319,7 +322,7 @@ def graded(tmp_path, *options):
     """Grade ``tmp_path/submissions``; the rows of both files, each by what identifies it."""
     out = tmp_path / "marks"
     files = ["--out", str(out / "grades.csv"), "--totals", str(out / "totals.csv")]
-    status = cli.dispatch(["grade", str(tmp_path / "submissions"), *files, "--allow-weak-isolation", *options])
+    status = cli.dispatch(["class", "grade", str(tmp_path / "submissions"), *files, "--allow-weak-isolation", *options])
     assert status == 0
     with open(out / "grades.csv", newline="", encoding="utf-8") as one, open(out / "totals.csv", newline="") as two:
         rows = {(r["student"], r["exercise"]): r for r in csv.DictReader(one)}
@@ -362,7 +365,14 @@ def test_grade_command_gives_everybody_on_roster_row_and_total(tmp_path):
 def test_grade_command_with_roster_that_does_not_fit_raises(names, facts, tmp_path):
     hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
     (tmp_path / "roster.txt").write_text(names)
-    command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "g.csv"), "--allow-weak-isolation"]
+    command = [
+        "class",
+        "grade",
+        str(tmp_path / "submissions"),
+        "--out",
+        str(tmp_path / "g.csv"),
+        "--allow-weak-isolation",
+    ]
     with raises(UserError, **facts):
         cli.dispatch([*command, "--roster", str(tmp_path / "roster.txt")])
 
@@ -435,14 +445,14 @@ def test_grade_feedback_of_chapters_stands_apart(tmp_path):
     hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
     hand_in(tmp_path, "ada/b.py", answered("02.3", loaded("02.3").solution))
     for chapter in ("02", "05"):
-        command = ["grade", str(tmp_path / "submissions"), "--chapter", chapter, "--allow-weak-isolation"]
+        command = ["class", "grade", str(tmp_path / "submissions"), "--chapter", chapter, "--allow-weak-isolation"]
         assert cli.dispatch([*command, "--out", str(tmp_path / f"{chapter}.csv")]) == 0
     for chapter in ("02", "05"):
         assert f"| {chapter}.1 " in (tmp_path / f"{chapter}-feedback" / "ada.md").read_text()
 
 
 def test_release_does_not_replace_changed_files(tmp_path):
-    command = ["release", "--chapter", "05", "--out", str(tmp_path)]
+    command = ["class", "release", "--chapter", "05", "--out", str(tmp_path)]
     assert cli.dispatch(command) == cli.dispatch(command) == 0, "what has not been changed may be written again"
     script = tmp_path / "05_rlhf_problem.py"
     script.write_text("my work")
@@ -514,7 +524,7 @@ def test_progress_command_keeps_best_and_names_next(capsys):
     assert check("05.1", best_policy=policy, best_value=value).passed
     check("05.1", best_policy=greedy, best_value=value)
     check("05.5", ppo_gb=1.0, student="ada")
-    assert cli.dispatch(["progress", "05"]) == 0
+    assert cli.dispatch(["check", "progress", "05"]) == 0
     shown = capsys.readouterr().out
     assert f"✓ 05.1  {one.points:g} of {one.points:g}  {one.title}" in shown and "· 05.5" in shown
     reached = Progress().reached
@@ -532,7 +542,7 @@ def test_progress_command_without_or_with_broken_cache_shows_nothing(tmp_path, m
     for cache in (folder, tmp_path / "a file"):
         monkeypatch.setenv("MINIRLHF_CACHE", str(cache))
         (tmp_path / "a file").write_text("")
-        assert cli.dispatch(["progress", "05"]) == 0
+        assert cli.dispatch(["check", "progress", "05"]) == 0
         assert "  05.1  0 " in capsys.readouterr().out
 
 

@@ -50,7 +50,7 @@ def hand_in(folder, name, content):
 def run(folder, *options, chapter="00", submissions="submissions"):
     files = ["--out", str(folder / "g.csv"), "--totals", str(folder / "t.csv"), "--allow-weak-isolation"]
     chapters = ["--chapter", chapter] if chapter else []
-    return cli.dispatch(["grade", str(folder / submissions), *files, *chapters, *options])
+    return cli.dispatch(["class", "grade", str(folder / submissions), *files, *chapters, *options])
 
 
 def table(path):
@@ -432,7 +432,7 @@ def test_marks_data_round_trip_for_journal():
 
 
 def test_release_key_holds_solutions_and_personal_numbers(tmp_path):
-    command = ["release", "--chapter", "05", "--key", "--student", "ada", "--out", str(tmp_path)]
+    command = ["class", "release", "--chapter", "05", "--key", "--student", "ada", "--out", str(tmp_path)]
     assert cli.dispatch(command) == 0
     (path,) = tmp_path.iterdir()
     text = path.read_text(encoding="utf-8")
@@ -442,4 +442,4 @@ def test_release_key_holds_solutions_and_personal_numbers(tmp_path):
     exec(f"{PERSONAL.given}\n{PERSONAL.solution}", space)
     assert re.search(rf"`ppo_gb` .*ada: {space['ppo_gb']:g}$", text, re.M)
     with raises(UserError, argument="--student", expected="--key"):
-        cli.dispatch(["release", "--chapter", "05", "--student", "ada", "--out", str(tmp_path)])
+        cli.dispatch(["class", "release", "--chapter", "05", "--student", "ada", "--out", str(tmp_path)])

@@ -327,8 +327,8 @@ def course(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", sources.KINDS)
 def test_new_exercise_of_kind_proves_itself(kind, course, capsys):
-    assert cli.dispatch(["new-exercise", "7.2", "--kind", kind, "--title", "One more"]) == 0
-    assert cli.dispatch(["prove", "07.2", "--all"]) == 0
+    assert cli.dispatch(["class", "new-exercise", "7.2", "--kind", kind, "--title", "One more"]) == 0
+    assert cli.dispatch(["class", "check-exercise", "07.2", "--all"]) == 0
     shown = capsys.readouterr().out
     assert "✓ 07.2 One more" in shown and "✗" not in shown
     assert sources.read(course / "07_name" / "ex_07_2.py").kind == kind
@@ -348,7 +348,7 @@ def test_new_exercise_of_kind_proves_itself(kind, course, capsys):
 def test_new_exercise_with_bad_arguments_raises(arguments, facts, course):
     write(course)
     with raises(UserError, **facts):
-        cli.dispatch(["new-exercise", *arguments])
+        cli.dispatch(["class", "new-exercise", *arguments])
     assert [p.name for p in (course / "07_name").iterdir()] == ["ex_07_3.py"]
 
 
@@ -370,7 +370,7 @@ def test_proof_finds_claim_that_does_not_hold(old, new, claim, fact, course, cap
     path = write(course, SOURCE.replace(old, new, 1))
     failed = {c.key: c.problem for c in proof.prove(sources.read(path), 1, 1) if c.problem}
     assert fact in failed[claim]
-    assert cli.dispatch(["prove", "07.3", "--rounds", "1"]) == 1
+    assert cli.dispatch(["class", "check-exercise", "07.3", "--rounds", "1"]) == 1
     assert fact in capsys.readouterr().out
 
 

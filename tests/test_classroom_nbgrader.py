@@ -36,7 +36,7 @@ def course(tmp_path_factory):
         done = finished(command, cwd=folder, env=environment, usually=20)
         assert done.returncode == 0, done.stdout
 
-    assert cli.main(["release", "--nbgrader", "--chapter", CHAPTER, "--out", str(folder)]) == 0
+    assert cli.main(["class", "release", "--nbgrader", "--chapter", CHAPTER, "--out", str(folder)]) == 0
     (assignment,) = os.listdir(folder / "source")
     nbgrader("generate_assignment", assignment, "--create")
     released = (folder / "release" / assignment / f"{assignment}.ipynb").read_text(encoding="utf-8")
@@ -94,7 +94,14 @@ def test_grade_command_reads_nbgrader_notebooks_and_sees_forgery(course, tmp_pat
     with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
         forged = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}["mallory"]
     assert forged > 0, "nbgrader's kernel is shared with the student; the guide warns of it"
-    command = ["grade", str(folder / "submitted"), "--out", str(tmp_path / "grades.csv"), "--allow-weak-isolation"]
+    command = [
+        "class",
+        "grade",
+        str(folder / "submitted"),
+        "--out",
+        str(tmp_path / "grades.csv"),
+        "--allow-weak-isolation",
+    ]
     assert cli.main(command) == 0
     with open(tmp_path / "grades.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -70,13 +70,19 @@ def rows(path):
 def collect(folder, platform, *downloads, export, **more):
     (folder / "export.csv").write_text(export, encoding="utf-8")
     options = [x for k, v in more.items() for x in (f"--{k}", *([str(v)] if v is not True else []))]
-    command = ["collect", platform, *map(str, downloads), "--roster", str(folder / "export.csv")]
+    command = ["class", "collect", platform, *map(str, downloads), "--roster", str(folder / "export.csv")]
     return cli.dispatch([*command, "--out", str(folder / "class"), *options])
 
 
 def grade(folder, *options, chapter="00"):
     files = ["--out", str(folder / "marks" / "g.csv"), "--totals", str(folder / "marks" / "t.csv")]
-    command = ["grade", str(folder / "class" / "submissions"), "--roster", str(folder / "class" / "roster.csv")]
+    command = [
+        "class",
+        "grade",
+        str(folder / "class" / "submissions"),
+        "--roster",
+        str(folder / "class" / "roster.csv"),
+    ]
     return cli.dispatch([*command, *files, "--chapter", chapter, "--allow-weak-isolation", *options])
 
 
@@ -90,7 +96,7 @@ def hand_back(folder, platform, *options):
         "--out",
         str(folder / "back"),
     ]
-    return cli.dispatch(["hand-back", platform, *where, *marks, *options])
+    return cli.dispatch(["class", "export-grades", platform, *where, *marks, *options])
 
 
 @pytest.fixture(autouse=True)

@@ -29,9 +29,9 @@ def test_cli_recipes_prints_table_and_page_of_one(capsys):
     [
         (["trian"], {"argument": "command", "value": "trian", "expected": "train"}),
         (["recipes", "grop"], {"value": "grop", "expected": "grpo"}),
-        (["zoo", "assistant-stf"], {"value": "assistant-stf", "expected": "assistant-sft"}),
-        (["zoo", "--all", "--out", "FOLDER/x"], {}),
-        (["zoo", "assistant-sft", "--out", "FOLDER"], {"problem": "exists"}),
+        (["models", "assistant-stf"], {"value": "assistant-stf", "expected": "assistant-sft"}),
+        (["models", "--all", "--out", "FOLDER/x"], {}),
+        (["models", "assistant-sft", "--out", "FOLDER"], {"problem": "exists"}),
     ],
 )
 def test_cli_unknown_name_or_place_raises_user_error(argv, facts, tmp_path):
@@ -50,7 +50,7 @@ def test_cli_main_prints_user_error_as_one_line_and_returns_2(capsys):
 
 @pytest.mark.slow
 def test_cli_zoo_lists_entries(capsys):
-    assert dispatch(["zoo"]) == 0
+    assert dispatch(["models"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in zoo.ENTRIES)
 
@@ -58,7 +58,7 @@ def test_cli_zoo_lists_entries(capsys):
 @pytest.mark.slow
 def test_cli_zoo_copies_entry_that_training_starts_from(tmp_path):
     copy = tmp_path / "sft"
-    assert dispatch(["zoo", "assistant-sft", "--out", str(copy)]) == 0
+    assert dispatch(["models", "assistant-sft", "--out", str(copy)]) == 0
     flags = ["--max-steps", "1", "--batch-size", "2", "--num-generations", "2", "--max-completion-length", "24"]
     argv = ["train", "grpo", "--task", "assistant", "--model", str(copy), "--out", str(tmp_path / "rl")]
     assert dispatch([*argv, *flags]) == 0
@@ -67,7 +67,7 @@ def test_cli_zoo_copies_entry_that_training_starts_from(tmp_path):
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_cli_help_of_every_command_exits_0(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        main([name, "--help"])
+        main([*name.split(), "--help"])
     assert ended.value.code == 0
     assert f"minirlhf {name}" in capsys.readouterr().out
 
@@ -89,14 +89,15 @@ def test_cli_prints_question_marks_on_ascii_terminal():
 
 #: Commands whose help and whose mistakes are answered before a second is over; the others build their options from tables of functions.
 AT_ONCE = (
-    *("ask", "bestofn", "chat", "data", "doctor", "errata", "evaluate", "explain", "export", "gallery", "judge"),
-    *("metrics", "overopt", "plot", "power", "recipes", "spec", "studies", "tour", "verify", "zoo"),
+    *("chat", "data", "doctor", "doctor faq", "doctor gallery", "doctor metrics", "evaluate", "evaluate bestofn"),
+    *("evaluate judge", "evaluate power", "evaluate spec", "explain", "export", "models", "plot", "recipes", "tour"),
+    *("tour overopt", "verify", "verify errata", "verify studies"),
 )
 
 
 def test_cli_help_loads_no_pytorch_and_training_options_no_model_classes():
     ask = "try:\n    dispatch({} + ['--help'])\nexcept SystemExit:\n    pass\nseen[' '.join({})] = sorted({{'torch', 'transformers'}} & {{*sys.modules}})\n"
-    lines = "".join(ask.format([name], [name]) for name in AT_ONCE)
+    lines = "".join(ask.format(name.split(), name.split()) for name in AT_ONCE)
     lines += ask.format(["train", "grpo"], ["train", "grpo"])
     end = "models = [m for m in sys.modules if m in ('transformers.modeling_utils', 'transformers.models.llama.modeling_llama')]\nprint(json.dumps([seen, models]), file=sys.stderr)"
     code = f"import json, sys\nfrom minirlhf_cli import dispatch\nseen = {{}}\n{lines}{end}"

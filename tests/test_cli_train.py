@@ -30,7 +30,7 @@ TRANSCRIPTS = [
     for n in range(12)
 ]
 SUMS = [{"question": f"What is {n}+1?", "answer": f"It is <<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1}"} for n in range(12)]
-SMALL = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.25"]
+SMALL = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--eval-fraction", "0.25"]
 
 
 def write(path: Path, rows: list[dict]) -> str:
@@ -60,7 +60,7 @@ def test_train_sft_reward_and_grpo_start_from_earlier_runs(tmp_path):
     pairs = write(tmp_path / "pairs.jsonl", PAIRS)
     sft, judge = tmp_path / "sft", tmp_path / "judge"
     assert dispatch(["train", "sft", "--data", sums, "--out", str(sft), *SMALL]) == 0
-    start = ["--model", str(sft / "model"), "--max-steps", "1", "--batch-size", "2", "--held-out", "0.25"]
+    start = ["--model", str(sft / "model"), "--max-steps", "1", "--batch-size", "2", "--eval-fraction", "0.25"]
     assert dispatch(["train", "reward", "--data", pairs, "--out", str(judge), *start]) == 0
     short = ["--max-completion-length", "6", "--num-generations", "2"]
     graded = tmp_path / "graded"
@@ -75,7 +75,7 @@ def test_train_grpo_held_out_reward_excludes_ungraded_replies_and_counts_them(tm
     asked = count()
     monkeypatch.setitem(graders.GRADERS, "exact", lambda completion, reference: (math.nan, 1.0)[next(asked) % 2])
     out, data = tmp_path / "run", write(tmp_path / "d.jsonl", SUMS)
-    flags = [*SMALL, "--held-out", "0.5", "--num-generations", "2", "--max-completion-length", "6"]
+    flags = [*SMALL, "--eval-fraction", "0.5", "--num-generations", "2", "--max-completion-length", "6"]
     assert dispatch(["train", "grpo", "--data", data, "--grader", "exact", "--out", str(out), *flags]) == 0
     found = result(out)
     held, sampled = found["held_out"], 2 * 2 * 2  # steps, prompts, generations
@@ -90,7 +90,9 @@ def test_train_grpo_held_out_reward_excludes_ungraded_replies_and_counts_them(tm
 def test_train_config_file_sets_options_and_flags_override(tmp_path):
     data = write(tmp_path / "d.jsonl", CHATS)
     settings = tmp_path / "run.yaml"
-    settings.write_text(f"data: {data}\nmax-steps: 3\nbatch_size: 2\nvocab_size: 300\ncontext: 64\nheld_out: 0.25\n")
+    settings.write_text(
+        f"data: {data}\nmax-steps: 3\nbatch_size: 2\nvocab_size: 300\ncontext: 64\neval_fraction: 0.25\n"
+    )
     out = tmp_path / "run"
     assert dispatch(["train", "sft", "--config", str(settings), "--out", str(out), "--max-steps", "2"]) == 0
     assert json.loads((out / "config.json").read_text())["max_steps"] == 2
@@ -207,9 +209,9 @@ ROW = '{"prompt": "a", "completion": "b"}\n'
         (["grpo", *OUT_TASK, "--beta", "-1"], None, {"argument": "beta", "value": -1}),
         (["grpo", *OUT_TASK, "--num-generations", "1"], None, {"argument": "rewards"}),
         (
-            ["online", "--recipe", "ppo", *OUT_TASK, "--max-invalid", "2"],
+            ["online", "--recipe", "ppo", *OUT_TASK, "--max-invalid-fraction", "2"],
             None,
-            {"argument": "max_invalid", "value": 2.0},
+            {"argument": "max_invalid_fraction", "value": 2.0},
         ),
         (["ppo", *OUT_TASK, "--ptx-coef", "0.1"], None, {"argument": "pretraining", "problem": "missing"}),
         (["grpo", *OUT_TASK, "--lora-r", "-1"], None, {"argument": "lora_r", "value": -1}),

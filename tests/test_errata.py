@@ -44,16 +44,16 @@ def test_erratum_name_given_twice_is_refused():
 
 
 def test_errata_command_lists_all_and_shows_one(capsys):
-    assert main(["errata"]) == 0
+    assert main(["verify", "errata"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EVERY)
-    assert main(["errata", "which_psi"]) == 0
+    assert main(["verify", "errata", "which_psi"]) == 0
     shown = capsys.readouterr().out
     assert get("which_psi").title in shown and "return Found(" in shown and "0.4304" in shown
 
 
 def test_errata_command_fails_when_one_does_not_hold(capsys, monkeypatch):
     monkeypatch.setattr(erratum.Found, "holds", property(lambda self: False))
-    assert main(["errata"]) == 1
+    assert main(["verify", "errata"]) == 1
     assert len(capsys.readouterr().out.splitlines()) >= len(EVERY)
 
 

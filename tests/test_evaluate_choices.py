@@ -141,7 +141,7 @@ def test_choose_leaves_out_letters_that_are_one_token():
     model, asked = tiny_model("nano", plain, seed=0).eval(), problems(5)
     found = choose(model, plain, asked)
     assert set(found.right) == set(WAYS) - {"letter"}
-    with raises(UserError, argument="--choose-by", value="letter"):
+    with raises(UserError, argument="--scoring", value="letter"):
         chosen(found, asked, by="letter")
     blind = [Problem(conversation("say cats"), "lions", choices=("cats", "lions", "tigers"))]
     with raises(UserError, argument="choices", problem="duplicate"):
@@ -261,7 +261,7 @@ def course(tmp_path_factory):
         checkpoints.save(folder / name, model, LETTERED)
     rows = [{"prompt": p.prompt[0]["content"], "choices": p.choices, "answer": p.reference} for p in problems(6, 9)]
     (folder / "pets.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    (folder / "pets.yaml").write_text("data: pets.jsonl\noutput_type: multiple_choice\nchoose_by: token\n")
+    (folder / "pets.yaml").write_text("data: pets.jsonl\noutput_type: multiple_choice\nscoring: token\n")
     return folder
 
 
@@ -285,9 +285,9 @@ def test_evaluate_multiple_choice_fills_table_page_and_file(course, capsys):
     ("more", "facts"),
     [
         (["--output-type", "multiple"], {"value": "multiple", "expected": "multiple_choice"}),
-        (["--choose-by", "sums"], {"value": "sums", "expected": "sum"}),
+        (["--scoring", "sums"], {"value": "sums", "expected": "sum"}),
         (["--choices", "options"], {"argument": "options", "line": 1}),
-        (["--against", "zoo"], {"argument": "--against"}),
+        (["--baseline-model", "zoo"], {"argument": "--baseline-model"}),
         (["--ref-model", "zoo"], {"argument": "--ref-model"}),
     ],
 )
@@ -306,8 +306,8 @@ def test_evaluate_multiple_choice_ignores_max_completion_length(course, caplog):
 def test_evaluation_request_announces_settings_without_effect():
     asked = EvaluationRequest(model="m", data="d", output_type="multiple_choice", grader="exact", temperature=0.5)
     assert {"grader", "temperature", "num_generations"} <= asked.unused_options().keys()
-    assert not {"choices", "choose_by", "fewshot_data"} & (asked.unused_options().keys() - {"fewshot_data"})
-    assert {"choices", "choose_by"} <= EvaluationRequest(model="m", data="d", grader="exact").unused_options().keys()
+    assert not {"choices", "scoring", "fewshot_data"} & (asked.unused_options().keys() - {"fewshot_data"})
+    assert {"choices", "scoring"} <= EvaluationRequest(model="m", data="d", grader="exact").unused_options().keys()
 
 
 # -- votes ---------------------------------------------------------------------------------------------------------

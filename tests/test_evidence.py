@@ -405,15 +405,15 @@ def test_study_probe_runs_only_after_code_change(made_up, monkeypatch):
 
 def test_studies_command_lists_stale_study_and_runs_it(made_up, monkeypatch, capfd):
     made_up.script()
-    assert dispatch(["studies"]) == 0 and "ch01 " in capfd.readouterr().out
+    assert dispatch(["verify", "studies"]) == 0 and "ch01 " in capfd.readouterr().out
     commands = []
     run = lambda command: commands.append(command) or types.SimpleNamespace(returncode=0)
     monkeypatch.setattr("subprocess.run", run)
-    assert dispatch(["studies", "--run"]) == 0 and commands == []
+    assert dispatch(["verify", "studies", "--run"]) == 0 and commands == []
     made_up.edit(LAB, ("60", "6"))
     made_up.script()
-    assert dispatch(["studies"]) == 1 and "60 → 6" in capfd.readouterr().out
-    assert dispatch(["studies", "--run"]) == 0
+    assert dispatch(["verify", "studies"]) == 1 and "60 → 6" in capfd.readouterr().out
+    assert dispatch(["verify", "studies", "--run"]) == 0
     assert commands == [[sys.executable, "-P", str(made_up.chapter / "study.py")]]
 
 
@@ -428,13 +428,15 @@ def test_studies_command_lists_stale_study_and_runs_it(made_up, monkeypatch, cap
 def test_studies_command_bad_input_raises_user_error(argv, facts, made_up):
     made_up.script()
     with raises(UserError, **facts):
-        dispatch(["studies", *argv])
+        dispatch(["verify", "studies", *argv])
 
 
 def test_studies_record_takes_accepted_numbers_of_new_probe_only(made_up, monkeypatch, capfd):
     def record(*accepted):
         made_up.script()
-        return dispatch(["studies", "--record", "ch01", *(word for name in accepted for word in ("--accept", name))])
+        return dispatch(
+            ["verify", "studies", "--record", "ch01", *(word for name in accepted for word in ("--accept", name))]
+        )
 
     result = made_up.script().result
     measured = json.loads(result.read_text())["seeds"]
@@ -475,7 +477,7 @@ def test_studies_record_accepts_order_of_sizes_and_no_other_sizes(made_up):
     made_up.edit(LAB, ("def walk", "EARLY = 3.5\n\ndef walk"), ("rate=0.25", "rate=EARLY * 0 + 0.25"))
     made_up.script()
     with raises(UserError, value=["sizes"], problem="changed"):
-        dispatch(["studies", "--record", "ch01", "--accept", "sizes"])
+        dispatch(["verify", "studies", "--record", "ch01", "--accept", "sizes"])
     made_up.edit(
         LAB,
         ("EARLY = 3.5\n\n", ""),
@@ -490,8 +492,8 @@ def test_studies_record_accepts_order_of_sizes_and_no_other_sizes(made_up):
     )
     assert kinds(made_up) == ["order"]
     with raises(UserError, value=["order"], problem="changed"):
-        dispatch(["studies", "--record", "ch01"])
-    assert dispatch(["studies", "--record", "ch01", "--accept", "sizes"]) == 0
+        dispatch(["verify", "studies", "--record", "ch01"])
+    assert dispatch(["verify", "studies", "--record", "ch01", "--accept", "sizes"]) == 0
     assert made_up.script().stale() == []
 
 
@@ -507,7 +509,7 @@ def test_studies_record_changed_study_raises_user_error(name, edit, kind, made_u
     made_up.edit(name, edit)
     before = made_up.script().result.read_text()
     with raises(UserError, argument="ch01", value=[kind], problem="changed"):
-        dispatch(["studies", "--record", "ch01"])
+        dispatch(["verify", "studies", "--record", "ch01"])
     assert made_up.script().result.read_text() == before
 
 
@@ -667,7 +669,7 @@ each_probe = pytest.mark.parametrize(
 def test_study_script_and_sizes_are_those_measured(name):
     script = STUDIES[name]
     found = evidence.read(script.result)
-    assert script.rewritten(found) == [], "run: minirlhf studies"
+    assert script.rewritten(found) == [], "run: minirlhf verify studies"
     assert len(found["seeds"]) >= 5
     assert callable(script.load().probe)
 
@@ -801,7 +803,7 @@ def test_study_is_fresh_and_its_probe_crosses_lab_and_says_every_plan(name):
         sys.setprofile(None)
     print(f"{name}: {time.process_time() - began:.1f} s of the processor")
     stored = evidence.read(script.result)
-    assert probe.moved(stored["probe"], found, stored["defined"]) == [], "run: minirlhf studies --run"
+    assert probe.moved(stored["probe"], found, stored["defined"]) == [], "run: minirlhf verify studies --run"
     missed = {function for path, function in script.code.reached if (str(path), function) not in called}
     others = FOR_OTHERS.get(name, set())
     assert (missed - others, others - missed) == (set(), set()), (

@@ -164,7 +164,7 @@ def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed, 
     """
     config = OnlineConfig(
         max_steps=steps, batch_size=3, num_generations=4, learning_rate=RATE, max_completion_length=9, seed=seed,
-        keep_samples=12,
+        num_logged_samples=12,
     )  # fmt: skip
     by_length = {len(problem.prompt[0]["content"].split()): problem for problem in task_problems(ASSISTANT, "train")}
     problems, reward = list(by_length.values())[:3], task_reward(ASSISTANT)

@@ -28,7 +28,12 @@ def likes_two(problems, completions):
 def train(name, out, steps=3, **changes):
     tokenizer = word_tokenizer(("one", "two", "three", "go", "stop"))
     config = OnlineConfig(
-        max_steps=steps, batch_size=2, num_generations=4, max_completion_length=5, learning_rate=2e-2, keep_samples=8
+        max_steps=steps,
+        batch_size=2,
+        num_generations=4,
+        max_completion_length=5,
+        learning_rate=2e-2,
+        num_logged_samples=8,
     )
     recipe = recipes.get(name).with_(**changes)
     policy = tiny_model("nano", tokenizer, seed=1)
@@ -130,7 +135,7 @@ def test_explain_summary_of_ungraded_sample_differs(ppo):
         (["RUN", "--step", "7"], {"argument": "step", "value": 7, "expected": (0, 2)}),
         (["RUN", "--sample", "8"], {"argument": "--sample", "value": 8, "expected": (0, 7)}),
         (["RUN", "--sample", "-1"], {"argument": "--sample", "value": -1}),
-        (["nowhere"], {"argument": "keep_samples", "problem": "missing", "file": "nowhere"}),
+        (["nowhere"], {"argument": "num_logged_samples", "problem": "missing", "file": "nowhere"}),
         (["RUN", "--figure", "no/such/folder.png"], {"problem": "not writable", "file": "no/such/folder.png"}),
     ],
 )

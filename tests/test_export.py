@@ -28,7 +28,7 @@ foreign = importlib.util.module_from_spec(SPEC)
 sys.modules[SPEC.name] = foreign
 SPEC.loader.exec_module(foreign)
 
-QUICK = ["--max-steps", "1", "--batch-size", "2", "--learning-rate", "1e-3", "--held-out", "0.3"]
+QUICK = ["--max-steps", "1", "--batch-size", "2", "--learning-rate", "1e-3", "--eval-fraction", "0.3"]
 ONLINE = ["--max-completion-length", "4", "--num-generations", "2"]
 GRADER = "def fn(completion):\n    return float(len(completion) % 3)\n"
 PROBLEMS = [{"prompt": f"what is {n}", "reference": str(n)} for n in range(10)]
@@ -142,7 +142,7 @@ def test_export_of_changed_inputs_is_refused(what, place, tmp_path):
 def test_export_has_a_grader_of_any_kind_and_name(engine, name, text, place, tmp_path):
     (tmp_path / name).write_text(text)
     run = trained("grpo", place, tmp_path / "run", "--grader", f"{tmp_path}/{name}:fn")
-    exported(run, tmp_path / "big", "--to", engine, "--accept-differences")
+    exported(run, tmp_path / "big", "--to", engine, "--allow-differences")
     spec = importlib.util.spec_from_file_location("exported_grader", tmp_path / "big/grader.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -201,9 +201,9 @@ def test_export_of_another_reference_than_the_model_is_refused(engine, lora, pla
 def test_export_of_the_end_of_a_lora_run_has_another_reference(place, tmp_path):
     pytest.importorskip("peft")
     run, out = trained("grpo", place, tmp_path / "run", "--lora-r", "2"), tmp_path / "big"
-    with refused(out, argument="--accept-differences", value=(MOVED,)):
+    with refused(out, argument="--allow-differences", value=(MOVED,)):
         exported(run, out, "--model", "end")
-    exported(run, out, "--model", "end", "--accept-differences")
+    exported(run, out, "--model", "end", "--allow-differences")
     assert MOVED in (out / "DIFFERENCES.md").read_text()
 
 
@@ -244,7 +244,7 @@ def sft_run(data, place, tmp_path, *asked, model="nano"):
 def sft_exported(data, place, tmp_path, *asked, to="trl", model="nano"):
     """The rows and the script of a run that was asked this."""
     run = sft_run(data, place, tmp_path, *asked, model=model)
-    out = exported(run, tmp_path / "big", "--to", to, "--accept-differences")
+    out = exported(run, tmp_path / "big", "--to", to, "--allow-differences")
     found = out / "data.jsonl"
     return [json.loads(line) for line in found.read_text().splitlines()] if found.exists() else [], script_of(out)
 
@@ -254,10 +254,10 @@ def test_export_of_several_replies_has_them_all_learned(place, tmp_path):
     assert "'assistant_only_loss': True" in script
     assert [message["role"] for message in found[0]["messages"]] == ["user", "assistant"] * 2
     assert "data.messages_key=messages" in script_of(
-        exported(tmp_path / "run", tmp_path / "other", "--to", "verl", "--accept-differences")
+        exported(tmp_path / "run", tmp_path / "other", "--to", "verl", "--allow-differences")
     )
     with refused(tmp_path / "third", argument="messages"):
-        exported(tmp_path / "run", tmp_path / "third", "--to", "openrlhf", "--accept-differences")
+        exported(tmp_path / "run", tmp_path / "third", "--to", "openrlhf", "--allow-differences")
 
 
 def test_export_of_several_replies_needs_marks_in_the_template(place, tmp_path):

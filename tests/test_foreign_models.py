@@ -119,7 +119,7 @@ def test_chat_encode_rewriting_template_serves_last_turn(tmp_path):
 # -- what a run says and writes down ---------------------------------------------------------------------------------
 
 CHATS = [{"prompt": f"say {n}", "completion": f"{n} it is"} for n in ("one", "two", "three", "four", "five", "six")]
-QUICK = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.3"]
+QUICK = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--eval-fraction", "0.3"]
 
 
 def rows(path: Path, found: list[dict]) -> str:
@@ -175,7 +175,7 @@ def started(tmp_path_factory):
     [
         ("grader", ["--grader", "FOLDER/my.py:short"]),
         ("grader", ["--grader", "numeric"]),
-        ("data", ["--held-out", "0.5"]),
+        ("data", ["--eval-fraction", "0.5"]),
         ("data", ["--data", "FOLDER/other.jsonl"]),
         ("model", ["--model", "micro"]),
         ("tokenizer", ["--chat-template", "FOLDER/template.jinja"]),
@@ -389,7 +389,7 @@ def test_own_grader_that_cannot_grade_ends_run_before_it_writes(text, parts, tmp
     monkeypatch.chdir(tmp_path)
     rows(tmp_path / "d.jsonl", [{"prompt": f"say {n}", "reference": str(n)} for n in range(6)])
     argv = ["--data", "d.jsonl", "--num-generations", "2", "--max-completion-length", "4", "--out", "run", *QUICK]
-    argv += ["--grader", grader(Path(), text), "--grader-seconds", "0.05" if text == ENDLESS else "60"]
+    argv += ["--grader", grader(Path(), text), "--grader-timeout", "0.05" if text == ENDLESS else "60"]
     with pytest.raises(UserError) as caught:
         dispatch(["train", "grpo", *argv])
     assert all(part in str(caught.value) for part in parts), caught.value

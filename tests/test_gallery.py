@@ -364,13 +364,13 @@ def test_gallery_setup_with_changes_only_named_options():
 
 
 def test_gallery_lists_every_failure(capsys):
-    assert dispatch(["gallery"]) == 0
+    assert dispatch(["doctor", "gallery"]) == 0
     assert capsys.readouterr().out.count("\n") == len(EVERY) >= 20
 
 
 @pytest.mark.slow
 def test_gallery_shows_and_writes_runs_that_doctor_reads(capsys, tmp_path):
-    assert dispatch(["gallery", "sign", "--out", str(tmp_path / "x")]) == 0
+    assert dispatch(["doctor", "gallery", "sign", "--out", str(tmp_path / "x")]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "advantage=turned_round" in told and "return -group_zscore" in told and title_of("reward_falls") in told
     assert dispatch(["doctor", str(tmp_path / "x" / "broken")]) == 1
@@ -378,17 +378,17 @@ def test_gallery_shows_and_writes_runs_that_doctor_reads(capsys, tmp_path):
     assert title_of("reward_falls") in told and re.search(r"\bsign\b", told)
     assert dispatch(["doctor", str(tmp_path / "x" / "healthy" / "metrics.jsonl")]) == 0
     with raises(UserError, argument="--out", problem="exists", file=str(tmp_path / "x")):
-        dispatch(["gallery", "sign", "--out", str(tmp_path / "x")])
+        dispatch(["doctor", "gallery", "sign", "--out", str(tmp_path / "x")])
 
 
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        (["gallery", "sing"], {"value": "sing", "expected": "sign"}),
-        (["gallery", "--out", "x"], {"argument": "--out", "expected": "NAME"}),
-        (["gallery", "sign", "--quiz", "2"], {"argument": "--quiz", "expected": "--seed"}),
-        (["gallery", "--quiz", "0"], {"argument": "--quiz", "value": 0}),
-        (["gallery", "--seed", "-1"], {"argument": "--seed", "value": -1, "expected": 0}),
+        (["doctor", "gallery", "sing"], {"value": "sing", "expected": "sign"}),
+        (["doctor", "gallery", "--out", "x"], {"argument": "--out", "expected": "NAME"}),
+        (["doctor", "gallery", "sign", "--quiz", "2"], {"argument": "--quiz", "expected": "--seed"}),
+        (["doctor", "gallery", "--quiz", "0"], {"argument": "--quiz", "value": 0}),
+        (["doctor", "gallery", "--seed", "-1"], {"argument": "--seed", "value": -1, "expected": 0}),
         (["doctor", "no/such/run"], {"problem": "missing"}),
     ],
 )
@@ -430,11 +430,11 @@ def test_gallery_quiz_counts_right_answers(remembered, monkeypatch, capsys):
         return choices(capsys)[truths[-1]]
 
     monkeypatch.setattr(builtins, "input", answer)
-    assert dispatch(["gallery", "--quiz", "20"]) == 0
+    assert dispatch(["doctor", "gallery", "--quiz", "20"]) == 0
     assert "20 of 20" in capsys.readouterr().out
     assert 0 < truths.count(command.NOTHING) < 10
     monkeypatch.setattr(builtins, "input", lambda prompt: choices(capsys)[command.NOTHING])
-    assert dispatch(["gallery", "--quiz", "20"]) == 1
+    assert dispatch(["doctor", "gallery", "--quiz", "20"]) == 1
     assert f"{truths.count(command.NOTHING)} of 20" in capsys.readouterr().out
 
 
@@ -456,17 +456,17 @@ def test_gallery_quiz_panels_and_choices_do_not_tell(remembered, monkeypatch, ca
 
     monkeypatch.setattr(builtins, "input", answer)
     assert len(critics) == 2
-    assert dispatch(["gallery", "--quiz", str(len(EVERY))]) in (0, 1)
+    assert dispatch(["doctor", "gallery", "--quiz", str(len(EVERY))]) in (0, 1)
     assert len(remembered) == len(EVERY) and {len(shown) for shown in panels.values()} == {1}
 
 
 def test_gallery_quiz_without_keyboard_raises_user_error_and_asks_again_for_letter(remembered, monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", lambda prompt: (_ for _ in ()).throw(EOFError))
     with raises(UserError, argument="--quiz", problem="no keyboard"):
-        dispatch(["gallery", "--quiz", "1"])
+        dispatch(["doctor", "gallery", "--quiz", "1"])
     answers = iter(["", "AB", "?", "a"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(answers))
-    assert dispatch(["gallery", "--quiz", "1"]) in (0, 1)
+    assert dispatch(["doctor", "gallery", "--quiz", "1"]) in (0, 1)
     assert len(capsys.readouterr().err.splitlines()) == 3
 
 
@@ -491,8 +491,8 @@ def test_questions_commands_run(line, capsys):
     """Those of the gallery by their names, as the failures are run above."""
     program, *arguments = line.split()
     assert program == "minirlhf"
-    if arguments[0] == "gallery":
-        assert arguments[1] in EVERY
+    if arguments[:2] == ["doctor", "gallery"]:
+        assert arguments[2] in EVERY
     else:
         assert dispatch(arguments) == 0
         assert capsys.readouterr().out
@@ -519,15 +519,15 @@ def test_questions_commands_run(line, capsys):
 )
 def test_questions_search_finds_by_common_words(words, name, capsys):
     assert questions.search(words)[0].name == name
-    assert dispatch(["ask", *words.split()]) == 0
+    assert dispatch(["doctor", "faq", *words.split()]) == 0
     assert questions.get(name).asked in capsys.readouterr().out
 
 
 def test_ask_lists_all_and_unknown_question_raises_user_error(capsys):
-    assert dispatch(["ask"]) == 0
+    assert dispatch(["doctor", "faq"]) == 0
     assert capsys.readouterr().out.count("\n") == len(questions.questions())
     with raises(UserError, argument="question", value="zzzz"):
-        dispatch(["ask", "zzzz"])
+        dispatch(["doctor", "faq", "zzzz"])
     with raises(UserError, value="loss_zer", expected="loss_zero"):
         questions.get("loss_zer")
 
@@ -552,7 +552,7 @@ def test_doctor_and_metrics_point_to_questions(tmp_path, capsys):
     command.write(made_up(frac_terminated=[0.0] * 20), tmp_path / "run")
     assert dispatch(["doctor", str(tmp_path / "run")]) == 1
     assert "never_stops" in capsys.readouterr().out
-    assert dispatch(["metrics", "kl"]) == 0
+    assert dispatch(["doctor", "metrics", "kl"]) == 0
     assert "negative_kl" in capsys.readouterr().out
 
 

@@ -48,7 +48,7 @@ def course(tmp_path_factory):
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     environment |= {"CLONE": str(CLONE), "JUPYTER_CONFIG_DIR": str(folder / "j"), "IPYTHONDIR": str(folder / "i")}
     # Where the system isolates, the option changes nothing; elsewhere the made students may be trusted.
-    commands = script().replace("minirlhf grade ", "minirlhf grade --allow-weak-isolation ")
+    commands = script().replace("minirlhf class grade ", "minirlhf class grade --allow-weak-isolation ")
     done = finished(["bash", "-c", commands], cwd=folder, env=environment, usually=150)
     assert done.returncode == 0, done.stdout[-6000:]
     return folder / "course", done.stdout

@@ -27,15 +27,15 @@ from minirlhf_cli.files import answering
 #: Another value for every option.
 OTHER = {
     "limit": "9", "model": "micro", "vocab_size": "265", "context": "60", "dtype": "bfloat16", "bf16": "true",
-    "held_out": "0.4", "eval_steps": "1", "report_to": "tensorboard", "lora_r": "2", "lora_alpha": "3", "lora_dropout": "0.5",
-    "demonstrations": "30", "pooling": "mean", "combine": "worst_case", "grader": "contains",
+    "eval_fraction": "0.4", "eval_steps": "1", "report_to": "tensorboard", "lora_r": "2", "lora_alpha": "3", "lora_dropout": "0.5",
+    "demonstrations": "30", "pooling": "mean", "reward_aggregation": "worst_case", "grader": "contains",
     "max_steps": "3", "batch_size": "3", "learning_rate": "0.01", "lr_scheduler_type": "linear",
     "warmup_steps": "2", "weight_decay": "0.5", "max_grad_norm": "0.01", "seed": "1", "save_steps": "1",
     "num_generations": "3", "max_completion_length": "5", "temperature": "0.5", "top_k": "2", "top_p": "0.3", "min_p": "0.5",
-    "staleness": "1", "keep_samples": "1", "num_prompts": "3", "steps_per_round": "1", "selection": "overall", "keep": "3",
+    "staleness": "1", "num_logged_samples": "1", "num_prompts": "3", "steps_per_round": "1", "selection": "overall", "keep": "3",
     "packing": "true", "max_length": "40", "train_on": "all", "loss_type": "dft", "loss": "plackett_luce", "margin_coefficient": "3", "label_smoothing": "0.1", "balance_prompts": "true",
     "center_rewards_coefficient": "0.1", "nll_coefficient": "0.1", "neutral": "right", "task": "sort_digits",
-    "format": "gsm8k", "grader_seconds": "3",
+    "format": "gsm8k", "grader_timeout": "3",
 }  # fmt: skip
 #: Those whose other value is a file: made below.
 FILES = {"data", "eval_data", "ptx_data", "ref_model", "teacher", "reward_model", "chat_template"}
@@ -45,10 +45,10 @@ SILENT = {
     "split": "of a folder or hub data set; of a file it is an error (test_loaders.py)",
     "device": "of the same kind computes the same",
     "micro_batch_size": "does not change the result",
-    "grader_seconds": "a limit of time",
+    "grader_timeout": "a limit of time",
     "drop_identical": "permits to leave out what is an error otherwise",
     "drop_long": "permits to leave out what is an error otherwise",
-    "max_invalid": "a limit; nothing fails here",
+    "max_invalid_fraction": "a limit; nothing fails here",
 }
 
 ROWS = {
@@ -61,7 +61,7 @@ ROWS = {
     "steps": [{"prompt": f"q{n}", "completions": ["one", "two"], "labels": [1, (n % 3) - 1]} for n in range(10)],
     "sums": [{"question": f"What is {n}+1?", "answer": f"<<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1}"} for n in range(10)],
 }  # fmt: skip
-OF_FILE = {"vocab_size": "300", "context": "64", "held_out": "0.3"}
+OF_FILE = {"vocab_size": "300", "context": "64", "eval_fraction": "0.3"}
 SHORT = {"max_steps": "2", "batch_size": "2"}
 SAMPLED = {**SHORT, "num_generations": "2", "max_completion_length": "6"}
 
@@ -69,11 +69,11 @@ SAMPLED = {**SHORT, "num_generations": "2", "max_completion_length": "6"}
 CASES = {
     "sft": ("sft", {"data": "chats", **OF_FILE, **SHORT}, None),
     "sft on a world": ("sft", {"task": "shell_game", "demonstrations": "20", **SHORT},
-                       ("limit", "vocab_size", "held_out", "demonstrations", "format", "eval_data", "data")),
-    "sft from a folder": ("sft", {"data": "chats", "model": "MODEL", "held_out": "0.3", **SHORT}, ("vocab_size", "context")),
+                       ("limit", "vocab_size", "eval_fraction", "demonstrations", "format", "eval_data", "data")),
+    "sft from a folder": ("sft", {"data": "chats", "model": "MODEL", "eval_fraction": "0.3", **SHORT}, ("vocab_size", "context")),
     "packed": ("sft", {"data": "chats", "packing": "true", **OF_FILE, **SHORT}, ("max_length",)),
     "adapter": ("sft", {"data": "chats", "lora_r": "2", **OF_FILE, **SHORT}, ("lora_alpha", "lora_dropout")),
-    "other held-out data": ("sft", {"data": "chats", "eval_data": "chats", "vocab_size": "300", "context": "64", **SHORT}, ("held_out",)),
+    "other held-out data": ("sft", {"data": "chats", "eval_data": "chats", "vocab_size": "300", "context": "64", **SHORT}, ("eval_fraction",)),
     "warm-up": ("sft", {"data": "chats", "warmup_steps": "2", **OF_FILE, **SHORT}, ("lr_scheduler_type",)),
     "a late checkpoint": ("sft", {"data": "chats", **OF_FILE, "max_steps": "1", "batch_size": "2"}, ("save_steps",)),
     "reward": ("reward", {"data": "margins", **OF_FILE, **SHORT}, None),
@@ -88,13 +88,13 @@ CASES = {
     "simpo": ("simpo", {"data": "pairs", **OF_FILE, **SHORT}, ("ref_model",)),
     "grpo": ("grpo", {"data": "sums", "grader": "SOME", **OF_FILE, **SAMPLED}, None),
     "grpo on a world": ("grpo", {"task": "shell_game", "model": "MODEL", **SAMPLED},
-                        ("grader", "reward_model", "combine", "data", "limit", "ref_model", "grader_seconds")),
+                        ("grader", "reward_model", "reward_aggregation", "data", "limit", "ref_model", "grader_timeout")),
     "ptx": ("grpo", {"task": "shell_game", "model": "MODEL", "ptx_coef": "0.5", "ptx_data": "chats", **SAMPLED}, ("ptx_data",)),
-    "one reward model": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGE", "held_out": "0.3", **SAMPLED}, ("combine", "grader")),
-    "two reward models": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGES", "held_out": "0.3", **SAMPLED}, ("combine",)),
-    "distill": ("distill", {"data": "chats", "teacher": "MODEL", "context": "64", "held_out": "0.3", **SHORT},
+    "one reward model": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGE", "eval_fraction": "0.3", **SAMPLED}, ("reward_aggregation", "grader")),
+    "two reward models": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGES", "eval_fraction": "0.3", **SAMPLED}, ("reward_aggregation",)),
+    "distill": ("distill", {"data": "chats", "teacher": "MODEL", "context": "64", "eval_fraction": "0.3", **SHORT},
                 ("teacher", "temperature", "vocab_size", "top_k", "demonstrations")),
-    "distill on own answers": ("distill", {"data": "chats", "teacher": "MODEL", "recipe": "on_policy_kd", "context": "64", "held_out": "0.3",
+    "distill on own answers": ("distill", {"data": "chats", "teacher": "MODEL", "recipe": "on_policy_kd", "context": "64", "eval_fraction": "0.3",
                                            "max_completion_length": "6", **SHORT}, ("max_completion_length", "top_k")),
     "rs": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "steps_per_round": "2", **SAMPLED},
            ("num_prompts", "steps_per_round", "selection", "keep")),
@@ -209,7 +209,7 @@ BY_CLASS = {
     "prm": ("neutral",),
     "dpo": ("ref_model",),
     "simpo": ("ref_model",),
-    "one reward model": ("combine",),
+    "one reward model": ("reward_aggregation",),
     "distill": ("top_k", "vocab_size"),
     "rs": ("keep", "selection"),
 }
@@ -237,8 +237,8 @@ def test_unused_options_is_asked_about_every_option_or_has_a_reason_not_to():
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ({"combine": "worst_case"}, "combine"),
-        ({"grader_seconds": 3.0}, "grader_seconds"),
+        ({"reward_aggregation": "worst_case"}, "reward_aggregation"),
+        ({"grader_timeout": 3.0}, "grader_timeout"),
         ({"temperature": 0.0, "top_p": 0.5}, "top_p"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -208,7 +208,7 @@ def folder(tmp_path_factory):
 
 def judge(folder, *more, files=("ours.jsonl", "theirs.jsonl")):
     names = [str(folder / name) for name in files]
-    return dispatch(["judge", *names, "--judge", str(folder / "model"), "--device", "cpu", *more])
+    return dispatch(["evaluate", "judge", *names, "--judge", str(folder / "model"), "--device", "cpu", *more])
 
 
 def test_judge_command_writes_verdicts_and_numbers(folder, tmp_path):
@@ -243,7 +243,7 @@ def test_judge_command_exchanged_files_exchange_win_rate(folder, tmp_path):
     ("more", "facts"),
     [
         (("--batch-size", "0"), {"argument": "--batch-size", "value": 0, "expected": 1}),
-        (("--max-completion-length", "9"), {"argument": "--max-completion-length", "expected": "--written"}),
+        (("--max-completion-length", "9"), {"argument": "--max-completion-length", "expected": "--generate-verdict"}),
         (("--ask", "nowhere.txt"), {"problem": "unreadable", "file": "nowhere.txt"}),
         (("--judge", "assistant-reward"), {"argument": "model", "value": "assistant-reward"}),
     ],
@@ -260,7 +260,7 @@ def test_judge_command_model_without_verdicts_raises_user_error(folder):
     checkpoints.save(folder / "mute", model, words)
     for more, facts in (
         ((), {"argument": "--judge", "expected": ("[[A]]", "[[B]]")}),
-        (("--written",), {"argument": "verdicts", "value": 2, "problem": "missing"}),
+        (("--generate-verdict",), {"argument": "verdicts", "value": 2, "problem": "missing"}),
     ):
         with raises(UserError, **facts):
             judge(folder, "--judge", str(folder / "mute"), *more)

@@ -28,7 +28,7 @@ from minirlhf_cli.files.measure import as_json
 from minirlhf_cli.files.measure_reward import measure_reward
 
 WORDS = word_tokenizer(("one", "two", "three", "go", "stop"))
-SMALL = ["--max-steps", "2", "--batch-size", "3", "--vocab-size", "300", "--context", "256", "--held-out", "0.25"]
+SMALL = ["--max-steps", "2", "--batch-size", "3", "--vocab-size", "300", "--context", "256", "--eval-fraction", "0.25"]
 
 
 def said(text, prompt="go"):
@@ -335,7 +335,7 @@ def test_evaluate_reward_model_on_pairs(tmp_path):
     assert dispatch(["evaluate", str(out), "--data", data, "--json", str(file)]) == 0
     numbers = json.loads(file.read_text())["numbers"]
     assert {"accuracy", "loss (nats)", "calibration error", "accuracy: odd", "mean of subsets"} <= set(numbers)
-    for argv in (["--grader", "exact"], ["--against", "nano"]):
+    for argv in (["--grader", "exact"], ["--baseline-model", "nano"]):
         with raises(UserError, argument=argv[0]):
             dispatch(["evaluate", str(out), "--data", data, *argv])
 
@@ -379,7 +379,16 @@ def test_evaluate_combines_several_reward_models(tmp_path):
     file, found = tmp_path / "found.json", []
     together = ",".join(map(str, runs))
     for judges, how in ((together, "mean"), (together, "worst_case"), (str(runs[0]), "mean"), (str(runs[1]), "mean")):
-        argv = ["evaluate", str(tmp_path / "sft"), "--data", chats, "--reward-model", judges, "--combine", how]
+        argv = [
+            "evaluate",
+            str(tmp_path / "sft"),
+            "--data",
+            chats,
+            "--reward-model",
+            judges,
+            "--reward-aggregation",
+            how,
+        ]
         assert dispatch([*argv, "--max-completion-length", "4", "--json", str(file)]) == 0
         found.append(json.loads(file.read_text())["numbers"]["reward"]["value"])
     mean, worst, first, second = found  # of the same replies: the random numbers are the same

@@ -49,7 +49,7 @@ def test_cli_train_report_to_tensorboard_logs_all_metrics(tmp_path):
         str(tmp_path / "run"),
         "--batch-size",
         "2",
-        "--held-out",
+        "--eval-fraction",
         "0.3",
     ]
     argv += ["--vocab-size", "300", "--context", "64", "--report-to", "tensorboard", "--save-steps", "1"]

@@ -184,17 +184,17 @@ def test_metrics_entries_are_complete():
 
 
 def test_cli_metrics_prints_list_entry_and_run(capsys, tmp_path):
-    assert dispatch(["metrics"]) == 0
+    assert dispatch(["doctor", "metrics"]) == 0
     everything = capsys.readouterr().out
     assert all(name in everything for name in metrics.METRICS)
-    assert dispatch(["metrics", "kl"]) == 0
+    assert dispatch(["doctor", "metrics", "kl"]) == 0
     one = " ".join(capsys.readouterr().out.split())
     assert all(text in one for text in (metrics.METRICS["kl"].definition, metrics.METRICS["kl"].bad))
     rows = [{"step": 0, "kl": 0.0, "gold": 1.5, "loss": float("nan")}, {"step": 1, "kl": 0.25, "gold": 2.5}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert dispatch(["metrics", str(tmp_path)]) == 0
+    assert dispatch(["doctor", "metrics", str(tmp_path)]) == 0
     of_run = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
     assert [line[0] for line in of_run] == ["kl", "gold", "loss"]
     assert of_run[0][1:4] == ["0", "→", "0.25"] and of_run[1][1:4] == ["1.5", "→", "2.5"] and "→" not in of_run[2][:4]
     with raises(UserError, argument="metric", value="klx", expected="kl"):
-        dispatch(["metrics", "klx"])
+        dispatch(["doctor", "metrics", "klx"])

@@ -1,4 +1,4 @@
-"""`minirlhf power`: what it says is what tests of that many items find, and bad input is one line."""
+"""`minirlhf evaluate power`: what it says is what tests of that many items find, and bad input is one line."""
 
 import json
 import math
@@ -114,7 +114,7 @@ def file(tmp_path, monkeypatch):
 
 
 def test_power_prints_items_of_chapter_19_and_effect_of_seeds(capsys):
-    argv = ["power", "--accuracy", "0.7", "--effect", "0.05"]
+    argv = ["evaluate", "power", "--accuracy", "0.7", "--effect", "0.05"]
     assert dispatch(argv) == 0
     shown = capsys.readouterr().out
     assert " 1,248" in shown and " 0.3975" in shown
@@ -129,7 +129,7 @@ def test_power_results_in_one_file_or_two_agree(file, capsys):
     both = file("both.json", {"tasks": {"t": {"models": {"a": one("a", ours), "b": one("b", theirs)}, "pairs": []}}})
     shown = []
     for results in ([a, b], [both]):
-        assert dispatch(["power", "--results", *results, "--effect", "0.05", "--replies", "4"]) == 0
+        assert dispatch(["evaluate", "power", "--results", *results, "--effect", "0.05", "--replies", "4"]) == 0
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1] and " 50 " in shown[0]
 
@@ -177,7 +177,7 @@ def test_power_bad_input_raises_user_error(argv, facts, file):
     file("clustered.json", one("d", [[1.0], [0.0]], cluster="passage"))
     file("c.json", one("c", [[1.0], [0.0]], data="other"))
     with raises(UserError, **facts) as caught:
-        dispatch(["power", *argv])
+        dispatch(["evaluate", "power", *argv])
     assert "\n" not in str(caught.value)
 
 

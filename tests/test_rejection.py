@@ -305,7 +305,9 @@ def folder(tmp_path_factory):
 
 def bestofn(folder, *more):
     data = str(folder / "prompts.jsonl")
-    return dispatch(["bestofn", str(folder / "model"), "--data", data, "--max-completion-length", "4", *more])
+    return dispatch(
+        ["evaluate", "bestofn", str(folder / "model"), "--data", data, "--max-completion-length", "4", *more]
+    )
 
 
 def test_cli_bestofn_writes_best_replies_and_curve(folder, capsys, tmp_path):

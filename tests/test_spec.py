@@ -1,4 +1,4 @@
-"""`minirlhf spec`: rules in a file, what they say of sampled replies, what got worse, and which files are refused."""
+"""`minirlhf evaluate spec`: rules in a file, what they say of sampled replies, what got worse, and which files are refused."""
 
 import itertools
 import json
@@ -63,7 +63,12 @@ rules:
 
 def test_spec_must_that_fails_returns_1_and_names_rule(place):
     file, out = written(place, RULES), place / "found.json"
-    assert dispatch(["spec", file, str(place / "m1"), "--json", str(out), "--report", str(place / "page.html")]) == 1
+    assert (
+        dispatch(
+            ["evaluate", "spec", file, str(place / "m1"), "--json", str(out), "--report", str(place / "page.html")]
+        )
+        == 1
+    )
     found = json.loads(out.read_text())
     assert found["stops"] == ["never barks"]
     six, barks, never = found["rules"]
@@ -90,8 +95,8 @@ def test_spec_against_compares_on_same_prompts_and_random_numbers(place):
     with (place / "rules.py").open("a") as rules:
         rules.write("# another grader\n")
     assert _checked(_only(file, place, "barks"), place)[1][str(place / "rules.py")] != before
-    with raises(UserError, argument="--against", value="a"):
-        dispatch(["spec", file, "a", "--against", "a"])
+    with raises(UserError, argument="--baseline-model", value="a"):
+        dispatch(["evaluate", "spec", file, "a", "--baseline-model", "a"])
 
 
 def _read(file, place):
@@ -120,7 +125,10 @@ def test_spec_of_linked_run_and_checkpoints_repeats(place, tmp_path, capsys):
     rules, old, new, served = written(place, RULES), place / "m1", tmp_path / "new", tmp_path / "served"
     pairs = str(Path(__file__).parent / "samples" / "preference.jsonl")
     files = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
-    told = lambda model: (dispatch(["spec", rules, str(model)]), capsys.readouterr().out.replace(str(model), ""))
+    told = lambda model: (
+        dispatch(["evaluate", "spec", rules, str(model)]),
+        capsys.readouterr().out.replace(str(model), ""),
+    )
     before = told(old)
     given = ["--data", pairs, "--model", "nano", "--max-steps", "3", "--save-steps", "1", "--out", str(new)]
     assert dispatch(["train", "dpo", *given]) == 0
@@ -136,7 +144,7 @@ def test_spec_of_linked_run_and_checkpoints_repeats(place, tmp_path, capsys):
     weights = new / "checkpoints" / "step-000002" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     with raises(UserError, file=str(weights.parent)):
-        dispatch(["spec", rules, str(weights.parent)])
+        dispatch(["evaluate", "spec", rules, str(weights.parent)])
 
 
 def test_spec_check_shows_reply_that_breaks_rule(place, monkeypatch):
@@ -223,7 +231,7 @@ def test_spec_grader_that_crashes_returns_1(place):
         RULES.replace("{should: 0.9, grader: rules.py:barks, data: few.jsonl}", "{must: 0.1, grader: half.py:half}"),
     )
     out = place / "crashed.json"
-    assert dispatch(["spec", file, str(place / "m1"), "--json", str(out)]) == 1
+    assert dispatch(["evaluate", "spec", file, str(place / "m1"), "--json", str(out)]) == 1
     found = json.loads(out.read_text())
     assert found["stops"] == ["barks", "never barks"] and found["rules"][1]["not graded"] > 0
 
@@ -235,7 +243,17 @@ def test_spec_example_is_specification_of_assistant(tmp_path):
     rows = [json.loads(line)["prompt"] for line in (folder / "prompts.jsonl").read_text().splitlines()]
     assert [content["content"] for [content] in rows] == ASSISTANT.prompts("test")
     assert (
-        dispatch(["spec", str(folder / "rules.yaml"), str(tmp_path / "m"), "--json", str(tmp_path / "found.json")]) == 1
+        dispatch(
+            [
+                "evaluate",
+                "spec",
+                str(folder / "rules.yaml"),
+                str(tmp_path / "m"),
+                "--json",
+                str(tmp_path / "found.json"),
+            ]
+        )
+        == 1
     )
     found = {rule["rule"]: rule for rule in json.loads((tmp_path / "found.json").read_text())["rules"]}
     assert found["answers the question"]["verdict"] == "fails", "a model that was never trained"
@@ -284,12 +302,12 @@ DATA = "data: prompts.jsonl\n"
 def test_spec_bad_file_raises_user_error(place, text, facts):
     file = written(place, text, "bad.yaml")
     with raises(UserError, **facts) as caught:
-        dispatch(["spec", file, str(place / "m1")])
+        dispatch(["evaluate", "spec", file, str(place / "m1")])
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_spec_without_must_returns_0(place, capsys):
     rules = "{short: {should: 0.125, constraints: {max_words: 9}}}"
     file = written(place, f"data: few.jsonl\nmax_completion_length: 3\nrules: {rules}", "should.yaml")
-    assert dispatch(["spec", file, str(place / "m1")]) == 0
+    assert dispatch(["evaluate", "spec", file, str(place / "m1")]) == 0
     assert "0.125" in capsys.readouterr().out

@@ -211,7 +211,9 @@ def test_train_online_ignores_and_counts_ungraded_samples(model, tokenizer):
     def every_second(problems, completions):
         return [float("nan") if i % 2 == 0 else 1.0 if i < 6 else float(i % 3) for i, _ in enumerate(completions)]
 
-    config = OnlineConfig(max_steps=1, batch_size=2, num_generations=6, max_completion_length=3, max_invalid=0.5)
+    config = OnlineConfig(
+        max_steps=1, batch_size=2, num_generations=6, max_completion_length=3, max_invalid_fraction=0.5
+    )
     recipe = recipes.get("grpo").with_(shape=(penalize_missing_eos,), missing_eos_penalty=0.0)
     row = train_online(model, PROBLEMS, every_second, recipe, config, tokenizer=tokenizer, quiet=True).last
     assert row["frac_invalid"] == row["frac_reward_zero_std"] == 0.5  # 1, 1, 1 and 1, 0, 2
@@ -245,9 +247,9 @@ def test_train_online_reports_grader_failures_and_stops_at_max_invalid(model, to
     assert 0 < count < 16
     [warned] = [record.args for record in caplog.records if record.levelname == "WARNING"]
     assert str(count) in warned[0] and f"ZeroDivisionError: call {failed[1]} " in warned[1]
-    strict = dataclasses.replace(config, max_invalid=0.0)
+    strict = dataclasses.replace(config, max_invalid_fraction=0.0)
     for grader in (breaks, lambda problems, texts: [float("nan")] * len(texts)):
-        with raises(UserError, argument="max_invalid", expected=0.0) as caught:
+        with raises(UserError, argument="max_invalid_fraction", expected=0.0) as caught:
             train_online(model, PROBLEMS, grader, grpo, strict, **run)
         assert 0 < caught.value.value <= 32
     with raises(UserError, argument="reference", problem="missing"):
@@ -496,7 +498,7 @@ def test_learning_rate_at_warms_up_then_follows_schedule():
         ({"lr_scheduler_type": "cosin"}, {"argument": "lr_scheduler_type", "expected": "cosine"}),
         ({"batch_size": 0}, {"argument": "batch_size", "value": 0, "expected": 1}),
         ({"num_generations": 0}, {"argument": "num_generations", "expected": 1}),
-        ({"max_invalid": 1.5}, {"argument": "max_invalid", "expected": (0, 1)}),
+        ({"max_invalid_fraction": 1.5}, {"argument": "max_invalid_fraction", "expected": (0, 1)}),
         ({"temperature": 0}, {"argument": "temperature", "expected": "> 0"}),
         ({"top_p": 1.5}, {"argument": "top_p", "expected": "(0, 1]"}),
     ],

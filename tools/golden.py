@@ -63,7 +63,7 @@ def help_texts() -> Record:
     from minirlhf_cli import COMMANDS
     from minirlhf_cli.commands.train import TRAINERS
 
-    commands = [[], *([name] for name in COMMANDS), *(["train", name] for name in TRAINERS)]
+    commands = [[], *(name.split() for name in COMMANDS), *(["train", name] for name in TRAINERS)]
     return {" ".join(command): said(*command, "--help") for command in commands}
 
 
@@ -150,7 +150,7 @@ def metrics(path: Path) -> list[Any]:
 def release() -> Record:
     """Every file that students get, as text."""
     with tempfile.TemporaryDirectory() as folder:
-        found = said("release", "--out", f"{folder}/out", "--exercises", str(ROOT / "exercises"))
+        found = said("class", "release", "--out", f"{folder}/out", "--exercises", str(ROOT / "exercises"))
         files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         texts = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
         return {"said": found.replace(folder, ""), **texts}

@@ -1,7 +1,7 @@
 """What six typical edits and three exchanges of names make stale: ``python tools/stale_studies.py`` (some minutes: every edit runs the probes that it could move).
 
 Each edit is made in a copy of the working tree. ``imported`` counts the studies whose code, or code that it imports, is another text
-then, as a hash of it would say; ``stale`` those that ``minirlhf studies`` names.
+then, as a hash of it would say; ``stale`` those that ``minirlhf verify studies`` names.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def questions(chapter: str) -> dict[str, Ask]:
 
 
 def seeds(study: str, name: str) -> list[float]:
-    """A measurement of a study, one number a seed; ``minirlhf studies`` lists the studies."""
+    """A measurement of a study, one number a seed; ``minirlhf verify studies`` lists the studies."""
     return evidence.values(evidence.result(study), name)
 
 

@@ -167,7 +167,7 @@ class ExercisesDirective(SphinxDirective):
 
     def _how(self, chapter: str) -> list[nodes.Node]:
         told = "Get them as a notebook and as a Python file, to be filled in, and check your answers there as often as you like:"
-        commands = f"minirlhf release --chapter {chapter} --out mine\ncd mine\nminirlhf check {chapter}"
+        commands = f"minirlhf class release --chapter {chapter} --out mine\ncd mine\nminirlhf check {chapter}"
         return [nodes.paragraph(text=told), nodes.literal_block(commands, commands, language="shell")]
 
     def _one(self, e: exercise.Exercise) -> nodes.Node:

@@ -1,4 +1,4 @@
-"""``{errata}``: every erratum of ``minirlhf errata``: where it stands, what is printed, what holds, the numbers, computed when the page is built, and the code."""
+"""``{errata}``: every erratum of ``minirlhf verify errata``: where it stands, what is printed, what holds, the numbers, computed when the page is built, and the code."""
 
 from __future__ import annotations
 

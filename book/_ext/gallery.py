@@ -1,7 +1,7 @@
 """``{gallery}``: every failure of the gallery: the changed line, what it does to the metrics, cause, fix, check; and what the doctor said
 over the seeds of the gallery's study. The pictures are drawn from that study's numbers.
 
-``{questions}``: the questions that people ask, from the file that ``minirlhf ask`` reads."""
+``{questions}``: the questions that people ask, from the file that ``minirlhf doctor faq`` reads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Gallery(SphinxDirective):
         )
         for title, text in (
             ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("a check that sees it", failure.check),
-            ("the doctor", f"{doctor}; minirlhf gallery {failure.name}"),
+            ("the doctor", f"{doctor}; minirlhf doctor gallery {failure.name}"),
         ):  # fmt: skip
             lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))
         entry += lines
@@ -94,7 +94,7 @@ class Questions(SphinxDirective):
     """Every question, under the heading of its part; ``question-loss-zero`` is the address of the entry ``loss_zero``."""
 
     def run(self) -> list[nodes.Node]:
-        """From the same file that ``minirlhf ask`` reads."""
+        """From the same file that ``minirlhf doctor faq`` reads."""
         parts: dict[str, nodes.section] = {}
         for question in questions().values():
             if question.part not in parts:

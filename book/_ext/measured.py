@@ -27,7 +27,7 @@ Holm's correction where several pairs are looked at). The word says what the sen
 ``NAME,NAME,NAME unseen .2f``         the differences that were too small to be found in the others, "0.04 to 0.15"
 ====================================  ================================================================================
 
-``minirlhf studies`` lists the studies.
+``minirlhf verify studies`` lists the studies.
 """
 
 from collections.abc import Callable, Mapping

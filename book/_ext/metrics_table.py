@@ -1,4 +1,4 @@
-"""``{metrics}``: the glossary of metrics, from the same data that ``minirlhf metrics`` prints."""
+"""``{metrics}``: the glossary of metrics, from the same data that ``minirlhf doctor metrics`` prints."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ class RunThis(SphinxPostTransform):
             links += make_refnode(self.app.builder, self.env.docname, notebook, "", nodes.Text("notebook"))
             runs.append(("notebook", f"jupyter lab {notebook}.ipynb"))
         runs.append(("proofs", f"minirlhf verify --chapter {number}"))
-        runs.append(("exercises", f"minirlhf release --chapter {number} --out mine"))
+        runs.append(("exercises", f"minirlhf class release --chapter {number} --out mine"))
         if (Path(self.app.srcdir) / "slides" / f"{number:02d}.md").is_file():
             address = f"slides/{number:02d}.html"
             links += [nodes.Text(" · "), nodes.reference("", "slides", refuri=address, internal=True)]

@@ -31,7 +31,7 @@ grader: my.py:polite
 num_generations: 4
 max_completion_length: 24
 """
-RULES = """# A specification of `minirlhf spec`: the fraction of completions that must, or should, follow each rule.
+RULES = """# A specification of `minirlhf evaluate spec`: the fraction of completions that must, or should, follow each rule.
 data: prompts.jsonl
 num_generations: 2
 max_completion_length: 24

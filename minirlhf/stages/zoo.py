@@ -57,7 +57,7 @@ class Entry:
     """A checkpoint that the library can train.
 
     Attributes:
-        about: one line for ``minirlhf zoo``.
+        about: one line for ``minirlhf models``.
         task: the name of its toy task.
         stage: ``(task, start, plan, **run) -> Trained``; without a parent ``start`` is None.
         plan: all settings that determine the checkpoint.

@@ -125,15 +125,17 @@ class SamplingConfig(CompletionsConfig):
     """Settings common to all trainers that learn from graded completions of their own model."""
 
     num_generations: int = option(8, "completions per prompt (group size G)")
-    max_invalid: float = option(0.5, "stop if grading fails for more than this fraction of a rollout, in [0, 1]")
+    max_invalid_fraction: float = option(
+        0.5, "stop if grading fails for more than this fraction of a rollout, in [0, 1]"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 <= self.max_invalid <= 1.0:
+        if not 0.0 <= self.max_invalid_fraction <= 1.0:
             raise UserError(
-                f"max_invalid = {self.max_invalid!r}; expected a fraction from 0 to 1",
-                argument="max_invalid",
-                value=self.max_invalid,
+                f"max_invalid_fraction = {self.max_invalid_fraction!r}; expected a fraction from 0 to 1",
+                argument="max_invalid_fraction",
+                value=self.max_invalid_fraction,
                 expected=(0, 1),
             )
         _at_least(self, "num_generations", 1)
@@ -145,11 +147,11 @@ class OnlineConfig(SamplingConfig):
 
     batch_size: int = option(16, "prompts per rollout")
     staleness: int = option(0, "off-policy lag: training steps by which the sampling policy lags behind; 0: no lag")
-    keep_samples: int = option(4, "logged samples per step, for `minirlhf explain`; 0: none")
+    num_logged_samples: int = option(4, "logged samples per step, for `minirlhf explain`; 0: none")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _at_least(self, "keep_samples", 0)
+        _at_least(self, "num_logged_samples", 0)
         _at_least(self, "staleness", 0)
 
 

@@ -74,7 +74,9 @@ def train_online(
     Returns:
         The metrics, named as in the glossary.
     """
-    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, end_tokens(tokenizer, model))
+    env = PromptDataset(
+        problems, reward, tokenizer, monitors or {}, config.max_invalid_fraction, end_tokens(tokenizer, model)
+    )
     return train_in_env(model, env, recipe, config, **run)
 
 
@@ -163,8 +165,10 @@ def train_in_env(
             rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)
             texts = collate([pretraining[i] for i in rows], world.pad_token_id).to(graded.rollout.mask.device)
         metrics, stats = update_policy(loop, shaped, recipe, config, pretraining=texts) if frac_kept != 0 else ({}, [])
-        if loop.out is not None and config.keep_samples:
-            step_samples = samples.record(shaped, recipe, stats, world.tokenizer, step=step, count=config.keep_samples)
+        if loop.out is not None and config.num_logged_samples:
+            step_samples = samples.record(
+                shaped, recipe, stats, world.tokenizer, step=step, count=config.num_logged_samples
+            )
             samples.write(loop.out, step_samples)
         env_metrics = world.metrics()
         if recipe.collect.shape:
@@ -228,8 +232,8 @@ class PromptDataset(RolloutEnv):
         valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
         if float((~valid).float().mean()) > self.limit:
             raise UserError(
-                f"the grader failed on {failed}; expected at most a fraction of max_invalid = {self.limit:g}; first: {failure}",
-                argument="max_invalid",
+                f"the grader failed on {failed}; expected at most a fraction of max_invalid_fraction = {self.limit:g}; first: {failure}",
+                argument="max_invalid_fraction",
                 value=int((~valid).sum()),
                 expected=self.limit,
             )

@@ -43,7 +43,9 @@ def train_rejection(
         run: the other arguments of :func:`train_rejection_in_env`; all others as for
             :func:`~minirlhf.trainers.online.train_online`.
     """
-    env = PromptDataset(problems, reward, tokenizer, monitors or {}, config.max_invalid, end_tokens(tokenizer, model))
+    env = PromptDataset(
+        problems, reward, tokenizer, monitors or {}, config.max_invalid_fraction, end_tokens(tokenizer, model)
+    )
     return train_rejection_in_env(model, env, config, **run)
 
 

@@ -152,8 +152,8 @@ def read(run: Path | str, step: int | None = None) -> StepSamples:
     recorded = steps(run)
     if not recorded:
         raise UserError(
-            f"{run}: contains no samples; expected the folder of an online run whose keep_samples is not 0",
-            argument="keep_samples",
+            f"{run}: contains no samples; expected the folder of an online run whose num_logged_samples is not 0",
+            argument="num_logged_samples",
             problem="missing",
             file=run,
         )

@@ -1,7 +1,7 @@
 """Best-of-n sampling for a file of prompts, with the expected score for each n.
 
-  minirlhf bestofn runs/sft --data prompts.jsonl --reward-model runs/rm --num-generations 16 --out best.jsonl
-  minirlhf bestofn runs/sft --data problems.jsonl --grader numeric --num-generations 8 --out best.jsonl
+  minirlhf evaluate bestofn runs/sft --data prompts.jsonl --reward-model runs/rm --num-generations 16 --out best.jsonl
+  minirlhf evaluate bestofn runs/sft --data problems.jsonl --grader numeric --num-generations 8 --out best.jsonl
 
 Each line of the output file holds a conversation that ends with the best-scoring completion, and its score. The file is
 ready for `minirlhf train sft`. The table gives the expected best score for every n up to yours, from the same samples,

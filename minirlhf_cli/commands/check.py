@@ -4,7 +4,7 @@ Looks for notebooks and Python files of the chapter in the working folder, or re
 --watch the command keeps running, checks again whenever you save, and prints what has changed; Ctrl-C ends it.
 
 examples:
-  minirlhf release --chapter 05 --out .      get the exercises
+  minirlhf class release --chapter 05 --out .      get the exercises
   minirlhf check 05                          check all of the chapter
   minirlhf check 05.2 --file mine.ipynb
   minirlhf check 05 --watch
@@ -77,7 +77,7 @@ def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> StudentS
         raise UserError(
             problems
             if args.file and problems
-            else f"no answers to {', '.join(args.what)} here; 'minirlhf release --chapter {chapter} --out .' writes the exercises",
+            else f"no answers to {', '.join(args.what)} here; 'minirlhf class release --chapter {chapter} --out .' writes the exercises",
             value=args.what,
             file=args.file[0] if args.file else None,
             problem="missing",

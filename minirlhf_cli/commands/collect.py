@@ -1,4 +1,4 @@
-"""Sort the download of a learning platform into one folder per student, for minirlhf grade.
+"""Sort the download of a learning platform into one folder per student, for minirlhf class grade.
 
 PLATFORM is canvas, moodle or github. DOWNLOAD is the archive of all submissions that the platform makes, or a folder;
 if a student is in several of them, the last one counts. The roster is the platform's export: Canvas's gradebook,
@@ -11,9 +11,9 @@ Writes into OUT
   collected.csv        for each student: the files, whether they are late, the files left out; then all unmatched files
 
 examples:
-  minirlhf collect canvas submissions.zip --roster gradebook.csv --out class
-  minirlhf collect moodle homework.zip --roster worksheet.csv --out class
-  minirlhf collect github homework-submissions --roster classroom_roster.csv --grades grades.csv --out class
+  minirlhf class collect canvas submissions.zip --roster gradebook.csv --out class
+  minirlhf class collect moodle homework.zip --roster worksheet.csv --out class
+  minirlhf class collect github homework-submissions --roster classroom_roster.csv --grades grades.csv --out class
 """
 
 from __future__ import annotations

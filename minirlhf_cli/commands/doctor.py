@@ -67,10 +67,10 @@ def examine(folder: str) -> int:
         print(f"  {finding.title}: {finding.evidence}")
         failures = [failure.name for failure in gallery().values() if finding.name in failure.findings]
         for name in failures:
-            print(f"      example: minirlhf gallery {name}")
+            print(f"      example: minirlhf doctor gallery {name}")
         for question in questions().values():
             if finding.name in question.findings:
-                print(f"      question: minirlhf ask {question.name}")
+                print(f"      question: minirlhf doctor faq {question.name}")
     if not findings:
         print("  no problem detected; the rules do not cover every fault: read a few samples")
     return 1 if findings else 0
@@ -207,7 +207,7 @@ def cached(wrong: list[str], slow: list[str]) -> list[str]:
     missing = [name for name in zoo.ENTRIES if not zoo.is_cached(name)]
     if missing:
         slow.append(
-            f"{', '.join(missing)}: trained at first use, seconds to a minute each (minirlhf zoo --all does it now)"
+            f"{', '.join(missing)}: trained at first use, seconds to a minute each (minirlhf models --all does it now)"
         )
     return [f"{len(zoo.ENTRIES) - len(missing)} of {len(zoo.ENTRIES)} checkpoints cached"]
 

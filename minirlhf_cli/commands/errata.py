@@ -1,7 +1,7 @@
 """Errors in the texts that the course teaches from, each with the computation that demonstrates it.
 
-minirlhf errata                 all errata: value as printed, as corrected, and by an independent computation
-minirlhf errata which_psi       one erratum in full, with its code
+minirlhf verify errata                 all errata: value as printed, as corrected, and by an independent computation
+minirlhf verify errata which_psi       one erratum in full, with its code
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
   minirlhf evaluate runs/grpo --data test.jsonl --grader numeric
   minirlhf evaluate runs/grpo --data test.jsonl --grader my.py:fn --num-generations 8 --json result.json
-  minirlhf evaluate runs/dpo  --data prompts.jsonl --reward-model runs/rm --against runs/sft --ref-model runs/sft
+  minirlhf evaluate runs/dpo  --data prompts.jsonl --reward-model runs/rm --baseline-model runs/sft --ref-model runs/sft
   minirlhf evaluate runs/sft runs/grpo runs/dpo --data test.jsonl --grader numeric --report page.html
   minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
@@ -14,7 +14,7 @@ lists under `choices`, and every usual way of comparing them is reported.
 Several models answer the same problems with the same random numbers, and every two of them are compared in pairs. For
 a difference of means, read its confidence interval. p is the sign test's: is one model better on more problems (with
 --cluster: clusters)? This is the same question only if the problems are independent and each has one completion, right
-or wrong. p is corrected for all pairs of a task; intervals are not. `minirlhf power --results pilot.json` tells how
+or wrong. p is corrected for all pairs of a task; intervals are not. `minirlhf evaluate power --results pilot.json` tells how
 many problems the next comparison needs.
 """
 
@@ -73,12 +73,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--choices", default="choices", metavar="FIELD", help="field of the rows that lists the answers"
     )
     parser.add_argument(
-        "--choose-by",
+        "--scoring",
         default="sum",
         metavar="WAY",
         help="compare models by the accuracy of sum, token, character, byte, pmi or letter (default: sum)",
     )
-    parser.add_argument("--against", metavar="MODEL", help="baseline model for the win rate")
+    parser.add_argument("--baseline-model", metavar="MODEL", help="baseline model for the win rate")
     parser.add_argument("--ref-model", metavar="MODEL", help="measure the KL to this model")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers and their provenance as JSON")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page: numbers, pairs, completions")
@@ -199,7 +199,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
 
     completions, numbers, meta = {}, {}, {}
     for request in requests:
-        for flag in ("against", "ref_model"):
+        for flag in ("baseline_model", "ref_model"):
             if request.chooses and getattr(args, flag) is not None:
                 raise UserError(
                     f"--{flag.replace('_', '-')}: needs completions; output_type = multiple_choice samples none",
@@ -209,7 +209,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
         loaded = Generator.load(request)
         against, ref_model = (
             None if name is None else named.model_by_name(name)[0].to(loaded.device)
-            for name in (args.against, args.ref_model)
+            for name in (args.baseline_model, args.ref_model)
         )
         if against is not None:
             require_same_vocabulary(loaded.model, against)
@@ -219,7 +219,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
         inputs = loaded.tokenizer, loaded.problems, loaded.reward, request.sampling
         if request.chooses:
             choices = choose(loaded.model, loaded.tokenizer, loaded.problems, batch_size=request.batch_size)
-            answered = chosen(choices, loaded.problems, by=request.choose_by)
+            answered = chosen(choices, loaded.problems, by=request.scoring)
         else:
             answered = sample_completions(
                 loaded.model, *inputs, ref_model=ref_model, extract=ANSWER_OF.get(request.grader or ""), **options
@@ -264,7 +264,7 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     for flag in (
         "grader",
         "reward_model",
-        "against",
+        "baseline_model",
         "ref_model",
         "task",
         "report",

@@ -3,7 +3,7 @@
   minirlhf export runs/grpo --to trl --out big
   cd big && torchrun --nproc-per-node 2 train.py
   minirlhf chat big/out/model                        and back
-  minirlhf export runs/grpo --to verl --out big --accept-differences
+  minirlhf export runs/grpo --to verl --out big --allow-differences
 
 The recipe is mapped part by part. If a part has no counterpart, the export is refused and names the part. For TRL we
 tested that whole optimizer steps agree. We never ran verl and OpenRLHF: we checked the names of their options against
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the initial model, the trained model, or the initial model with the LoRA adapter (default: start)",
     )
     parser.add_argument(
-        "--accept-differences",
+        "--allow-differences",
         action="store_true",
         help="export even if the computation differs in the other framework",
     )
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf_cli.export.write import export
 
     spec = load_run_spec(args.run)
-    print(export(args.run, spec, args.out, to=args.to, accept_differences=args.accept_differences, model=args.model))
+    print(export(args.run, spec, args.out, to=args.to, allow_differences=args.allow_differences, model=args.model))
     command = "python train.py, or torchrun --nproc-per-node N train.py" if args.to == "trl" else "GPUS=8 bash train.sh"
     print(f"saved to {args.out}; start it with: cd {args.out} && {command}")
     return 0

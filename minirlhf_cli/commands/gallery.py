@@ -1,9 +1,9 @@
 """The failure gallery: runs that one changed line breaks, trained live in seconds.
 
-minirlhf gallery                     list all failures, one line each
-minirlhf gallery sign                run it and the healthy run: line, metrics, cause, fix, and the doctor's diagnosis
-minirlhf gallery sign --out runs/x   the same, and save the metrics of both for `minirlhf plot` and `minirlhf doctor`
-minirlhf gallery --quiz 5            five panels: which line was changed, if any?
+minirlhf doctor gallery                     list all failures, one line each
+minirlhf doctor gallery sign                run it and the healthy run: line, metrics, cause, fix, and the doctor's diagnosis
+minirlhf doctor gallery sign --out runs/x   the same, and save the metrics of both for `minirlhf plot` and `minirlhf doctor`
+minirlhf doctor gallery --quiz 5            five panels: which line was changed, if any?
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         if args.out is not None:
             raise UserError(
-                "--out needs the name of a failure; minirlhf gallery lists the names", argument="--out", expected="NAME"
+                "--out needs the name of a failure; minirlhf doctor gallery lists the names",
+                argument="--out",
+                expected="NAME",
             )
         for failure in gallery().values():
             print(f"{failure.name:<22}{failure.title}")

@@ -6,10 +6,10 @@ per student, and next to the grades: grades-statistics.csv (what to teach again)
 that are nearly identical). An interrupted run resumes when it is started again.
 
 examples:
-  minirlhf grade submissions --chapter 05 --out grades.csv
-  minirlhf grade submissions --chapter 05 --roster roster.txt --out grades.csv --totals totals.csv
-  minirlhf grade dispute --chapter 05 --out grades.csv --totals totals.csv --update --seed 7    one student again
-  minirlhf grade submissions --chapter 05 --out grades.csv --overrides overrides.csv            manual overrides
+  minirlhf class grade submissions --chapter 05 --out grades.csv
+  minirlhf class grade submissions --chapter 05 --roster roster.txt --out grades.csv --totals totals.csv
+  minirlhf class grade dispute --chapter 05 --out grades.csv --totals totals.csv --update --seed 7    one student again
+  minirlhf class grade submissions --chapter 05 --out grades.csv --overrides overrides.csv            manual overrides
 """
 
 from __future__ import annotations

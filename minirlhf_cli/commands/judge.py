@@ -1,13 +1,13 @@
 """Compare two files of completions for the same prompts by a language-model judge, in both presentation orders.
 
-  minirlhf judge ours.jsonl theirs.jsonl                          the tiny judge, for the assistant task only
-  minirlhf judge ours.jsonl theirs.jsonl --judge runs/judge       a run of `minirlhf train judge`, a model folder, a hub name
-  minirlhf judge ours.jsonl theirs.jsonl --judge NAME --written --max-completion-length 400     with reasoning
-  minirlhf judge ours.jsonl theirs.jsonl --length-controlled      also the win rate at equal length
+  minirlhf evaluate judge ours.jsonl theirs.jsonl                          the tiny judge, for the assistant task only
+  minirlhf evaluate judge ours.jsonl theirs.jsonl --judge runs/judge       a run of `minirlhf train judge`, a model folder, a hub name
+  minirlhf evaluate judge ours.jsonl theirs.jsonl --judge NAME --generate-verdict --max-completion-length 400     with reasoning
+  minirlhf evaluate judge ours.jsonl theirs.jsonl --length-controlled      also the win rate at equal length
 
-A file holds one conversation per line, as `minirlhf bestofn --out` writes them; the last completion of each is judged.
+A file holds one conversation per line, as `minirlhf evaluate bestofn --out` writes them; the last completion of each is judged.
 By default the judge generates nothing: the verdict compares the probabilities of "[[A]]" and "[[B]]". A pair is won if
-OURS wins in both orders, lost if THEIRS wins in both orders, and else a tie. The table also reports the judge's
+CANDIDATE wins in both orders, lost if BASELINE wins in both orders, and else a tie. The table also reports the judge's
 position bias and length bias.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: two files, a judge and its prompt."""
-    parser.add_argument("ours", metavar="OURS", help="a file of conversations that end with a completion")
-    parser.add_argument("theirs", metavar="THEIRS", help="other completions for the same prompts")
+    parser.add_argument("candidate", metavar="CANDIDATE", help="a file of conversations that end with a completion")
+    parser.add_argument("baseline", metavar="BASELINE", help="other completions for the same prompts")
     parser.add_argument(
         "--judge", default="assistant-judge", metavar="MODEL",
         help="a run, a model folder, a zoo entry or a hub name (default: assistant-judge)",
@@ -31,12 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the judge's prompt, with the fields {question}, {first} and {second}",
     )
-    parser.add_argument("--written", action="store_true", help="generate the verdicts by greedy decoding")
+    parser.add_argument("--generate-verdict", action="store_true", help="generate the verdicts by greedy decoding")
     parser.add_argument(
         "--max-completion-length",
         type=int,
         metavar="N",
-        help="with --written: maximum tokens of a verdict with its reasons (default: 8)",
+        help="with --generate-verdict: maximum tokens of a verdict with its reasons (default: 8)",
     )
     parser.add_argument(
         "--length-controlled",
@@ -72,18 +72,18 @@ def run(args: argparse.Namespace) -> int:
                 value=value,
                 expected=1,
             )
-    if args.max_completion_length is not None and not args.written:
+    if args.max_completion_length is not None and not args.generate_verdict:
         raise UserError(
-            "--max-completion-length needs --written: without it the judge generates nothing",
+            "--max-completion-length needs --generate-verdict: without it the judge generates nothing",
             argument="--max-completion-length",
-            expected="--written",
+            expected="--generate-verdict",
         )
     if args.out is not None and args.out.exists():
         raise UserError(f"{args.out}: file exists; choose another name")
     if args.json is not None:
         require_writable(args.json)
     ask = None if args.ask is None else require_ask(args.ask)
-    files = [loaders.load(name) for name in (args.ours, args.theirs)]
+    files = [loaders.load(name) for name in (args.candidate, args.baseline)]
     for records in files:
         print(records)
     matched = match(*files)
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
     )
     print(f"{args.judge}: {num_parameters(model):,} parameters on {device}")
-    tally = compare(judge, pairs, written=args.written)
+    tally = compare(judge, pairs, written=args.generate_verdict)
     unmatched = f"; {matched.alone} answers have no partner in the other file" if matched.alone else ""
     print(f"\n{len(pairs)} pairs{unmatched}; 95 % intervals over prompts")
     numbers = [*tally.numbers(), *(tally.length_controlled() if args.length_controlled else [])]

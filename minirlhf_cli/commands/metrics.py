@@ -1,8 +1,8 @@
 """The metrics of a run: definition, unit, healthy range, and what a bad curve indicates.
 
-minirlhf metrics               list all metrics, one line each
-minirlhf metrics kl            one metric in full
-minirlhf metrics runs/grpo     the metrics of a run, with the first and last values
+minirlhf doctor metrics               list all metrics, one line each
+minirlhf doctor metrics kl            one metric in full
+minirlhf doctor metrics runs/grpo     the metrics of a run, with the first and last values
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
             print(_line(title, getattr(metric, title), width, 12))
         for question in questions().values():
             if metric.name in question.metrics:
-                print(_line("asked", f"{question.asked} (minirlhf ask {question.name})", width, 12))
+                print(_line("asked", f"{question.asked} (minirlhf doctor faq {question.name})", width, 12))
     return 0
 
 

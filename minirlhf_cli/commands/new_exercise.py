@@ -1,8 +1,8 @@
 """Create a new exercise from a skeleton: one file that works and passes its self-test; replace all of its content.
 
 examples:
-  minirlhf new-exercise 14.7 --kind implement --title "What odds cost"
-  minirlhf prove 14.7
+  minirlhf class new-exercise 14.7 --kind implement --title "What odds cost"
+  minirlhf class check-exercise 14.7
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the file."""
     path = skeleton.write(sources.folder(args.exercises), args.number, args.kind, args.title)
-    print(f"{path}\nminirlhf prove {args.number} tests it")
+    print(f"{path}\nminirlhf class check-exercise {args.number} tests it")
     return 0

@@ -1,10 +1,10 @@
 """Optimise a proxy reward and track the gold reward: all figures of over-optimisation, also for your own rewards.
 
-minirlhf overopt --out over                                    seven-word task, exact, 20 seeds, about two minutes
-minirlhf overopt --proxy pairs --pairs 200 --out over          another class of reward models, less data
-minirlhf overopt --proxy mine.py:kindness --out over           your own proxy: kindness(prompt, completion) -> number
-minirlhf overopt --proxy mine.py:kindness --gold mine.py:truth --out over
-minirlhf overopt --task assistant --out over                   a trained language model; one minute per seed
+minirlhf tour overopt --out over                                    seven-word task, exact, 20 seeds, about two minutes
+minirlhf tour overopt --proxy pairs --pairs 200 --out over          another class of reward models, less data
+minirlhf tour overopt --proxy mine.py:kindness --out over           your own proxy: kindness(prompt, completion) -> number
+minirlhf tour overopt --proxy mine.py:kindness --gold mine.py:truth --out over
+minirlhf tour overopt --task assistant --out over                   a trained language model; one minute per seed
 """
 
 from __future__ import annotations

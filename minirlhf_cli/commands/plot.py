@@ -6,7 +6,7 @@
   minirlhf plot runs --tensorboard tb                        for tensorboard --logdir tb
 
 Runs belong together as seeds if their names differ only in a number at the end and their settings only in the seed.
-`minirlhf metrics` explains the metrics.
+`minirlhf doctor metrics` explains the metrics.
 """
 
 from __future__ import annotations

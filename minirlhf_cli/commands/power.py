@@ -1,9 +1,9 @@
 """Sample size to compare two models, or the minimum detectable effect of a number of items.
 
-  minirlhf power --accuracy 0.7 --effect 0.05
-  minirlhf power --accuracy 0.7 --items 500
-  minirlhf power --results pilot.json --effect 0.02 --replies 4
-  minirlhf power --results pilot.json --effect 0.02 --seeds 5 --seed-sd 0.01
+  minirlhf evaluate power --accuracy 0.7 --effect 0.05
+  minirlhf evaluate power --accuracy 0.7 --items 500
+  minirlhf evaluate power --results pilot.json --effect 0.02 --replies 4
+  minirlhf evaluate power --results pilot.json --effect 0.02 --seeds 5 --seed-sd 0.01
 
 The calculation needs a variance. --accuracy takes the variance of right and wrong answers, with separate items for each
 model. --results estimates the variance from a pilot: two models that `minirlhf evaluate A B --json pilot.json` measured

@@ -3,8 +3,8 @@
 Counts the results of `check`, in notebooks and on the command line. They are stored in the cache of this machine only.
 
 examples:
-  minirlhf progress
-  minirlhf progress 04 05
+  minirlhf check progress
+  minirlhf check progress 04 05
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 With --nbgrader, write a course folder for nbgrader instead: its configuration and one assignment per chapter.
 
 examples:
-  minirlhf release --chapter 05 --out handout
-  minirlhf release --chapter 05 --nbgrader --out course
-  minirlhf release --chapter 05 --key --student ada --out key     for assistants: solutions, hints, ada's numbers
+  minirlhf class release --chapter 05 --out handout
+  minirlhf class release --chapter 05 --nbgrader --out course
+  minirlhf class release --chapter 05 --key --student ada --out key     for assistants: solutions, hints, ada's numbers
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Check a model against rules that completions must or should satisfy, with intervals and regressions.
 
-  minirlhf spec rules.yaml runs/dpo                             every rule on samples; status 1 unless every must holds
-  minirlhf spec rules.yaml runs/dpo --against runs/sft          also regressions: paired comparison on the same prompts
-  minirlhf spec rules.yaml runs/dpo --report page.html          HTML page: rules, changes, completions that violate them
+  minirlhf evaluate spec rules.yaml runs/dpo                             every rule on samples; status 1 unless every must holds
+  minirlhf evaluate spec rules.yaml runs/dpo --baseline-model runs/sft          also regressions: paired comparison on the same prompts
+  minirlhf evaluate spec rules.yaml runs/dpo --report page.html          HTML page: rules, changes, completions that violate them
 
 A specification is a YAML file, such as examples/specification/rules.yaml. Paths in it are relative to
 the file::
@@ -20,7 +20,7 @@ or above the number, it fails if the whole interval is below, and else it is ope
 worse if fewer completions satisfy it and a sign-flip permutation test on the prompts' differences has p < 0.05,
 corrected for all rules; with one completion per prompt this is the sign test. A must blocks a release unless it holds,
 did not get worse, and every completion could be graded. A grader is one of `minirlhf evaluate`; a completion satisfies
-the rule if its score is 1 or more. A file may also set temperature, top_p, limit and grader_seconds.
+the rule if its score is 1 or more. A file may also set temperature, top_p, limit and grader_timeout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     places = "a run, a model folder, a zoo entry or a hub name"
     parser.add_argument("spec", metavar="FILE", help="the rules, a YAML file")
     parser.add_argument("model", metavar="MODEL", help=places)
-    parser.add_argument("--against", metavar="MODEL", help="baseline model: which rules got worse?")
+    parser.add_argument("--baseline-model", metavar="MODEL", help="baseline model: which rules got worse?")
     parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
     parser.add_argument("--device", help="device (default: the first CUDA GPU, else the CPU)")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="prompts per batch (default: 64)")
@@ -56,15 +56,17 @@ def run(args: argparse.Namespace) -> int:
     for file in (args.json, args.report):
         if file is not None:
             require_writable(file)
-    if args.against == args.model:
+    if args.baseline_model == args.model:
         raise UserError(
-            f"--against {args.against}: this is the model itself; expected another model",
-            argument="--against",
-            value=args.against,
+            f"--baseline-model {args.baseline_model}: this is the model itself; expected another model",
+            argument="--baseline-model",
+            value=args.baseline_model,
         )
     spec = Specification.of(read_yaml(args.spec), Path(args.spec))
     cli = {"model": args.model, "seed": args.seed, "device": args.device, "batch_size": args.batch_size}
-    rules, digests = check(spec, from_mapping(RulesRequest, {**spec.asked, **cli}, args.spec), against=args.against)
+    rules, digests = check(
+        spec, from_mapping(RulesRequest, {**spec.asked, **cli}, args.spec), against=args.baseline_model
+    )
     width = max(len(r.clause.name) for r in rules)
     print(f"\n{len(rules)} rules; 95 % intervals over prompts")
     for r in rules:
@@ -73,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
             f"  {r.clause.level:<6} {r.clause.name:<{width}}  {rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]  "
             f"required {r.clause.at_least:g}: {r.verdict}{ungraded}"
         )
-    if args.against is not None:
-        print(f"\nagainst {args.against}, on the same prompts; p of the difference of fractions (Holm, all rules)")
+    if args.baseline_model is not None:
+        print(
+            f"\nagainst {args.baseline_model}, on the same prompts; p of the difference of fractions (Holm, all rules)"
+        )
         for r in rules:
             if r.change is not None:
                 print(
@@ -87,13 +91,13 @@ def run(args: argparse.Namespace) -> int:
     print(f"\nrelease blocked by: {'; '.join(blocking)}" if blocking else f"\n{verdict}")
     if args.json is not None:
         meta = {
-            "spec": start.file_digest(args.spec), "digests": digests, "against": args.against, "seed": args.seed,
+            "spec": start.file_digest(args.spec), "digests": digests, "against": args.baseline_model, "seed": args.seed,
             "versions": start.versions(),
         }  # fmt: skip
         record = {"model": args.model, "rules": [r.as_json() for r in rules], "stops": blocking, "measured on": meta}
         write_text_atomic(args.json, json.dumps(record, indent=2) + "\n")
         print(f"saved to {args.json}")
     if args.report is not None:
-        page.write(args.report, Path(args.spec).stem, args.model, args.against, rules)
+        page.write(args.report, Path(args.spec).stem, args.model, args.baseline_model, rules)
         print(f"saved to {args.report}")
     return 1 if blocking else 0

@@ -1,8 +1,8 @@
 """The experiments over several seeds: which results still match this code, and why others do not.
 
-minirlhf studies            list them; exit status 1 if one is stale
-minirlhf studies --run      rerun the stale studies only
-minirlhf studies NAME ...   the same for some studies
+minirlhf verify studies            list them; exit status 1 if one is stale
+minirlhf verify studies --run      rerun the stale studies only
+minirlhf verify studies NAME ...   the same for some studies
 
 A study is stale if its script or the sizes of its runs have changed, or if its probe (a few seconds of it) gives other
 numbers. --record is for a probe that was rewritten. It is refused if the study has changed, if an unchanged probe

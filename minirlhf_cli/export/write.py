@@ -101,7 +101,7 @@ class Engine:
 
 
 def export(
-    run: Path, told: RunSpec, out: Path, *, to: str = "trl", accept_differences: bool = False, model: str = "start"
+    run: Path, told: RunSpec, out: Path, *, to: str = "trl", allow_differences: bool = False, model: str = "start"
 ) -> str:
     """Write the folder ``out``, and return the text of ``DIFFERENCES.md``.
 
@@ -119,11 +119,11 @@ def export(
     reference_source = _anchor(told, plan, to, model)
     if reference_source is None:
         plan = dataclasses.replace(plan, differs=(*plan.differs, MOVED))
-    if plan.differs and not accept_differences:
+    if plan.differs and not allow_differences:
         description = "; ".join(plan.differs)
         raise UserError(
-            f"{told.name}: differs in {engine.title}: {description} (use --accept-differences to export it anyway)",
-            argument="--accept-differences",
+            f"{told.name}: differs in {engine.title}: {description} (use --allow-differences to export it anyway)",
+            argument="--allow-differences",
             value=plan.differs,
         )
     if out.exists():
@@ -443,7 +443,11 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
     if source.task is None:
         device = start.device_of("cpu")
         identity = graded_by.grading(
-            source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
+            source.grader,
+            source.reward_model,
+            seconds=source.grader_timeout,
+            device=device,
+            reward_aggregation=source.reward_aggregation,
         )[1]
         _unchanged(spec, "grader", identity, source.grader or source.reward_model)
     if source.task is not None:
@@ -459,7 +463,7 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
     elif custom_rewards.is_named(str(source.grader)):
         file, name = custom_rewards.parse_location(str(source.grader))
         shutil.copy(file, folder / OWN)
-        reward_code = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
+        reward_code = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_timeout})'
     else:
         reward_code = f"rewards.reference_reward(graders.get({source.grader!r}))"
     shape = ", ".join(

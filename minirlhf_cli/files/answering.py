@@ -27,7 +27,15 @@ from minirlhf_cli.files.sources import unused_grading_options
 
 #: Fields of a request that set how completions are sampled and graded.
 OF_SAMPLING = (
-    *("grader_seconds", "combine", "num_generations", "max_completion_length", "temperature", "top_p", "seed"),
+    *(
+        "grader_timeout",
+        "reward_aggregation",
+        "num_generations",
+        "max_completion_length",
+        "temperature",
+        "top_p",
+        "seed",
+    ),
 )
 
 
@@ -38,7 +46,7 @@ class GenerationRequest:
     Attributes:
         model: a run, a model folder, a zoo entry or a hub name.
         data, format, split, limit: as :func:`minirlhf.data.loaders.load` takes them.
-        grader, reward_model, grader_seconds, combine: as :func:`~minirlhf_cli.files.grading.grading` takes them.
+        grader, reward_model, grader_timeout, reward_aggregation: as :func:`~minirlhf_cli.files.grading.grading` takes them.
         temperature: 0: greedy decoding.
     """
 
@@ -48,9 +56,9 @@ class GenerationRequest:
     split: str | None = None
     limit: int | None = None
     grader: str | None = None
-    grader_seconds: float = 10.0
+    grader_timeout: float = 10.0
     reward_model: str | None = None
-    combine: str = "mean"
+    reward_aggregation: str = "mean"
     num_generations: int = 1
     max_completion_length: int = 256
     temperature: float = 1.0
@@ -96,7 +104,13 @@ class GenerationRequest:
 
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
         """Return the reward function, and a string that identifies it; see :func:`~minirlhf_cli.files.grading.grading`."""
-        return grading(self.grader, self.reward_model, seconds=self.grader_seconds, device=device, combine=self.combine)
+        return grading(
+            self.grader,
+            self.reward_model,
+            seconds=self.grader_timeout,
+            device=device,
+            reward_aggregation=self.reward_aggregation,
+        )
 
     @property
     def sampling(self) -> Sampling:

@@ -203,7 +203,11 @@ class GradedRun:
         else:
             device = start.device_of(source.device)
             reward, grader = grading(
-                source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
+                source.grader,
+                source.reward_model,
+                seconds=source.grader_timeout,
+                device=device,
+                reward_aggregation=source.reward_aggregation,
             )
         run: Prepared[Problem] = prepare(
             source,

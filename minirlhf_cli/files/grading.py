@@ -15,7 +15,12 @@ from minirlhf_cli.files import start
 
 
 def grading(
-    grader: str | None, reward_model: str | None, *, seconds: float, device: torch.device, combine: str = "mean"
+    grader: str | None,
+    reward_model: str | None,
+    *,
+    seconds: float,
+    device: torch.device,
+    reward_aggregation: str = "mean",
 ) -> tuple[Reward, str]:
     """Return the reward function and a string that identifies it.
 
@@ -31,13 +36,13 @@ def grading(
             argument="--grader",
             expected=("--grader", "--reward-model"),
         )
-    if combine not in COMBINATIONS:
-        raise unknown("combine", combine, COMBINATIONS)
-    if combine != "mean" and "," not in (reward_model or ""):
+    if reward_aggregation not in COMBINATIONS:
+        raise unknown("reward_aggregation", reward_aggregation, COMBINATIONS)
+    if reward_aggregation != "mean" and "," not in (reward_model or ""):
         raise UserError(
-            f"combine = {combine!r} needs at least two reward models; expected --reward-model A,B",
-            argument="combine",
-            value=combine,
+            f"reward_aggregation = {reward_aggregation!r} needs at least two reward models; expected --reward-model A,B",
+            argument="reward_aggregation",
+            value=reward_aggregation,
             expected="--reward-model",
         )
     if reward_model is not None:
@@ -47,7 +52,7 @@ def grading(
         identity = " and ".join(f"reward model {start.model_digest(model)}" for model, _ in loaded)
         if len(rewards) == 1:
             return rewards[0], identity
-        return combined_reward(rewards, COMBINATIONS[combine]), f"{combine} of {identity}"
+        return combined_reward(rewards, COMBINATIONS[reward_aggregation]), f"{reward_aggregation} of {identity}"
     assert grader is not None
     if custom_rewards.is_named(grader):
         file, function = custom_rewards.function(grader)

@@ -23,7 +23,7 @@ from minirlhf.trainers.evaluation import Estimate
 from minirlhf_cli.files.measure import Measurement
 
 #: Names of the numbers of a comparison, in tables and JSON files.
-WIN_RATE, PREFERENCE, PLACE = "win rate of OURS", "preference for OURS, nats", "liking for place 1, nats"
+WIN_RATE, PREFERENCE, PLACE = "win rate of CANDIDATE", "preference for OURS, nats", "liking for place 1, nats"
 AGREEMENT = "same verdict both ways"
 
 

@@ -188,8 +188,8 @@ def chosen(found: MultipleChoiceResult, problems: Sequence[Problem], *, by: str)
     """
     if by not in found.right:
         raise UserError(
-            f"--choose-by {by}: several letters are the same token for this model; choose another scoring method",
-            argument="--choose-by",
+            f"--scoring {by}: several letters are the same token for this model; choose another scoring method",
+            argument="--scoring",
             value=by,
             expected=list(found.right),
         )
@@ -419,7 +419,7 @@ class EvaluationResult:
         return next(iter(self.answers.values())).rewards.shape[1]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the measurements, and all grades; ``minirlhf power`` plans the next comparison from the grades."""
+        """Return the measurements, and all grades; ``minirlhf evaluate power`` plans the next comparison from the grades."""
         models = {
             name: {
                 "numbers": as_json(numbers),

@@ -127,7 +127,7 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     records = load(source.data, split=source.split)
     print(records)
     if source.eval_data is None:
-        return records.hold_out(source.held_out, seed)
+        return records.hold_out(source.eval_fraction, seed)
     held = load(source.eval_data)
     print(held)
     if type(held.examples[0]) is not type(records.examples[0]):

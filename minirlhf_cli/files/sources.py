@@ -45,7 +45,7 @@ class Source:
     dtype: str = option("float32", "dtype of the weights: float32, bfloat16, float16, float64")
     device: str | None = option(None, "device: cpu, cuda, cuda:1, mps; None: the first CUDA GPU, else the CPU")
     bf16: bool | None = option(None, "mixed precision: bfloat16 autocast, weights keep their dtype; None: on CUDA only")
-    held_out: float = option(0.1, "fraction of the prompts held out as the eval set, in (0, 1)")
+    eval_fraction: float = option(0.1, "fraction of the prompts held out as the eval set, in (0, 1)")
     eval_data: str | None = option(
         None, "eval set in the format of --data: file, folder, or hub name; None: held-out prompts"
     )
@@ -81,7 +81,7 @@ class Source:
                 ("vocab_size", "context"), f"only for a preset; {self.model} has its own tokenizer and context length"
             )
         if self.eval_data is not None:
-            unused["held_out"] = "--eval-data is the eval set"
+            unused["eval_fraction"] = "--eval-data is the eval set"
         if self.eval_steps > max_steps:
             unused["eval_steps"] = f"the run has only {max_steps} steps"
         return unused
@@ -93,11 +93,11 @@ DATA_ONLY_OPTIONS = (
     "format",
     "split",
     "limit",
-    "held_out",
+    "eval_fraction",
     "vocab_size",
     "drop_identical",
-    "grader_seconds",
-    "combine",
+    "grader_timeout",
+    "reward_aggregation",
 )
 
 
@@ -207,9 +207,11 @@ class GradedSource(TaskSource):
         f"grader: {', '.join(graders.GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: "
         "FILE.py:NAME",
     )
-    grader_seconds: float = option(10.0, "time limit of your own grader function, in seconds per completion")
+    grader_timeout: float = option(10.0, "time limit of your own grader function, in seconds per completion")
     reward_model: str | None = option(None, "folder of the reward model that grades; A,B: an ensemble")
-    combine: str = option("mean", f"ensemble aggregation of several reward models: {', '.join(COMBINATIONS)}")
+    reward_aggregation: str = option(
+        "mean", f"ensemble aggregation of several reward models: {', '.join(COMBINATIONS)}"
+    )
 
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """Add the settings of graders of another kind."""
@@ -220,9 +222,9 @@ def unused_grading_options(grader: str | None, reward_model: str | None) -> dict
     """Return the grading settings that have no effect with this grader, each with the reason."""
     unused = {}
     if grader is None or not custom_rewards.is_named(grader):
-        unused["grader_seconds"] = "only your own function (--grader FILE.py:NAME) has a time limit"
+        unused["grader_timeout"] = "only your own function (--grader FILE.py:NAME) has a time limit"
     if reward_model is None or "," not in reward_model:
-        unused["combine"] = "only for an ensemble (--reward-model A,B)"
+        unused["reward_aggregation"] = "only for an ensemble (--reward-model A,B)"
     return unused
 
 

@@ -212,7 +212,7 @@ class Specification:
                 problem="missing",
                 file=file,
             )
-        known = ("num_generations", "max_completion_length", "temperature", "top_p", "limit", "grader_seconds")
+        known = ("num_generations", "max_completion_length", "temperature", "top_p", "limit", "grader_timeout")
         for name in values:
             if name not in (*known, "rules", "data"):
                 raise unknown("setting", name, (*known, "rules", "data"), file=file)
@@ -310,7 +310,7 @@ def check(
             samples[name, clause.data] = loaded.problems, completions
             digests[name], digests[clause.data] = start.model_digest(loaded.model), start.digest(loaded.problems)
         problems, completions = samples[name, clause.data]
-        compliance = clause.complies(problems, completions.completions, asked.grader_seconds)
+        compliance = clause.complies(problems, completions.completions, asked.grader_timeout)
         return problems, dataclasses.replace(completions, rewards=compliance)
 
     results = []

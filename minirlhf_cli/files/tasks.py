@@ -31,7 +31,7 @@ class EvaluationRequest(GenerationRequest):
         fewshot_seed: seed of the few-shot examples; with the same seed, all models get the same examples.
         output_type: one of :data:`OUTPUT_TYPES`.
         choices: the field of the rows that lists the answers to choose from.
-        choose_by: one of :data:`~minirlhf_cli.files.choices.WAYS`: the scoring method whose accuracy compares the
+        scoring: one of :data:`~minirlhf_cli.files.choices.WAYS`: the scoring method whose accuracy compares the
             models; the accuracies of the other methods are also reported.
     """
 
@@ -42,7 +42,7 @@ class EvaluationRequest(GenerationRequest):
     fewshot_seed: int = 0
     output_type: str = "generate_until"
     choices: str = "choices"
-    choose_by: str = "sum"
+    scoring: str = "sum"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class EvaluationRequest(GenerationRequest):
                 argument="--fewshot-data",
                 problem="missing",
             )
-        for name, known in (("output_type", OUTPUT_TYPES), ("choose_by", WAYS)):
+        for name, known in (("output_type", OUTPUT_TYPES), ("scoring", WAYS)):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
 
@@ -76,7 +76,7 @@ class EvaluationRequest(GenerationRequest):
 
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
         """See :meth:`GenerationRequest.scored_by`; choices need no grader."""
-        return (_unasked, f"likelihood ({self.choose_by})") if self.chooses else super().scored_by(device)
+        return (_unasked, f"likelihood ({self.scoring})") if self.chooses else super().scored_by(device)
 
     def unused_options(self) -> dict[str, str]:
         """See :meth:`GenerationRequest.unused_options`."""
@@ -85,7 +85,7 @@ class EvaluationRequest(GenerationRequest):
             reason = "output_type = multiple_choice compares likelihoods; nothing is sampled or graded"
             unused = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), reason)
         else:
-            unused |= dict.fromkeys(("choices", "choose_by"), "only for output_type = multiple_choice")
+            unused |= dict.fromkeys(("choices", "scoring"), "only for output_type = multiple_choice")
         if not self.num_fewshot:
             reason = "num_fewshot = 0: no few-shot examples"
             unused |= dict.fromkeys(("fewshot_data", "fewshot_split", "fewshot_seed"), reason)

@@ -1,4 +1,4 @@
-"""The results of ``minirlhf spec`` as one self-contained HTML page: the rules, regressions, and completions that
+"""The results of ``minirlhf evaluate spec`` as one self-contained HTML page: the rules, regressions, and completions that
 violate rules."""
 
 from __future__ import annotations

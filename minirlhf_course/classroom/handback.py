@@ -173,7 +173,7 @@ WRITERS: dict[str, tuple[Callable[[GradeExport], Written], Callable[[str], str]]
 
 
 def read_totals(path: Path) -> dict[str, Total]:
-    """Read the totals that ``minirlhf grade --totals`` wrote, by normalised id."""
+    """Read the totals that ``minirlhf class grade --totals`` wrote, by normalised id."""
     totals = {}
     for line_number, line in enumerate(marks.read(path, ("student", "total", "max"), "totals"), 2):
         where = f"{path} line {line_number}"

@@ -1,8 +1,8 @@
 """Support for nbgrader: assignments with nbgrader's metadata, and the score of a cell.
 
-An autograded cell calls the same sandboxed grader as ``minirlhf grade`` and returns the points. However, nbgrader
+An autograded cell calls the same sandboxed grader as ``minirlhf class grade`` and returns the points. However, nbgrader
 runs that cell in the student's own kernel, after the student's code, so a student who replaces :func:`score` can set
-the score. If students are not trusted, use ``minirlhf grade``, which reads the same notebooks.
+the score. If students are not trusted, use ``minirlhf class grade``, which reads the same notebooks.
 """
 
 from __future__ import annotations

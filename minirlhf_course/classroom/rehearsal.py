@@ -1,7 +1,7 @@
 """A synthetic class for rehearsing grading: correct, partial, unchanged, broken, late, missing and hostile submissions.
 
 The expected points of each student follow from the exercises' sources, which the tests of this package verify. They
-are written beside the submissions in the format of ``minirlhf grade --totals``. If grading is correct, the two files
+are written beside the submissions in the format of ``minirlhf class grade --totals``. If grading is correct, the two files
 are equal.
 """
 

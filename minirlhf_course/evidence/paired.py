@@ -194,7 +194,7 @@ class StudyResults:
     """The results of a study, for a notebook.
 
     Args:
-        study: its name, as ``minirlhf studies`` lists it, or its evidence.
+        study: its name, as ``minirlhf verify studies`` lists it, or its evidence.
 
     Raises:
         UserError: there is no such study.

@@ -249,7 +249,7 @@ class StudyScript:
             reasons = [Reason("probe", f"its probe has moved and is the same that it was: {_some(changes)}")]
         if reasons:
             raise UserError(
-                f"{self.name}: {'; '.join(reasons)}; run it (minirlhf studies --run {self.name})",
+                f"{self.name}: {'; '.join(reasons)}; run it (minirlhf verify studies --run {self.name})",
                 argument=self.name,
                 value=[reason.kind for reason in reasons],
                 problem="changed",

@@ -1,4 +1,4 @@
-"""One call that makes the whole figure set: :func:`overopt`, in a notebook, or ``minirlhf overopt`` in a terminal."""
+"""One call that makes the whole figure set: :func:`overopt`, in a notebook, or ``minirlhf tour overopt`` in a terminal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Frequent questions from issue trackers, each with an answer and a command that demonstrates it.
 
-minirlhf ask                         list all questions
-minirlhf ask loss starts at 0        the questions that match these words
-minirlhf ask loss_zero               one question by its name, in full
+minirlhf doctor faq                         list all questions
+minirlhf doctor faq loss starts at 0        the questions that match these words
+minirlhf doctor faq loss_zero               one question by its name, in full
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     matches = [all_questions[query]] if query in all_questions else questions.search(query)
     if not matches:
         raise UserError(
-            f"no question matches {query!r}; `minirlhf ask` lists all questions",
+            f"no question matches {query!r}; `minirlhf doctor faq` lists all questions",
             argument="question",
             value=query,
             problem="unknown",
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if matches[1:]:
         print("\nalso:")
     for question in matches[1:]:
-        print(f"  minirlhf ask {question.name:<24}{question.asked}")
+        print(f"  minirlhf doctor faq {question.name:<24}{question.asked}")
     return 0
 
 

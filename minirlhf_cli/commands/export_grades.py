@@ -1,13 +1,13 @@
 """Return grades: write marks and feedback in the import format of the learning platform.
 
-PLATFORM is canvas, moodle or github; ROSTER is the export that `minirlhf collect` used. Writes into OUT
+PLATFORM is canvas, moodle or github; ROSTER is the export that `minirlhf class collect` used. Writes into OUT
 
   canvas   canvas.csv for Grades > Import, canvas-feedback.zip for Upload Submissions (one comment per student)
   moodle   moodle.csv for Upload grading worksheet, moodle-feedback.zip for Upload multiple feedback files in a zip
   github   github.csv in the columns of GitHub Classroom's grades, github-feedback.zip with one folder per repository
 
 examples:
-  minirlhf hand-back canvas --roster gradebook.csv --collected class --totals marks/totals.csv \\
+  minirlhf class export-grades canvas --roster gradebook.csv --collected class --totals marks/totals.csv \\
     --feedback marks/grades-feedback --assignment "Homework 05" --out back
 """
 
@@ -26,9 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("platform", metavar="PLATFORM", help=f"one of {', '.join(downloads.PLATFORMS)}")
     parser.add_argument("--roster", type=Path, required=True, help="the CSV file that the platform exports")
-    parser.add_argument("--collected", type=Path, required=True, help="the folder that minirlhf collect wrote")
-    parser.add_argument("--totals", type=Path, required=True, help="the totals of minirlhf grade")
-    parser.add_argument("--feedback", type=Path, help="the feedback folder of minirlhf grade")
+    parser.add_argument("--collected", type=Path, required=True, help="the folder that minirlhf class collect wrote")
+    parser.add_argument("--totals", type=Path, required=True, help="the totals of minirlhf class grade")
+    parser.add_argument("--feedback", type=Path, help="the feedback folder of minirlhf class grade")
     parser.add_argument("--assignment", default="", help="canvas: the assignment's name, as in the gradebook")
     parser.add_argument("--id", default="", help="the roster's column of student ids, as for collect")
     parser.add_argument("--scale", action="store_true", help="rescale to the platform's points where they differ")
@@ -39,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the files that the platform imports."""
     platform = handback.platform(args.platform)
     if args.feedback and not args.feedback.is_dir():
-        raise UserError(f"no folder {args.feedback}; expected the feedback of minirlhf grade")
-    rows = marks.read(args.collected / "collected.csv", ("student", "key"), "what minirlhf collect wrote")
+        raise UserError(f"no folder {args.feedback}; expected the feedback of minirlhf class grade")
+    rows = marks.read(args.collected / "collected.csv", ("student", "key"), "what minirlhf class collect wrote")
     prefixes = {row["student"]: row["key"] for row in rows if row["student"] and row["key"]}
     table = roster.table(args.roster, platform.export)
     totals = handback.read_totals(args.totals)

@@ -3,9 +3,9 @@
 For authors. Exit status 1 if an assertion fails; `--all` also lists the assertions that hold.
 
 examples:
-  minirlhf prove 14.7
-  minirlhf prove 14 05.2 --rounds 100        a hundred seeds, each with another student's numbers
-  minirlhf prove 12.7 --bars 200             pass rates at the training thresholds, from 200 runs of each answer
+  minirlhf class check-exercise 14.7
+  minirlhf class check-exercise 14 05.2 --rounds 100        a hundred seeds, each with another student's numbers
+  minirlhf class check-exercise 12.7 --bars 200             pass rates at the training thresholds, from 200 runs of each answer
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The trained checkpoints that come with the project: list them, or train and cache some now.
 
-minirlhf zoo                          list the entries and whether they are cached
-minirlhf zoo assistant-sft --out DIR  copy one checkpoint to a folder
-minirlhf zoo --all                    train all checkpoints that are not cached
+minirlhf models                          list the entries and whether they are cached
+minirlhf models assistant-sft --out DIR  copy one checkpoint to a folder
+minirlhf models --all                    train all checkpoints that are not cached
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Generate a class to rehearse grading: correct, partial, broken, late, missing and adversarial submissions.
 
 Writes OUT/submissions, OUT/late, OUT/roster.txt, OUT/who.txt (who does what) and OUT/expected.csv, the expected result
-of `minirlhf grade --totals` for the submissions in time. With --as canvas, moodle or github it also writes
-OUT/download.zip and OUT/export.csv in that platform's export format, for `minirlhf collect`.
+of `minirlhf class grade --totals` for the submissions in time. With --as canvas, moodle or github it also writes
+OUT/download.zip and OUT/export.csv in that platform's export format, for `minirlhf class collect`.
 
 examples:
-  minirlhf rehearse --chapter 05 --out class
-  minirlhf grade class/submissions --roster class/roster.txt --out marks/grades.csv --totals marks/totals.csv
+  minirlhf class simulate --chapter 05 --out class
+  minirlhf class grade class/submissions --roster class/roster.txt --out marks/grades.csv --totals marks/totals.csv
   diff class/expected.csv marks/totals.csv
 """
 
