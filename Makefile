@@ -46,9 +46,10 @@ test-all: setup ## all tests and what only a release needs: PDF, EPUB, every rec
 explore: setup ## tests with random inputs on fresh seeds (ROUNDS=3), or those of one chapter (CH=13)
 	OMP_NUM_THREADS=1 $(PY) tools/explore.py --rounds $(ROUNDS) -n $(WORKERS) $(if $(CH),--chapter $(CH)) $(ARGS)
 
-lint: setup ## what ruff finds in code and format; changes nothing
+lint: setup ## what ruff finds in code and format, and how hard the pages are to read; changes nothing
 	$(RUN) ruff check --no-fix .
 	$(RUN) ruff format --check .
+	@$(PY) tools/prose.py
 
 format: setup ## let ruff sort imports and format
 	$(RUN) ruff check --fix .

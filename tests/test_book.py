@@ -1248,18 +1248,18 @@ TOLD = {
     "up,same > 0 count": "all ten",
     "up,same,down significant": "two of three",
     "up,same significant": "none of one",
-    "up vs same difference .2f": "−0.20 (−1.03 to 0.63)",  # −.2 ± 2.776 · .3
+    "up vs same difference .2f": "−0.20 [−1.03, 0.63]",  # −.2 ± 2.776 · .3
     "up vs same alike .2f": "1.13",  # 3.76 standard errors of .3
     "up vs same among up,same,down alike .1f": "1.5",
     "up,same,down unseen .1f": "1.5",
-    "up vs down larger .1f": "3.4 (1.5 to 5.3)",
-    "down vs up smaller .1f": "3.4 (1.5 to 5.3)",
-    "down vs up among up,same,down smaller .1f": "3.4 (0.7 to 6.1)",
+    "up vs down larger .1f": "3.4 [1.5, 5.3]",
+    "down vs up smaller .1f": "3.4 [1.5, 5.3]",
+    "down vs up among up,same,down smaller .1f": "3.4 [0.7, 6.1]",
     "up,same vs down larger .1f": "3.4 to 3.6",
-    "up vs down of up,same larger .1f": "3.4 (1.0 to 5.8)",
+    "up vs down of up,same larger .1f": "3.4 [1.0, 5.8]",
     "up,same vs down of up,same larger .1f": "3.4 to 3.6",
     "up vs same of up,down alike .1f": "1.4",
-    "up vs 0 larger .1f": "3.0 (1.0 to 5.0)",  # 3 ± 2.776 · .707
+    "up vs 0 larger .1f": "3.0 [1.0, 5.0]",  # 3 ± 2.776 · .707
 }
 
 

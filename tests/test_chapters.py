@@ -63,23 +63,6 @@ def test_appendix_letters_follow_the_contents():
     assert finished.misnumbered({page: "A · losses"}) == {page: "A"} and letter != "A"
 
 
-@pytest.mark.parametrize(
-    ("markdown", "count"),
-    [
-        ("# One title\n\nTwo words, $x + y$.", 4),
-        ("Seen in {numref}`fig-a`:\n\n```{nbfigure} 05 a\n:name: fig-a\nA caption.\n```\n\nmore", 3),
-        ("It is\n\n$$\n\\text{if } x\n$$ (eq:a)\n\nthen.", 3),
-        ("| a | b |\n|---|---|\n| c | d |\n\nA re-run isn't one.", 4),
-        (
-            "```{predict} up\nIt rises.\n```\n\n````{predict} down\nIt falls.\n\n```{nbfigure} 05 a\nA caption.\n```\n````\n\nmore",
-            5,
-        ),
-    ],
-)
-def test_words_counts_prose_only(markdown, count):
-    assert finished.words(markdown) == count
-
-
 def test_notebooks_exercises_and_pages_all_have_a_manifest():
     known = {c.name for c in chapters.chapters()}
     assert numbers("notebooks", "[0-9][0-9]_*.py") <= known

@@ -1,4 +1,4 @@
-"""What the page of a finished chapter must be, asked as the book is built: its title, its length, what it needs, its typed numbers.
+"""What the page of a finished chapter must be, asked as the book is built: its title, what it needs, its typed numbers.
 
 A fault is a warning of the build. That every equation of the chapter is on its page is asked by :mod:`proofs`.
 """
@@ -21,19 +21,6 @@ from sphinx.util import logging
 from minirlhf_course import chapters
 
 logger = logging.getLogger(__name__)
-LONGEST = 4500  # words; what is left over belongs to an appendix, like the losses of chapter 14
-
-
-def words(markdown: str) -> int:
-    """How many words of prose a page has.
-
-    Code, the captions of figures, formulas, tables and what a role prints are left out; what opens when a question is answered is prose.
-    """
-    markdown = re.sub(r"(?ms)^(`{3,})\{predict\} \w+\n(.*?)^\1$", r"\2", markdown)
-    text = re.sub(r"(?ms)^(`{3,}).*?^\1\s*$|^\$\$.*?\$\$(?: ?\(eq:[\w-]+\))?", "", markdown)
-    text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
-    text = re.sub(r"\{[\w:]+\}`[^`]*`|\$[^$]*\$", " ", text)
-    return len(re.findall(r"[A-Za-z][A-Za-z'’-]*", text))
 
 
 def asked_for(markdown: str) -> set[int]:
@@ -86,8 +73,6 @@ def examine(app: Sphinx, env: BuildEnvironment) -> list[str]:
         text = (source / f"{c.page}.md").read_text(encoding="utf-8")
         if text.splitlines()[0] != f"# {c.title}":
             complain(c.page, f"the title is not that of the manifest, {c.title!r}")
-        if (length := words(text)) > LONGEST:
-            complain(c.page, f"{length} words; at most {LONGEST}, what is left over belongs to an appendix")
         if more := sorted(asked_for(text) - leads[c.number]):
             complain(c.page, f"the first lines ask for chapters {more}, to which `needs` of the manifest does not lead")
         number = f"{c.number:02}"

@@ -14,12 +14,12 @@ Runs that share their seeds are compared by the differences, seed by seed (:mod:
 Holm's correction where several pairs are looked at). The word says what the sentence says, and the build fails where it does not hold:
 
 ====================================  ================================================================================
-``NAME vs OTHER larger .2f``          by how much, with the interval: "0.31 (0.12 to 0.50)"; an error if it is not larger
+``NAME vs OTHER larger .2f``          by how much, with the interval: "0.31 [0.12, 0.50]"; an error if it is not larger
 ``NAME vs OTHER smaller .2f``         likewise, also as a size without sign
 ``NAME vs OTHER alike .2f``           the smallest difference that would have been found in four of five such studies,
                                       "0.04"; an error if they can be told apart
-``NAME vs OTHER difference .2f``      the difference and its interval, with signs, "−0.01 (−0.05 to 0.03)"; claims nothing
-``NAME vs 0 larger .2f``              a number of each seed against one, "0.31 (0.12 to 0.50)"
+``NAME vs OTHER difference .2f``      the difference and its interval, with signs, "−0.01 [−0.05, 0.03]"; claims nothing
+``NAME vs 0 larger .2f``              a number of each seed against one, "0.31 [0.12, 0.50]"
 ``NAME,NAME vs OTHER larger .2f``     several names are one family of pairs: the differences of all, "0.1 to 0.4"
 ``NAME vs OTHER among NAMES alike``   one pair of a family: all pairs of these names were looked at
 ``NAME vs OTHER of NAMES alike``      likewise, where each of these names was compared with OTHER
@@ -170,15 +170,17 @@ def _compared(family: Family, verdict: str, form: str) -> str:
             raise ArgumentError(message, argument="verdict", value=verdict, expected=list(true))
         if not true[verdict]:
             message = (
-                f"{name} vs {other} is not {verdict}: {pair.mean:.3g} ({pair.interval[0]:.3g} to {pair.interval[1]:.3g}), "
+                f"{name} vs {other} is not {verdict}: {pair.mean:.3g} [{pair.interval[0]:.3g}, {pair.interval[1]:.3g}], "
                 f"{pair.p_value}, larger in {pair.above} of {pair.seeds}"
             )
             raise ArgumentError(message, argument=verdict, value=pair.mean, problem="not shown")
     pairs = [-pair if verdict == "smaller" else pair for pair in family.values()]
     if verdict == "alike":
         return _range([pair.minimum_detectable_effect for pair in pairs], form)
-    said = _range([pair.mean for pair in pairs], form)
-    return said if len(pairs) > 1 else f"{said} ({_range(list(pairs[0].interval), form)})"
+    if len(pairs) > 1:
+        return _range([pair.mean for pair in pairs], form)
+    mean, low, high = (_range([x], form).removesuffix(" %") for x in (pairs[0].mean, *pairs[0].interval))
+    return f"{mean} [{low}, {high}]{' %' if form.endswith('%') else ''}"
 
 
 class Measured(SphinxRole):

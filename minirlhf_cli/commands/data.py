@@ -113,7 +113,7 @@ def _biases(args: argparse.Namespace) -> int:
     for one in found:
         low, high = (math.exp(one.weight + side * 1.96 * one.error) for side in (-1, 1))
         beside = (
-            f"× {math.exp(one.weight):.2f} ({low:.2f} to {high:.2f})" if math.isfinite(one.weight) else "too few differ"
+            f"× {math.exp(one.weight):.2f} [{low:.2f}, {high:.2f}]" if math.isfinite(one.weight) else "too few differ"
         )
         rows.append(
             [

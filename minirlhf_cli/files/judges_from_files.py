@@ -73,7 +73,7 @@ def run_reward(
     longer_wins = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
     low, high = wilson_interval(accuracy * count, count)
     print(
-        f"held-out accuracy on {count} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+        f"held-out accuracy on {count} pairs: {accuracy:.3f} [{low:.3f}, {high:.3f}]; "
         f"'the longer reply wins': {longer_wins:.3f}"
     )
     return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer_wins, train_accuracy=train_accuracy)
@@ -185,7 +185,7 @@ def _stepped(tokenizer: Any, records: Records) -> list[Stepped]:
 def _finish(run: Any, unit: str, accuracy: float, count: int, constant: float, **measured: float) -> dict[str, Any]:
     low, high = wilson_interval(accuracy * count, count)
     print(
-        f"held-out accuracy on {count} {unit}: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+        f"held-out accuracy on {count} {unit}: {accuracy:.3f} [{low:.3f}, {high:.3f}]; "
         f"the same answer for all: {constant:.3f}"
     )
     result: dict[str, Any] = run.finish(accuracy=accuracy, interval=[low, high], constant=constant, **measured)

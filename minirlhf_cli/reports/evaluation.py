@@ -31,7 +31,7 @@ def write(path: Path, tasks: Sequence[EvaluationResult]) -> None:
                 "rows": [(name, [results.get(column) for column in columns]) for name, results in numbers.items()],
                 "figure": data_uri(_intervals(first)),
                 "alt": "; ".join(
-                    f"{name}: {n.value:.3f}, " + (f"{n.low:.3f} to {n.high:.3f}" if n.known else "no interval")
+                    f"{name}: {n.value:.3f} " + (f"[{n.low:.3f}, {n.high:.3f}]" if n.known else "(no interval)")
                     for name, n in first.items()
                 ),
                 "samples": [_sample(task, i, problem) for i, problem in enumerate(task.problems[:SHOWN])],

@@ -19,7 +19,7 @@ _COLOURS = {"holds": PALETTE["blue"], "open": PALETTE["orange"], "fails": PALETT
 def write(path: Path, title: str, model: str, against: str | None, found: Sequence[RuleResult]) -> None:
     """Write the HTML page."""
     alt = "; ".join(
-        f"{r.clause.name}: {r.rate.value:.3f}, {r.rate.low:.3f} to {r.rate.high:.3f}, {r.verdict}" for r in found
+        f"{r.clause.name}: {r.rate.value:.3f} [{r.rate.low:.3f}, {r.rate.high:.3f}], {r.verdict}" for r in found
     )
     page = templates.render(
         "spec", title=title, model=model, against=against, found=found, figure=data_uri(_rates(found)), alt=alt,

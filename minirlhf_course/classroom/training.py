@@ -114,7 +114,7 @@ def judge(mine: Sequence[Sequence[float]], ours: Sequence[Sequence[float]], bar:
     low, high = difference.interval
     if low >= -bar:
         return
-    summary = f"{what} ends {_signed(difference.mean)} ours over {difference.seeds} paired runs (95 % interval {low:+.3g} to {high:+.3g}); at most {bar:g} below is right"
+    summary = f"{what} ends {_signed(difference.mean)} ours over {difference.seeds} paired runs [{low:+.3g}, {high:+.3g}] (95 % interval); at most {bar:g} below is right"
     mistakes, kind = decline, "worse" if decline else "below"
     if all(max(curve) - min(curve) < FLAT for curve in mine):
         mistakes, kind = ("nothing changes: the run ends where it began",), "flat"
