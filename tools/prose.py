@@ -42,7 +42,7 @@ nor (?:do|does|is|are|was|did|has)\\b | but for\\b | nothing but\\b | all but\\b
 one (?:sees|reads|asks|has|can|may|must|wants|looks|maximises|would|sometimes) | one's\\b | (?:is|was|be|are) (?:said|told|had|asked) (?:by|of|that|to)
 comes? to rest | goes along with | makes? up for | finds? back | sells | charges?\\b | (?:turned|turns) round | goes? on from | pushe?[ds]? | push\\b
 a (?:third|fourth|fifth|sixth|seventh|tenth|twentieth|hundredth|thousandth) (?:of|less|more)\\b | two (?:thirds|fifths) of
-taken off | held back | behind (?:it|the|a|which) | stands? (?:in|for|at|before|behind|there|elsewhere) | manners\\b | slips?\\b | so much | as many
+taken off | held back | behind (?:it|the|a|which) | stands? (?:in|at|before|behind|there|elsewhere) | manners\\b | slips?\\b | so much | as many
 """
 PHRASES = re.compile("|".join(rf"(?:\b{p.strip()})" for line in PRIVATE.split("\n") for p in line.split(" | ") if p.strip()), re.I)  # fmt: skip
 ROLE = re.compile(r"\{([\w:]+)\}`([^`]*)`")
