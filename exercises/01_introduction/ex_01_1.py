@@ -1,27 +1,27 @@
 # ---
-# title: To imitate, to avoid, to prefer
+# title: Gradients of imitation, avoidance and preference
 # kind: derive
 # minutes: 30
 # ---
 
 # %% [statement]
-# A model chooses among $n$ replies with probabilities $p = \mathrm{softmax}(z)$. One step of gradient descent on a loss moves the
-# logits $z$ along $-\partial\,\text{loss}/\partial z$: call that vector the *push*. Three kinds of feedback give three losses:
+# A model chooses among $n$ completions with probabilities $p = \mathrm{softmax}(z)$. One step of gradient descent on a loss moves the
+# logits $z$ along $-\partial\,\text{loss}/\partial z$. This vector is the *update direction*. Three kinds of feedback give three losses:
 #
 # | feedback | loss |
 # |---|---|
-# | "say this", reply $g$ | $-\log p_g$ |
-# | "do not say this", reply $b$ | $+\log p_b$ |
+# | "write this", completion $g$ | $-\log p_g$ |
+# | "do not write this", completion $b$ | $+\log p_b$ |
 # | "this, $c$, rather than that, $r$" | $-\log \sigma(\log p_c - \log p_r)$, with $\sigma(x) = 1/(1+e^{-x})$ |
 #
-# **Derive the three pushes** and write them as functions of the logits; each returns a vector like `logits`.
+# **Derive the three update directions** and write them as functions of the logits. Each returns a vector of the shape of `logits`.
 #
 # 1. `imitate(logits, good)`
 # 2. `avoid(logits, bad)`
 # 3. `prefer(logits, chosen, rejected)`
 #
-# Then look at what each push does to the logit of a reply that nobody has talked about. And careful: a reply whose logit falls can become
-# *more probable*, if other logits fall faster. Which replies gain when a rare one is imitated?
+# Then look at what each direction does to the logit of a completion that the feedback does not mention. A completion whose logit falls can become
+# *more probable*, if other logits fall faster. Which completions gain when a rare one is imitated?
 
 # %% [given]
 import torch
@@ -29,17 +29,17 @@ import torch
 
 # %% [stub]
 def imitate(logits, good):
-    """The push −∂/∂z of the loss −log p[good]. logits: (n,). good: an index. Returns (n,)."""
+    """Return −∂/∂z of the loss −log p[good]. logits: (n,). good: an index. Returns (n,)."""
     raise NotImplementedError
 
 
 def avoid(logits, bad):
-    """The push −∂/∂z of the loss +log p[bad]. Returns (n,)."""
+    """Return −∂/∂z of the loss +log p[bad]. Returns (n,)."""
     raise NotImplementedError
 
 
 def prefer(logits, chosen, rejected):
-    """The push −∂/∂z of the loss −log σ(log p[chosen] − log p[rejected]). Returns (n,)."""
+    """Return −∂/∂z of the loss −log σ(log p[chosen] − log p[rejected]). Returns (n,)."""
     raise NotImplementedError
 
 
@@ -57,8 +57,8 @@ def avoid(logits, bad):
 
 
 def prefer(logits, chosen, rejected):
-    surprise = torch.sigmoid(logits[rejected] - logits[chosen])
-    return surprise * (one_hot(chosen, logits) - one_hot(rejected, logits))
+    loser_prob = torch.sigmoid(logits[rejected] - logits[chosen])
+    return loser_prob * (one_hot(chosen, logits) - one_hot(rejected, logits))
 
 
 # %% [tests]
@@ -69,7 +69,7 @@ from minirlhf.core import exact
 
 
 def problem(draw):
-    """Four logits, and two different replies."""
+    """Return four logits, and two different completions."""
     first, second = draw.permutation(4)[:2].tolist()
     return tidy(draw.normal(4)), first, second
 
@@ -89,27 +89,27 @@ def unit(*pairs):
     points=2,
     against="finite differences of the loss",
     hints=(
-        "log p_g is z_g minus the logarithm of a sum of exponentials. Differentiate both parts; the second one gives you back "
+        "log p_g is z_g minus the logarithm of a sum of exponentials. Differentiate both parts. The second derivative is "
         "something familiar.",
-        "The derivative of log Σ exp(z) in z_i is p_i. So every logit is pushed down by its own probability, and one of them is "
-        "pushed up besides.",
+        "The derivative of log Σ exp(z) in z_i is p_i. So every logit falls by its own probability, and one of them also rises "
+        "by 1.",
     ),
 )
 def imitation(sub, draw):
-    "`imitate` raises the logit of the demonstrated reply and lowers all other logits."
+    "`imitate` raises the logit of the demonstrated completion and lowers all other logits."
     z, good, _ = problem(draw)
     right = exact.finite_difference(lambda x: log_p(x, good), z)
     p = z.softmax(-1)
     expect(
         sub.imitate(z, good),
         right,
-        what="the push",
+        what="the update direction",
         given={"logits": z, "good": good},
         tolerance=1e-6,
         mistakes={
             "the gradient is followed uphill: the loss would rise": -right,
-            "the other replies are left alone": unit((good, 1.0)),
-            "only the good reply's own logit is moved": unit((good, float(1 - p[good]))),
+            "the other completions do not move": unit((good, 1.0)),
+            "only the good completion's own logit is moved": unit((good, float(1 - p[good]))),
             "the derivative of p is taken, not of log p": p[good] * right,
         },
     )
@@ -119,25 +119,25 @@ def imitation(sub, draw):
     points=1,
     against="finite differences of the loss",
     hints=(
-        "You have already done the work: compare this loss with the first one.",
-        "The loss has the opposite sign, so the push has too. Every other logit rises by its reply's probability. (The probability itself "
-        "mostly goes to the most probable of the others: its logit rises fastest.)",
+        "Compare this loss with the first one. You have already done the work.",
+        "The loss has the opposite sign, so the direction has too. Every other logit rises by its completion's probability. The probability itself "
+        "mostly goes to the most probable of the others, because its logit rises fastest.",
     ),
 )
 def avoidance(sub, draw):
-    "`avoid` lowers the logit of the bad reply and raises all other logits."
+    "`avoid` lowers the logit of the bad completion and raises all other logits."
     z, bad, _ = problem(draw)
     right = -exact.finite_difference(lambda x: log_p(x, bad), z)
     expect(
         sub.avoid(z, bad),
         right,
-        what="the push",
+        what="the update direction",
         given={"logits": z, "bad": bad},
         tolerance=1e-6,
         mistakes={
-            "the bad reply's own logit is raised, too": z.softmax(-1) + unit((bad, 1.0)),
-            "the bad reply is imitated": -right,
-            "the other replies are left alone": unit((bad, -1.0)),
+            "the bad completion's own logit is raised, too": z.softmax(-1) + unit((bad, 1.0)),
+            "the bad completion is imitated": -right,
+            "the other completions do not move": unit((bad, -1.0)),
         },
     )
 
@@ -147,12 +147,12 @@ def avoidance(sub, draw):
     against="finite differences of the loss",
     hints=(
         "In log p_c − log p_r the sum of exponentials cancels. What is left is a difference of two logits.",
-        "The derivative of log σ(x) is σ(−x): large when the model has the pair the wrong way round, and nearly nothing when it already "
-        "agrees. It moves two logits in opposite directions and no third logit.",
+        "The derivative of log σ(x) is σ(−x): large if the model prefers the rejected completion, nearly zero if it already agrees. "
+        "Two logits move in opposite directions, and no third logit moves.",
     ),
 )
 def preference(sub, draw):
-    "`prefer` raises the chosen logit and lowers the rejected one, and the more so the more the model disagrees."
+    "`prefer` raises the chosen logit and lowers the rejected one, by an amount that grows with the model's disagreement."
     z, chosen, rejected = problem(draw)
     right = exact.finite_difference(lambda x: -torch.log1p((log_p(x, rejected) - log_p(x, chosen)).exp()), z)
     margin = z[chosen] - z[rejected]
@@ -160,17 +160,17 @@ def preference(sub, draw):
     expect(
         sub.prefer(z, chosen, rejected),
         right,
-        what="the push",
+        what="the update direction",
         given={"logits": z, "chosen": chosen, "rejected": rejected},
         tolerance=1e-6,
         mistakes={
             "the gradient is followed uphill: the loss would rise": -right,
-            "the strength is σ of the margin: it pushes hardest where the model already agrees": torch.sigmoid(margin)
+            "the strength is σ of the margin: it is largest where the model already agrees": torch.sigmoid(margin)
             * apart,
-            "the strength is always one, however sure the model is": apart,
-            "the rejected reply is pushed down like all others": torch.sigmoid(-margin)
+            "the strength is always one, however certain the model is": apart,
+            "the rejected completion falls like all others": torch.sigmoid(-margin)
             * (unit((chosen, 1.0)) - z.softmax(-1)),
-            "only the chosen reply is moved": unit((chosen, float(torch.sigmoid(-margin)))),
+            "only the chosen completion is moved": unit((chosen, float(torch.sigmoid(-margin)))),
         },
     )
 
@@ -186,16 +186,16 @@ def imitate(logits, good):
     return torch.softmax(logits, -1) - one_hot(good, logits)
 
 
-# %% [mutant] bystanders left alone
+# %% [mutant] the other completions do not move
 # caught by: imitation
-# says: left alone
+# says: do not move
 def imitate(logits, good):
     return one_hot(good, logits)
 
 
-# %% [mutant] avoiding only the one reply
+# %% [mutant] avoiding only the one completion
 # caught by: avoidance
-# says: left alone
+# says: do not move
 def avoid(logits, bad):
     return -one_hot(bad, logits)
 
@@ -208,21 +208,21 @@ def imitate(logits, good):
     return p[good] * (one_hot(good, logits) - p)
 
 
-# %% [mutant] pushes hardest where the model already agrees
+# %% [mutant] strongest where the model already agrees
 # caught by: preference
 # says: already agrees
 def prefer(logits, chosen, rejected):
     return torch.sigmoid(logits[chosen] - logits[rejected]) * (one_hot(chosen, logits) - one_hot(rejected, logits))
 
 
-# %% [mutant] a push of constant strength
+# %% [mutant] a constant strength
 # caught by: preference
 # says: always one
 def prefer(logits, chosen, rejected):
     return one_hot(chosen, logits) - one_hot(rejected, logits)
 
 
-# %% [partial] 3: single replies are understood, pairs are not
+# %% [partial] 3: single completions are right, pairs are not
 def prefer(logits, chosen, rejected):
     return imitate(logits, chosen) + avoid(logits, rejected)
 

@@ -6,28 +6,28 @@
 
 # %% [statement]
 # A team took a model through the pipeline: supervised fine-tuning (SFT), then reinforcement learning (RL) against a reward
-# model. `report(STUDENT)` is what they measured, drawn up for you; put your student id into `STUDENT` at the top of the notebook.
+# model. `report(STUDENT)` returns their measurements, with numbers of your own. Put your student id into `STUDENT` at the top of the notebook.
 #
-# * `sft` and `rl`: the mean reward and the mean length in tokens of each model's replies on the test prompts;
-# * `kl`: how far the RL model is from the SFT model, in nats per reply;
-# * `wins`, `ties`, `losses`: how often a judge found the RL model's reply better than, as good as, or worse than the SFT model's;
-# * `reward_per_token`: among replies of the *same* SFT model, how much more reward a reply has for each token that it is longer.
+# * `sft` and `rl`: the mean reward and the mean length in tokens of each model's completions on the test prompts;
+# * `kl`: how far the RL model is from the SFT model, in nats per completion;
+# * `wins`, `ties`, `losses`: how often a judge found the RL model's completion better than, as good as, or worse than the SFT model's;
+# * `reward_per_token`: among completions of the *same* SFT model, the additional reward for each additional token.
 #
-# The slide said "a great success". Say how great, in four numbers, right to 1 %:
+# Their slide called it "a great success". Say how great, in four numbers, each right to 1 %:
 #
-# 1. `win_rate`: the RL model's win rate, a tie counting as half a win.
-# 2. `standard_error`: how uncertain that is. Each comparison gave 1, ½ or 0; the standard error of their mean is
+# 1. `win_rate`: the RL model's win rate. A tie counts as half a win.
+# 2. `standard_error`: the standard error of the win rate. Each comparison gave 1, ½ or 0; the standard error of their mean is
 #    $\sqrt{\text{variance}/n}$, with the plain (divide by $n$) variance of the scores.
-# 3. `reward_per_nat`: the reward that one nat of KL bought.
-# 4. `length_share`: if longer replies earn more whatever they say, how much of RL's gain in reward would its longer replies explain?
-#    As a fraction of the gain.
+# 3. `reward_per_nat`: RL's gain in reward per nat of KL.
+# 4. `length_share`: suppose that each additional token raises the reward by `reward_per_token`, whatever it says. Which fraction of RL's gain in
+#    reward would its longer completions then explain?
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
 
 
 def report(student):
-    """What the team measured, for this student."""
+    """Return what the team measured, for this student."""
     draw = Draw("01.2", student)
     wins, ties, losses = draw.integer(210, 260), draw.integer(60, 100), draw.integer(110, 150)
     sft_reward, gain = (
@@ -71,12 +71,12 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def scores(r):
-    """One number per comparison."""
+    """Return one number per comparison."""
     return [1.0] * r["wins"] + [0.5] * r["ties"] + [0.0] * r["losses"]
 
 
 def near(got, want, what, mistakes):
-    """Right to one percent, without saying what is right."""
+    """Require one percent, without saying what is right."""
     tolerance = 0.01 * abs(want) / max(1.0, abs(want))
     expect(got, want, what=what, tolerance=tolerance, reveal=False, mistakes=mistakes)
 
@@ -85,7 +85,7 @@ def near(got, want, what, mistakes):
     points=1,
     rounds=1,
     hints=(
-        "Each comparison is worth 1, ½ or 0 to the RL model. What is the mean?",
+        "Each comparison gives the RL model 1, ½ or 0 points. What is the mean?",
         "Wins plus half the ties, over all comparisons. Leaving the ties out would make a weak result look strong.",
     ),
 )
@@ -124,9 +124,9 @@ def uncertainty(sub, draw):
         statistics.pstdev(found) / n**0.5,
         "`standard_error`",
         {
-            "p(1 − p) is taken for the variance, as if nobody ever tied": (p * (1 - p) / n) ** 0.5,
+            "p(1 − p) is taken for the variance, as if there were no ties": (p * (1 - p) / n) ** 0.5,
             "a fair coin's variance, 1/4, is taken": 0.5 / n**0.5,
-            "it is the spread of one comparison, not of their mean": statistics.pstdev(found),
+            "it is the standard deviation of one comparison, not of their mean": statistics.pstdev(found),
             "the root is missing": statistics.pvariance(found) / n,
         },
     )
@@ -136,8 +136,8 @@ def uncertainty(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What did the RL model gain, and what did it pay?",
-        "The difference of the two mean rewards, divided by the KL. The reward that SFT had already reached was not bought by RL.",
+        "How much reward did RL add, and how many nats of KL did it use?",
+        "The difference of the two mean rewards, divided by the KL. The reward that SFT had already reached is no gain of RL.",
     ),
 )
 def price(sub, draw):
@@ -159,12 +159,12 @@ def price(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "By how many tokens are the RL model's replies longer, and what is that worth at the going rate?",
-        "Tokens more, times reward per token, over the gain in reward. A share near one would mean that RL has learned to be long.",
+        "By how many tokens are the RL model's completions longer? How much reward does this give at `reward_per_token`?",
+        "Additional tokens, times reward per token, over the gain in reward. A fraction near one would mean that RL has mostly learned to be long.",
     ),
 )
 def verbosity(sub, draw):
-    "`length_share` is the part of the gain that longer replies alone would explain."
+    "`length_share` is the fraction of the gain that longer completions alone would explain."
     r = report(sub.student)
     gain, longer = r["rl"]["reward"] - r["sft"]["reward"], r["rl"]["length"] - r["sft"]["length"]
     near(
@@ -172,9 +172,9 @@ def verbosity(sub, draw):
         longer * r["reward_per_token"] / gain,
         "`length_share`",
         {
-            "the reward explained is given, not its share of the gain": longer * r["reward_per_token"],
+            "the reward explained is given, not its fraction of the gain": longer * r["reward_per_token"],
             "the whole length is counted, not what RL added": r["rl"]["length"] * r["reward_per_token"] / gain,
-            "it is the share that length does not explain": 1 - longer * r["reward_per_token"] / gain,
+            "it is the fraction that length does not explain": 1 - longer * r["reward_per_token"] / gain,
             "it is the growth of the length": longer / r["sft"]["length"],
         },
     )
@@ -185,17 +185,17 @@ def verbosity(sub, draw):
 # says: left out
 win_rate = r["wins"] / (r["wins"] + r["losses"])
 
-# %% [mutant] a coin's variance
+# %% [mutant] the variance without ties
 # caught by: uncertainty
-# says: nobody ever tied
+# says: no ties
 standard_error = (win_rate * (1 - win_rate) / n) ** 0.5
 
-# %% [mutant] the reward of SFT counted as bought by RL
+# %% [mutant] the reward of SFT counted as a gain of RL
 # caught by: price
 # says: not the gain
 reward_per_nat = r["rl"]["reward"] / r["kl"]
 
-# %% [mutant] the reward explained instead of its share
+# %% [mutant] the reward explained instead of its fraction
 # caught by: verbosity
 # says: the reward explained
 length_share = length_share * gain
@@ -205,8 +205,8 @@ length_share = length_share * gain
 # says: the whole length
 length_share = r["reward_per_token"] * r["rl"]["length"] / gain
 
-# %% [partial] 3: all but the share of length
+# %% [partial] 3: everything except the fraction of length
 length_share = None
 
-# %% [partial] 4: all but the uncertainty
+# %% [partial] 4: everything except the uncertainty
 standard_error = (win_rate * (1 - win_rate) / n) ** 0.5

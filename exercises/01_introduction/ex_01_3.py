@@ -1,23 +1,23 @@
 # ---
-# title: Bug hunt: merging what does not line up
+# title: Bug hunt: merging models with shuffled units
 # kind: bughunt
 # minutes: 25
 # ---
 
 # %% [statement]
-# The red cross of the chapter's figure is a merger of two good models that is worth nothing, because the hidden units of one stood in another order.
+# The red cross of the chapter's figure is a merger of two good models with a gold reward near or below zero, because the hidden units of one model were in another order.
 # Here you repair such a merger.
 #
 # A model is one hidden layer: `network(model, x)` computes $W_\text{out}\tanh(W_\text{in}x + b_\text{in}) + b_\text{out}$. The two models descend from one checkpoint, and then
-# the second one's hidden units were shuffled. Since fine-tuning moved the weights only a little, a unit can be recognised: its incoming weights, the row of $W_\text{in}$, are still *near* to
-# those of the unit that it was.
+# the second one's hidden units were shuffled. Fine-tuning moved the weights only a little, so a unit can be recognised: its incoming weights, its row of $W_\text{in}$, are still *near* to
+# its row before.
 #
 # 1. `matching(first, second)`: for each hidden unit of `first`, the index of the unit of `second` whose incoming weights are nearest, by distance;
 # 2. `aligned(first, second)`: `second` with its units in the order of `first`. It must still compute what `second` computes, for every input;
 # 3. `merge(first, second, shares)`: the mean of `first` and the aligned `second`. `shares` says how much each counts, in any unit: `[1, 1]` and `[0.5, 0.5]` mean
-#    the same, `[3, 1]` is three parts to one.
+#    the same, and `[3, 1]` is three parts to one.
 #
-# The code below runs, and its mergers are gibberish. **There are three bugs, one in each function. Find and fix them.** A test for yourself: what should
+# The code below runs, and its mergers write gibberish. **There are three bugs, one in each function. Find and fix them.** Test yourself: what should
 # `merge` return for a model and its own shuffled copy?
 
 # %% [given]
@@ -25,14 +25,14 @@ import torch
 
 
 def network(model, x):
-    """A model's output for inputs x: (N, D) -> (N, O)."""
+    """Return a model's output for inputs x: (N, D) -> (N, O)."""
     hidden = torch.tanh(x @ model["in.weight"].T + model["in.bias"])  # (N, H)
     return hidden @ model["out.weight"].T + model["out.bias"]
 
 
 # %% [stub]
 def matching(first, second):
-    """For each hidden unit of `first` the index of the nearest unit of `second`: (H,) integers.
+    """Return, for each hidden unit of `first`, the index of the nearest unit of `second`: (H,) integers.
 
     first, second: {"in.weight": (H, D), "in.bias": (H,), "out.weight": (O, H), "out.bias": (O,)}.
     """
@@ -40,7 +40,7 @@ def matching(first, second):
 
 
 def aligned(first, second):
-    """The second model with its hidden units in the order of the first."""
+    """Return the second model with its hidden units in the order of the first."""
     order = matching(first, second)
     moved = dict(second)
     moved["in.weight"] = second["in.weight"][order]
@@ -49,7 +49,7 @@ def aligned(first, second):
 
 
 def merge(first, second, shares):
-    """The mean of the first model and the aligned second one; shares: two numbers > 0."""
+    """Return the mean of the first model and the aligned second one; shares: two numbers > 0."""
     second = aligned(first, second)
     return {name: shares[0] * first[name] + shares[1] * second[name] for name in first}
 
@@ -84,7 +84,7 @@ NAMES = ["in.weight", "in.bias", "out.weight", "out.bias"]
 
 
 def parent(draw, units=4):
-    """A model whose second unit is a longer copy of the first, the others far from both; two biases are close."""
+    """Return a model whose second unit is a longer copy of the first, the others far from both; two biases are close."""
     rows = torch.tensor([[1, 1, 0], [3, 3, 0], [-2, 1, 2], [0, -2, -1], [2, -2, 3]], dtype=torch.float64)[:units]
     rows = rows + tidy(draw.uniform(units, 3, low=-0.2, high=0.2))
     rows[1] = 3 * rows[0]
@@ -99,7 +99,7 @@ def parent(draw, units=4):
 
 
 def tuned(model, draw):
-    """A model not far from this one: neither directions nor biases tell the first two units apart."""
+    """Return a model not far from this one: neither directions nor biases distinguish the first two units."""
     near = {name: x + 0.1 * tidy(draw.away_from([0.0], *x.shape, low=-1, high=1)) for name, x in model.items()}
     near["in.weight"][1] = 1.02 * model["in.weight"][1]
     near["in.bias"] = model["in.bias"].clone()
@@ -108,7 +108,7 @@ def tuned(model, draw):
 
 
 def shuffled(model, order):
-    """The same function with its units in another order."""
+    """Return the same function with its units in another order."""
     return {
         "in.weight": model["in.weight"][order],
         "in.bias": model["in.bias"][order],
@@ -118,7 +118,7 @@ def shuffled(model, order):
 
 
 def order_of(draw, units=4):
-    """An order that is not its own inverse."""
+    """Return an order that is not its own inverse."""
     first = torch.tensor([[1, 2, 3, 0], [1, 2, 0, 3], [2, 0, 3, 1], [3, 0, 1, 2]][draw.integer(0, 3)])
     return torch.cat([first, torch.arange(4, units)])
 
@@ -149,12 +149,12 @@ def the_nearest(sub, draw):
             what="the matching",
             given={"incoming weights of the first": first["in.weight"], "of the second": second["in.weight"]},
             mistakes={
-                "units are compared by a product, which long vectors win": torch.einsum(
+                "units are compared by a product, which favours long vectors": torch.einsum(
                     "id,jd->ij", first["in.weight"], second["in.weight"]
                 ).argmax(-1),
                 "directions are compared, and one unit is a multiple of another": (one @ other.T).argmax(-1),
-                "the question is turned round: for each unit of the second, one of the first": order,
-                "units are matched by their place": torch.arange(units),
+                "the question is reversed: for each unit of the second, one of the first": order,
+                "units are matched by their position": torch.arange(units),
                 "differences are added with their signs, so that they cancel": (
                     (first["in.weight"][:, None] - second["in.weight"][None]).sum(-1).argmin(-1)
                 ),
@@ -209,7 +209,7 @@ def same_function(sub, draw):
     points=2,
     hints=(
         "Merge a model with its own shuffled copy at shares [3, 1]. What should come out?",
-        "A mean divides by the sum of its weights. Shares need not sum to one, so you must.",
+        "A mean divides by the sum of its weights. The shares need not sum to one, so you must divide.",
     ),
 )
 def gives_back(sub, draw):
@@ -244,14 +244,14 @@ def gives_back(sub, draw):
 
 # %% [mutant] still by a product
 # caught by: the_nearest
-# says: long vectors win
+# says: favours long vectors
 def matching(first, second):
     return (first["in.weight"] @ second["in.weight"].T).argmax(-1)
 
 
 # %% [mutant] the other way round
 # caught by: the_nearest
-# says: turned round
+# says: reversed
 def matching(first, second):
     return torch.cdist(second["in.weight"], first["in.weight"]).argmin(-1)
 

@@ -1,19 +1,19 @@
 # ---
-# title: Two specialists, one merger
+# title: Merging two specialists
 # kind: numeric
 # minutes: 10
 # ---
 
 # %% [statement]
-# Two models were tuned from the same start, one for content and one for manners. To one question each gives one of three replies, A, B or C.
-# `specialists(STUDENT)` has the probabilities, `{"content": [A, B, C], "manners": [A, B, C]}`, drawn up for you: the first mostly says A, the second mostly B, and C is the first choice of neither.
-# Their weights are averaged, with a share $w$ of the second model and $1-w$ of the first, and the logits are linear in the weights.
+# Two models were tuned from the same initial model, one for content and one for politeness. For one question each writes one of three completions, A, B or C.
+# `specialists(STUDENT)` returns your probabilities, `{"content": [A, B, C], "manners": [A, B, C]}`. The first model mostly writes A, the second mostly B, and C is the most probable completion of neither.
+# Their weights are averaged, with weight $w$ for the second model and $1-w$ for the first. The logits are linear in the model weights.
 #
-# Answer with three numbers, right to 1 %:
+# Give three numbers, each right to 1 %:
 #
-# 1. `middle`: the probability of C at $w = \tfrac12$. (Compare it with what each of the two gives to C.)
-# 2. `tie`: the share $w$ at which A and B are equally probable.
-# 3. `most`: the share $w$ at which C is as probable as it can be. A search over shares will do.
+# 1. `middle`: the probability of C at $w = \tfrac12$. (Compare it with the probability of C under each of the two.)
+# 2. `tie`: the weight $w$ at which A and B are equally probable.
+# 3. `most`: the weight $w$ at which C is most probable. A search over weights is enough.
 
 # %% [given]
 import math
@@ -22,7 +22,7 @@ from minirlhf_course.ledger.registry import Draw
 
 
 def specialists(student):
-    """The probabilities of A, B and C under the two models, for this student."""
+    """Return the probabilities of A, B and C under the two models, for this student."""
     draw = Draw("01.4", student)
     a, c = 530 + 2 * draw.integer(0, 15), 190 + draw.integer(0, 15)
     b, d = 600 + 2 * draw.integer(0, 15), 250 + draw.integer(0, 15)
@@ -44,14 +44,14 @@ models = specialists(STUDENT)
 
 
 def merged(w):
-    """The probabilities of the merger: a product of powers, divided by its sum."""
+    """Return the probabilities of the merger: a product of powers, divided by its sum."""
     powers = [p ** (1 - w) * q**w for p, q in zip(models["content"], models["manners"], strict=True)]
     return [x / sum(powers) for x in powers]
 
 
 middle = merged(0.5)[2]
-behind, ahead = (math.log(models[name][0] / models[name][1]) for name in ("content", "manners"))
-tie = behind / (behind - ahead)
+first_log_odds, second_log_odds = (math.log(models[name][0] / models[name][1]) for name in ("content", "manners"))
+tie = first_log_odds / (first_log_odds - second_log_odds)
 most = max((i / 10000 for i in range(10001)), key=lambda w: merged(w)[2])
 
 # %% [tests]
@@ -61,19 +61,19 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def logits_of(student):
-    """Log-probabilities of the two, (2, 3): logits that give these probabilities."""
+    """Return the log-probabilities of the two, (2, 3): logits that give these probabilities."""
     models = specialists(student)
     return torch.tensor([models["content"], models["manners"]], dtype=torch.float64).log()
 
 
 def at(student, w):
-    """The merger's probabilities, from averaged logits. w: (N,). Returns (N, 3)."""
+    """Return the merger's probabilities, from averaged logits. w: (N,). Returns (N, 3)."""
     first, second = logits_of(student)
     return torch.softmax((1 - w)[:, None] * first + w[:, None] * second, -1)
 
 
 def halved(low, high, rising):
-    """Where a function of one sign change turns from True to False."""
+    """Return where a function with one change goes from True to False."""
     for _ in range(60):
         half = (low + high) / 2
         low, high = (half, high) if rising(half) else (low, half)
@@ -81,7 +81,7 @@ def halved(low, high, rising):
 
 
 def tied(student, other=1):
-    """The share at which A and another reply are equally probable."""
+    """Return the weight at which A and another completion are equally probable."""
 
     def a_leads(w):
         p = at(student, torch.tensor([w], dtype=torch.float64))[0]
@@ -91,7 +91,7 @@ def tied(student, other=1):
 
 
 def best(student):
-    """The top of C's probability, on a grid and then on a finer one around it."""
+    """Return the weight with C's largest probability, from a grid and then a finer grid around it."""
     coarse = torch.linspace(0, 1, 1001, dtype=torch.float64)
     near = coarse[at(student, coarse)[:, 2].argmax()]
     fine = torch.linspace(-1e-3, 1e-3, 2001, dtype=torch.float64) + near
@@ -99,7 +99,7 @@ def best(student):
 
 
 def near(got, want, what, mistakes):
-    """Right to one percent, without saying what is right."""
+    """Require one percent, without saying what is right."""
     tolerance = 0.01 * abs(want) / max(1.0, abs(want))
     expect(got, want, what=what, tolerance=tolerance, reveal=False, mistakes=mistakes)
 
@@ -108,12 +108,12 @@ def near(got, want, what, mistakes):
     points=1,
     rounds=1,
     hints=(
-        "If logits are averaged, what happens to the logarithms of the probabilities, and so to the probabilities?",
-        "Multiply the roots of the two probabilities, reply by reply. The three products do not sum to one yet.",
+        "If logits are averaged, what happens to the logarithms of the probabilities? What happens to the probabilities?",
+        "For each completion, multiply the square roots of its two probabilities. The three products do not sum to one yet.",
     ),
 )
 def half_and_half(sub, draw):
-    "`middle` is C's probability when half of each model is merged."
+    "`middle` is C's probability when the two models are merged half and half."
     p, q = logits_of(sub.student).exp()
     harmonic = 2 / (1 / p + 1 / q)
     near(
@@ -133,12 +133,12 @@ def half_and_half(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "The log-odds of A against B is linear in the share. What is it at the two ends?",
-        "It falls from log(p_A/p_B) of the first model to that of the second, which is negative. Where does the straight line cross zero?",
+        "The log-odds of A against B are linear in the weight. What are they at the two ends?",
+        "They fall from log(p_A/p_B) of the first model to log(q_A/q_B) of the second, which is negative. Where does the straight line cross zero?",
     ),
 )
 def crossing(sub, draw):
-    "`tie` is the share at which A and B are equally probable."
+    "`tie` is the weight at which A and B are equally probable."
     p, q = logits_of(sub.student).exp()
     want = tied(sub.student)
     near(
@@ -147,8 +147,8 @@ def crossing(sub, draw):
         "`tie`",
         {
             "probabilities are averaged, not weights": float((p[0] - p[1]) / (p[0] - p[1] + q[1] - q[0])),
-            "it is the share of the first model": 1 - want,
-            "both models are taken to be equally sure": 0.5,
+            "it is the weight of the first model": 1 - want,
+            "both models are taken to be equally certain": 0.5,
         },
     )
 
@@ -157,15 +157,15 @@ def crossing(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "C is most probable neither at the tie nor halfway. Compute its probability at many shares.",
-        "At the top the derivative is zero: the logit of C then grows as fast as all logits do on average, with the merger's own probabilities as weights.",
+        "C is most probable neither at the tie nor halfway. Compute its probability at many weights.",
+        "At the maximum the derivative is zero: the logit of C then grows as fast as the mean of all logits under the merger's own probabilities.",
     ),
 )
 def top(sub, draw):
-    "`most` is the share at which C is as probable as it can be."
+    "`most` is the weight at which C is most probable."
     want, other = best(sub.student), tied(sub.student, other=2)
     known = (
-        {"it is the share at which A and C tie": other} if abs(other - 0.5) > 0.02 else {}
+        {"it is the weight at which A and C tie": other} if abs(other - 0.5) > 0.02 else {}
     )  # else it is halfway, too
     near(
         sub.number("most"),
@@ -173,10 +173,10 @@ def top(sub, draw):
         "`most`",
         known
         | {
-            "it is the share at which A and B tie": tied(sub.student),
-            "it is the share of the first model": 1 - want,
+            "it is the weight at which A and B tie": tied(sub.student),
+            "it is the weight of the first model": 1 - want,
             "it is halfway": 0.5,
-            "it is the probability at the top, not the share": float(
+            "it is the probability at the maximum, not the weight": float(
                 at(sub.student, torch.tensor([want], dtype=torch.float64))[0, 2]
             ),
         },
@@ -193,12 +193,12 @@ middle = (models["content"][2] + models["manners"][2]) / 2
 # says: not divided by their sum
 middle = (models["content"][2] * models["manners"][2]) ** 0.5
 
-# %% [mutant] the other share
+# %% [mutant] the other weight
 # caught by: crossing
 # says: of the first model
 tie = 1 - tie
 
-# %% [mutant] the top at the tie
+# %% [mutant] the maximum at the tie
 # caught by: top
 # says: A and B tie
 most = tie
@@ -207,5 +207,5 @@ most = tie
 tie = None
 most = None
 
-# %% [partial] 2: the top is sought where the others tie
+# %% [partial] 2: the maximum is sought where the others tie
 most = tie

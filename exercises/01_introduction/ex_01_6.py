@@ -1,24 +1,24 @@
 # ---
-# title: What were they told?
+# title: Recognise the feedback from the curves
 # kind: choice
 # minutes: 20
 # ---
 
 # %% [statement]
-# Five runs. In each, a model has five replies to one question, a table of five logits. The first reply is the best and rare, the second is bad, the third is what the model
-# usually says, the fourth is nice, and the fifth is another one that hardly anybody gives. The true rewards are 2, −1, 0, 1 and 0. Each run is plain gradient descent on one
-# loss, with its exact gradient and a step size of .05, from probabilities of its own.
+# There are five runs. In each, a model chooses among five completions of one question, with a table of five logits. The first completion is the best and rare. The second is bad. The third is the
+# usual completion of the model. The fourth is nice. The fifth is another rare one. The gold rewards are 2, −1, 0, 1 and 0. Each run is plain gradient descent on one
+# loss, with its exact gradient and a step size of .05. Each run has its own initial probabilities.
 #
-# `logs(STUDENT)` has five of fifteen such runs; the choice and the order are yours. A row holds the probabilities of the five replies, in thousandths, after 0, 2, 4, 8, 16, 32, 64 and 128 steps.
-# What was each model told? Answer `run_1`, `run_2`, `run_3`, `run_4` and `run_5` with letters, each used once.
+# `logs(STUDENT)` returns five of fifteen such runs; your id decides which and in what order. A row holds the probabilities of the five completions, in thousandths, after 0, 2, 4, 8, 16, 32, 64 and 128 steps.
+# Which feedback made each run? Set `run_1`, `run_2`, `run_3`, `run_4` and `run_5` to letters, each used once.
 #
-# (a) imitation of the best reply\
-# (b) "not this", of the bad reply\
-# (c) a comparison: the best reply rather than the bad one\
+# (a) imitation of the best completion\
+# (b) avoidance ("not this") of the bad completion\
+# (c) a comparison: the best completion rather than the bad one\
 # (d) the expected reward\
-# (e) the same comparison as in (c), with a bug: the data loader turns every second pair round, so that the loss is the mean of both directions
+# (e) the same comparison as in (c), with a bug: the data loader flips every second pair, so that the loss is the mean of both directions
 #
-# One of these has a bug that no error message names, and at first its curve looks like that of (c). And note what becomes of the best reply where the true reward itself is the grade.
+# The bug in (e) gives no error message, and at first its curve looks like the curve of (c). Also note what happens to the best completion in (d), where the gold reward itself is maximised.
 
 # %% [given]
 import torch
@@ -91,7 +91,7 @@ TASKS = [
 
 
 def logs(student):
-    """This student's five runs, (8, 5) each: probabilities."""
+    """Return this student's five runs, (8, 5) each: probabilities."""
     five = TASKS[Draw("01.6", student).integer(0, len(TASKS) - 1)]
     return [torch.tensor([int(x) for x in LOGS[i].split()], dtype=torch.float64).reshape(8, 5) / 1000 for i in five]
 
@@ -111,12 +111,12 @@ run_5 = None
 
 # %% [solution]
 def diagnosis(log):
-    """What only this feedback does."""
+    """Return the letter of the feedback with this pattern."""
     first, last = log[0], log[-1]
     if last[1] < 0.005:
-        return "b"  # the bad reply is gone
+        return "b"  # the bad completion is gone
     kept = (last[2] / last[3]) / (first[2] / first[3])
-    if 0.95 < kept < 1.05:  # third replies keep their proportions: a comparison
+    if 0.95 < kept < 1.05:  # the other completions keep their ratios: a comparison
         return "c" if last[0] > 2 * last[1] else "e"
     return "a" if last[0] > 0.5 else "d"
 
@@ -127,11 +127,11 @@ run_1, run_2, run_3, run_4, run_5 = (diagnosis(log) for log in logs(STUDENT))
 from minirlhf_course.classroom.testing import fail, test
 from minirlhf_course.ledger.registry import Draw
 
-TRUTH = "abeeeaccacdbdbd"  # what each of LOGS was told
+TRUTH = "abeeeaccacdbdbd"  # the feedback of each of LOGS
 
 
 def ask(sub, letter, said):
-    """The run that has this letter in truth must have it in the answer."""
+    """Require that the run with this letter has it in the answer."""
     five = TASKS[Draw("01.6", sub.student).integer(0, len(TASKS) - 1)]
     at = [TRUTH[i] for i in five].index(letter) + 1
     got = sub.choice(f"run_{at}", "abcde")
@@ -143,20 +143,20 @@ def ask(sub, letter, said):
     points=1,
     rounds=1,
     hints=(
-        "One reply has nearly all the probability in the end, and it is one that nobody spoke of. Where did it come from?",
-        "What is taken from a bad reply flows to the most probable one; the rare best reply sinks with the bad one.",
+        "One completion has nearly all the probability at the end, and the feedback did not mention it. Where did its probability come from?",
+        "The probability of a bad completion goes to the most probable one. The rare best completion falls with the bad one.",
     ),
 )
 def squeezed(sub, draw):
-    "The run that was only told what not to say is found."
+    "The run with avoidance is found."
     ask(
         sub,
         "b",
         {
-            "a": "the best reply all but disappears",
-            "c": "the best reply all but disappears, and a comparison would raise it",
-            "d": "the usual reply wins, and the nice one earns more",
-            "e": "the bad reply is gone, and where pairs say both things nothing goes",
+            "a": "the best completion nearly disappears",
+            "c": "the best completion nearly disappears, and a comparison would raise it",
+            "d": "the usual completion takes over, and the nice one has the higher reward",
+            "e": "the bad completion is gone, and contradicting pairs would keep it",
         },
     )
 
@@ -165,8 +165,8 @@ def squeezed(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Divide the probability of the usual reply by that of the nice one, row by row. In which runs does the quotient stay?",
-        "A comparison moves two logits. All third replies keep their proportions; imitation pushes down a frequent reply more than a rare one.",
+        "Divide the probability of the usual completion by the probability of the nice one, row by row. In which runs does the quotient stay the same?",
+        "A comparison moves two logits, so all other completions keep their ratios. Imitation lowers a frequent completion more than a rare one.",
     ),
 )
 def two_move(sub, draw):
@@ -175,10 +175,10 @@ def two_move(sub, draw):
         sub,
         "c",
         {
-            "a": "the usual and the nice reply keep their proportion, and imitation would change it",
-            "b": "the best reply rises",
-            "d": "the usual and the nice reply keep their proportion, and a reward would change it",
-            "e": "it goes on: the best reply becomes many times as probable as the bad one",
+            "a": "the usual and the nice completion keep their ratio, and imitation would change it",
+            "b": "the best completion rises",
+            "d": "the usual and the nice completion keep their ratio, and a reward would change it",
+            "e": "it does not stop: the best completion becomes many times as probable as the bad one",
         },
     )
 
@@ -187,8 +187,8 @@ def two_move(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Two runs keep the proportions of the third replies. Which of them comes to rest, and where?",
-        "If each pair is told in both directions, the loss is smallest where both replies are equally probable.",
+        "Two runs keep the ratios of the other completions. Which of them converges, and where?",
+        "If each pair appears in both directions, the loss is smallest where both completions are equally probable.",
     ),
 )
 def turned_round(sub, draw):
@@ -197,10 +197,10 @@ def turned_round(sub, draw):
         sub,
         "e",
         {
-            "a": "the usual and the nice reply keep their proportion, and imitation would change it",
-            "b": "the bad reply does not go away",
-            "c": "best and bad meet and stay together: half of what was said contradicts the other half",
-            "d": "the usual and the nice reply keep their proportion, and a reward would change it",
+            "a": "the usual and the nice completion keep their ratio, and imitation would change it",
+            "b": "the bad completion does not disappear",
+            "c": "best and bad become equally probable and stay so: half of the pairs contradict the other half",
+            "d": "the usual and the nice completion keep their ratio, and a reward would change it",
         },
     )
 
@@ -209,45 +209,45 @@ def turned_round(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Two runs are left. One was shown a reply, the other was graded. Which reply gains most in each?",
-        "A push by the reward is felt only where the model goes: the best reply is rare and hardly moves, the nice one is frequent and takes the lead.",
+        "Two runs are left. One imitates a completion, the other receives a reward. Which completion gains most in each?",
+        "A reward changes only what the model samples: the best completion is rare and hardly moves, the nice one is frequent and overtakes it.",
     ),
 )
 def shown_or_graded(sub, draw):
-    "Imitation and reward are told apart."
+    "Imitation and reward are distinguished."
     ask(
         sub,
         "d",
         {
-            "a": "it is the nice reply that wins, not the best one",
-            "b": "the nice reply wins, and not the usual one",
-            "c": "the nice reply overtakes the usual one, and nobody compared the two",
-            "e": "the nice reply overtakes the usual one, and nobody compared the two",
+            "a": "the nice completion takes over, not the best one",
+            "b": "the nice completion takes over, not the usual one",
+            "c": "the nice completion overtakes the usual one, and no pair compares the two",
+            "e": "the nice completion overtakes the usual one, and no pair compares the two",
         },
     )
 
 
 # %% [mutant] the reward is taken for imitation
 # caught by: shown_or_graded
-# says: the nice reply that wins
+# says: the nice completion takes over
 run_1, run_2, run_3, run_4, run_5 = ({"a": "d", "d": "a"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] the bug is not seen
 # caught by: two_move
-# says: it goes on
+# says: does not stop
 run_1, run_2, run_3, run_4, run_5 = ({"c": "e", "e": "c"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] the squeezed run is taken for the reward
 # caught by: squeezed
-# says: the nice one earns more
+# says: the nice one has the higher reward
 run_1, run_2, run_3, run_4, run_5 = ({"b": "d", "d": "b"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] the bug is taken for the reward
 # caught by: turned_round
-# says: keep their proportion
+# says: keep their ratio
 run_1, run_2, run_3, run_4, run_5 = ({"e": "d", "d": "e"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
-# %% [partial] 2: what was taken away and what was compared
+# %% [partial] 2: avoidance and the comparison are found
 run_1, run_2, run_3, run_4, run_5 = (
     {"a": "e", "d": "a", "e": "d"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5)
 )
