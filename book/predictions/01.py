@@ -15,16 +15,22 @@ def _not_this():
     left = logits.softmax(-1)
     shared = start[:4] / start[:4].sum()
     if torch.allclose(left[:4], shared, atol=0.02):
-        return "to all others, in proportion to what they had"
-    return "to the most probable reply" if left[0] > 0.95 else "to the other rare replies" if left[3] > left[0] else "?"
+        return "to all others, in proportion to their probabilities"
+    return (
+        "to the most probable completion"
+        if left[0] > 0.95
+        else "to the other rare completions"
+        if left[3] > left[0]
+        else "?"
+    )
 
 
 not_this = Ask(
-    "“Not this”: the loss is +log π(y) for a bad reply y, which is rare as it is. Plain gradient steps on the logits are repeated many times. Where does nearly all of the probability go?",
+    "“Not this”: the loss is +log π(y) for a bad completion y, which is already rare. Plain gradient steps on the logits are repeated many times. Where does nearly all of the probability go?",
     {
-        "to all others, in proportion to what they had": "That is what one gets by striking the reply out and dividing by the rest. A step on the logits raises each other logit by its own probability, so they gain by different factors.",
-        "to the other rare replies": "Other rare replies gain when a rare one is imitated. To avoid one is the opposite push.",
-        "to the most probable reply": "",
+        "to all others, in proportion to their probabilities": "This would be the result of removing the completion and renormalising. A step on the logits raises each other logit by its own probability, so the others gain by different factors.",
+        "to the other rare completions": "Other rare completions gain when a rare one is imitated. Avoidance moves the logits in the opposite direction.",
+        "to the most probable completion": "",
     },
     _not_this,
 )
@@ -36,10 +42,10 @@ def _losers():
 
 
 losers_alone = Ask(
-    "Twenty-five steps push down the losers, and nothing else. What happens meanwhile to the log-probability of winners, in pairs that the model has not seen?",
+    "A model is trained for 25 steps to lower the log-probability of the rejected completions, and nothing else. What happens to the log-probability of the chosen completions of pairs that it has not seen?",
     {
-        "it rises": "In a table it might, at first: what the most probable word loses goes to all others, and the losers, which the model wrote itself, have many such words. But winners are made of the same words and fall with them. And once a loser's word has become rare, what it loses flows to the few most probable words alone.",
-        "it hardly changes": "In a table a reply that nobody names moves only because all share one sum. In a network replies share weights besides, and winners and losers are made of the same words.",
+        "it rises": "In a table of logits it might rise at first: the most probable words lose, all others gain, and the rejected completions, which the model wrote itself, contain many probable words. But the chosen completions consist of the same words and fall with them. Once a word has become rare, the probability that it loses goes to the few most probable words only.",
+        "it hardly changes": "In a table of logits, a completion in no pair moves only because all probabilities sum to one. In a network, completions also share weights, and chosen and rejected completions consist of the same words.",
         "it falls": "",
     },
     _losers,
@@ -53,19 +59,19 @@ def _without_imitation():
         "told_sft": 100 * mean("ch01", "dpo_sft_accuracy"),
     }
     if compared("ch01", "dpo_base_gold", "both_gold") != "smaller":
-        return "as much as those of that model", found
-    worth = seeds("ch01", "dpo_base_gold")
-    between = "more than silence, but less than those of that model"
-    return "less than silence" if max(worth) < 0 else between if min(worth) > 0 else "?", found
+        return "the same as after SFT and DPO", found
+    rewards = seeds("ch01", "dpo_base_gold")
+    between = "above 0, but lower than after SFT and DPO"
+    return "below 0" if max(rewards) < 0 else between if min(rewards) > 0 else "?", found
 
 
 dpo_without_imitation = Ask(
-    "DPO on these pairs starts at the base model, which has imitated nobody. (An empty reply is worth 0.) It has then raised the winner more than the loser in {told:.0f} % of unseen pairs;"
-    " a model that imitated before DPO has done so in {told_sft:.0f} %. What are the base’s own replies worth now?",
+    "DPO on these pairs starts from the base model, without SFT. Afterwards the chosen completion has gained more log-probability than the rejected one in {told:.0f} % of unseen pairs;"
+    " after SFT and DPO the figure is {told_sft:.0f} %. What is the mean gold reward of the completions of the run without SFT? (An empty completion has 0.)",
     {
-        "as much as those of that model": "To raise the better of two given answers more than the other is one thing, and to say either of them is another.",
-        "more than silence, but less than those of that model": "The pairs hold answers, and they say nothing for or against the texts that the base writes. Its replies are worth {gold:.1f}.",
-        "less than silence": "",
+        "the same as after SFT and DPO": "Ordering two given answers is one skill, and writing one of them is another.",
+        "above 0, but lower than after SFT and DPO": "The pairs contain answers. They carry no information for or against the texts that the base model writes. The mean gold reward of its completions is {gold:.1f}.",
+        "below 0": "",
     },
     _without_imitation,
 )
@@ -77,13 +83,13 @@ def _lost():
 
 
 lost_copy = Ask(
-    "A copy errs with probability .01 at each step on the path, and after its first mistake at every step. How many mistakes does it make in 200 steps, on average?",
+    "A copy errs with probability .01 at each step on the path, and after its first error at every step. How many errors does it make in 200 steps, on average?",
     Typed(
         within=10,
-        unit="mistakes",
+        unit="errors",
         form=".1f",
-        low="Put back on the path each time, the copy would make 2. On an endless way its first mistake would come at step {first:.0f} on average. But 200 − {first:.0f} is too few: for a copy whose first mistake would come after step 200, that difference is below 0, and the number of its mistakes is 0.",
-        high="εT²/2 would be 200, mistakes all the way: that formula is for small εT, and here εT is 2. For {right:.0f} steps, on average, the copy is still on the path.",
+        low="If the copy were put back on the path each time, it would make 2. Without an end, its first error would come at step {first:.0f} on average. But 200 − {first:.0f} is too few: for a copy whose first error would come after step 200, this difference is negative, and its number of errors is 0.",
+        high="εT²/2 would be 200, an error at every step. That formula is for small εT, and here εT is 2. The copy is still on the path for {right:.0f} steps on average.",
     ),
     _lost,
 )
@@ -94,23 +100,23 @@ def _half():
     line = [(one + other) / 2 for one, other in zip(*alone, strict=True)]
     [pair] = evidence.differences({"merged": both, "line": line}).values()
     answer = (
-        "as much as the mean"
+        "the same as the mean"
         if not pair.significant
-        else "more than the mean"
+        else "higher than the mean"
         if pair.mean > 0
-        else "less than the mean"
+        else "lower than the mean"
     )
     return answer, {"merged": sum(both) / len(both), "line": sum(line) / len(line)}
 
 
 half_and_half = Ask(
-    "From one start, one model is trained for the content of its replies and another for their manners. Their weights are averaged, half and half."
-    " How much is the merger worth, by the whole true reward, compared with the mean of what the two are worth?",
+    "From one initial model, one specialist is trained for the content of its completions and another for their politeness. Their weights are averaged, half and half."
+    " How does the gold reward of the merged model compare with the mean of the two specialists’ gold rewards?",
     {
-        "less than the mean": "It can happen, also with one start: what either model finds impossible stays improbable, and if the two insist on different replies, those are lost. But a reply can have content and manners at once, so what one of these models insists on need not exclude what the other does.",
-        "as much as the mean": "So it would be if each reply were written by one of the two, with equal chances. Compared with such a mixture, the"
-        " merger favours replies about which the two agree, and it gains by that if these are good in both ways. It is worth {merged:.2f}, and the mean of the two is {line:.2f}.",
-        "more than the mean": "",
+        "lower than the mean": "It can happen, also with one initial model: completions that either model finds impossible stay improbable, so if the two prefer different completions, those are lost. But a completion can have content and be polite, so these two preferences do not exclude each other.",
+        "the same as the mean": "So it would be if each completion were written by one of the two, chosen with equal probability. Compared with such a mixture, the"
+        " merged model favours completions on which the two agree, and this helps if those are good in both respects. Its gold reward is {merged:.2f}, and the mean of the two is {line:.2f}.",
+        "higher than the mean": "",
     },
     _half,
 )
