@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 01 · It has read everything. Why won't it answer?
 #
-# A language model has read every page there is about cats. Somebody asks it what cats do, and it asks a question back. The model works
-# as intended: in the text that it was trained on, a question was mostly followed by more questions. **What has to be added to make an
-# assistant of it, who has to provide what, and in which order?**
+# A language model has read every page there is about cats. A user asks it what cats do, and it replies with another question. The model works
+# as intended: in the text that it was trained on, a question was mostly followed by more questions. **What must be added to make it an
+# assistant, who provides the feedback, and in which order?**
 #
-# The models of this notebook have a tenth of a million parameters and live in a world of eight animals with three facts each. What a good reply is, is
-# known exactly there: facts pay, one polite word and one word of praise are welcome, filler, repetition, falsehoods and length cost. (The first run
-# trains what it needs, about a minute; later ones load it.)
+# The models of this notebook have about 100,000 parameters. Their task has eight animals with three facts each. The *gold reward* of a completion is a
+# formula: facts, one polite word and one word of praise raise it; filler, repetition, false claims and length lower it. (The first run
+# trains the models that it needs, in about a minute. Later runs load them.)
 
 # %%
 import copy
@@ -53,21 +53,25 @@ STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the lar
 
 world = tasks.get("assistant")
 seen = evidence.StudyResults("ch01")  # five seeds of what follows
+tuned = evidence.StudyResults("ch01_tuned")  # five more, with tuned learning rates and longer RL
 predict = Predictions("01")
 
 
 # %% [markdown]
 # ## Three stages
 #
-# The base model first, then two things made from it: a model that imitated 2,000 demonstrations (SFT), and a reward model that learned
-# from 4,000 comparisons which of two replies people like better.
+# There are three models: the base model, a model that imitated 2,000 demonstrations (SFT), and a reward model that learned
+# from 4,000 comparisons which of two completions annotators prefer.
 #
-# Asked *what do bees and dogs do?*, what does the base model write? And the demonstrations are by people in a hurry, who say
-# *um* and are wrong now and then.
+# What does the base model write for *what do bees and dogs do?* And note that the demonstrations imitate people in a hurry, who write
+# *um* and are sometimes wrong.
 
 # %%
-copy_of_people = predict(
-    "Is a model that imitates them worse than they are, as good, or better?", "worse", "as good", "better"
+sft_beside_people = predict(
+    "Is the gold reward of a model that imitates them lower than theirs, the same, or higher?",
+    "lower",
+    "the same",
+    "higher",
 )
 
 # %%
@@ -75,12 +79,12 @@ base, sft = (Trained(*zoo.load(name)) for name in ("assistant-base", "assistant-
 judge, judge_tokenizer = zoo.load("assistant-reward")
 opinion = model_reward(judge, judge_tokenizer)
 raw = copy.deepcopy(base.tokenizer)
-raw.chat_template = PLAIN  # a base model has never seen a turn: it gets the bare text and goes on writing
+raw.chat_template = PLAIN  # a base model has never seen a turn: it gets the bare text and continues it
 base = replace(base, tokenizer=raw)
 
 
 def ask(policy, seed=1000):
-    """One reply to each of the 128 test prompts, graded by the truth."""
+    """Sample one completion for each of the 128 test prompts, with its gold reward."""
     asked = task_problems(world, "test")
     limit = Sampling(max_completion_length=world.max_completion_length)
     return evaluate(policy.model, asked, task_reward(world), tokenizer=policy.tokenizer, sampling=limit, seed=seed)
@@ -96,17 +100,17 @@ rl = pipeline.rl(
 answers = {"base": ask(base), "SFT": ask(sft), "RL": ask(rl)}
 rng = numpy_generator("hurry", 0)
 people = [world.grade(p, world.demonstration(p, rng)) for p in world.prompts("test") for _ in range(20)]
-print(f"\npeople who wrote the demonstrations earn {sum(people) / len(people):.2f}")
+print(f"\ngold reward of the demonstrations {sum(people) / len(people):.2f}")
 for name, found in answers.items():
-    print(f"{name:5} earns {found.reward}, writes {found.length} tokens")
+    print(f"{name:5} gold reward {found.reward}, {found.length} tokens")
 ahead = answers["SFT"].reward.mean - sum(people) / len(people)
-copy_of_people.reveal("as good" if abs(ahead) < 0.2 else "better" if ahead > 0 else "worse")
+sft_beside_people.reveal("the same" if abs(ahead) < 0.2 else "higher" if ahead > 0 else "lower")
 
 # %%
 # table: opening
-# Three questions that were fixed before the first model was trained, and each model's one reply.
-lines = ["| question | model | reply | true reward |", "|---|---|---|---|"]
-called = {"base": "base model", "SFT": "after imitation", "RL": "after imitation, comparison and trial"}
+# Three questions that were fixed before the first model was trained, and one completion of each model.
+lines = ["| question | model | completion | gold reward |", "|---|---|---|---|"]
+called = {"base": "base model", "SFT": "after SFT", "RL": "after SFT and RL"}
 for i in (2, 3, 5):
     for name, found in answers.items():
         asked = world.prompts("test")[i] if name == "base" else ""
@@ -116,9 +120,9 @@ Markdown("\n".join(lines))
 
 # %%
 # figure: pipeline
-# alt: Left, true reward of 128 replies of three models as dots with their means. The base model's lie between minus 6 and 1, mean about minus 1.9;
-#   those of SFT between minus 3 and 2.5, mean 0.8; RL's are higher, with fewer bad ones, mean above 1. Right, over 35 steps of RL both the reward model's opinion and
-#   the true reward rise.
+# alt: Left, gold reward of 128 completions of three models as dots with their means. The base model's lie between minus 6 and 1, mean about minus 1.9;
+#   those of SFT between minus 3 and 2.5, mean 0.8; RL's are higher, with fewer bad ones, mean above 1. Right, over 35 steps of RL both the reward model's score and
+#   the gold reward rise.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.2), layout="constrained")
 jitter = torch.rand(128, generator=generator("jitter")) * 0.5 - 0.25
 for place, (found, colour) in enumerate(zip(answers.values(), ("orange", "sky", "blue"), strict=True)):
@@ -127,8 +131,8 @@ for place, (found, colour) in enumerate(zip(answers.values(), ("orange", "sky", 
     left.annotate(f"{found.reward.mean:.2f}", (place + 0.37, found.reward.mean), va="center")
 left.axhline(sum(people) / len(people), color="0.5", lw=0.8, ls=":")
 left.set_xticks(range(3), answers)
-left.set(ylabel="true reward of a reply", xlim=(-0.5, 2.8))
-for key, label, colour in (("gold", "true reward", "blue"), ("reward", "reward model's opinion", "orange")):
+left.set(ylabel="gold reward of a completion", xlim=(-0.5, 2.8))
+for key, label, colour in (("gold", "gold reward", "blue"), ("reward", "reward model's score", "orange")):
     right.plot(smooth(rl.history[key], 8), color=PALETTE[colour], label=label)
 right.set(xlabel="step of RL")
 right.legend(frameon=False)
@@ -147,15 +151,15 @@ assert lowest["SFT"] > -3 and highest["SFT"] < 2.6
 assert seen.holds("gold_base", below=-1) and seen.holds("gold_sft", above=0.5) and seen.holds("rl_gain", above=0.0)
 
 # %% [markdown]
-# **What to notice.** SFT gains more than two and a half points. Its replies are still worth less than those of the people it imitates (dotted line), and it
-# has learned their *um* as well. RL saw no further demonstration. The model wrote replies of its own, the reward model said which were better, and this closed
+# **What to notice.** SFT raises the gold reward by more than 2.5. Its completions are still worse than the demonstrations that it imitates (dotted line), and it
+# has also learned their *um*. RL saw no further demonstration. The model wrote completions of its own, the reward model scored them, and this closed
 # the remaining gap.
 #
-# ## Four ways of being told
+# ## Four kinds of feedback
 #
-# What does a single piece of feedback do? Take five replies and the probabilities that the SFT model gives them, as a choice among five. The *push* is the direction
-# in which one gradient step moves the logits. (The first three are exercise 01.1: if you would like to derive them yourself, do that first.) What the push does to
-# the *probabilities* is another question. You show the model the polite reply, and "cats bark", which is false, is not mentioned.
+# What does a single piece of feedback do? Take five completions and the probabilities that the SFT model gives them, as a choice among five. A gradient step
+# moves the logits. (The first three gradients are exercise 01.1. If you would like to derive them yourself, do that first.) What the step does to
+# the *probabilities* is another question. You show the model the polite completion, and "cats bark", which is false, is not mentioned.
 
 # %%
 bark = predict("Imitating the polite reply: what happens to the probability of “cats bark”?", "it falls", "it rises")
@@ -166,7 +170,7 @@ replies = ("cats purr", "cats nap", "sure! clever cats purr and nap", "um cats p
 
 
 def reply_logps(policy, texts):
-    """log π(reply | question) for several replies."""
+    """Return log π(completion | question) for several completions."""
     rows = [completion_tokens(policy.tokenizer, question, text) for text in texts]
     batch = collate(rows, policy.tokenizer.pad_token_id)
     logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
@@ -189,12 +193,12 @@ pushes = {
     "not this:\nthe false one": p - one_hot(bad),
     "this rather than that:\npolite over false": torch.sigmoid(logits[bad] - logits[good])
     * (one_hot(good) - one_hot(bad)),
-    "each earns its reward": p * (earned - p @ earned),
+    "each gets its reward": p * (earned - p @ earned),
 }
 torch.testing.assert_close(
     pushes["say this:\nthe polite one"], signals.imitation_logit_gradient(logits, torch.tensor(good))
 )
-torch.testing.assert_close(pushes["each earns its reward"], signals.reward_logit_gradient(logits, earned))
+torch.testing.assert_close(pushes["each gets its reward"], signals.reward_logit_gradient(logits, earned))
 
 RATE = 0.1
 changes = {}  # of the probabilities: dπ = η π (g − Σ π g)
@@ -202,12 +206,12 @@ for name, push in pushes.items():
     changes[name] = RATE * p * (push - p @ push)
     torch.testing.assert_close(changes[name], signals.probability_change(logits, push, learning_rate=RATE))
 relative = {name: 100 * change / p for name, change in changes.items()}
-print(f"a step of {RATE} along each push changes each probability by so many percent of itself:\n")
+print(f"relative change of each probability after a step of {RATE} along each gradient:\n")
 print(f"{'':32}" + "".join(f"{name.splitlines()[0]:>26}" for name in relative))
 for i, reply in enumerate(replies):
     print(f"{reply:32}" + "".join(f"{float(change[i]):25.2f}%" for change in relative.values()))
 imitated, avoided = relative["say this:\nthe polite one"], relative["not this:\nthe false one"]
-graded = relative["each earns its reward"]
+graded = relative["each gets its reward"]
 most_probable = int(p.argmax())
 bark.reveal("it rises" if imitated[bad] > 0 else "it falls")
 
@@ -218,10 +222,10 @@ for push, change in zip(pushes.values(), changes.values(), strict=True):  # a re
 
 # %%
 # figure: pushes
-# alt: Two rows of four bar charts over the same five replies, one column for each kind of feedback. The upper row shows the push on the logits, the lower row the
-#   relative change of the probabilities. Imitating the polite reply lowers the logits of all others, but only the most probable reply, "cats nap", loses probability; the
-#   false "cats bark" gains. Avoiding the false reply raises all other logits, but only "cats nap" gains probability. The preference moves two logits; the other
-#   probabilities hardly change. The reward raises the logit of the best reply a little, and its probability falls.
+# alt: Two rows of four bar charts over the same five completions, one column for each kind of feedback. The upper row shows the gradient of the logits, the lower row the
+#   relative change of the probabilities. Imitating the polite completion lowers the logits of all others, but only the most probable one, "cats nap", loses probability; the
+#   false "cats bark" gains. Avoiding the false completion raises all other logits, but only "cats nap" gains probability. The preference moves two logits; the other
+#   probabilities hardly change. The reward raises the logit of the best completion a little, and its probability falls.
 fig, axes = plt.subplots(2, 4, figsize=(9, 4.4), sharey=True, layout="constrained")
 rows = range(len(replies))
 for column, name in enumerate(pushes):
@@ -232,7 +236,7 @@ for column, name in enumerate(pushes):
         reach = 1.25 * float(bars.abs().max())
         ax.set(xlim=(-reach, reach))
     axes[0, column].set_title(name, fontsize=9)
-    axes[0, column].set_xlabel("push on the logit")
+    axes[0, column].set_xlabel("gradient of the logit")
     axes[1, column].set_xlabel("change of π, %")
 for ax in axes[:, 0]:
     ax.set_yticks(
@@ -243,17 +247,19 @@ axes[0, 0].invert_yaxis()
 plt.show()
 
 # %%
-assert imitated[bad] > 0 > imitated[most_probable]  # the false reply gains, the most probable one loses
+assert imitated[bad] > 0 > imitated[most_probable]  # the false completion gains, the most probable one loses
 assert [i for i in range(len(replies)) if avoided[i] > 0] == [most_probable]
-assert pushes["each earns its reward"].argmax() == most_probable and graded[good] < 0 < graded[most_probable]
+assert pushes["each gets its reward"].argmax() == most_probable and graded[good] < 0 < graded[most_probable]
 assert int(earned.argmax()) == good and 0 < earned[most_probable] - p @ earned < 0.05
 
 # %% [markdown]
-# **What to notice.** The lower row is ten times the upper, less a constant in each panel: a probability rises where its push is above the *average* push Σ π g. The example pushes
-# all other logits down, but all except the most probable so little that their probabilities *rise*, and "cats bark", which is false, is one of them. "Not this" pushes four logits up, and
-# only the most probable reply gains: five times what the false one lost; the others pay. The comparison moves two logits; all other probabilities change
-# by one and the same small factor. The reward raises the logit of the polite reply, the best of the five, and lowers its probability: a push is the advantage
-# times the probability, and "cats nap", whose grade is a hair above the average, is so frequent that it is pushed up hardest.
+# **What to notice.** The lower row is ten times the upper row, minus a constant in each panel: a probability rises where its logit's gradient is above the *average* gradient Σ π g.
+#
+# * The example lowers all other logits. Except for the most probable completion it lowers them so little that their probabilities *rise*. One of them is "cats bark", which is false.
+# * "Not this" raises four logits, and only the most probable completion gains. It gains five times what the false one loses; the other three lose too.
+# * The comparison moves two logits. All other probabilities change by one common small factor.
+# * The reward raises the logit of the polite completion, the best of the five, and lowers its probability. A gradient is the advantage times the probability. The reward
+#   of "cats nap" is only slightly above the average, but its probability is so large that its logit rises most.
 #
 # What if "not this" is repeated, as it is in training?
 
@@ -270,29 +276,29 @@ for i, reply in enumerate(replies):
 assert int(history[300].argmax()) == most_probable and float(history[300][good]) < 0.2 * float(p[good])
 
 # %% [markdown]
-# The reply that was most probable takes everything, and the best reply goes the way of the false one, although nobody said a word against it.
+# The completion that was most probable takes everything. The best completion disappears together with the false one, although no feedback mentioned it.
 #
-# Is the difference between the kinds of feedback worth anything? The same 600 pairs, used in three ways: *imitate the winners*, *push down the
-# losers*, *both* (the third is DPO, chapter 14, in the few lines below).
+# Does the kind of feedback make a difference in training? We use the same 600 pairs in three ways: *imitate the chosen completions*, *avoid the
+# rejected ones*, or *both* (DPO, chapter 14, in the few lines below). Each way has the learning rate and the number of steps that were best on other seeds.
 
 # %%
-best_use = predict("Which of the three earns most?", "winners only", "losers only", "both (DPO)")
+best_use = predict("Which of the three reaches the highest gold reward?", "chosen only", "rejected only", "both (DPO)")
 
 # %%
 pairs, unseen = preferences(world, sft, RewardPlan(pairs=600, held_out=200))
 
 
 def sums(policy, part):
-    """log π of the chosen and of the rejected replies, (N,) each."""
+    """Return log π of the chosen and of the rejected completions, (N,) each."""
     batch = collate([t.chosen for t in part] + [t.rejected for t in part], policy.tokenizer.pad_token_id)
     logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
     return (logps * batch.loss_mask[:, 1:]).sum(-1).chunk(2)
 
 
-def learn_from(start, old, loss_of, steps=40):
-    """A copy of ``start``, trained on the pairs; ``loss_of`` gets log π of chosen and rejected, new and ``old``."""
+def learn_from(start, old, loss_of, steps=40, learning_rate=3e-4):
+    """Train a copy of ``start`` on the pairs; ``loss_of`` gets log π of chosen and rejected, new and ``old``."""
     policy = replace(start, model=copy.deepcopy(start.model))
-    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-4, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=learning_rate, weight_decay=0.0)
     for step in progress(range(steps), "pairs"):
         some = list(batch_indices(len(data), 32, step, 0))
         chosen, rejected = sums(policy, [data[i] for i in some])
@@ -308,17 +314,19 @@ def contrast(pair):
     return dpo(pair, beta=0.1)
 
 
+CHOSEN, REJECTED, BOTH = (120, 1e-3), (25, 1e-4), (80, 1e-4)  # steps and learning rate of each use
 data, held = (pair_tokens(sft.tokenizer, part) for part in (pairs, unseen))
 with torch.no_grad():
     from_sft = torch.stack(sums(sft, data), 1)  # (N, 2), before any of this
 told = {
-    "winners only": learn_from(sft, from_sft, lambda pair: -pair.chosen),
-    "losers only": learn_from(sft, from_sft, lambda pair: pair.rejected, steps=25),
-    "both (DPO)": learn_from(sft, from_sft, contrast),
+    "chosen only": learn_from(sft, from_sft, lambda pair: -pair.chosen, *CHOSEN),
+    "rejected only": learn_from(sft, from_sft, lambda pair: pair.rejected, *REJECTED),
+    "rejected, larger rate": learn_from(sft, from_sft, lambda pair: pair.rejected, 25, 3e-4),
+    "both (DPO)": learn_from(sft, from_sft, contrast, *BOTH),
 }
 heard = {name: ask(policy) for name, policy in told.items()}
-print("                true reward   length   log π of winner, loser against SFT   a reply")
-fell = {}
+print("                       gold reward   length   change of log π of chosen, rejected   a completion")
+fell = {}  # in nats
 with torch.no_grad():
     before = [x.mean() for x in sums(sft, held)]
     for name, policy in told.items():
@@ -326,56 +334,56 @@ with torch.no_grad():
         fell[name] = moved[0]
         found = heard[name]
         print(
-            f"{name:14} {found.reward}   {found.length.mean:5.1f}   {moved[0]:10.1f} {moved[1]:8.1f}            {found.completions[3]!r}"
+            f"{name:21} {found.reward}   {found.length.mean:5.1f}   {moved[0]:10.1f} {moved[1]:8.1f}            {found.completions[3]!r}"
         )
 
-best_use.reveal(max(heard, key=lambda name: heard[name].reward.mean))
+best_use.reveal(max(("chosen only", "rejected only", "both (DPO)"), key=lambda name: heard[name].reward.mean))
 
 # %%
 # figure: pairs
-# alt: Bars of the true reward: SFT 0.8, winners only hardly more, both about 1.2. The bar of losers only points the other way.
-fig, ax = plt.subplots(figsize=(5.2, 2.4), layout="constrained")
+# alt: Bars of the gold reward: SFT 0.8, chosen only somewhat more, rejected only and both more than that. The bar of rejected only at the larger rate points the other way.
+fig, ax = plt.subplots(figsize=(5.2, 2.7), layout="constrained")
 bars = {"SFT": answers["SFT"]} | heard
 ax.barh(
     range(len(bars)),
     [found.reward.mean for found in bars.values()],
     xerr=[found.reward.stderr for found in bars.values()],
-    color=[PALETTE[c] for c in ("sky", "green", "red", "blue")],
+    color=[PALETTE[c] for c in ("sky", "green", "orange", "red", "blue")],
     height=0.6,
 )
 ax.set_yticks(range(len(bars)), bars)
 ax.invert_yaxis()
-ax.annotate(f"{heard['losers only'].reward.mean:.1f}", (0.05, 2), va="center")
-ax.set(xlabel="true reward", xlim=(-1.2, 1.5))
+ax.annotate(f"{heard['rejected, larger rate'].reward.mean:.1f}", (0.05, 3), va="center")
+ax.set(xlabel="gold reward", xlim=(-1.2, 1.5))
 ax.axvline(0, color="0.3", lw=0.8)
 plt.show()
 
 # %%
-# In nats: the good replies fell with the bad.
-assert fell["losers only"] < -3 and seen.holds("losers_winner_fell", below=-3)
-
-# %%
-gains = seen.values("contrast_gain")
-print(
-    f"both above winners only in {sum(gain > 0 for gain in gains)} of {len(gains)} seeds, by {min(gains):.2f} to {max(gains):.2f}"
-)
+# In nats: the chosen completions fell with the rejected ones.
+assert fell["rejected, larger rate"] < -3 and seen.holds("losers_winner_fell", below=-3)
 
 # %% [markdown]
-# A model that is only told what *not* to say moves to what nobody has complained about yet, and in four seeds of five its replies end worse than silence. The winners lost probability together with the losers, since
-# they are made of the same words. Negative feedback needs something that holds the model in place; in DPO the winner of the pair and the reference do that.
+# The rejected completions say what to leave out, and at a small learning rate that alone helps. At three times the rate the same loss destroys the model. The chosen completions lost probability together with the rejected ones, because
+# they consist of the same words. Negative feedback needs an anchor that keeps the model in place. In DPO the chosen completion of the pair and the reference model are this anchor.
 #
-# ## Skipping the first stage
+# ## Skipping SFT
 #
-# If comparisons and rewards help so much, why imitate at all? Take the same pairs and the same rewards to the *base* model. Does DPO on the
-# base learn to tell winner from loser? Do its replies get good? And what does RL discover there, if it is given the *true* reward?
+# If comparisons and rewards carry so much information, why imitate at all? Take the same pairs and the same rewards to the *base* model. Does DPO on the
+# base model learn to order the pairs? Do its completions become good? And what does RL find there, with the *gold* reward?
 
 # %%
-straight_rl = predict("The base earns about −1.9. What does it earn after RL with the true reward?", -2, 0, 1, 2)
+straight_rl = predict(
+    "The base model has a gold reward of about −1.9. What is it after 200 steps of RL with the gold reward?",
+    -2,
+    0,
+    0.5,
+    2,
+)
 
 # %%
 turns = replace(
     base, tokenizer=sft.tokenizer
-)  # the base, given turns and their ends, which the pairs have and it has never seen
+)  # the base model, prompted with turns and their ends, which the pairs have and it has never seen
 with torch.no_grad():
     from_base = torch.stack(sums(turns, data), 1)
 straight = learn_from(turns, from_base, contrast)
@@ -383,7 +391,7 @@ straight = learn_from(turns, from_base, contrast)
 
 @torch.no_grad()
 def tells_apart(policy, start):
-    """Share of unseen pairs in which the winner has gained more than the loser."""
+    """Return the fraction of unseen pairs in which the chosen completion has gained more log-probability."""
     gains = [now - then for now, then in zip(sums(policy, held), sums(start, held), strict=True)]
     return float((gains[0] > gains[1]).float().mean())
 
@@ -397,36 +405,36 @@ silence = pipeline.rl(
     base,
     RLPlan(
         GRPO.with_(beta=0.1),
-        OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
+        OnlineConfig(max_steps=200 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
     ),
     monitors={"gold": task_reward(world)},
 )
 mute = ask(silence)
-print(f"DPO from SFT : right about {accuracy['SFT']:.2f} of new pairs, true reward {after['SFT'].reward}")
-print(f"DPO from base: right about {accuracy['base']:.2f} of new pairs, true reward {after['base'].reward}")
+print(f"DPO from SFT : accuracy {accuracy['SFT']:.2f} on unseen pairs, gold reward {after['SFT'].reward}")
+print(f"DPO from base: accuracy {accuracy['base']:.2f} on unseen pairs, gold reward {after['base'].reward}")
 print(f"   e.g. {world.prompts('test')[5]!r} -> {after['base'].completions[5]!r}")
-print(f"RL from base : true reward {mute.reward}, {mute.length} tokens")
+print(f"RL from base : gold reward {mute.reward}, {mute.length} tokens")
 nothing = sum(text == "" for text in mute.completions)
-print(f"   {nothing} of {len(mute.completions)} replies are empty")
+print(f"   {nothing} of {len(mute.completions)} completions are empty; e.g. {mute.completions[:4]}")
 straight_rl.reveal(mute.reward.mean)
 
 # %%
 # figure: skipped
-# alt: Left, share of unseen pairs told apart against true reward, two arrows. Both start at one half and end a little above six tenths. Both arrows point up;
-#   the one of DPO from the base stays far below zero. Right, straight RL from the base with the true reward: the mean length of a reply falls from about 14 tokens to a few
-#   while the reward rises towards zero, the reward of an empty reply, and stays there.
+# alt: Left, accuracy on unseen pairs against gold reward, two arrows. Both start at one half and end a little above six tenths. Both arrows point up;
+#   the one of DPO from the base stays far below zero. Right, RL from the base with the gold reward: the mean length of a completion falls from about 14 tokens to one or two
+#   while the reward rises to zero, the reward of an empty completion. Reward and length stay there for many steps, and then both rise again a little.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for start, colour in (("SFT", "blue"), ("base", "red")):
     here, there = (0.5, means["SFT"] if start == "SFT" else untaught), (accuracy[start], after[start].reward.mean)
     left.annotate("", there, here, arrowprops={"arrowstyle": "->", "color": PALETTE[colour], "lw": 2})
     left.plot(*zip(here, there, strict=True), "o", color=PALETTE[colour])
     left.annotate(f"DPO from {start}", there, (8, 0), textcoords="offset points", va="center", color=PALETTE[colour])
-left.set(xlabel="unseen pairs told apart", ylabel="true reward of its own replies", xlim=(0.47, 0.95))
-right.plot(smooth(silence.history["gold"], 4), color=PALETTE["blue"], label="true reward")
+left.set(xlabel="accuracy on unseen pairs", ylabel="gold reward of its completions", xlim=(0.47, 0.95))
+right.plot(smooth(silence.history["gold"], 8), color=PALETTE["blue"], label="gold reward")
 right.axhline(0, color="0.5", lw=0.8, ls=":")
-right.set(xlabel="step of RL, started at the base", ylabel="true reward")
+right.set(xlabel="step of RL from the base", ylabel="gold reward")
 twin = right.twinx()
-twin.plot(smooth(silence.history["completion_length"], 4), color=PALETTE["orange"], ls="--")
+twin.plot(smooth(silence.history["completion_length"], 8), color=PALETTE["orange"], ls="--")
 twin.set_ylabel("length, tokens (dashed)", color="#8a5f00")
 twin.set_ylim(0)
 twin.spines["right"].set_visible(True)
@@ -435,17 +443,20 @@ plt.show()
 # %%
 assert accuracy["base"] > 0.5 and seen.holds("dpo_base_accuracy", above=0.5)
 assert after["base"].reward.mean < 0 and seen.holds("dpo_base_gold", below=0)
-assert mute.reward.mean < 0.3 and seen.holds("rl_base_gold", below=0.3) and seen.holds("rl_base_length", below=9)
+assert (
+    mute.reward.mean < means["SFT"] and seen.holds("rl_base_gold", below=0.3) and seen.holds("rl_base_length", below=9)
+)
+assert tuned.holds("rl_end_empty", below=0.1) and tuned.holds("rl_end_facts", below=1.0)
 
 # %% [markdown]
-# **What to notice.** DPO taught the base to *order pairs*: it tells unseen winners from losers about as well as the tuned model does. It did not teach it to *answer*, because a comparison says nothing about the replies
-# that the base really gives. And RL, with a perfect reward, learns that it is better to be silent than to be wrong. Given what it could see, that was right: silence
-# earns 0, its own replies −1.9 on average, and good replies were too rare to learn from. How rare are they?
+# **What to notice.** DPO taught the base model to *order pairs*: on unseen pairs it is about as accurate as the model that began with SFT. It did not teach it to *answer*, because the pairs contain no completion
+# that the base model really writes. RL with a perfect reward first learns to write nothing: an empty completion has reward 0, the base model's own
+# completions have −1.9 on average, and good completions are too rare to be found. Later it finds a polite word. It does not find the facts. How rare are good completions among its samples?
 #
-# ## Was it in there?
+# ## Elicited or taught?
 #
-# One view says that post-training **elicits** what the base model can do already. Then good replies must be among its samples. And where the tuned model and
-# the base predict the same next word, tuning has changed nothing.
+# One view says that post-training **elicits** what the base model can already do. Then good completions must be among its samples. And where the SFT model and
+# the base model predict the same next word, SFT has changed nothing.
 
 # %%
 limit = Sampling(max_completion_length=world.max_completion_length)
@@ -455,12 +466,12 @@ curve = best_of_n_curve(drawn.rewards.double()).mean(0)
 good_share = float((drawn.rewards >= 1).float().mean())
 empty_share = sum(text == "" for texts in drawn.completions for text in texts) / drawn.rewards.numel()
 print(
-    f"{good_share:.2%} of the base's replies earn at least 1, {empty_share:.2%} are empty; SFT: {float((answers['SFT'].rewards >= 1).float().mean()):.0%}"
+    f"{good_share:.2%} of the base model's completions have a gold reward of at least 1, {empty_share:.2%} are empty; SFT: {float((answers['SFT'].rewards >= 1).float().mean()):.0%}"
 )
 
 
 def next_word_logps(policy, prompt, reply):
-    """log-probabilities of every next token along a reply and its end, (T, V)."""
+    """Return the log-probabilities of every next token along a completion and its end, (T, V)."""
     asked = encode_prompt(policy.tokenizer, conversation(prompt))
     with torch.no_grad():
         logits = policy.model(input_ids=torch.tensor([asked + reply])).logits[0]
@@ -468,14 +479,14 @@ def next_word_logps(policy, prompt, reply):
 
 
 def kind_of(words, t):
-    """What sort of word stands at place t of a reply."""
+    """Return what kind of word is at position t of a completion."""
     if t == 0:
         return "first word"
     word = words[t]
     if word == "<eos>":
         return "the end"
     if word in (*POLITE, *PRAISE, *FILLER):
-        return "manners"
+        return "polite, praise, filler"
     return "animal" if word in FACTS else "and" if word == "and" else "fact"
 
 
@@ -491,14 +502,14 @@ shift = {kind: sum(nats) / len(nats) for kind, nats in shifts.items()}
 
 # %%
 # figure: elicited
-# alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.7 at 256, a little below the mean reward of one SFT reply. Right, mean KL
+# alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.7 at 256, a little below the mean reward of one SFT completion. Right, mean KL
 #   of SFT from base at the next token: about 5 nats at animals and at the first word, 4 at polite words, praise and filler, 3 at the end of the reply, 2 at "and" and less at facts.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.semilogx(range(1, 257), curve, base=2, color=PALETTE["orange"], label="base, best of n")
 left.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
 left.minorticks_off()
-left.axhline(means["SFT"], color=PALETTE["blue"], ls="--", label="SFT, one reply")
-left.set(xlabel="samples n", ylabel="true reward")
+left.axhline(means["SFT"], color=PALETTE["blue"], ls="--", label="SFT, one completion")
+left.set(xlabel="samples n", ylabel="gold reward")
 left.legend(frameon=False)
 order = sorted(shift, key=shift.get)
 right.barh(order, [shift[kind] for kind in order], color=PALETTE["sky"], height=0.6)
@@ -506,14 +517,14 @@ right.set(xlabel="KL of SFT from base at this token, nats")
 plt.show()
 
 # %% [markdown]
-# The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal the reply is about, how it begins, its polite words, praise and filler, and then that it *ends*; least
-# of all which facts are told. The **superficial alignment** view expects this: knowledge comes from pretraining, the manner of speaking from tuning.
+# The base model needs more than 200 samples to come near one completion of SFT. What did SFT change? Most of all which animal the completion is about, how it begins, its polite words, praise and filler, and that it *ends*. It changed
+# the facts least. The **superficial alignment** view expects this: knowledge comes from pretraining, style from post-training.
 #
-# **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well.
+# **A test of it.** Show demonstrations about six animals and ask about the other two. The base model has read everything about those as well.
 
 # %%
 unshown_animals = predict(
-    "In what share of the replies does it tell something true about an animal that was not demonstrated?",
+    "What fraction of the completions states a true fact about an animal that was not demonstrated?",
     0,
     0.2,
     0.4,
@@ -549,7 +560,7 @@ for name, group in (("demonstrated", known), ("never demonstrated", other)):
     meant = [x for x in group for _ in range(len(problems) // len(group))]
     named = sum(x in text.split() for x, text in zip(meant, found.completions, strict=True))
     print(
-        f"{name:19}: {on_topic[name]:.2f} of {len(hits)} replies tell something true about the animal asked about, {named} name it; e.g. {found.completions[-1]!r}"
+        f"{name:19}: {on_topic[name]:.2f} of {len(hits)} completions state a true fact about the animal in the question, {named} name it; e.g. {found.completions[-1]!r}"
     )
 unshown_animals.reveal(on_topic["never demonstrated"])
 
@@ -558,14 +569,14 @@ assert on_topic["never demonstrated"] < 0.2 < 0.4 < on_topic["demonstrated"]
 assert seen.holds("known_on_topic", above=0.4) and seen.holds("other_on_topic", below=0.2)
 
 # %% [markdown]
-# The base has read about these two animals, and the tuned model hardly ever mentions them: it has learned *which words are said here*. So in this world alignment was not superficial; the rule
-# "answer what was asked" has to be learned, and six animals did not suffice for it. A large model has read very many dialogues and may know this rule
-# before tuning begins. How superficial tuning can be depends on what came before.
+# The base model has read about these two animals, and the SFT model hardly ever mentions them: it has learned *which words occur in demonstrations*. So in this task alignment was not superficial. The rule
+# "answer the question that was asked" must be learned, and six animals were not enough for it. A large model has read very many dialogues and may know this rule
+# before post-training begins. How superficial post-training can be depends on what came before.
 #
 # ## Before language models: a garden
 #
-# All of this is older than chatbots. A robot shall walk from S to the bench G and stay off the flowers (`*`). Its owner knows what
-# they want, and cannot write it down as a program. First **imitation**: the owner walks on a day without wind, and the robot copies what it saw. Then the wind rises, and one step in five goes astray.
+# All of this is older than chatbots. A robot should walk from S to the bench G and stay off the flowers (`*`). Its owner knows what
+# they want, and cannot write it down as a program. First **imitation**: the owner walks on a day without wind, and the robot copies what it saw. Then the wind rises, and one step in five goes in a wrong direction.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -575,7 +586,7 @@ start = GARDEN.start()
 
 
 def worth(policy, transitions=still):
-    """What twenty steps are worth to the owner."""
+    """Return the expected return of twenty steps to the owner."""
     return float(
         exact_mdp.expected_return(start, transitions, transitions @ wishes, policy, gamma=1.0, steps=hf.PATIENCE)
     )
@@ -590,11 +601,11 @@ print(
     f"still: owner {worth(owner):.1f}, copy {worth(copied):.1f}    wind: owner {worth(owner, windy):.1f}, copy {worth(copied, windy):.1f}"
 )
 error = torch.tensor([0.01, 0.05], dtype=torch.float64)
-print("\nmistakes in T steps if one is lost after the first:    T=10    T=50   T=200")
+print("\nerrors in T steps without recovery after the first:     T=10    T=50   T=200")
 for i, e in enumerate(error.tolist()):
     lost = [float(signals.compounding_mistakes(error, steps=steps)[i]) for steps in (10, 50, 200)]
     print(
-        f"   ε = {e:.2f}, expert's states only: {[round(e * steps, 1) for steps in (10, 50, 200)]}, on one's own: {[round(x, 1) for x in lost]}"
+        f"   ε = {e:.2f}, expert's states only: {[round(e * steps, 1) for steps in (10, 50, 200)]}, own states: {[round(x, 1) for x in lost]}"
     )
 
 # %%
@@ -611,13 +622,13 @@ for episodes in progress(EPISODES, "walks"):
         )
     for name in tries:
         tries[name].append(sum(got[name]) / 8)
-print(f"{'worth in the wind after so many episodes':40}" + "".join(f"{n:7}" for n in EPISODES))
+print(f"{'return in the wind, by number of episodes':42}" + "".join(f"{n:7}" for n in EPISODES))
 for name, line in tries.items():
-    print(f"{name:40}" + "".join(f"{x:7.1f}" for x in line))
+    print(f"{name:42}" + "".join(f"{x:7.1f}" for x in line))
 
 # %%
 # figure: cloning
-# alt: Left, the garden with the path shown on the day without wind and, shaded, where the copy spends its time in the wind among cells that it was never shown. Right, worth of twenty
+# alt: Left, the garden with the path shown on the day without wind and, shaded, where the copy spends its time in the wind among cells that it was never shown. Right, expected return of twenty
 #   steps in the wind against the number of episodes. Copies of walks without wind stay at 23 however many are shown. Copies of walks in wind rise slowly to 26.
 #   Correcting the robot where it goes starts far below both and is the best of the three from four episodes on.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
@@ -629,13 +640,13 @@ for s in range(GARDEN.size):
     mark = GARDEN.cells[s] if GARDEN.cells[s] in "SG*" else ""
     arrow = ARROWS[int(owner[s].argmax())] if s in shown_on_a_still_day and s != GARDEN.goal else ""
     left.text(column, row, f"{mark} {arrow}".strip(), ha="center", va="center", fontsize=13)
-left.set(xticks=[], yticks=[], title="shown (arrows), and where the copy goes astray (red)")
+left.set(xticks=[], yticks=[], title="shown (arrows), and where the copy is lost (red)")
 for (name, line), colour in zip(tries.items(), ("red", "orange", "blue"), strict=True):
     right.semilogx(EPISODES, line, "o-", base=2, color=PALETTE[colour], label=name)
 right.axhline(worth(owner, windy), color="0.5", ls=":", lw=0.8)
 right.set_xticks(EPISODES, [str(n) for n in EPISODES])
 right.minorticks_off()
-right.set(xlabel="episodes", ylabel="worth of 20 steps in the wind")
+right.set(xlabel="episodes", ylabel="return of 20 steps in the wind")
 right.legend(frameon=False)
 plt.show()
 
@@ -645,11 +656,11 @@ assert tries["robot walks in wind, owner corrects"][0] < tries["owner walks in w
 assert seen.holds("walk_corrected_1", below=22) and seen.holds("walk_corrected_16", above=25)
 
 # %% [markdown]
-# More walks without wind teach nothing new. Two things help: showing walks in the wind, where the owner is pushed off the path and shows how to come back, and letting the robot walk and correcting
-# it where *it* goes. The second is the worst of the three at first, because a robot that knows nothing wastes the first episodes, and the best from four episodes on.
+# More walks without wind teach nothing new. Two things help: walks in the wind, in which the owner leaves the path and shows how to come back, and corrections of
+# the robot where *it* goes. Correction is the worst of the three at first, because a robot that knows nothing wastes the first episodes. It is the best from four episodes on.
 #
-# Then **feedback**, in three ways that were tried before 2018. The owner compares two aimless walks; or says *good* and *bad* to each step
-# (TAMER predicts that, COACH takes it for an advantage). One answer in ten to TAMER and COACH is a slip of the finger. Which needs the fewest answers?
+# Then **feedback**, in three ways that were tried before 2018. The owner compares two aimless walks, or says *good* or *bad* to each step
+# (TAMER predicts this label, COACH uses it as an advantage). One label in ten for TAMER and COACH is flipped. Which method needs the fewest labels?
 
 # %%
 COUNTS = [25, 50, 100, 200, 400, 800]
@@ -669,8 +680,8 @@ for name, line in learned.items():
 
 # %%
 # figure: garden
-# alt: Left, the value of each cell recovered from 800 comparisons of aimless walks: the bench is highest and the two flower beds clearly lowest. Right, worth of the learned policy
-#   against the number of human answers, lines through the mean of twenty seeds with the range of the middle half shaded: TAMER is near the best value 30 after 100 answers, comparisons after 200,
+# alt: Left, the value of each cell recovered from 800 comparisons of aimless walks: the bench is highest and the two flower beds clearly lowest. Right, expected return of the learned policy
+#   against the number of human labels, lines through the mean of twenty runs with the range of the middle half shaded: TAMER is near the best value 30 after 100 labels, comparisons after 200,
 #   COACH approaches it gradually by 400. Dots: the run above.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 values = fitted[COUNTS[-1]] - fitted[COUNTS[-1]].median()
@@ -678,7 +689,7 @@ left.imshow(GARDEN.table(values), cmap="cividis")
 for s in range(GARDEN.size):
     row, column = divmod(s, GARDEN.columns)
     left.text(column, row, f"{values[s]:.1f}", ha="center", va="center", color="white" if values[s] < 0.9 else "black")
-left.set(xticks=[], yticks=[], title="what 800 comparisons say of each cell")
+left.set(xticks=[], yticks=[], title="cell values from 800 comparisons")
 for (name, line), colour in zip(learned.items(), ("green", "orange", "blue"), strict=True):
     right.semilogx(COUNTS, line, "o", base=2, color=PALETTE[colour], label=name)
     many = [[x for i in range(4) for x in seen.values(f"garden_{name}_{n}_{i}")] for n in COUNTS]
@@ -688,18 +699,18 @@ for (name, line), colour in zip(learned.items(), ("green", "orange", "blue"), st
 right.set_xticks(COUNTS, [str(n) for n in COUNTS])
 right.minorticks_off()
 right.axhline(30, color="0.5", ls=":", lw=0.8)
-right.set(xlabel="human answers", ylabel="worth of 20 steps")
+right.set(xlabel="human labels", ylabel="return of 20 steps")
 right.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# ## A failure on purpose: applause as a reward
+# ## A failure on purpose: praise as a reward
 #
-# Praise is a number, so why not hand it to a planner as a reward? *Good* is +1, *bad* is −½, and the robot looks ahead.
+# Praise is a number. Why not give it to a planner as a reward? *Good* is +1, *bad* is −½, and the robot plans ahead.
 
 # %%
 applauded = predict(
-    "How many of twenty steps does a robot that looks far ahead (γ = .95) spend on the bench, its goal?", 14, 7, 0
+    "How many of twenty steps does a robot that plans far ahead (γ = .95) spend on the bench, its goal?", 14, 7, 0
 )
 
 # %%
@@ -711,7 +722,7 @@ for gamma in (0.0, 0.5, 0.8, 0.95):
     applause = float(exact_mdp.expected_return(start, still, praise, plan_for_praise, gamma=1.0, steps=20))
     at_goal = float(exact_mdp.visits(start, still, plan_for_praise, gamma=1.0, steps=20).sum(-1)[GARDEN.goal])
     print(
-        f"γ = {gamma:4}: praise in 20 steps {applause:5.1f}, steps on the bench {at_goal:4.0f}, worth to the owner {worth(plan_for_praise):6.1f}"
+        f"γ = {gamma:4}: praise in 20 steps {applause:5.1f}, steps on the bench {at_goal:4.0f}, return to the owner {worth(plan_for_praise):6.1f}"
     )
 here, walk, said, cells = int(start.argmax()), [], [], []
 for _ in range(hf.PATIENCE):
@@ -724,13 +735,12 @@ print(f"{said.count(1.0)} steps praised, {said.count(-0.5)} blamed, {cells.count
 applauded.reveal(at_goal)
 
 # %% [markdown]
-# The robot that looks ahead never arrives, as arriving would end the praise. It walks in a ring for ever: four steps towards the bench, which are praised, and two back, which are blamed and lead
-# through a flower bed. Human feedback is not a reward; it is a statement
-# *about* actions, and TAMER and COACH differ in what they take it to state. This is the first policy of the book that does what it was told and not what was meant.
+# The robot that plans ahead never arrives, because arriving would end the praise. It walks in a ring: four steps towards the bench, which are praised, and two back, which are blamed and lead
+# through a flower bed. A judgement of an action is not a reward, and TAMER and COACH interpret it in different ways. This is the first policy of the book that does what it was told and not what was meant.
 #
-# ## One model from two
+# ## Model merging
 #
-# Two specialists, grown from the same SFT model by a few steps of RL each: one earns only by *content*, one only by *manners*. The sum of the two rewards is the truth. What can a mean of their
+# Two specialists come from the same SFT model by a few steps of RL each. One is rewarded for *content* only, the other for *politeness* only. The sum of the two rewards is the gold reward. What does the mean of their
 # weights do: half of each, nothing, or more?
 
 # %%
@@ -742,7 +752,7 @@ specialists = [
 
 
 def scores(model):
-    """Mean content, manners and their sum over the replies to the test prompts."""
+    """Return the mean content, politeness and their sum over completions of the test prompts."""
     found = ask(replace(sft, model=model), seed=50)
     counts = [
         features(p.prompt[-1]["content"], text) for p, text in zip(found.problems, found.completions, strict=True)
@@ -751,7 +761,7 @@ def scores(model):
 
 
 def shuffled(model):
-    """The same function, with the hidden units of each layer in another order."""
+    """Return the same function, with the hidden units of each layer in another order."""
     other = copy.deepcopy(model)
     for layer in other.model.layers:
         order = torch.randperm(layer.mlp.gate_proj.weight.shape[0], generator=generator("shuffle"))
@@ -768,15 +778,15 @@ stranger = scores(merge([specialists[0], relative], [0.5, 0.5]))
 some = torch.arange(12)[None]
 torch.testing.assert_close(relative(input_ids=some).logits, specialists[1](input_ids=some).logits, atol=1e-4, rtol=1e-4)
 origin = scores(sft.model)
-print("share of manners   content   manners   truth")
+print("weight of second   content   politeness   gold")
 for share, (c, m, total) in zip(SHARES, line, strict=True):
-    print(f"{share:16.2f} {c:9.2f} {m:9.2f} {total:7.2f}")
-print(f"       SFT       {origin[0]:9.2f} {origin[1]:9.2f} {origin[2]:7.2f}")
+    print(f"{share:16.2f} {c:9.2f} {m:12.2f} {total:6.2f}")
+print(f"       SFT       {origin[0]:9.2f} {origin[1]:12.2f} {origin[2]:6.2f}")
 print(f"the second, units shuffled: the same function; the first merged with that one {stranger[2]:.2f}")
 
 # %%
 # figure: merging
-# alt: Content against manners. The content specialist is at the lower right, the manners specialist at the upper left; the merged model with a quarter of the second lies on the straight line between them,
+# alt: Content reward against politeness reward. The content specialist is at the lower right, the politeness specialist at the upper left; the merged model with a quarter of the second lies on the straight line between them,
 #   those with a half and three quarters beyond it. SFT lies inside. A cross far inside marks the merger with a shuffled copy.
 fig, ax = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
 x, y, _ = zip(*line, strict=True)
@@ -786,7 +796,7 @@ ax.plot(*origin[:2], "s", color=PALETTE["orange"], label="SFT")
 ax.plot(*stranger[:2], "X", ms=9, color=PALETTE["red"], label="merged with a shuffled copy")
 for share, a, b in zip(SHARES, x, y, strict=True):
     ax.annotate(f"{share:g}", (a, b), (5, 4), textcoords="offset points", fontsize=8)
-ax.set(xlabel="content", ylabel="manners")
+ax.set(xlabel="content reward", ylabel="politeness reward")
 ax.legend(frameon=False)
 plt.show()
 
@@ -805,17 +815,19 @@ assert stranger[2] < 0.5 < line[-1][2] and max(seen.values("shuffled_merge_gold"
 # NBVAL_CHECK_OUTPUT
 two = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]], dtype=torch.float64).log()
 halves = torch.tensor([0.5, 0.5], dtype=torch.float64)
-print("two opinions merged in the logits:", [round(q, 3) for q in merging.merged_logps(two, halves).exp().tolist()])
-print("mean of the two distributions:    ", [round(q, 3) for q in two.exp().mean(0).tolist()])
+print(
+    "two distributions, merged in the logits:", [round(q, 3) for q in merging.merged_logps(two, halves).exp().tolist()]
+)
+print("mean of the two distributions:          ", [round(q, 3) for q in two.exp().mean(0).tolist()])
 
 # %% [markdown]
-# For models that were tuned from the same start, merging works: here three parts of manners and one of content are worth more than either specialist. (How reliable that is over five seeds, the chapter says.) The shuffled copy computes *the same function*, and merging with it
-# ruins both: a weight has a meaning only together with the order of the units around it. The last two lines show what averaging does where the logits are linear in the weights: it multiplies the distributions, so that what both find acceptable gains
-# over what only one of them prefers.
+# For models that were tuned from the same initial model, merging works. In this run the merged model with three parts of politeness and one of content has a higher gold reward than either specialist. (The chapter gives five seeds.) The shuffled copy computes *the same function*, and merging with it
+# ruins both: a weight has a meaning only together with the order of the units. The last two lines show what averaging does where the logits are linear in the weights. It multiplies the distributions, so completions that both models accept gain
+# over completions that only one of them prefers.
 #
-# ## How we got here
+# ## History
 #
-# The dates are those of the first public version; the numbers after "arXiv" are its identifiers.
+# The dates are those of the first public version. The numbers after "arXiv" are its identifiers.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -836,6 +848,9 @@ TIMELINE = [  # year, month, name, what was new, where, line of work
     (2024, 11, "Tülu 3", "an open recipe; verifiable rewards", "arXiv 2411.15124", "reasoning"),
     (2025, 1, "DeepSeek-R1", "reasoning by RL, first without SFT", "arXiv 2501.12948", "reasoning"),
     (2025, 3, "DAPO", "open large-scale reasoning RL", "arXiv 2503.14476", "reasoning"),
+    (2025, 5, "Qwen3", "hybrid thinking; on-policy distillation", "arXiv 2505.09388", "reasoning"),
+    (2025, 7, "Kimi K2", "verifiable rewards and self-judged rubrics", "arXiv 2507.20534", "reasoning"),
+    (2025, 12, "Olmo 3", "every stage open, mid-training to RLVR", "arXiv 2512.13961", "reasoning"),
 ]
 for year, month, name, new, where, _ in TIMELINE:
     print(f"{year}-{month:02}  {name:29} {new:40} {where}")
@@ -849,8 +864,8 @@ for year, month, name, _, where, _ in TIMELINE:
 # %%
 # figure: timeline
 # alt: A timeline from 2008 to 2025 with three bands. Control: TAMER 2008, APRIL 2012, COACH, deep RL from preferences and PPO 2017. Language: fine-tuning from preferences 2019,
-#   summarisation 2020, FLAN 2021, InstructGPT and Constitutional AI 2022, DPO and Llama 2 2023. Reasoning: GRPO and Tülu 3 2024, DeepSeek-R1 and DAPO 2025.
-fig, ax = plt.subplots(figsize=(9, 4.2), layout="constrained")
+#   summarisation 2020, FLAN 2021, InstructGPT and Constitutional AI 2022, DPO and Llama 2 2023. Reasoning: GRPO and Tülu 3 2024, DeepSeek-R1, DAPO, Qwen3, Kimi K2 and Olmo 3 2025.
+fig, ax = plt.subplots(figsize=(9, 4.8), layout="constrained")
 tones = {"control": PALETTE["green"], "language": PALETTE["blue"], "reasoning": PALETTE["red"]}
 for level, (year, month, name, new, _, line_of_work) in enumerate(TIMELINE):
     when = year + (month - 0.5) / 12
@@ -867,11 +882,11 @@ for level, (year, month, name, new, _, line_of_work) in enumerate(TIMELINE):
         color=tones[line_of_work],
     )
     if not early:
-        ax.annotate(new, (2026.0, -level), va="center", fontsize=8)
-ax.set(yticks=[], xlim=(2007.6, 2030.2), xticks=range(2008, 2026, 2))
+        ax.annotate(new, (2026.3, -level), va="center", fontsize=8)
+ax.set(yticks=[], xlim=(2007.6, 2031.0), xticks=range(2008, 2027, 2))
 ax.spines["left"].set_visible(False)
 for n, (name, tone) in enumerate(tones.items()):
-    ax.annotate(name, (2008.2 + 2.2 * n, -15.2), color=tone, fontweight="bold")
+    ax.annotate(name, (2008.2 + 2.2 * n, -18.2), color=tone, fontweight="bold")
 plt.show()
 
 # %%
@@ -880,10 +895,10 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Give `learn_from` *half* of each: the winners' log-probability minus a tenth of the losers'. Is there a weight that is as good as the contrast?
-# * Push down the losers for 60 steps instead of 25. Which is the one reply that nobody has complained about?
-# * RL from the base was offered silence. Change the grade so that an empty reply earns −3. What does it find instead?
+# * Give `learn_from` a mixture: the log-probability of the chosen completion minus 0.1 times that of the rejected one. Is there a weight that is as good as DPO?
+# * Avoid the rejected completions for 60 steps. Which completion has no pair rejected yet?
+# * RL from the base model found empty completions first. Change the reward so that an empty completion gets −3. What does it find instead?
 # * Show demonstrations about *seven* animals and ask about the eighth. And what if the raw text itself contained questions that are answered?
-# * Give the merged model a share of −½ of manners. What does it say?
+# * Give the merged model a weight of −½ for politeness. What does it write?
 #
 # The graded exercises of this chapter: `minirlhf check 01`.
