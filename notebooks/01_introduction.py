@@ -341,7 +341,7 @@ best_use.reveal(max(("chosen only", "rejected only", "both (DPO)"), key=lambda n
 
 # %%
 # figure: pairs
-# alt: Bars of the gold reward: SFT 0.8, chosen only somewhat more, rejected only and both more than that. The bar of rejected only at the larger rate points the other way.
+# alt: Bars of the gold reward: SFT lowest, chosen only and rejected only somewhat higher and about equal in this run, both (DPO) highest. The bar of rejected only at the larger rate points the other way.
 fig, ax = plt.subplots(figsize=(5.2, 2.7), layout="constrained")
 bars = {"SFT": answers["SFT"]} | heard
 ax.barh(
