@@ -5,11 +5,11 @@
 # ---
 
 # %% [statement]
-# $P$ prompts were answered $G$ times each. The rows of a batch are prompt-major: first the $G$ replies to the first prompt, then those to the
-# second, and so on. Write GRPO in three functions.
+# For each of $P$ prompts, $G$ completions were sampled. The rows of a batch are prompt-major: first the $G$ completions of the first prompt, then the
+# $G$ completions of the second, and so on. Write GRPO in three functions.
 #
 # 1. `advantages(rewards)`, for `rewards` of shape `(P, G)`: $A_i = (r_i - \bar r) / (\sigma + 10^{-4})$ with the mean and standard deviation of the
-#    *group*. Use the population's deviation (divisor $G$). A group of equal rewards gets zeros, exactly.
+#    *group*. Use the population's standard deviation (divisor $G$). A group of equal rewards gets exact zeros.
 # 2. `token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta)`, for log-probabilities of shape `(B, T)` and `advantages` of shape
 #    `(P, G)`: at every token
 #
@@ -17,9 +17,9 @@
 #
 #    where $\rho = \pi / \pi_\text{old}$ and $u = \log\pi_\text{ref} - \log\pi$.
 #
-#    Returns `(B, T)`; what stands on padding is of no interest.
-# 3. `loss(objective, mask)`: minus the mean over replies of each reply's mean over its own tokens. `mask` is `(B, T)` bool, and what stands in
-#    `objective` where it is False may be anything, NaN included.
+#    Returns `(B, T)`. Values on padding are not checked.
+# 3. `loss(objective, mask)`: minus the mean over completions of each completion's mean over its own tokens. `mask` is `(B, T)` bool. Where it is False,
+#    `objective` may hold anything, NaN included.
 
 # %% [given]
 import torch
@@ -32,12 +32,12 @@ def advantages(rewards):
 
 
 def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
-    """The clipped objective less the KL penalty. logps, old_logps, ref_logps: (B, T). advantages: (P, G). Returns (B, T)."""
+    """The clipped objective minus the KL penalty. logps, old_logps, ref_logps: (B, T). advantages: (P, G). Returns (B, T)."""
     raise NotImplementedError
 
 
 def loss(objective, mask):
-    """Minus the mean over replies of their mean over tokens. Returns one number."""
+    """Minus the mean over completions of their mean over tokens. Returns one number."""
     raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def graded(draw):
-    """Three groups of four: rewards of every kind, right or wrong, and one group that is all alike."""
+    """Return three groups of four: arbitrary rewards, rewards 0 and 1, and equal rewards."""
     rewards = tidy(draw.uniform(3, 4, low=-1, high=2))
     rewards[1] = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[draw.permutation(4)]
     rewards[2] = rewards[2, 0]
@@ -84,7 +84,7 @@ def graded(draw):
     against="Python's own statistics, reward by reward",
     hints=(
         "Mean and standard deviation have one value per prompt. Which axis is the group, and does the result still line up with the rewards?",
-        "Keep the reduced axis (`keepdim=True`), take the deviation with divisor G (`correction=0`), and mind where the small number is added.",
+        "Keep the reduced axis (`keepdim=True`), take the standard deviation with divisor G (`correction=0`), and check where the small number is added.",
     ),
 )
 def relative(sub, draw):
@@ -122,7 +122,7 @@ def relative(sub, draw):
     points=1,
     hints=(
         "In float32 the mean of seven equal numbers need not be that number. What does 10⁻⁴ make of a rounding error of 10⁻⁴?",
-        "Ask the rewards themselves whether the group is alike: its largest is its smallest. There put zeros.",
+        "Test the rewards themselves: in a group of equal rewards the largest equals the smallest. Put zeros there.",
     ),
 )
 def alike(sub, draw):
@@ -136,7 +136,7 @@ def alike(sub, draw):
         what="the advantages of groups of equal rewards",
         given={"rewards of a group": rewards[0]},
         mistakes={
-            "the rounding error of the mean is divided by nearly nothing": rounded
+            "the rounding error of the mean is divided by nearly 0": rounded
             / (rewards.std(-1, correction=0, keepdim=True) + 1e-4)
         },
         tolerance=0.0,
@@ -144,7 +144,7 @@ def alike(sub, draw):
 
 
 def batch(draw):
-    """Two groups of two, three tokens; every place of the ratio, with both signs of the advantage."""
+    """Return two groups of two, three tokens: ratios below, inside and above the clip, with both signs of the advantage."""
     size = tidy(draw.uniform(2, 2, low=0.4, high=0.9)) + torch.tensor([[0.0, 0.6], [0.0, 0.0]])  # never symmetric
     a = size * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     ratios = torch.tensor([[0.5, 1.05, 1.9]], dtype=torch.float64) + tidy(draw.uniform(4, 3, low=-0.04, high=0.05), 2)
@@ -170,8 +170,8 @@ def written_out(logps, old_logps, ref_logps, a, epsilon, beta, worse=min):
     points=2,
     against="the formula, token by token",
     hints=(
-        "Take a token with A < 0 and a ratio far above 1. Does the clip hide it, or does the minimum keep the unclipped term?",
-        "Rows are prompt-major, so `advantages.reshape(-1, 1)` lines up with them. Minimum of the two products, not the product of a clipped ratio.",
+        "Take a token with A < 0 and a ratio far above 1. Does the clip act, or does the minimum keep the unclipped term?",
+        "Rows are prompt-major, so `advantages.reshape(-1, 1)` lines up with them. Take the minimum of the two products, not only the product with the clipped ratio.",
     ),
 )
 def clipped(sub, draw):
@@ -198,12 +198,12 @@ def clipped(sub, draw):
 @test(
     points=1,
     hints=(
-        "The penalty is never negative, and 0 where policy and reference agree. Which way round is the difference of log-probabilities?",
+        "The penalty is never negative, and 0 where policy and reference agree. Which of the two log-probabilities is subtracted?",
         "u is log π_ref minus log π. The penalty is subtracted from what is maximised.",
     ),
 )
 def leash(sub, draw):
-    "With β the objective loses β (e^u − 1 − u), u = log π_ref − log π."
+    "With β, the penalty β (e^u − 1 − u) is subtracted from the objective; u = log π_ref − log π."
     logps, old_logps, ref_logps, a = batch(draw)
     beta = [0.5, 2.0][draw.integer(0, 1)]
     inputs = (logps, old_logps, ref_logps, a, 0.2, beta)
@@ -218,7 +218,7 @@ def leash(sub, draw):
         mistakes={
             "u has the wrong sign: that is log π − log π_ref": free - beta * back,
             "the penalty is added": free + beta * penalty,
-            "the plain log-ratio is charged": free - beta * (logps - ref_logps),
+            "the plain log-ratio is subtracted": free - beta * (logps - ref_logps),
         },
     )
 
@@ -226,12 +226,12 @@ def leash(sub, draw):
 @test(
     points=2,
     hints=(
-        "Two means, one inside the other. How often does each reply count, however long it is?",
-        "Replace what is outside the mask first (0 times NaN is NaN), divide each row's sum by its own number of tokens, then take the mean.",
+        "There are two means, one inside the other. How much does each completion count, however long it is?",
+        "First replace the values outside the mask (0 times NaN is NaN), divide each row's sum by its own number of tokens, then take the mean.",
     ),
 )
 def one_number(sub, draw):
-    "`loss` is minus the mean over replies of each reply's mean over its tokens."
+    "`loss` is minus the mean over completions of each completion's mean over its tokens."
     widths = [2, 5, draw.integer(3, 4)]
     mask = torch.arange(5) < torch.tensor(widths)[:, None]
     numbers = tidy(draw.uniform(3, 5, low=-2, high=2)) + torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)

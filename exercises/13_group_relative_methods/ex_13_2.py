@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# Three of DAPO's changes to GRPO are about which samples count, and how much.
+# Three of DAPO's changes to GRPO decide which samples count, and how much.
 #
-# 1. **Soft punishment.** `soft_punishment(lengths, limit, cache)` is added to the reward of each reply. With a limit of $L$ tokens and a cache of $c$: nothing up to
-#    $L - c$ tokens, then a straight line down to $-1$ at $L$, and $-1$ beyond.
-# 2. **Dynamic sampling.** A group whose rewards are all equal teaches nothing. `refill(rounds, wanted)` is given several rounds of sampling, a list of reward
-#    tensors `(P, G)`, in the order in which they would be sampled. It keeps the groups that have a signal until it has `wanted` of them, and stops sampling
-#    as early as it can. It returns `(kept, sampled)`: `kept` is the list of pairs `(round, row)`, at most `wanted` of them, and `sampled` the number
-#    of groups that had to be sampled. A round is sampled as a whole or not at all. If all rounds together do not give enough, it returns what there is.
-# 3. **Overlong filtering.** A reply that was cut off was not wrong, only long. `token_weights(mask, finished)` gives the weights of the token-level mean, with the
-#    replies that are not `finished` left out of the sum *and* of the count: every token of a finished reply weighs one over the number of such tokens, all others 0.
-#    If none is finished, all weights are 0.
+# 1. **Soft punishment.** `soft_punishment(lengths, limit, cache)` is added to the reward of each completion. With a limit of $L$ tokens and a cache of $c$ tokens it is 0 up to
+#    $L - c$ tokens, then falls on a straight line to $-1$ at $L$, and stays $-1$ beyond.
+# 2. **Dynamic sampling.** A group whose rewards are all equal has no gradient. `refill(rounds, wanted)` receives several rounds of sampling, a list of reward
+#    tensors `(P, G)`, in the order in which they would be sampled. It keeps groups with different rewards until it has `wanted` of them, and stops sampling
+#    as early as it can. It returns `(kept, sampled)`: `kept` is the list of pairs `(round, row)`, at most `wanted` of them. `sampled` is the number
+#    of groups that had to be sampled. A round is sampled as a whole or not at all. If all rounds together do not give enough groups, it returns those it has.
+# 3. **Overlong filtering.** A truncated completion was not wrong, only long. `token_weights(mask, finished)` gives the weights of the token-level mean and leaves
+#    completions that are not `finished` out of the sum *and* of the count. Every token of a finished completion weighs one over the number of such tokens; all other
+#    tokens weigh 0. If no completion is finished, all weights are 0.
 
 # %% [given]
 import torch
@@ -28,7 +28,7 @@ def soft_punishment(lengths, limit, cache):
 
 
 def refill(rounds, wanted):
-    """rounds: a list of (P, G). Returns the list of (round, row) that are kept, and how many groups were sampled."""
+    """rounds: a list of (P, G). Returns the list of (round, row) that are kept, and the number of sampled groups."""
     raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 @test(
     points=2,
     hints=(
-        "Three pieces: flat at 0, a line, flat at −1. What is the slope of the line per token?",
+        "There are three pieces: flat at 0, a line, flat at −1. What is the slope of the line per token?",
         "Count the tokens beyond L − c, divide by c, and keep the result between 0 and 1 before you change its sign.",
     ),
 )
@@ -85,8 +85,8 @@ def punishment(sub, draw):
         mistakes={
             "it goes on falling beyond the limit": -(over / cache).clamp(min=0),
             "it begins one token too early": -((over + 1) / cache).clamp(0.0, 1.0),
-            "short replies are paid for": -(over / cache).clamp(max=1.0),
-            "it is charged from the first token": -(lengths / limit).clamp(max=1.0),
+            "short completions are rewarded": -(over / cache).clamp(max=1.0),
+            "it begins at the first token": -(lengths / limit).clamp(max=1.0),
             "the line begins at the limit, and it should end there": -((lengths - limit) / cache).clamp(0.0, 1.0),
             "it is a reward: the sign is missing": (over / cache).clamp(0.0, 1.0),
             "the line has the slope of the limit, not of the cache": -(over.clamp(min=0) / limit).clamp(max=1.0),
@@ -95,7 +95,7 @@ def punishment(sub, draw):
 
 
 def sampling(draw):
-    """Rounds of three groups, each with one to two groups that are alive; a dead one may be all right or all wrong."""
+    """Return rounds of three groups, of which one or two have different rewards; the other ones are all right or all wrong."""
     rounds = []
     for n in range(4):
         rewards = torch.zeros(3, 4, dtype=torch.float64)
@@ -115,11 +115,11 @@ def signal(rewards):
     points=2,
     hints=(
         "Which groups have no gradient: those that all fail, those that all succeed, or both?",
-        "A group is alive if its largest reward exceeds its smallest. Keep pairs in the order in which they come, and cut the list at `wanted`.",
+        "A group has a gradient if its largest reward exceeds its smallest. Keep the pairs in order, and cut the list at `wanted`.",
     ),
 )
 def kept(sub, draw):
-    "`refill` keeps the first `wanted` groups with a signal."
+    "`refill` keeps the first `wanted` groups whose rewards differ."
     rounds, wanted = sampling(draw), draw.integer(2, 4)
     alive = [(n, row) for n, rewards in enumerate(rounds) for row in signal(rewards)]
     got, _ = sub.refill(rounds, wanted)
@@ -131,7 +131,7 @@ def kept(sub, draw):
     if len(got) > wanted:
         why = f"there are {len(got)}, more than wanted"
     elif got == some[:wanted]:
-        why = "groups in which every reply succeeds are kept, and they have no gradient"
+        why = "groups in which every completion succeeds are kept, and they have no gradient"
     fail(
         f"the kept groups are wrong: {why}",
         **{f"round {n}": r for n, r in enumerate(rounds)},
@@ -144,11 +144,11 @@ def kept(sub, draw):
     points=1,
     hints=(
         "When do you know that you have enough? Look before you sample another round.",
-        "A whole round counts, also the groups in it that were dead or came too late. Rounds that were never sampled do not count.",
+        "A whole round counts, with its zero-variance groups and those that came too late. Rounds that were never sampled do not count.",
     ),
 )
 def no_more_than_needed(sub, draw):
-    "`refill` counts the groups of the rounds that it needed, and returns what there is if they are too few."
+    "`refill` counts the groups of the rounds that it needed, and returns all kept groups if there are too few."
     rounds = sampling(draw)
     for wanted in (1, 2, 3, 4, 5, 99):
         needed, have = 0, 0
@@ -162,7 +162,7 @@ def no_more_than_needed(sub, draw):
             if int(sampled) == everything and needed < everything:
                 why = ": all rounds are sampled although fewer are enough"
             elif int(sampled) == min(wanted, have):
-                why = ": the dead groups were sampled too, and paid for"
+                why = ": the zero-variance groups were sampled too, and paid for"
             fail(
                 f"{int(sampled)} groups are reported as sampled and {len(got)} kept, where {needed} and {min(wanted, have)} are right{why}",
                 **{f"round {n}": r for n, r in enumerate(rounds)},
@@ -174,11 +174,11 @@ def no_more_than_needed(sub, draw):
     points=2,
     hints=(
         "Which tokens are in the sum? The same ones belong in the count.",
-        "A token counts if it is under the mask and its row is finished. Divide by how many such tokens there are; if there are none, avoid 0/0.",
+        "A token counts if it is under the mask and its row is finished. Divide by the number of such tokens; if there are none, avoid 0/0.",
     ),
 )
 def filtered(sub, draw):
-    "`token_weights` weighs the tokens of finished replies alike, and cut-off replies not at all."
+    "`token_weights` gives the tokens of finished completions equal weights, and truncated completions weight 0."
     mask = torch.arange(6) < torch.tensor([2, 6, draw.integer(3, 5), 6])[:, None]
     finished = torch.tensor([True, False, True, draw.integer(0, 1) == 1])
     right = torch.zeros(4, 6, dtype=torch.float64)
@@ -193,9 +193,9 @@ def filtered(sub, draw):
         what="the weights",
         given={"mask": mask, "finished": finished},
         mistakes={
-            "replies that were cut off still count in the divisor": kept.double() / mask.sum(),
-            "replies that were cut off are still in the sum": mask.double() / mask.sum(),
-            "this is the mean per reply": per_row,
+            "truncated completions still count in the divisor": kept.double() / mask.sum(),
+            "truncated completions are still in the sum": mask.double() / mask.sum(),
+            "this is the mean per completion": per_row,
             "padding counts as tokens": kept.double() / (6 * finished.sum()),
         },
     )
@@ -217,14 +217,14 @@ def soft_punishment(lengths, limit, cache):
 
 # %% [mutant] a bonus for the short
 # caught by: punishment
-# says: short replies are paid
+# says: short completions are rewarded
 def soft_punishment(lengths, limit, cache):
     return -((lengths - (limit - cache)) / cache).clamp(max=1.0)
 
 
 # %% [mutant] only hopeless groups are dropped
 # caught by: kept
-# says: every reply succeeds
+# says: every completion succeeds
 def refill(rounds, wanted):
     kept, sampled = [], 0
     for number, rewards in enumerate(rounds):

@@ -1,24 +1,24 @@
 # ---
-# title: One ratio for a whole reply
+# title: GSPO: one ratio for a whole completion
 # kind: derive
 # minutes: 35
 # ---
 
 # %% [statement]
-# GRPO has a ratio for every token. GSPO has one for a reply, the geometric mean of its tokens' ratios:
+# GRPO has a ratio for every token. GSPO has one ratio for a completion, the geometric mean of its tokens' ratios:
 #
 # $$ \begin{aligned} s &= \Big(\frac{\pi(y)}{\pi_\text{old}(y)}\Big)^{1/|y|}, \\
 #    J &= \min\big(s A,\; \mathrm{clip}(s, 1 - \varepsilon, 1 + \varepsilon)\,A\big). \end{aligned} $$
 #
-# Everything below is about one reply: `logps` and `old_logps` are the log-probabilities `(T,)` of its tokens, `advantage` is a number. Do the derivatives on paper; the graders
+# Everything below is about one completion: `logps` and `old_logps` are the log-probabilities `(T,)` of its tokens, `advantage` is a number. Derive on paper; the graders
 # differentiate the definition numerically.
 #
 # 1. `gspo(logps, old_logps, advantage, epsilon)`: the objective $J$, one number.
 # 2. `gspo_slopes(logps, old_logps, advantage, epsilon)`: $\partial J / \partial \log\pi(y_t)$ for each token, `(T,)`.
-# 3. `grpo_slopes(logps, old_logps, advantage, epsilon)`: the same for GRPO's objective of one reply, the mean over its tokens of
+# 3. `grpo_slopes(logps, old_logps, advantage, epsilon)`: the same for GRPO's objective of one completion, the mean over its tokens of
 #    $\min(\rho_t A, \mathrm{clip}(\rho_t, 1 - \varepsilon, 1 + \varepsilon) A)$.
-# 4. A reply of two tokens has $\rho = 2$ and $\rho = 0.4$, $A = 1$ and $\varepsilon = 0.2$. What are the two *objectives*? Answer `grpo_value` and `gspo_value`, to three decimals. (One of the two is misprinted in
-#    a text that is much read.)
+# 4. A completion of two tokens has $\rho = 2$ and $\rho = 0.4$, $A = 1$ and $\varepsilon = 0.2$. What are the two *objectives*? Answer `grpo_value` and `gspo_value`, to three decimals. (A widely read text
+#    misprints one of the two.)
 
 # %% [given]
 import torch
@@ -26,7 +26,7 @@ import torch
 
 # %% [stub]
 def gspo(logps, old_logps, advantage, epsilon):
-    """The objective of one reply. logps, old_logps: (T,). Returns one number."""
+    """The objective of one completion. logps, old_logps: (T,). Returns one number."""
     raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def reply(draw, sign, place):
-    """A reply of 3 to 5 tokens whose ratios lie on both sides of 1, their geometric mean at `place`."""
+    """Return a completion of 3 to 5 tokens with ratios on both sides of 1 and the geometric mean `place`."""
     n = draw.integer(3, 5)
     spread = (
         tidy(draw.uniform(n, low=0.3, high=0.7)) * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0], dtype=torch.float64)[:n]
@@ -142,7 +142,7 @@ def one_ratio(sub, draw):
             what="the objective",
             given=shown(*inputs),
             mistakes={
-                "the ratio of the whole reply is taken without the root": one(float(ratio.prod()), *inputs[2:]),
+                "the ratio of the whole completion is taken without the root": one(float(ratio.prod()), *inputs[2:]),
                 "every token is clipped before the mean is taken": inputs[2]
                 * float(ratio.log().clamp(-inputs[3], inputs[3]).mean().exp()),
                 "the arithmetic mean of the ratios is taken": one(float(ratio.mean()), *inputs[2:]),
@@ -155,12 +155,12 @@ def one_ratio(sub, draw):
     points=2,
     against="finite differences of the definition",
     hints=(
-        "Which tokens does the clip silence? And if it does not: what is the derivative of exp(mean of something) by one term?",
-        "d s / d log π(y_t) = s/|y|, for every token alike. The clip acts where A > 0 and s is above, or A < 0 and s is below.",
+        "Which tokens lose their gradient by the clip? And if none does: what is the derivative of exp(mean of something) by one term?",
+        "d s / d log π(y_t) = s/|y| for every token. The clip acts where A > 0 and s is above, or A < 0 and s is below.",
     ),
 )
 def all_alike(sub, draw):
-    "`gspo_slopes` gives every token of a reply the same derivative, or none."
+    "`gspo_slopes` gives every token of a completion the same derivative, or 0."
     for case in CASES:
         inputs = reply(draw, *case)
         n, s = len(inputs[0]), float((inputs[0] - inputs[1]).mean().exp())
@@ -184,8 +184,8 @@ def all_alike(sub, draw):
     points=2,
     against="finite differences of the definition",
     hints=(
-        "The mean over tokens is a sum of terms that do not know of each other. Which of them contain log π(y_t)?",
-        "Each token that is not silenced has ρ_t·A/|y|. A token is silenced by its own ratio, whatever the others do.",
+        "The mean over tokens is a sum of separate terms. Which of them contain log π(y_t)?",
+        "Each token that is not clipped has ρ_t·A/|y|. Only a token's own ratio decides whether it is clipped.",
     ),
 )
 def each_by_itself(sub, draw):
@@ -205,9 +205,9 @@ def each_by_itself(sub, draw):
             tolerance=1e-6,
             mistakes={
                 "it is not divided by the number of tokens": right * n,
-                "both sides are silenced; the minimum silences one": both,
+                "both sides are clipped; the minimum clips one": both,
                 "ε is 0.2, whatever is given": fixed,
-                "the ratio of the whole reply is used": torch.full((n,), s * inputs[2] / n, dtype=torch.float64),
+                "the ratio of the whole completion is used": torch.full((n,), s * inputs[2] / n, dtype=torch.float64),
                 "the clip is forgotten": ratio * inputs[2] / n,
             },
         )
@@ -217,8 +217,8 @@ def each_by_itself(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "A > 0: only the upper clip can act. What becomes of .4, which lies below .8?",
-        "The minimum leaves .4 as it is: a good token that has become unlikely keeps its full push. GSPO's ratio is the root of 2 · .4.",
+        "A > 0: only the upper clip can act. What happens to .4, which is below .8?",
+        "The minimum leaves .4 as it is: a good token that has become unlikely keeps its full gradient. GSPO's ratio is the root of 2 · .4.",
     ),
 )
 def by_hand(sub, draw):
@@ -274,7 +274,7 @@ def gspo_slopes(logps, old_logps, advantage, epsilon):
 
 # %% [mutant] both sides silenced
 # caught by: each_by_itself
-# says: the minimum silences one
+# says: the minimum clips one
 def grpo_slopes(logps, old_logps, advantage, epsilon):
     ratio = (logps - old_logps).exp()
     return torch.where((ratio - 1).abs() > epsilon, 0.0, ratio * advantage / len(logps))

@@ -1,20 +1,20 @@
 # ---
-# title: Bug hunt: rewards of somebody else
+# title: Bug hunt: rewards of another prompt
 # kind: bughunt
 # minutes: 30
 # ---
 
 # %% [statement]
-# A generation engine was asked for `G` samples of each of `P` prompts. It answers **sample-major**: first one completion of every prompt, then a second one of every
-# prompt, and so on, so that row `i` belongs to prompt `i % P`. The code below turns its rewards into advantages and a KL penalty. It runs without an error. In the
-# first run hardly anything was learned; somebody added prompts that are always solved, and all weights became NaN; and when a penalty was added to hold the policy, it ran
-# away faster the larger `beta` was.
+# An inference engine samples `G` completions for each of `P` prompts. It returns them **sample-major**: first one completion of every prompt, then a second one of every
+# prompt, and so on. So row `i` belongs to prompt `i % P`. The code below turns their rewards into advantages and a KL penalty. It runs without an error, and three things
+# go wrong. In the first run the model learned hardly anything. With prompts that are always solved, all weights became NaN. With a KL penalty the policy left the
+# reference, faster with a larger `beta`.
 #
 # **There are three bugs. Find and fix them.**
 #
 # * `group_advantages(rewards, num_prompts)`: rewards `(B,)` in the engine's order. Returns `(B,)`, in the same order: each reward, centred and divided by the (sample) standard
-#   deviation of the rewards *of its prompt*. A group of equal rewards gets zeros. No small number is added to the deviation.
-# * `penalised(objective, logps, ref_logps, beta)`, all `(B, T)`: what is **maximised**, the objective less `beta` times the estimate
+#   deviation of the rewards *of its prompt*. A group of equal rewards gets zeros. Add no small number to the standard deviation.
+# * `penalised(objective, logps, ref_logps, beta)`, all `(B, T)`: what is **maximised**: the objective minus `beta` times the estimate
 #   $e^u - 1 - u$, $u = \log\pi_\text{ref} - \log\pi$, of $\mathrm{KL}(\pi\|\pi_\text{ref})$ at every token.
 
 # %% [given]
@@ -23,7 +23,7 @@ import torch
 
 # %% [stub]
 def group_advantages(rewards, num_prompts):
-    """rewards: (B,), row i answers prompt i % num_prompts. Returns (B,)."""
+    """rewards: (B,), row i belongs to prompt i % num_prompts. Returns (B,)."""
     groups = rewards.view(num_prompts, -1)
     centred = groups - groups.mean(-1, keepdim=True)
     return (centred / groups.std(-1, keepdim=True)).flatten()
@@ -79,12 +79,12 @@ def prompt_major(rewards, prompts):
 @test(
     points=3,
     hints=(
-        "Give every prompt its own constant reward plus a little noise. Which rows should then be compared with each other?",
-        "`view(P, G)` puts neighbours into one group; here neighbours answer different prompts. View as (G, P), and turn it. The result has to be turned back.",
+        "Give every prompt its own constant reward plus a little noise. Which rows should be compared with each other?",
+        "`view(P, G)` puts neighbouring rows into one group, but here they belong to different prompts. View as (G, P) and transpose. Transpose the result back.",
     ),
 )
 def of_its_own_prompt(sub, draw):
-    "Each completion is compared with the completions of its own prompt, and the result stands in the engine's order."
+    "Each completion is compared with the completions of its own prompt, and the result has the engine's order."
     prompts, size = 3, draw.integer(4, 5)
     level = tidy(draw.uniform(3, low=-2, high=2))
     rewards = (tidy(draw.uniform(size, 3, low=-1, high=1)) + level).flatten()
@@ -97,10 +97,10 @@ def of_its_own_prompt(sub, draw):
         given={"rewards": rewards, "num_prompts": prompts},
         tolerance=5e-3,  # a small number in the denominator is the next test's business
         mistakes={
-            "neighbouring rows are taken for one group, but they answer different prompts": prompt_major(
+            "neighbouring rows are taken for one group, but they belong to different prompts": prompt_major(
                 rewards, prompts
             ),
-            "the advantages are right and in another order than the rows": turned,
+            "the advantages are right but in another order than the rows": turned,
             "the deviation is the population's, with divisor G": right * (size / (size - 1)) ** 0.5,
             "mean and deviation are those of the batch": (rewards - rewards.mean()) / rewards.std(),
         },
@@ -111,11 +111,11 @@ def of_its_own_prompt(sub, draw):
     points=2,
     hints=(
         "What is the standard deviation of 1, 1, 1, 1? And 0 divided by it?",
-        "Where the largest reward of a group is its smallest, answer 0, without dividing. A small number in the denominator would change the other groups.",
+        "Where the largest reward of a group equals its smallest, return 0 without dividing. A small number in the denominator would change the other groups.",
     ),
 )
 def solved(sub, draw):
-    "A group of equal rewards has advantage 0, and the other groups are divided by their deviation alone."
+    "A group of equal rewards has advantage 0, and the other groups are divided by exactly their standard deviation."
     rewards = torch.ones(4, 3, dtype=torch.float64)
     rewards[:, 1] = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64)[draw.permutation(4)]
     rewards[:, 2] = float(draw.integer(0, 1))
@@ -132,7 +132,7 @@ def solved(sub, draw):
             "0 is divided by 0 where all rewards of a prompt are equal": blown,
         }
         | {
-            f"a small number, {small:g}, was added to the deviation": right / (1 + small / 0.5773502691896258)
+            f"a small number, {small:g}, was added to the standard deviation": right / (1 + small / 0.5773502691896258)
             for small in (1e-4, 1e-5, 1e-6)
         },
     )
@@ -141,12 +141,12 @@ def solved(sub, draw):
 @test(
     points=2,
     hints=(
-        "What is maximised, and should distance from the reference raise it or lower it?",
-        "The estimate itself is right: never negative, 0 where the two agree. Only what is done with it is wrong.",
+        "What is maximised? Should distance from the reference raise it or lower it?",
+        "The estimate itself is right: it is never negative, and 0 where the two agree. The code uses it with a wrong sign.",
     ),
 )
 def held(sub, draw):
-    "`penalised` charges for the distance from the reference."
+    "`penalised` subtracts a penalty for the distance from the reference."
     objective, logps = tidy(draw.normal(2, 3)), -tidy(draw.uniform(2, 3, low=0.3, high=2.0))
     ref_logps = logps + tidy(draw.uniform(2, 3, low=0.2, high=0.9)) * torch.tensor(
         [1.0, -1.0, 1.0], dtype=torch.float64
@@ -164,7 +164,7 @@ def held(sub, draw):
         what="the objective with its penalty",
         given={"objective": objective, "logps": logps, "ref_logps": ref_logps, "beta": beta},
         mistakes={
-            "distance is paid for: the KL has the wrong sign": objective + beta * charge,
+            "distance is rewarded: the KL has the wrong sign": objective + beta * charge,
             "u is reversed: the expectation is then not KL(π‖π_ref)": objective - beta * back,
             "β is squared": objective - beta**2 * charge,
             "u is reversed, and the sign still wrong": objective + beta * back,
@@ -202,7 +202,7 @@ def group_advantages(rewards, num_prompts):
     return ((groups - groups.mean(0)) / groups.std(0)).flatten()
 
 
-# %% [mutant] an epsilon hides the dead groups
+# %% [mutant] an epsilon hides the zero-variance groups
 # caught by: solved
 # says: a small number
 def group_advantages(rewards, num_prompts):
@@ -212,7 +212,7 @@ def group_advantages(rewards, num_prompts):
 
 # %% [mutant] the spring
 # caught by: held
-# says: distance is paid for
+# says: distance is rewarded
 def penalised(objective, logps, ref_logps, beta):
     u = ref_logps - logps
     return objective + beta * (u.exp() - 1 - u)
@@ -226,7 +226,7 @@ def penalised(objective, logps, ref_logps, beta):
     return objective - beta * (u.exp() - 1 - u)
 
 
-# %% [partial] 5: the groups are right, the penalty still pays
+# %% [partial] 5: the groups are right, the penalty is still a reward
 def penalised(objective, logps, ref_logps, beta):
     u = ref_logps - logps
     return objective + beta * (u.exp() - 1 - u)

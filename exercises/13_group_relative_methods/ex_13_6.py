@@ -7,20 +7,20 @@
 # ---
 
 # %% [statement]
-# Your parts run together: the replies are drawn by your `sample` (02.6), your `advantages` (13.1) compare them within their groups, and here you write the update. The
-# world is the small shell game of exercise 12.7 (`minirlhf.data.nano_shell`, one page). Now every game has a teacher of its own, with marks on another scale.
+# Your parts run together: your `sample` (02.6) samples the completions, your `advantages` (13.1) compare them within their groups, and here you write the update. The
+# task is the small shell game of exercise 12.7 (`minirlhf.data.nano_shell`, one page). Here every game has a grader of its own, with rewards on another scale.
 #
-# 1. (five minutes) `share_clipped(ratio, mask, epsilon)`: the share of the batch's own tokens whose ratio lies outside of $[1-\varepsilon, 1+\varepsilon]$, one number. Logs
-#    of GRPO runs show it, or the share of tokens that the clip silences.
-# 2. `update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta)`: `epochs` steps, one after the other, on *one* batch of replies. `weights` have
-#    sampled it, `reference` are the weights at the very beginning. At each token the objective is
+# 1. (five minutes) `share_clipped(ratio, mask, epsilon)`: the fraction of the tokens under the mask whose ratio is outside $[1-\varepsilon, 1+\varepsilon]$, one number. Logs
+#    of GRPO runs show it, or the fraction of tokens that lose their gradient by the clip.
+# 2. `update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta)`: `epochs` steps, one after the other, on *one* batch of completions. `weights`
+#    sampled the batch, and `reference` are the weights of the initial policy. At each token the objective is
 #    $\min(\rho A, \hat\rho A) - \beta k$, with the clipped ratio $\hat\rho = \mathrm{clip}(\rho, 1-\varepsilon, 1+\varepsilon)$ and the penalty
 #    $k = e^u - 1 - u$, where $u = \log\pi_\text{ref} - \log\pi$. Average it over *all tokens* of the batch, as DAPO
-#    does, go up by `lr` times the gradient, and return the weights after the last step. `advantages` is `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`.
+#    does. Add `lr` times the gradient to the weights, and return the weights after the last step. `advantages` is `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`.
 #
-# How it is judged: 12 batches of 16 games with 8 replies each, eight steps on each with `lr = 25`
-# (so large that it matters whether the ratio is held), $\varepsilon = 0.2$, $\beta = 0$; on six
-# seeds, each beside our run. The share of games won in the end is exact. Its mean may lie 0.15 below ours, with the whole of its 95 % interval.
+# How it is graded: 12 batches of 16 games with 8 completions each, and eight steps on each batch with `lr = 25`
+# (so large that the clip matters), $\varepsilon = 0.2$ and $\beta = 0$, on six seeds, each paired with our run. The final fraction of games won is computed
+# exactly. You pass if the lower end of the 95 % interval of (your fraction − ours) is above −0.15.
 
 # %% [given]
 import torch
@@ -69,12 +69,12 @@ from minirlhf.data import nano_shell
 @test(
     points=1,
     hints=(
-        "Count tokens, not replies. Which tokens of the batch are its own?",
-        "`ratio[mask]` are the own tokens. Further than ε from 1, on either side.",
+        "Count tokens, not completions. Which tokens of the batch are real?",
+        "`ratio[mask]` are the real tokens. Count those further than ε from 1, on either side.",
     ),
 )
 def counts(sub, draw):
-    "`share_clipped` is the share of own tokens whose ratio has left the interval."
+    "`share_clipped` is the fraction of tokens under the mask whose ratio is outside the interval."
     mask = torch.arange(5) < torch.tensor([5, 1, draw.integer(2, 3)])[:, None]
     ratio = 1.003 + tidy(draw.away_from([-0.2, 0.2], 3, 5, low=-0.5, high=0.5, margin=0.06), 2)
     ratio[0, :2] = torch.tensor([0.62, 1.41], dtype=torch.float64)  # one on each side
@@ -86,25 +86,25 @@ def counts(sub, draw):
     expect(
         sub.share_clipped(torch.where(mask, ratio, torch.nan), mask, 0.2),
         sum(flat) / len(flat),
-        what="the share",
+        what="the fraction",
         given={"ratio": ratio, "mask": mask, "epsilon": 0.2},
         mistakes={
             "only ratios above 1 + ε count": sum(x > 1.2 for row in rows for x in row) / len(flat),
             "padding is counted as tokens": sum(flat) / len(everything),
-            "it is the mean over replies": sum(sum(row) / len(row) for row in out) / len(out),
+            "it is the mean over completions": sum(sum(row) / len(row) for row in out) / len(out),
         },
     )
 
 
 def played(sub, draw, weights, groups=16, size=8):
-    """Replies to a few games, by the student's own sampler."""
+    """Return completions of a few games, by the student's own sampler."""
     games = nano_shell.GAMES[draw.permutation(81)[:groups]].repeat_interleave(size, 0)
     tokens, mask, earned = nano_shell.play(weights, games, sub.part("02.6").sample, draw.integer(0, 2**28))
     return games, tokens, mask, earned.reshape(groups, size)
 
 
 def by_hand(weights, reference, games, tokens, mask, a, epochs, lr, epsilon, beta, mean=None):
-    """The update, step by step."""
+    """Return the weights after the update, step by step."""
     mean = mean or (lambda x: x[mask].mean())
     old, ref = (nano_shell.logps(w, games, tokens) for w in (weights, reference))
     for _ in range(epochs):
@@ -120,12 +120,12 @@ def by_hand(weights, reference, games, tokens, mask, a, epochs, lr, epsilon, bet
 @test(
     points=1,
     hints=(
-        "All advantages are 0 here, so only the penalty is left. Which way should it move the policy, and away from what?",
-        "u = log π_ref − log π, with the *reference* of the very beginning, not the policy that sampled. The penalty is subtracted from what you maximise.",
+        "All advantages are 0 here, so only the penalty is left. Towards which policy should it move the weights?",
+        "u = log π_ref − log π, with the *reference* policy, not the behaviour policy. The penalty is subtracted from what you maximise.",
     ),
 )
 def pulls_back(sub, draw):
-    "With β and without advantages, `update` brings the policy nearer to the reference; with neither it stays where it is; padding counts nothing."
+    "With β and without advantages, `update` brings the policy nearer to the reference; with neither, the policy does not change; padding does not count."
     reference = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
     weights = reference + tidy(draw.uniform(12, 4, low=-1, high=1))
     games, tokens, mask, _ = played(sub, draw, weights, groups=16)
@@ -143,7 +143,7 @@ def pulls_back(sub, draw):
         )
     noise = torch.where(mask, tokens, draw.integer(1, 2))
     again = weights_of(sub.update(weights, reference, games, noise, mask, nothing, 5, 4.0, 0.2, 0.5), weights)
-    expect(again, near, what="the update with other tokens behind the ends of the replies", reveal=False)
+    expect(again, near, what="the update with other tokens after the ends of the completions", reveal=False)
     over_replies = lambda x: (x.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)).mean()
     expect(
         near,
@@ -151,7 +151,7 @@ def pulls_back(sub, draw):
         what="the weights after five steps with the penalty alone",
         reveal=False,
         mistakes={
-            "the mean is taken over replies, not over all tokens": by_hand(*asked, 0.5, mean=over_replies),
+            "the mean is taken over completions, not over all tokens": by_hand(*asked, 0.5, mean=over_replies),
             "padding is averaged as well": by_hand(*asked, 0.5, mean=torch.mean),
         },
     )
@@ -160,16 +160,16 @@ def pulls_back(sub, draw):
 @trains(
     points=3,
     hints=(
-        "Eight steps are taken on the same replies. What does the clip compare the policy with, at the fifth of them?",
-        "The old log-probabilities are computed once, before the loop, and cut off (`.detach()`). Take the minimum of the clipped and the unclipped term, "
-        "over the tokens in the mask, all of equal weight; and go *up*.",
+        "All eight steps use the same completions. With which policy does the clip compare the current one at the fifth step?",
+        "Compute the old log-probabilities once, before the loop, and detach them (`.detach()`). Take the minimum of the clipped and the unclipped term, "
+        "over the tokens in the mask, all with equal weight. Add the gradient: this is an objective.",
     ),
     seeds=6,
     bar=0.15,
-    what="the share of games won",
+    what="the fraction of games won",
 )
 def learns(sub, draw):
-    "In 12 batches the policy learns the game: six runs, each beside ours."
+    "In 12 batches the policy learns the game: six runs, each paired with ours."
     reference = weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
     curve = [nano_shell.accuracy(weights)[0]]
     for number in range(1, 13):
@@ -185,7 +185,7 @@ def learns(sub, draw):
 
 # %% [probes]
 # no keywords, size, values, float32, gradient of update: any update that learns is right
-# no gradient: shares are counted, and nobody differentiates an update
+# no gradient: fractions are counted, and an update is not differentiated
 
 
 # %% [mutant] one side only
@@ -218,7 +218,7 @@ def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsi
     return weights.detach()
 
 
-# %% [mutant] near to the policy that sampled
+# %% [mutant] near the behaviour policy
 # caught by: pulls_back
 # says: nearer to the reference
 def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
@@ -297,6 +297,6 @@ def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsi
     return weights.detach()
 
 
-# %% [partial] 1: the share
+# %% [partial] 1: the fraction
 def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
     raise NotImplementedError
