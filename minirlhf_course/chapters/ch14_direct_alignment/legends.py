@@ -60,7 +60,7 @@ pair_loss("eq:dpo-positive", r"\ell_{\text{DPOP}}", pl.dpo_positive, penalty=(r"
 pair_loss("eq:dpo-length-normalised", r"\ell_{\text{LN}}", pl.dpo_length_normalised)
 pair_loss("eq:discopop", r"\ell_{\text{DiscoPOP}}", pl.discopop, tau=(r"\tau", 0.7))
 not_evaluated(
-    "eq:aot-quantiles", "7f39434e66a7", "the smallest of a sum over permutations; the check goes through all of them"
+    "eq:aot-quantiles", "902444f20792", "the smallest of a sum over permutations; the check goes through all of them"
 )
 
 
@@ -77,7 +77,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     pair, beta, legend = answers(draw)
     q = draw.normal(8)
-    return legend | {"u": pair.chosen - pair.rejected, "q": q, r"\ell_{\text{AOT}}": pl.aot(pair, q, beta=beta)}
+    return legend | {"u": pair.chosen - pair.rejected, r"\tilde v": q, r"\ell_{\text{AOT}}": pl.aot(pair, q, beta=beta)}
 
 
 pair_loss("eq:simpo", r"\ell_{\text{SimPO}}", pl.simpo, gamma=(r"\gamma", 0.4))
@@ -224,7 +224,7 @@ def lists(draw: Draw, first: int = 1, size: int = 4) -> tuple[ListLogps, Tensor,
     batch, beta = ListLogps(draw.logps(3, size), draw.logps(3, size)), some_beta(draw)
     targets, s = draw.distribution(3, size), beta * batch.logratios
     legend: dict[str, Any] = {name: range(first, first + size) for name in "ijk"}
-    legend |= {"K": size, "s_i": s.T, "p_i": targets.T, "q_i": s.softmax(-1).T}
+    legend |= {"K": size, "s_i": s.T, "p_i": targets.T, r"\tilde p_i": s.softmax(-1).T}
     return batch, targets, beta, legend
 
 
@@ -275,8 +275,12 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:exo")
 def _(draw: Draw) -> Legend:
     batch, targets, beta, legend = lists(draw)
-    legend |= {name: legend[name][:, 0] for name in ("s_i", "p_i", "q_i")}
-    return legend | {"s": legend["s_i"], "q": legend["q_i"], r"\ell_{\text{EXO}}": pl.exo(batch, targets, beta=beta)[0]}
+    legend |= {name: legend[name][:, 0] for name in ("s_i", "p_i", r"\tilde p_i")}
+    return legend | {
+        "s": legend["s_i"],
+        r"\tilde p": legend[r"\tilde p_i"],
+        r"\ell_{\text{EXO}}": pl.exo(batch, targets, beta=beta)[0],
+    }
 
 
 @symbols_of("eq:exo-pair")
@@ -360,7 +364,7 @@ def thumbs(draw: Draw) -> tuple[UnpairedLogps, float, dict[str, Any]]:
     """Eight answers with a thumb up or down, β, and the chapter's symbols for them."""
     up = draw.permutation(8) < 4
     batch, beta = UnpairedLogps(draw.logps(8), draw.logps(8), None, up), some_beta(draw)
-    legend = {r"\beta": beta, r"\rho": batch.logratios, r"\hat r": beta * batch.logratios}
+    legend = {r"\beta": beta, r"\hat r": beta * batch.logratios}
     return batch, beta, legend | {r"\text{thumb up}": up, r"\text{thumb down}": ~up, r"\pm": 2.0 * up - 1.0}
 
 

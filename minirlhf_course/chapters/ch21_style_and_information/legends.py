@@ -112,8 +112,8 @@ def _(draw: Draw) -> Legend:
         "B": 5,
         "c": 0.8,
         r"\Delta_i": total[:, 0] - total[:, 1],
-        r"\rho_Q": rho[0],
-        r"\rho_S": rho[1],
+        r"\mathrm{corr}_Q": rho[0],
+        r"\mathrm{corr}_S": rho[1],
         r"L_{\text{two}}": st.two_heads_loss(quality, head, style, coef=0.8),
     }
 
