@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 13 · Ask eight times
 #
-# A model plays the shell game. Four cups, a ball, six swaps: where is the ball? It was shown, one time in five, how to think: write down where the ball is after each
-# swap. The other four times it was shown a bare answer. Now it answers every question eight times, and a program says which answers are right.
+# A model plays the shell game. Four cups, a ball, six swaps: where is the ball? One demonstration in five wrote a chain of thought: where the ball is after each
+# swap. The other four gave a direct answer. Now the model answers every question eight times, and a program says which answers are right.
 #
-# **Can it find out by itself that thinking pays? Which of the twenty methods that do this is best, and how would one know?**
+# **Can it discover by itself that thinking pays? Which of the twenty methods that do this is best, and how would you know?**
 
 # %%
 import math
@@ -31,7 +31,7 @@ from minirlhf.recipes.parts import penalize_overlong
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf_course import evidence
-from minirlhf_course.chapters.ch13_group_relative_methods import group_family
+from minirlhf_course.chapters.ch13_group_relative_methods import group_family, two_worlds
 from minirlhf_course.chapters.ch13_group_relative_methods.group_bias import (
     StoppingPolicy,
     expected_step,
@@ -43,7 +43,7 @@ from minirlhf_course.report.plotting import PALETTE
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 seen = evidence.StudyResults("ch13")  # several seeds of the runs of this notebook, and more
-mixed, long_replies = evidence.StudyResults("ch13_mixed"), evidence.StudyResults("ch13_long")  # ten seeds each
+mixed, long_tasks = evidence.StudyResults("ch13_mixed"), evidence.StudyResults("ch13_own_rates")
 predict = Predictions("13")
 world = tasks.get("shell_game")
 begin = Trained(*zoo.load("shell-game-sft"))
@@ -53,7 +53,7 @@ problems = task_problems(world, "train")
 
 
 def ask(number, count):
-    """Replies to ``number`` questions, ``count`` each, and their grades (number, count)."""
+    """Return completions of ``number`` questions, ``count`` each, and their rewards (number, count)."""
     asked = problems[:number]
     rollout = sample(
         begin.model,
@@ -80,7 +80,7 @@ for text, grade in zip(texts[:8], grades[0].tolist(), strict=True):
 # %% [markdown]
 # ## One group, five advantages
 #
-# Four replies, one right. Our own lines on the left, the library on the right.
+# Four completions, one of them right. Each line is computed by our own code, and compared with the library.
 
 
 # %%
@@ -93,12 +93,12 @@ group = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 size = group.shape[1]
 rows = {
     "Dr. GRPO   centred": (centred(group), adv.group_center(group)),
-    "RLOO       against the others": (centred(group) * size / (size - 1), adv.leave_one_out(group)),
-    "GRPO       over the deviation (ddof 0)": (
+    "RLOO       against the leave-one-out mean": (centred(group) * size / (size - 1), adv.leave_one_out(group)),
+    "GRPO       over the standard deviation (ddof 0)": (
         centred(group) / group.std(-1, correction=0, keepdim=True),
         adv.group_zscore(group, ddof=0, eps=0.0),
     ),
-    "GRPO       over the deviation (ddof 1)": (
+    "GRPO       over the standard deviation (ddof 1)": (
         centred(group) / group.std(-1, keepdim=True),
         adv.group_zscore(group, eps=0.0),
     ),
@@ -106,24 +106,29 @@ rows = {
 }
 for name, (ours, library) in rows.items():
     torch.testing.assert_close(ours, library)
-    print(f"{name:42}", "  ".join(f"{x:6.3f}" for x in ours[0].tolist()))
+    print(f"{name:48}", "  ".join(f"{x:6.3f}" for x in ours[0].tolist()))
 
 three = adv.group_center(torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64))[0]
 lengths = torch.tensor([2, 6, 6])
 print("\nrewards 1, 1, -1, lengths 2, 6, 6:")
 print(
-    "per reply", [round(x, 4) for x in three.tolist()], " per token", [round(x, 4) for x in (three / lengths).tolist()]
+    "per completion",
+    [round(x, 4) for x in three.tolist()],
+    " per token",
+    [round(x, 4) for x in (three / lengths).tolist()],
 )
 print("a group of equal rewards:", adv.group_zscore(torch.ones(1, 4)).tolist()[0])
 
 # %% [markdown]
 # ## Learning to think
 #
-# Dr. GRPO: centred rewards, a constant divisor, one update per rollout, no KL, no critic. The model is trained on right and wrong alone, for sixty rounds of
-# 16 questions × 8 replies. How often will it think?
+# Dr. GRPO: centred rewards, a constant divisor, one update per rollout, no KL, no critic. The reward is 1 for a right answer and 0 otherwise. Training takes sixty rounds of
+# 16 questions × 8 completions. How often will the model think?
 
 # %%
-right_after = predict("What share of its answers is right after sixty rounds? (It begins with 0.44.)", 0.4, 0.6, 0.8, 1)
+right_after = predict(
+    "What fraction of its answers is right after sixty rounds? (It begins at 0.44.)", 0.4, 0.6, 0.8, 1
+)
 
 # %%
 thinker = group_family.train(begin, DR_GRPO, quiet=False)
@@ -134,11 +139,11 @@ right_after.reveal(after["right"])
 
 # %%
 # figure: learns
-# alt: Share of right answers, share of thinking replies and tokens per reply over sixty rounds of Dr. GRPO. Right answers rise from about 0.4 to
-#   nearly 1, thinking from 0.2 to nearly 1, length from 5 to 11 tokens. The bands of several seeds are narrow at the end and wide in the middle.
+# alt: Fraction of right answers, fraction of completions with a chain of thought, and tokens per completion over sixty rounds of Dr. GRPO. Right answers rise from about 0.4 to
+#   nearly 1, chains of thought from 0.2 to nearly 1, length from 5 to 11 tokens. The bands over seeds are narrow at the end and wide in the middle.
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
 at = list(range(0, 60, 3))
-titles = {"reward": "right answers", "thinks": "replies that think", "completion_length": "tokens per reply"}
+titles = {"reward": "right answers", "thinks": "chain of thought", "completion_length": "tokens per completion"}
 for ax, (key, title) in zip(axes, titles.items(), strict=True):
     band = torch.tensor([seen.values(f"dr_grpo_{key}_{step}") for step in at])  # (20, 5)
     middle = [step + 1 for step in at]
@@ -156,13 +161,13 @@ assert before["right"] < 0.6 and seen.holds("start_right", below=0.6)
 assert after["thinks"] > 0.9 and seen.holds("end_thinks", above=0.9)
 
 # %% [markdown]
-# Nobody asked for thoughts. In most groups the thinking replies were right more often, and that is all the method compares.
+# No reward asked for a chain of thought. In most groups the completions with one were right more often, and the method compares only that.
 #
-# Would RLOO do better? Its advantage is $G/(G-1)$ = 8/7 times this one. Both train for six rounds with the same seed.
+# Would RLOO do better? Its advantage is $G/(G-1)$ = 8/7 times the one above. Both train for six rounds with the same seed.
 
 # %%
 twins_differ = predict(
-    "How far are the two models apart, as a share of how far they have moved?",
+    "How large is the difference between the two models, as a fraction of how far they moved?",
     "below 0.05",
     "about 1/7",
     "more than 0.3",
@@ -187,16 +192,20 @@ twins_differ.reveal("below 0.05" if share < 0.05 else "about 1/7" if share < 0.3
 assert twins[0].history["reward"] == twins[1].history["reward"] and apart < 0.05 * moved
 
 # %% [markdown]
-# Adam divides by the size of the gradient: the factor 8/7 is gone, but for Adam's ε where a gradient is tiny. Two names, one method.
+# Adam divides by the size of the gradient. So the factor 8/7 disappears, except where a gradient is as small as Adam's ε. Two names, one method.
 #
-# ## Which questions count
+# ## Difficulty bias: which questions count
 #
-# Rewards 0 and 1, pass rate $p$, groups of eight. What a method does to a question's gradient is a number, and it is a sum of nine terms. GRPO
+# Rewards are 0 and 1, the pass rate is $p$, and groups have eight completions. A method multiplies a question's gradient by a number, which is a sum of nine terms. GRPO
 # divides each advantage by the standard deviation of its group.
 
 # %%
 favoured = predict(
-    "Which questions get more weight by that than those with pass rate ½?", "easy ones", "hard ones", "both", "neither"
+    "Which questions get more weight by this division than questions with pass rate ½?",
+    "easy ones",
+    "hard ones",
+    "both",
+    "neither",
 )
 
 # %%
@@ -235,16 +244,16 @@ left.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# GRPO gives most to questions at both ends: the difficulty bias. MaxRL favours hard ones alone. With eight samples the favour stays bounded for questions that are practically never
-# solved, since most of their groups hold no success at all.
+# GRPO gives most weight to questions at both ends: the difficulty bias. MaxRL favours only hard ones. With eight samples its weight stays bounded for questions that are practically never
+# solved, because most of their groups contain no success.
 #
-# ## Which replies grow
+# ## Length bias: which completions grow
 #
-# A policy with three numbers: is it right, does it go on when right, does it go on when wrong. It earns 1 for being right, *whatever the length*. GRPO divides each reply's loss by
+# A policy with three numbers: the probability of being right, of going on when right, and of going on when wrong. The reward is 1 for being right, *whatever the length*. GRPO divides each completion's loss by
 # its length. Expected steps are exact; dots are sampled groups through the library's own objective and weights.
 
 # %%
-longer = predict("Which replies become longer?", "right ones", "wrong ones", "both", "neither")
+longer = predict("Which completions become longer?", "right ones", "wrong ones", "both", "neither")
 
 # %%
 START = StoppingPolicy.start(0.3, 9.0)
@@ -252,7 +261,7 @@ RATE, STEPS = 3.0, 400
 
 
 def flow(policy, per_token_mean):
-    """Lengths of right and wrong replies along the expected steps."""
+    """Return the lengths of right and wrong completions along the expected steps."""
     places = []
     for step in range(STEPS + 1):
         if step % 10 == 0:
@@ -262,7 +271,7 @@ def flow(policy, per_token_mean):
 
 
 def samples(policy, weights, rate, seed=0):
-    """The same with sampled groups."""
+    """Return the same with sampled groups."""
     generator, places = torch.Generator().manual_seed(seed), []
     for step in progress(range(STEPS + 1), "steps"):
         if step % 50 == 0:
@@ -272,61 +281,70 @@ def samples(policy, weights, rate, seed=0):
 
 
 budget = START.budget
-by_reply = flow(START, per_token_mean=True)
+by_completion = flow(START, per_token_mean=True)
 unbiased = flow(START, per_token_mean=False)  # Dr. GRPO's, but for a constant
 blind = flow(StoppingPolicy.start(0.3, 9.0, sees_correctness=False), per_token_mean=True)
 sampled = {
-    "mean per reply": samples(START, sequence_mean, RATE),
+    "mean per completion": samples(START, sequence_mean, RATE),
     "mean over tokens": samples(START, token_mean, RATE),
     "constant divisor": samples(START, partial(fixed_length, max_completion_length=budget), RATE * budget / 9),
 }
 print("after 400 steps              right   wrong  (tokens)")
 for name, places in {
-    "mean per reply, exact": by_reply,
+    "mean per completion, exact": by_completion,
     "constant, exact": unbiased,
     "blind, exact": blind,
     **sampled,
 }.items():
     print(f"{name:26} {places[-1]['length_right']:7.1f} {places[-1]['length_wrong']:7.1f}")
-grew = [by_reply[-1][f"length_{which}"] > by_reply[0][f"length_{which}"] + 1 for which in ("right", "wrong")]
+grew = [by_completion[-1][f"length_{which}"] > by_completion[0][f"length_{which}"] + 1 for which in ("right", "wrong")]
 longer.reveal(("neither", "right ones", "wrong ones", "both")[grew[0] + 2 * grew[1]])
 
 # %%
 # figure: lengths
-# alt: Left, tokens of right and wrong replies over 400 steps. With the mean per reply wrong replies grow from 9 to about 45 and right ones shrink to about 2; with a constant divisor the exact lines stay at 9, and
-#   the dots of sampled groups stay near. Right, words of a wrong reply of a language model over the eight rollouts up to 16,000 sampled tokens, a dot per seed: most with the mean per reply, fewer with the mean over tokens and with Dr. GRPO.
-fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
+# alt: Left, tokens of right and wrong completions over 400 steps. With the mean per completion wrong completions grow from 9 to about 45 and right ones shrink to about 2; with a constant divisor the exact lines stay at 9, and
+#   the dots of sampled groups stay near. Right, words of hesitation of a language model, a dot per seed, for completions with a chain of thought and for direct answers, under three normalisers.
+fig, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3), layout="constrained")
 steps, few = range(0, STEPS + 1, 10), range(0, STEPS + 1, 50)
-for name, places, style, marker in (("mean per reply", by_reply, "-", "o"), ("constant divisor", unbiased, "--", "x")):
+for name, places, style, marker in (
+    ("mean per completion", by_completion, "-", "o"),
+    ("constant divisor", unbiased, "--", "x"),
+):
     for which, colour in (("wrong", "red"), ("right", "blue")):
         key = f"length_{which}"
         left.plot(steps, [x[key] for x in places], color=PALETTE[colour], ls=style, label=f"{which}, {name}")
         left.scatter(few, [x[key] for x in sampled[name]], s=14, marker=marker, color=PALETTE[colour])
-left.set(xlabel="step", ylabel="tokens per reply", ylim=(0, 50))
+left.set(xlabel="step", ylabel="tokens per completion", ylim=(0, 50))
 left.legend(frameon=False, fontsize=8)
-divided = {"clip": "mean per reply", "by_token": "mean over tokens", "dr_grpo": "Dr. GRPO"}
-for place, name in enumerate(divided):
-    words = long_replies.values(f"{name}_length_wrong")
-    right.scatter([place] * len(words), words, s=18, color=PALETTE["red"], alpha=0.7, lw=0)
-    right.scatter(place, sum(words) / len(words), marker="_", s=300, color=PALETTE["black"])
-right.set(xticks=range(3), xticklabels=divided.values(), ylabel="words of a wrong reply", xlim=(-0.5, 2.5))
+divided = {"clip": "mean per\ncompletion", "by_token": "mean over\ntokens", "dr_grpo": "Dr. GRPO"}
+kinds = {"hm_direct_wrong": ("direct, wrong", "red", -0.15), "hm_thinks": ("chain of thought", "blue", 0.15)}
+for key, (label, colour, shift) in kinds.items():
+    for place, name in enumerate(divided):
+        words = long_tasks.values(f"{name}_{key}")
+        right.scatter([place + shift] * len(words), words, s=16, color=PALETTE[colour], alpha=0.7, lw=0)
+        right.scatter(place + shift, sum(words) / len(words), marker="_", s=200, color=PALETTE["black"])
+    right.scatter([], [], s=16, color=PALETTE[colour], label=label)
+stop = 1 / (two_worlds.HESITATION + 1)  # the demonstrations' hesitation is geometric, and cut
+right.axhline((1 - stop) / stop * (1 - (1 - stop) ** (3 * two_worlds.HESITATION)), color="0.6", lw=0.8)
+right.set(xticks=range(3), xticklabels=divided.values(), ylabel="words of hesitation", xlim=(-0.5, 2.5))
+right.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %%
-assert by_reply[-1]["length_wrong"] > 40 and by_reply[-1]["length_right"] < 3
+assert by_completion[-1]["length_wrong"] > 40 and by_completion[-1]["length_right"] < 3
 assert abs(unbiased[-1]["length_wrong"] - unbiased[0]["length_wrong"]) < 1e-6
 assert abs(blind[-1]["length_wrong"] - blind[0]["length_wrong"]) < 1e-6
 
 # %% [markdown]
-# Wrong replies escape blame by being long, right ones collect praise by being short; nothing of this was in the reward. It needs a policy that *knows*: the blind one does not drift. On the right, a language
-# model that may hesitate before it answers (ten seeds; the comparison below says more): there, too, wrong replies stay longer under the mean per reply.
+# A wrong completion reduces its penalty by being long, a right one increases its reinforcement by being short; the reward asked for neither. The drift needs a policy that can *see* something: the blind one does not drift. On the right is a language
+# model that may hesitate before it answers (seven seeds, one learning rate). It can see whether it wrote a chain of thought, and completions with one are mostly right.
 #
-# ## Groups that say nothing
+# ## Zero-variance groups
 #
-# If all eight replies are right, or all wrong, there is nothing to compare, and the group is dead. The supervised model is right in four replies of ten.
+# If all eight answers are right, or all wrong, there is nothing to compare, and the group has no gradient. The supervised model is right in 40 % of its completions.
 
 # %%
-dead_share = predict("What share of its groups of eight is dead?", 0.02, 0.1, 0.25, 0.5)
+dead_share = predict("What fraction of its groups of eight has zero variance?", 0.02, 0.1, 0.25, 0.5)
 
 # %%
 _, grades = ask(96, 64)
@@ -349,23 +367,22 @@ dead_share.reveal(counted[sizes.index(8)])
 
 # %%
 # figure: dead
-# alt: Left, share of dead groups against the group size, falling from about one half at two replies towards zero. Counted shares lie close to both predictions, which hardly differ: the one
-#   from each question's own estimated rate is a little above the one from the mean rate. Right, over sixty rounds of training the share of dead groups rises towards one, and with it the number of groups to be
-#   sampled for one that lives.
+# alt: Left, fraction of zero-variance groups against the group size, falling from about one half at two completions towards zero. Counted fractions are close to both predictions, which hardly differ: the one
+#   from each question's own estimated rate is a little above the one from the mean rate. Right, over sixty rounds of training the fraction of zero-variance groups rises towards one.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 left.plot(sizes, own, color=PALETTE["blue"], label="from each question's own estimated rate")
 left.plot(sizes, average, color=PALETTE["orange"], ls="--", label="from the mean rate")
 left.scatter(sizes, counted, color=PALETTE["black"], s=16, zorder=3, label="counted")
-left.set(xscale="log", xlabel="replies per group", ylabel="share of dead groups", xticks=sizes, xticklabels=sizes)
+left.set(xscale="log", xlabel="completions per group", ylabel="zero-variance groups", xticks=sizes, xticklabels=sizes)
 left.minorticks_off()
 left.legend(frameon=False)
 dead = torch.tensor(thinker.history["frac_reward_zero_std"])
 right.plot(dead, color=PALETTE["blue"], lw=1)
-right.set(xlabel="round of Dr. GRPO", ylabel="share of dead groups", ylim=(0, 1.02))
+right.set(xlabel="round of Dr. GRPO", ylabel="zero-variance groups", ylim=(0, 1.02))
 plt.show()
 late = float(dead[-10:].mean())
 print(
-    f"last ten rounds: {late:.2f} of the groups are dead; dynamic sampling would draw {1 / (1 - late):.1f} groups for one that lives"
+    f"last ten rounds: {late:.2f} of the groups have zero variance; dynamic sampling would need {1 / (1 - late):.1f} groups for one with a gradient"
 )
 
 # %% [markdown]
@@ -373,7 +390,7 @@ print(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-print("a good token (A > 0) is pushed until its probability is")
+print("a good token (A > 0) has a gradient until its probability is")
 for high in (0.2, 0.28):
     print(f"  ε_high = {high:4}:  {0.01 * (1 + high):.4f} from .01,  {0.9 * (1 + high):.3f} from .9")
 
@@ -387,7 +404,7 @@ moved = torch.sigmoid(theta.detach() + 2.0 * gradient)
 print(f"one step of size 2: probability .01 -> {moved:.4f}, ratio {moved / 0.01:.1f}; the clip was at 1.2")
 
 # %% [markdown]
-# One reply of two tokens, ratios 2 and .4, once good and once bad. What does each method leave of the two gradients?
+# One completion of two tokens, ratios 2 and .4, once good and once bad. Which factors does each method leave to the two gradients?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -408,7 +425,7 @@ ALL = {
 
 
 def left_of(method, logps, sign):
-    """Factors before A ∇log π of each token: |y| times the gradient of the method's mean over the reply."""
+    """Return the factors before A ∇log π: |y| times the gradient of the method's mean over the completion."""
     leaf = logps.clone().requires_grad_()
     value = method(leaf, torch.zeros_like(leaf), torch.full_like(leaf, sign), torch.ones_like(leaf).bool())
     (slope,) = torch.autograd.grad(value.mean(), leaf)
@@ -432,7 +449,7 @@ print(
 
 # %%
 kept = predict(
-    "The reply is a bad one (A < 0). How many of its 100 tokens does GSPO, with its paper's range, still teach?",
+    "The completion is bad (A < 0). How many of its 100 tokens still have a gradient under GSPO with its paper's range?",
     0,
     1,
     99,
@@ -443,7 +460,7 @@ kept = predict(
 # NBVAL_CHECK_OUTPUT
 flipped = torch.zeros(1, 100, dtype=torch.float64)
 flipped[0, 40] = -1.5
-print(f"ratio of the token {math.exp(-1.5):.2f}, of the reply {math.exp(-1.5 / 100):.3f}")
+print(f"ratio of the token {math.exp(-1.5):.2f}, of the completion {math.exp(-1.5 / 100):.3f}")
 for sign, name in ((1.0, "good"), (-1.0, "bad")):
     for method in ("PPO, GRPO, ε = .2", "GSPO, the paper's range"):
         factors = left_of(ALL[method], flipped, sign)
@@ -453,7 +470,7 @@ for sign, name in ((1.0, "good"), (-1.0, "bad")):
         )
 kept.reveal(int((left_of(ALL["GSPO, the paper's range"], flipped, -1.0) != 0).sum()))
 
-# Dropping what has been left behind: two replies have drifted by .3 nats per token, two have not.
+# Off-policy sequence masking: two completions have drifted by .3 nats per token, two have not.
 drift = torch.tensor([[0.3], [0.0], [0.3], [0.0]], dtype=torch.float64).expand(4, 5)
 verdict = torch.tensor([[1.0], [1.0], [-1.0], [-1.0]], dtype=torch.float64).expand(4, 5)
 sampled_logps = torch.full((4, 5), -1.0, dtype=torch.float64)
@@ -464,8 +481,8 @@ print("\ngood and stale, good, bad and stale, bad: kept", keep.tolist())
 
 # %%
 # figure: gates
-# alt: Two panels of the factor that is left of a token's gradient against its ratio, from 0 to 3. For positive advantages PPO's clip follows the ratio and drops to zero at 1.2,
-#   clip-higher at 1.28, CISPO follows it to 2, SAPO rises and fades smoothly; GSPO, for a reply of two whose other ratio is 1, follows the square root and drops to zero at 1.44, GMPO at 1.49. For negative advantages PPO's
+# alt: Two panels of the factor of a token's gradient against its ratio, from 0 to 3. For positive advantages PPO's clip follows the ratio and drops to zero at 1.2,
+#   clip-higher at 1.28, CISPO follows it to 2, SAPO rises and fades smoothly; GSPO, for a completion of two tokens whose other ratio is 1, follows the square root and drops to zero at 1.44, GMPO at 1.49. For negative advantages PPO's
 #   clip is zero below 0.8 and follows the ratio above, without bound; GSPO is zero below 0.64 and GMPO below 0.67.
 ratio = torch.linspace(0.02, 3, 400, dtype=torch.float64)[:, None]
 curves = {
@@ -485,13 +502,13 @@ for ax, sign, title in ((axes[0], 1.0, "A > 0"), (axes[1], -1.0, "A < 0")):
         slope = slope[:, 0]
         ax.plot(ratio, slope / sign, color=PALETTE[colour], ls=style, label=name)
     ax.set(title=title, xlabel="ratio of the token")
-axes[0].set(ylabel="left of the gradient")
+axes[0].set(ylabel="factor of the gradient")
 axes[0].legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Four updates on every rollout, so that clips have something to do. DAPO raises the upper clip to protect entropy. Does the run with the higher upper clip have more
-# entropy than PPO's clip when both have seen 6,000 tokens?
+# Four updates on every rollout, so that clips can act. DAPO raises the upper clip to protect entropy. Does the run with the higher upper clip have more
+# entropy than PPO's clip when both have sampled 6,000 tokens?
 
 # %%
 names = {
@@ -507,8 +524,8 @@ for name, (label, _, _) in names.items():
 
 # %%
 # figure: entropy
-# alt: Entropy per token over the five rollouts up to 6,000 sampled tokens for clips of three widths and for GSPO with its paper's range, four updates per rollout. Five lines, one for each seed: from the narrowest clip to the widest each falls a
-#   little, and rises to GSPO, which has learned least.
+# alt: Entropy per token over the five rollouts up to 6,000 sampled tokens for clips of three widths and for GSPO with its paper's range, four updates per rollout. Five lines, one for each seed: most fall a little from the narrowest clip to the widest,
+#   and all rise to GSPO, which has learned least.
 fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 for column in zip(*(seen.values(f"four_{name}_neg_logp") for name in names), strict=True):
     ax.plot(range(len(names)), column, "o-", ms=4, lw=1, color=PALETTE["blue"], alpha=0.8)
@@ -529,9 +546,9 @@ assert seen.all_exceed("four_gspo_neg_logp", "four_clip_neg_logp") and seen.all_
 )
 
 # %% [markdown]
-# ## Which one is best?
+# ## Recipes compared: which one is best?
 #
-# First the shell game: same start, same questions, same learning rate, one update per rollout, and *equal sampled tokens*: a recipe that throws groups away has paid for them. Seventeen recipes, five seeds.
+# First the shell game, with one update per rollout. The initial model, the questions and the learning rate are the same, and so is the number of *sampled tokens*: a recipe that discards groups has paid for them. Seventeen recipes, five seeds.
 
 # %%
 family = {name: seen.values(f"{name}_area") for name in group_family.ON_POLICY}
@@ -539,8 +556,8 @@ order = sorted(family, key=lambda name: sum(family[name]))
 
 # %%
 # figure: family
-# alt: Mean reward over the first 12,000 sampled tokens of seventeen recipes, a dot per seed. Thirteen overlap widely. ReMax lies a little lower, DAPO, which pays for thrown-away
-#   groups, clearly, and GFPO, which learns from short replies only, and VAPO, whose critic learns alone at first, lowest.
+# alt: Mean reward over the first 12,000 sampled tokens of seventeen recipes, a dot per seed. Thirteen overlap widely. ReMax is a little lower, and DAPO, which pays for discarded
+#   groups, clearly lower. GFPO, which learns from short completions only, and VAPO, whose critic trains alone at first, are lowest.
 fig, ax = plt.subplots(figsize=(7, 5.2), layout="constrained")
 for place, name in enumerate(order):
     ax.scatter(family[name], [place] * len(family[name]), s=22, color=PALETTE["blue"], alpha=0.6, lw=0)
@@ -550,39 +567,37 @@ ax.grid(axis="y", alpha=0.3)
 plt.show()
 
 # %% [markdown]
-# The dots of a row scatter because the supervised models differ. So compare seed by seed. Seventeen rows make 136 pairs, and among so many some differ by chance: the comparison corrects for their number.
+# The dots of a row vary because the supervised models differ. So compare seed by seed. Seventeen rows make 136 pairs, and among so many some differ by chance: the comparison corrects for their number.
 
 # %%
 pairs = seen.differences([f"{name}_area" for name in order])
 apart_pairs = [(a.removesuffix("_area"), b.removesuffix("_area")) for (a, b), gap in pairs.items() if gap.significant]
-print(f"{len(apart_pairs)} of {len(pairs)} pairs are apart; those without DAPO or VAPO: ", end="")
+print(f"{len(apart_pairs)} of {len(pairs)} pairs differ significantly; those without DAPO or VAPO: ", end="")
 print([pair for pair in apart_pairs if not {"dapo", "vapo"} & set(pair)] or "none")
 hidden = [gap.minimum_detectable_effect for gap in pairs.values() if not gap.significant]
-print(
-    f"of the others a difference of {min(hidden):.3f} to {max(hidden):.3f} would have been found in four of five such studies"
-)
+print(f"minimum detectable difference of the other pairs (80 % power): {min(hidden):.3f} to {max(hidden):.3f}")
 below = [name for name in order if all(a < b for a, b in zip(family["ppo"], family[name], strict=True))]
 print(f"PPO is below {len(below)} of the sixteen others in all five seeds: {', '.join(below)}")
 
 # %% [markdown]
-# What stands apart pays for something: DAPO for groups that are thrown away, VAPO for a critic that learns alone at first. GFPO scatters too much for 136 pairs to tell. For the rest the game has little room for a difference: its questions are
-# equally hard, and its replies have two lengths.
+# The rows that differ pay for something: DAPO for discarded groups, VAPO for a critic that trains alone at first. GFPO varies too much to be significant among 136 pairs. Otherwise the game leaves little room for a difference: its questions are
+# equally hard, and its completions have two lengths.
 #
-# Two worlds with more room: lists of two to twelve digits to be sorted, some mostly right, some hardly ever; and a player that hesitates before it answers, with words that do not matter. Eight
-# updates on every rollout, ten seeds. Each row against GRPO's clip:
+# Two tasks with more room: lists of two to twelve digits to be sorted, some mostly right, some hardly ever; and a player that hesitates before it answers, with words that do not matter. Eight
+# updates on every rollout. The first task has ten seeds and one learning rate. The second has seven seeds, and each row has the learning rate that was best on two other seeds. Each row against GRPO's clip:
 
 # %%
-mean_per_reply = predict(
-    "In the world of long replies: which of these two changes to GRPO's clip has the larger mean gain over ten seeds?",
+larger_gain = predict(
+    "In the task with long completions: which of these two changes to GRPO's clip has the larger mean gain over seven seeds?",
     "no ratio at all",
-    "a mean over all tokens instead of one per reply",
+    "a mean over all tokens instead of one per completion",
     "none",
 )
 
 # %%
 contests = {
     "mixed difficulty": (mixed, ["no_ratio", "gspo", "dr_grpo", "maxrl", "dapo"]),
-    "long replies": (long_replies, ["by_token", "no_ratio", "gspo", "dr_grpo", "ppo"]),
+    "long completions": (long_tasks, ["by_token", "no_ratio", "gspo", "dr_grpo", "ppo"]),
 }
 gains = {}
 for title, (found, others) in contests.items():
@@ -591,24 +606,24 @@ for title, (found, others) in contests.items():
     for (name, _), gap in found.differences(names, [(name, "clip_area") for name in names[1:]]).items():
         gains[title, name.removesuffix("_area")] = gap
         low, high = gap.interval
-        verdict = "apart" if gap.significant else f"{gap.minimum_detectable_effect:.3f} would have been seen"
+        verdict = "significant" if gap.significant else f"detectable {gap.minimum_detectable_effect:.2f}"
         print(
-            f"  {name:13} {gap.mean:+.3f} ({low:+.3f} to {high:+.3f})   ahead in {gap.above} of {gap.seeds}   {verdict}"
+            f"  {name:13} {gap.mean:+.3f} [{low:+.3f}, {high:+.3f}]   above in {gap.above} of {gap.seeds}   {verdict}"
         )
-by_token, without = (gains["long replies", name] for name in ("by_token", "no_ratio"))
+by_token, without = (gains["long completions", name] for name in ("by_token", "no_ratio"))
 more = max((by_token, without), key=lambda gap: gap.mean)
-mean_per_reply.reveal(
+larger_gain.reveal(
     "none"
     if not (more.significant and more.mean > 0)
     else "no ratio at all"
     if more is without
-    else "a mean over all tokens instead of one per reply"
+    else "a mean over all tokens instead of one per completion"
 )
 
 # %%
 # figure: worlds
-# alt: Paired differences of mean reward to GRPO's clip over the first 16,000 sampled tokens, a dot for each of ten seeds and a 95 percent interval. Mixed difficulty: going on without a ratio is lower in every seed, the others
-#   lie at zero or a little below. Long replies: the mean over tokens, Dr. GRPO, GSPO and PPO lie above zero, no ratio too but for the end of its interval.
+# alt: Paired differences of mean reward to GRPO's clip over the first 16,000 sampled tokens, a dot for each seed and a 95 percent interval. Mixed difficulty: the row without a ratio is lower in every seed, the other rows
+#   are at zero or a little below. Long completions, each row at its own learning rate: GSPO, Dr. GRPO and the mean over tokens are above zero, PPO mostly too, and the row without a ratio is at zero.
 fig, axes = plt.subplots(1, 2, figsize=(8.4, 2.8), layout="constrained")
 for ax, (title, (found, others)) in zip(axes, contests.items(), strict=True):
     for place, name in enumerate(reversed(others)):
@@ -623,18 +638,19 @@ plt.show()
 
 # %%
 assert gains["mixed difficulty", "no_ratio"].significant and gains["mixed difficulty", "no_ratio"].mean < 0
-assert gains["long replies", "dr_grpo"].significant and gains["long replies", "dr_grpo"].mean > 0
+assert gains["long completions", "by_token"].significant and gains["long completions", "by_token"].mean > 0
+assert gains["long completions", "dr_grpo"].significant and gains["long completions", "dr_grpo"].mean > 0
 
 # %% [markdown]
-# (The interval of a row holds for all five rows together. Holm's test, which says *apart*, asks less of a row once the clearer ones have passed; so a row can be apart whose interval still
-# reaches 0.)
+# (The interval of a row holds for all rows of its panel together. Holm's test asks less of a row once the clearer rows have passed, so a row can be significant although its interval
+# includes 0.)
 #
-# With eight updates on a rollout a ratio matters: going on without one loses reward on the lists and gains a little in the long replies; why, we have not found out. In the world of long replies the mean per reply is a part of what holds GRPO back. How prompts are
-# weighed these ten seeds cannot tell; a ratio per reply, with a tuned range, gains on long replies and nothing on mixed difficulty.
+# With eight updates on a rollout, leaving out the ratio loses reward on the lists, at the one learning rate that was tried there. In the long completions each row has its own rate, and the row without a ratio
+# does not differ significantly. There the mean per completion holds GRPO back: the mean over tokens raises the reward and changes nothing else. MaxRL and Dr. GRPO, which differ in the weight of a prompt alone, do not differ significantly.
 #
-# ## A panel to watch
+# ## Metrics to monitor
 #
-# Dr. GRPO again, with four updates on each rollout, and with the KL measured (its coefficient is 0, so nothing is charged).
+# Dr. GRPO again, with four updates on each rollout, and with the KL measured (its coefficient is 0, so there is no penalty).
 
 # %%
 watched = group_family.train(
@@ -645,15 +661,15 @@ watched = group_family.train(
 
 # %%
 # figure: panel
-# alt: Six metrics over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to more than one and a half nats per reply and wavers below, the clip fraction is a few percent at first, the
-#   length rises from 5 to 11 tokens, truncation stays below one percent, and the share of dead groups rises.
+# alt: Six metrics over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to more than one and a half nats per completion and then varies below that, the clip fraction is a few percent at first, the
+#   length rises from 5 to 11 tokens, truncation stays below one percent, and the fraction of zero-variance groups rises.
 metrics = {
     "neg_logp": "entropy, nats per token",
-    "kl": "KL from the start, nats per reply",
-    "clip_fraction": "share of tokens clipped",
-    "completion_length": "tokens per reply",
-    "frac_terminated": "share of replies cut off",
-    "frac_reward_zero_std": "share of dead groups",
+    "kl": "KL to the initial model, nats",
+    "clip_fraction": "fraction of tokens clipped",
+    "completion_length": "tokens per completion",
+    "frac_terminated": "fraction truncated",
+    "frac_reward_zero_std": "zero-variance groups",
 }
 fig, axes = plt.subplots(2, 3, figsize=(9, 4), sharex=True, layout="constrained")
 for ax, (key, title) in zip(axes.flat, metrics.items(), strict=True):
@@ -665,15 +681,15 @@ for ax in axes[1]:
 plt.show()
 
 # %% [markdown]
-# Read in pairs: entropy falls *while* dead groups appear, so it falls because questions are solved. If it fell while the reward stood still, that would be a collapse.
+# Read the metrics in pairs. Entropy falls *while* zero-variance groups appear, so it falls because questions are solved. If it fell while the reward did not change, that would be a collapse.
 #
-# ## A failure on purpose: the punished thought
+# ## A failure on purpose: a length rule that punishes thinking
 #
-# DAPO's soft punishment: the last four tokens of the budget cost ¼ each. The budget is 11 tokens, exactly what a thought and its answer take.
+# DAPO's soft punishment: the last four tokens of the budget cost ¼ each. The budget is 11 tokens, exactly what a chain of thought and its answer take.
 
 # %%
 punished_right = predict(
-    "What share of its answers is right after eighteen rounds? (It begins with 0.44.)", 0.25, 0.45, 0.7, 1
+    "What fraction of its answers is right after eighteen rounds? (It begins at 0.44.)", 0.25, 0.45, 0.7, 1
 )
 
 # %%
@@ -687,14 +703,14 @@ punished_right.reveal(score["right"])
 
 # %%
 # figure: punished
-# alt: Left, over eighteen rounds the optimised, shaped reward creeps up from about 0.2, with noise, while the share of right answers falls from 0.4 to about 0.3 and meets it. Right, tokens per reply fall from 5 to 3.
+# alt: Left, over eighteen rounds the optimised, shaped reward rises slowly from about 0.2, with noise, while the fraction of right answers falls from 0.4 to about 0.3 and meets it. Right, tokens per completion fall from 5 to 3.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
 left.plot(punished.history["reward"], color=PALETTE["blue"], label="right answers")
-left.plot(punished.history["shaped_reward"], color=PALETTE["red"], label="what is optimised")
+left.plot(punished.history["shaped_reward"], color=PALETTE["red"], label="shaped reward, optimised")
 left.set(xlabel="round", xticks=range(0, 18, 5), ylim=(0, 0.6))
 left.legend(frameon=False)
 right.plot(punished.history["completion_length"], color=PALETTE["blue"])
-right.set(xlabel="round", xticks=range(0, 18, 5), ylabel="tokens per reply", ylim=(0, 6))
+right.set(xlabel="round", xticks=range(0, 18, 5), ylabel="tokens per completion", ylim=(0, 6))
 plt.show()
 
 # %%
@@ -702,11 +718,11 @@ assert score["thinks"] < 0.1 and seen.holds("punished_end_thinks", below=0.1)
 assert score["right"] < 0.4 and seen.holds("punished_end_right", below=0.4)
 
 # %% [markdown]
-# A right thought nets 1 − 1 = 0, a lucky guess nets 1. The optimised curve creeps up to meet the other one, and the policy has unlearned what it could do. Nothing is wrong with the method; the length rule
-# reaches into the thought.
+# A right answer after a chain of thought nets 1 − 1 = 0, a lucky guess nets 1. The optimised curve rises to meet the other one, and the policy has unlearned what it could do. The method works as intended; the length rule
+# also covers the chain of thought.
 #
-# A second failure, silent: an engine returns rows sample-major, the code reads them prompt-major. The test that finds it takes one line: give each question a constant reward, and all
-# advantages must vanish.
+# A second failure is silent: an engine returns rows sample-major, and the code reads them prompt-major. The test that finds it takes one line: give each question a constant reward, and all
+# advantages must be 0.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -721,8 +737,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Fine-tune for 240 steps instead of 400 (`pipeline.SHELL_GAME_SFT`) and run Dr. GRPO on the result with three seeds. Look at the accuracy of thinking replies before RL. What can a group not teach?
-# * Give the punished run a budget of 15 tokens. At which cache does it begin to unlearn thinking?
+# * Fine-tune for 240 steps instead of 400 (`pipeline.SHELL_GAME_SFT`) and run Dr. GRPO on the result with three seeds. Look at the accuracy of completions with a chain of thought before RL. What can a group not teach?
+# * Give the punished run a budget of 15 tokens. At which cache does it begin to unlearn the chain of thought?
 # * Run `get("dapo")` for sixty rounds and plot its reward against rounds, and against `group_family.tokens(history)`.
 #
 # The graded exercises of this chapter: `minirlhf check 13`.

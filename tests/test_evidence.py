@@ -725,6 +725,10 @@ FOR_OTHERS = {
     # each trains in one of the lab's two worlds; no demonstration of sorting differs from the reference
     "ch13_long": {f"MixedLists.{name}" for name in ("prompts", "reference", "demonstration", "grade")}
     | {"_lists", "HesitantGame.reference"},
+    "ch13_own_rates": {f"MixedLists.{name}" for name in ("prompts", "reference", "demonstration", "grade")}
+    | {"_lists", "_length", "HesitantGame.reference"},
+    "ch13_group_size": {f"HesitantGame.{name}" for name in ("prompts", "reference", "demonstration", "grade")}
+    | {"_digits", "_of_class"},
     "ch13_mixed": {f"HesitantGame.{name}" for name in ("prompts", "reference", "demonstration", "grade")},
 }
 

@@ -1,4 +1,4 @@
-// Surrogates and gradient weights over a token's ratio, both over A. GSPO's ratio is the geometric mean over the reply, its range one of its own.
+// Surrogates and gradient weights over a token's ratio, both over A. GSPO's ratio is the geometric mean over the completion, with a range of its own.
 touch.compute.clip_gates = ({ ratios, ranges }, { sign, epsilon, epsilon_high, tokens, gspo, ratio }) => {
   const { sigmoid } = touch.math;
   const [below, above] = ranges[gspo];

@@ -15,7 +15,7 @@ def data():
 
 
 def both(objective, ratios, advantage, tokens=1, **options):
-    """Value and weight, each over the advantage, of a reply for each ratio, which its first token has; the others stand at 1."""
+    """Return value and weight over the advantage for each ratio of a completion's first token; its other ratios are 1."""
     import torch
 
     ratios = torch.tensor(ratios, dtype=torch.float64)
@@ -46,7 +46,7 @@ def oracle(data, state):
     for name, (objective, options) in methods.items():
         *value, one = both(objective, [*xs, 1.0], advantage, **options)[0]
         *weight, here = both(objective, [*xs, state["ratio"]], advantage, **options)[1]
-        if name == "gspo":  # all tokens of the reply share its derivative
+        if name == "gspo":  # all tokens of the completion share its derivative
             weight, here = [tokens * w for w in weight], tokens * here
         if name == "sapo":
             value = [v - one + 1 for v in value]
@@ -62,7 +62,7 @@ METHODS = ["PPO", "CISPO", "SAPO", "GSPO"]
 
 
 def predicted(at):
-    """Which weights go up when the upper range is widened, under a negative advantage; and in which order the methods push."""
+    """Return whose weights rise with a wider upper range, under a negative advantage, and check the order of the methods."""
     import inspect
 
     from minirlhf.equations import policy_losses
@@ -84,7 +84,7 @@ def predicted(at):
         assert curves[::2] == curves[:1] * len(EPSILONS_HIGH) and curves[1::2] == curves[1:2] * len(EPSILONS_HIGH)
     for changes in [{"epsilon_high": above} for above in EPSILONS_HIGH] + [
         {"tokens": tokens, "gspo": name} for tokens in FIGURE.controls[3].values for name in GSPO
-    ]:  # none pushes harder than PPO: a weight depends on one of these two only
+    ]:  # no weight exceeds PPO's: a weight depends on one of these two only
         found = weights(ratio=ratio, **changes)
         assert found["PPO"] == narrow["PPO"] and max(found.values()) <= narrow["PPO"] + 1e-9
     assert narrow["PPO"] > narrow["GSPO"] > narrow["SAPO"] > narrow["CISPO"] and wide["CISPO"] > wide["GSPO"]
@@ -104,14 +104,14 @@ def predicted(at):
 
 
 FIGURE = Figure(
-    title="What may a ratio do? Clips, gates and their gradients",
-    alt="Left, over the ratio from 0 to 3, for a positive advantage: PPO's surrogate rises to {high:.1f} and stays there, GSPO's bends and stays at the same height, SAPO's bends slowly, the unclipped one is a straight line."
-    " Right, the weight of the gradient: PPO's drops to 0 at {high:.1f}, CISPO's stays there, SAPO's is largest at about {top:.1f} and fades, GSPO's, for a reply of two tokens and times two, follows the root of the ratio and drops to 0 at {edge:.2f}.",
+    title="Clips, gates and their gradients: what a ratio may do",
+    alt="Left, over the ratio from 0 to 3, for a positive advantage: PPO's surrogate rises to {high:.1f} and stays there, GSPO's bends and stays at the same height, SAPO's bends slowly, and the unclipped surrogate is a straight line."
+    " Right, the weight of the gradient: PPO's drops to 0 at {high:.1f}, CISPO's stays there, SAPO's is largest at about {top:.1f} and fades, GSPO's, for a completion of two tokens and times two, follows the root of the ratio and drops to 0 at {edge:.2f}.",
     controls=[
         Choice("sign", "advantage", ["positive", "negative"], "positive"),
         Slider("epsilon", "ε below (PPO)", EPSILONS, start=0.2, form=".1f"),
         Slider("epsilon_high", "ε above (PPO, CISPO)", EPSILONS_HIGH, start=0.2, form=".2f"),
-        Slider("tokens", "tokens of the reply (GSPO)", [1, 2, 4, 16, 64, 256, 1024, 4096], start=2),
+        Slider("tokens", "tokens of the completion (GSPO)", [1, 2, 4, 16, 64, 256, 1024, 4096], start=2),
         Choice("gspo", "ε of GSPO", list(GSPO), ".2"),
         Slider("ratio", "a token at ratio", [round(0.05 + 0.1 * i, 2) for i in range(30)], start=1.55, form=".2f"),
     ],
@@ -130,7 +130,7 @@ FIGURE = Figure(
             ],
         ),
         Panel(
-            "how it pulls at the token",
+            "weight of the token's gradient",
             "ratio of the token, new over old",
             "factor before A ∇ log π",
             (0, 3),
@@ -140,7 +140,7 @@ FIGURE = Figure(
                 Mark("ppo", "PPO", "line", 0),
                 Mark("cispo", "CISPO", "line", 2, dashed=True),
                 Mark("sapo", "SAPO", "line", 1),
-                Mark("gspo", "GSPO, times the reply's length", "line", 3),
+                Mark("gspo", "GSPO, times the completion's length", "line", 3),
                 *(
                     Mark(f"{name}_at", "", "points", colour)
                     for name, colour in (("ppo", 0), ("cispo", 2), ("sapo", 1), ("gspo", 3))
@@ -152,21 +152,21 @@ FIGURE = Figure(
         Reading("ppo_here", "weight in PPO"),
         Reading("cispo_here", "weight in CISPO"),
         Reading("sapo_here", "weight in SAPO"),
-        Reading("gspo_here", "weight in GSPO, times the reply's length"),
+        Reading("gspo_here", "weight in GSPO, times the completion's length"),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "A token with a negative advantage has come to a ratio of {ratio:.2f}. Now ε above is widened from .2 to 1. Whose weights at the token change?",
+        "A token with a negative advantage has reached a ratio of {ratio:.2f}. Now ε above is widened from .2 to 1. Which methods' weights at the token change?",
         {
             "PPO's alone": "PPO takes the smaller of two surrogates, and with a negative advantage above 1 the one without a clip is the smaller: ε above is for positive ones.",
             "CISPO's alone": "",
             "PPO's and CISPO's": "CISPO's does. PPO takes the smaller of two surrogates, and with a negative advantage above 1 the one without a clip is the smaller.",
         },
         predicted,
-        "CISPO's alone, from {cispo:.2f} to {wide:.2f}: it cuts its weight by the same bound for both signs. PPO's is the ratio itself, {ppo:.2f}, and no other can be larger; ranges decide who comes next. With all at .2, and two tokens,"
-        " it is GSPO with {gspo:.2f} (times the reply's length), before SAPO with {sapo:.2f} and CISPO; now it is CISPO, which at {default:.0f}, where this library sets it, is level with PPO."
-        " Who is first changes only with a clip that is not drawn here, the dual one, which bounds PPO's ratio for negative advantages: at δ = {delta:.0f} PPO's weight is {dual:.0f}.",
+        "CISPO's alone, from {cispo:.2f} to {wide:.2f}: it truncates its weight at the same bound for both signs. PPO's weight is the ratio itself, {ppo:.2f}, and no other weight can be larger. The ranges decide which method comes second. With all ranges at .2, and two tokens,"
+        " it is GSPO with {gspo:.2f} (times the completion's length), before SAPO with {sapo:.2f} and CISPO. Now it is CISPO; at {default:.0f}, the library's default, CISPO equals PPO."
+        " PPO is first unless a clip is added that is not drawn here: the dual clip bounds PPO's ratio for negative advantages, and at δ = {delta:.0f} PPO's weight is {dual:.0f}.",
         shows={"sign": "negative", "epsilon_high": 1.0, "ratio": 2.45},
     ),
 )

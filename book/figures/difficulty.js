@@ -1,4 +1,4 @@
-// The expectation over the number of successes among the other replies: what a success gets, less what a failure gets.
+// The expectation over the number of successes among the other completions: a success's advantage minus a failure's.
 touch.compute.difficulty = ({ rates }, { size, rate }) => {
   const { range, sum } = touch.math;
   const std = (k) => Math.sqrt((k / size) * (1 - k / size)) + 1e-4;

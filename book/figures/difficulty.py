@@ -54,16 +54,16 @@ def predicted(at):
     for size, found in values.items():
         rows = (found["grpo_weight"][1], found["dr_weight"][1])
         ratio[size] = [a / b for a, b in zip(*rows, strict=True)]
-        # Dr. GRPO's weight is the same for all prompts: a reply is in the mean that is subtracted from it.
+        # Dr. GRPO's weight is the same for all prompts: a completion is in the mean that is subtracted from it.
         assert all(abs(weight - (1 - 1 / size)) < 1e-9 for weight in rows[1])
     two, many = ratio[2], ratio[64]
     middle = RATES.index(0.5)
-    # Rare on both sides alike, and least in the middle, for the larger groups; the other deviation, too, is one number in a group of two.
+    # Rare on both sides alike, and least in the middle, for the larger groups; the sample standard deviation, too, is one number in a group of two.
     for of in (ratio[4], ratio[8], many):
         assert all(abs(a - b) < 1e-9 * a for a, b in zip(of, reversed(of), strict=True)) and min(of) == of[
             middle
         ] < 0.99 * max(of)
-    assert max(ratio[3]) < 1.001 * min(ratio[3])  # one of three right, or two: the same deviation
+    assert max(ratio[3]) < 1.001 * min(ratio[3])  # one of three right, or two: the same standard deviation
     assert all(
         abs(a - b) < 1e-3 for a, b in zip(values[2]["grpo_weight"][1], values[2]["maxrl_weight"][1], strict=True)
     )
@@ -79,11 +79,11 @@ def predicted(at):
 
 
 FIGURE = Figure(
-    title="Which prompts does a method listen to?",
+    title="Difficulty weights: which prompts count?",
     alt="Left, over the pass rate, for groups of eight: GRPO's weight is {rare:.1f} for prompts that are almost never or almost always solved, and {half:.1f} in the middle;"
     " Dr. GRPO's is {dr:.2f} everywhere; MaxRL's falls from {first:.1f} to {end:.1f}. Right: the speed at which the logit of the pass rate rises.",
     controls=[
-        Slider("size", "replies per prompt, G", [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], start=8),
+        Slider("size", "completions per prompt, G", [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], start=8),
         Slider("rate", "a prompt with pass rate", RATES, start=0.1, form=".2f"),
     ],
     panels=[
@@ -118,24 +118,24 @@ FIGURE = Figure(
         Reading("grpo_here", "weight in GRPO", 2),
         Reading("dr_here", "Dr. GRPO", 2),
         Reading("maxrl_here", "MaxRL", 2),
-        Reading("alike", "share of groups whose rewards are all equal"),
+        Reading("alike", "fraction of zero-variance groups"),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "Two replies per prompt, and GRPO divides by the standard deviation of the whole group (d = 0). To which prompts does it listen more than Dr. GRPO, beyond a factor that all have in common?",
+        "There are two completions per prompt, and GRPO divides by the standard deviation of the whole group (d = 0). To which prompts does it give more weight than Dr. GRPO, beyond a factor common to all prompts?",
         {
             ASKED[
                 0
-            ]: "With large groups it does listen more to these, and to the rarely missed ones just as much, because it divides by a small deviation. With two replies there is only one deviation to divide by.",
+            ]: "With large groups it gives them more weight, and the same extra weight to the rarely missed ones, because it divides by a small standard deviation. With two completions there is only one standard deviation to divide by.",
             ASKED[2]: "",
             ASKED[
                 1
-            ]: "With large groups it does listen more to these, and to the rarely solved ones just as much, because it divides by a small deviation. With two replies there is only one deviation to divide by.",
+            ]: "With large groups it gives them more weight, and the same extra weight to the rarely solved ones, because it divides by a small standard deviation. With two completions there is only one standard deviation to divide by.",
         },
         predicted,
-        "A group of two that is not all alike has one right and one wrong reply, so that there is one deviation to divide by, and a factor of {factor:.1f} is all (with d = 1 it is {sample:.1f}). With two replies and d = 0 MaxRL has GRPO's weight. With three replies there is one deviation still; with 64"
-        " the ratio is {edge:.1f} at a pass rate of .01 (and of .99) and {middle:.1f} at one half. Dr. GRPO's own weight is 1 − 1/G for every prompt: {dr_two:.2f} with two replies, {dr_many:.2f} with 64.",
+        "A group of two with different rewards has one right and one wrong completion. So there is one standard deviation to divide by, and all prompts get the same factor of {factor:.1f} (with d = 1 it is {sample:.1f}). With two completions and d = 0 MaxRL has GRPO's weight. With three completions there is still one standard deviation; with 64"
+        " the ratio is {edge:.1f} at a pass rate of .01 (and of .99) and {middle:.1f} at one half. Dr. GRPO's own weight is 1 − 1/G for every prompt: {dr_two:.2f} with two completions, {dr_many:.2f} with 64.",
         shows={"size": 2},
     ),
 )

@@ -1,4 +1,4 @@
-"""What chapter 13 asks its readers to predict; see ``book/_ext/asking.py``."""
+"""The predictions that chapter 13 asks its readers for; see ``book/_ext/asking.py``."""
 
 import torch
 from asking import Ask, Typed, mean, seeds
@@ -16,11 +16,11 @@ def _blind():
 
 
 blind = Ask(
-    "A policy is right in three of ten replies, and goes on or stops alike in right and in wrong ones, since it cannot tell them apart. What becomes, on average, of the lengths of its replies under GRPO's mean per reply?",
+    "A policy is right in three of ten completions. It cannot see whether it is right, so it goes on or stops with the same probability in right and in wrong ones. What happens, on average, to the lengths of its completions under GRPO's mean per completion?",
     {
-        "they grow": "More replies are wrong, and wrong ones pull that way. But each of them lies only .3 below the pass rate, where a right one lies .7 above it: .7 · .3 and .3 · .7 cancel.",
+        "they grow": "More completions are wrong, and wrong ones make the policy go on. But each wrong one is only .3 below the pass rate, and a right one is .7 above it: .7 · .3 and .3 · .7 cancel.",
         "they stay as they are": "",
-        "they shrink": "Right replies pull that way, and each lies .7 above the pass rate, where a wrong one lies .3 below it. But there are few of them: .3 · .7 and .7 · .3 cancel.",
+        "they shrink": "Right completions make the policy stop, and each is .7 above the pass rate, while a wrong one is .3 below it. But there are few right ones: .3 · .7 and .7 · .3 cancel.",
     },
     _blind,
 )
@@ -44,8 +44,8 @@ one_step = Ask(
     Typed(
         within=0.3,
         form=".1f",
-        low="A ratio of 1.2 is where the gradient would vanish. At the ratio of 1, where it is taken, all of it is there; and the {move:.2f} that the logit gains stands in an exponent.",
-        high="The logit gains {move:.2f}, so that the odds become {odds:.1f} times as large, and the probability a little less than that.",
+        low="At a ratio of 1.2 the gradient would vanish. But the gradient is taken at a ratio of 1, where nothing is clipped. And the logit gains {move:.2f}, which is an exponent of the odds.",
+        high="The logit gains {move:.2f}. So the odds become {odds:.1f} times as large, and the probability a little less than that.",
     ),
     _one_step,
 )
@@ -53,9 +53,9 @@ one_step = Ask(
 ROWS = {
     "Dr. GRPO, with equal weights for all lists": "dr_grpo",
     "MaxRL, with more weight for hard lists": "maxrl",
-    "DAPO, with refilling": "dapo",
+    "DAPO, with dynamic sampling": "dapo",
     "GSPO, with a ratio per list": "gspo",
-    "no ratio, and with it no clip": "no_ratio",
+    "no importance ratio, and so no clip": "no_ratio",
 }
 
 
@@ -70,38 +70,38 @@ def _sorting():
 
 
 sorting = Ask(
-    "In the sorting model's mean reward a difference of {least:.2f} to {most:.2f}, depending on the row, would have been found in four of five such studies. Which one of these rows can be told from GRPO's clip?",
+    "The minimum detectable difference in the sorting model's mean reward was {least:.2f} to {most:.2f}, depending on the row (80 % power). Which one of these rows differs significantly from GRPO's clip?",
     {
-        "Dr. GRPO, with equal weights for all lists": "GRPO listens more to the lists that are nearly always or nearly never sorted rightly, and with two to twelve digits there are easy and hard ones. But whose weights earn more on all lists together, ten seeds do not see.",
-        "no ratio, and with it no clip": "",
-        "MaxRL, with more weight for hard lists": "Adam divides out the scale, so that more weight for hard lists is less for the others. In the mean reward of all lists no difference was found; one of {maxrl:.2f} would have been, in four of five such studies.",
-        "DAPO, with refilling": "Of the groups in the clip's eight rollouts up to 16,000 tokens {dead:.2f} have no signal, so there is something to gain. But who refills pays for it with samples, and the comparison is at equal sampled tokens.",
+        "Dr. GRPO, with equal weights for all lists": "GRPO gives more weight to lists that are nearly always or nearly never sorted correctly, and with two to twelve digits there are easy and hard ones. But over ten seeds the mean reward of all lists did not differ significantly.",
+        "no importance ratio, and so no clip": "",
+        "MaxRL, with more weight for hard lists": "Adam divides out the scale, so more weight for hard lists is less weight for the other lists. The mean reward of all lists did not differ significantly; the minimum detectable difference was {maxrl:.2f}.",
+        "DAPO, with dynamic sampling": "In the clip's eight rollouts up to 16,000 tokens a fraction of {dead:.2f} of the groups has no gradient, so there is something to gain. But dynamic sampling pays with samples, and the comparison is at equal sampled tokens.",
     },
     _sorting,
 )
 
 
-def _pushed(right: int) -> tuple[float, float]:
-    """What a wrong reply gets among eight of which so many are right, by Dr. GRPO and by GRPO."""
+def _penalties(right: int) -> tuple[float, float]:
+    """Return the advantage of a wrong completion among eight with ``right`` right ones, by Dr. GRPO and by GRPO."""
     rewards = (torch.arange(8) < right).double()[None]
     centred, scaled = advantages.group_center(rewards), advantages.group_zscore(rewards, ddof=0, eps=0.0)
     return float(centred[0, -1]), float(scaled[0, -1])
 
 
 def _slip():
-    (lone, alone), (half, among) = _pushed(7), _pushed(4)
+    (lone, alone), (half, among) = _penalties(7), _penalties(4)
     times = alone / among
     found = {"lone": -lone, "half": -half, "spread": lone / alone, "wide": half / among}
     assert found["spread"] < found["wide"] and found["half"] < found["lone"]
-    return ("less hard" if times < 0.9 else "as hard" if times < 1.1 else "harder"), found
+    return ("smaller" if times < 0.9 else "equal" if times < 1.1 else "larger"), found
 
 
 one_slip = Ask(
-    "All of eight replies are right, but the grader marks one as wrong. How hard does GRPO push it down, compared with a wrong reply of a group in which four are wrong?",
+    "All eight completions are right, but the grader scores one as wrong. How large is GRPO's penalty for it, compared with a wrong completion in a group in which four are wrong?",
     {
-        "harder": "",
-        "as hard": "Its reward lies {lone:.2f} below the mean of its group, a wrong one among four only {half:.2f}; and then it is divided by the smaller deviation, {spread:.2f} in place of {wide:.2f}.",
-        "less hard": "There is little spread in such a group, {spread:.2f} where the other has {wide:.2f}. But GRPO divides by it.",
+        "larger": "",
+        "equal": "Its reward is {lone:.2f} below the mean of its group, and a wrong one among four is only {half:.2f} below. Then it is divided by a smaller standard deviation, {spread:.2f} instead of {wide:.2f}.",
+        "smaller": "The standard deviation of such a group is small, {spread:.2f} instead of {wide:.2f}. But GRPO divides by it.",
     },
     _slip,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.core.masking import masked_mean, masked_var
+from minirlhf.core.masking import masked_mean, masked_var, zero_where_masked
 from minirlhf.core.validate import MASK, takes, under_mask
 from minirlhf.equations.policy_losses import _limited, clip_interval, objective, policy_ratio, ratio_inputs
 
@@ -69,6 +69,23 @@ def entropy_rate(logits: Tensor, advantages: Tensor) -> Tensor:
 
     logit_steps = probs * (advantages - mean(advantages))  # (..., V)
     return -mean((logps - mean(logps)) * (logit_steps - mean(logit_steps)))[..., 0]
+
+
+@torch.no_grad()
+@takes(mask=MASK, logps=under_mask(), advantages=under_mask())
+def token_covariances(logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Each token's part of the covariance of log-probability and advantage over the batch: ``(log π − mean)(A − mean)``.
+
+    Clip-Cov takes the gradient of a few tokens between two bounds of this number; KL-Cov penalises the tokens with the
+    largest ones.
+
+    Label: eq:token-covariance
+    Source: Cui et al. (2025), "The entropy mechanism of reinforcement learning for reasoning language models".
+    Args: logps, advantages ``(B, T)``; the means are over all tokens under the mask.
+    Returns: ``(B, T)``, 0 on padding. The mean over the tokens is their covariance.
+    """
+    values = (logps - masked_mean(logps, mask)) * (advantages - masked_mean(advantages, mask))
+    return zero_where_masked(values, mask)
 
 
 @torch.no_grad()

@@ -163,3 +163,39 @@ def gfpo_filter(scores: Tensor, valid: Tensor | None = None, *, num_kept: int) -
     order = torch.where(valid, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     selected = torch.zeros_like(valid).scatter(-1, order[:, :num_kept], True)
     return selected & valid
+
+
+@takes(
+    prompt_variance=finite("...", "[0, inf)"),
+    own_variance=finite("...", "[0, inf)"),
+    baseline_variance=finite("...", "[0, inf)"),
+)
+def group_gradient_variance(
+    prompt_variance: Tensor,
+    own_variance: Tensor,
+    baseline_variance: Tensor,
+    *,
+    num_prompts: int,
+    num_generations: int,
+) -> Tensor:
+    """Variance of a batch's policy gradient with the leave-one-out baseline: ``(V + (S + W/(G − 1))/G) / P``.
+
+    The variance of a vector is the sum of the variances of its components. For the gradients ``g(x)`` of the prompts, V
+    is their variance over prompts, S the mean over prompts of the variance of ``(r − J(x)) ∇log π(y)`` for one
+    completion, and W the mean of ``Var(r)·E|∇log π(y)|² + |g(x)|²``, which the estimated baseline adds.
+
+    Label: eq:group-size
+    Source: derived here; the variance of a U-statistic (Hoeffding 1948).
+    """
+    within = own_variance + baseline_variance / (num_generations - 1)
+    return (prompt_variance + within / num_generations) / num_prompts
+
+
+@takes(prompt_variance=finite("...", "(0, inf)"), baseline_variance=finite("...", "[0, inf)"))
+def best_group_size(prompt_variance: Tensor, baseline_variance: Tensor) -> Tensor:
+    """Group size with the least gradient variance if P·G is fixed: ``1 + sqrt(W/V)``, not rounded.
+
+    Label: eq:best-group-size
+    Source: derived here, from :func:`group_gradient_variance`.
+    """
+    return 1 + (baseline_variance / prompt_variance).sqrt()

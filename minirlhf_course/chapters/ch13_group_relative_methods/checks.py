@@ -70,7 +70,7 @@ def _(group_center, draw: Draw) -> Comparison:
     "eq:drgrpo-advantage",
     "expected gradient",
     of=adv.group_center,
-    against="(G − 1)/G · ∇J over every group of three responses",
+    against="(G − 1)/G · ∇J over every group of three completions",
     wrong={
         "mean of the others": adv.leave_one_out,
         "no baseline": adv.raw_reward,
@@ -157,8 +157,8 @@ def _(group_zscore, draw: Draw) -> Iterator[Comparison]:
 
 
 def _binary_task(draw: Draw) -> tuple[ToyLM, Tensor, Tensor]:
-    """A model of three responses, rewards 0 and 1 (one response succeeds), and its probability of success."""
-    lm = draw.toy(2, 2, scale=0.4)  # no response is nearly certain
+    """A model of three completions, rewards 0 and 1 (one completion succeeds), and its probability of success."""
+    lm = draw.toy(2, 2, scale=0.4)  # no completion is nearly certain
     rewards = torch.zeros(3, dtype=torch.float64)
     rewards[draw.integer(0, 2)] = 1.0
     return lm, rewards, exact.expectation(lm.distribution()[0], rewards)
@@ -303,7 +303,7 @@ def _(pass_rate_weighting, draw: Draw) -> Comparison:
     "eq:maxrl-advantage",
     "expected gradient",
     of=difficulty.maxrl,
-    against="gradient of −Σ_{k<G} (1 − p)^k / k, p summed over every response",
+    against="gradient of −Σ_{k<G} (1 − p)^k / k, p summed over every completion",
     wrong={
         "scaled by the deviation": adv.group_zscore,
         "not scaled": adv.group_center,
@@ -382,7 +382,7 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(bnpo, draw: Draw) -> Iterator[Comparison]:
-    "Without a shape it takes that of the pass rates of all groups with at least two graded responses; dead groups get 0."
+    "Without a shape it takes that of the pass rates of all groups with at least two graded completions; zero-variance groups get 0."
     rewards = _float64([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 0, 1], [1] * 5])
     valid = torch.tensor([[1] * 5, [1, 0, 1, 1, 1], [1, 1, 1, 0, 1], [1] * 5, [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]).bool()
     order = draw.permutation(6)
@@ -485,13 +485,13 @@ def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
     wrong={
         "the worst kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(-s, valid, num_kept=num_kept),
         "one fewer kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(s, valid, num_kept=max(num_kept - 1, 2)),
-        "invalid responses kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(
+        "invalid completions kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(
             s.nan_to_num(9.0), num_kept=num_kept
         ),
     },
 )
 def _(gfpo_filter, draw: Draw) -> Iterator[Comparison]:
-    "Of all subsets of k valid responses the one with the best scores is kept, the earliest of equals."
+    "Of all subsets of k valid completions the one with the best scores is kept, the earliest of equals."
     valid = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
     ties = _float64([2.0, 1.0, 1.0, 1.0, 3.0])[draw.permutation(5)]
     scores = torch.where(valid, torch.cat([draw.normal(2, 5), ties[None]]), torch.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -43,7 +44,7 @@ def grpo_objective(
 
 
 def _rollout(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Two groups of three replies of one to four tokens, NaN behind the mask; ratios on both sides of the clip and away from it."""
+    """Two groups of three completions of one to four tokens, NaN behind the mask; ratios on both sides of the clip and away from it."""
     mask = torch.arange(4)[None, :] < torch.tensor([2, 4, 1, 3, 4, 2])[draw.permutation(6)][:, None]
     ratios = draw.away_from([0.8, 1.2], 6, 4, low=0.4, high=2.0, margin=0.05)
     old, ref = draw.logps(6, 4), draw.logps(6, 4)
@@ -56,7 +57,7 @@ def _rollout(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     "eq:grpo-objective",
     "value",
     of=grpo_objective,
-    against="the double sum over replies and tokens, in plain Python",
+    against="the double sum over completions and tokens, in plain Python",
     follows="eq:grpo-advantage",
     wrong={
         "a mean over all tokens": lambda *x, **o: grpo_objective(*x, **o, weights=token_mean),
@@ -87,15 +88,15 @@ def _(objective, draw: Draw) -> Comparison:
         deviation = math.sqrt(sum((r - mean) ** 2 for r in row) / (len(row) - 1))
         for member, reward in enumerate(row):
             i, length = group * len(row) + member, 0
-            advantage, reply = (reward - mean) / (deviation + 1e-4), 0.0
+            advantage, completion = (reward - mean) / (deviation + 1e-4), 0.0
             for t in range(4):
                 if mask[i, t]:
                     length += 1
                     ratio = math.exp(float(logps[i, t] - old[i, t]))
                     clipped = min(max(ratio, 1 - epsilon), 1 + epsilon)
                     log_ref = float(ref[i, t] - logps[i, t])
-                    reply += min(ratio * advantage, clipped * advantage) - beta * (math.exp(log_ref) - 1 - log_ref)
-            total += reply / length
+                    completion += min(ratio * advantage, clipped * advantage) - beta * (math.exp(log_ref) - 1 - log_ref)
+            total += completion / length
     return got, total / rewards.numel()
 
 
@@ -120,13 +121,13 @@ chain("grpo", "From GRPO's advantage to its objective", ["eq:grpo-advantage", "e
     },
 )
 def _(step, draw: Draw) -> Comparison:
-    "With a mean per reply and rewards that do not depend on length, right replies move by p(1 − p)∇E[1/|y|] and wrong ones by minus that."
+    "With a mean per completion and rewards that do not depend on length, right completions move by p(1 − p)∇E[1/|y|] and wrong ones by minus that."
     parameters, size, budget = draw.normal(3, scale=0.7), draw.integer(3, 9), 12
     rate = float(parameters[0].sigmoid())
     wanted = []
     for weight, logit in ((rate * (1 - rate), parameters[1]), (-(1 - rate) * rate, parameters[2])):
 
-        def mean_inverse(x: Tensor) -> Tensor:  # a reply of n tokens went on n − 2 times, and then stopped
+        def mean_inverse(x: Tensor) -> Tensor:  # a completion of n tokens went on n − 2 times, and then stopped
             on = x.sigmoid()
             inside = sum(on ** (n - 2) * (1 - on) / n for n in range(2, budget))
             return inside + on ** (budget - 2) / budget
@@ -138,8 +139,98 @@ def _(step, draw: Draw) -> Comparison:
 
 chain(
     "length-drift",
-    "What the mean per reply does to the lengths of right and wrong replies",
+    "What the mean per completion does to the lengths of right and wrong completions",
     ["eq:length-bias", "eq:length-drift"],
+    module=__name__,
+)
+
+# -- group size against prompts per batch ------------------------------------------------------------------------
+
+
+def _batch_variance(logits: Tensor, features: Tensor, rewards: Tensor, *, prompts: int, size: int) -> Tensor:
+    """Variance of a batch's gradient, over all batches: prompts with equal probability, and all of their groups."""
+    scores, chances = [], []
+    for x in range(len(features)):
+        logps = (features[x] @ logits).log_softmax(-1)
+        chances.append(logps.exp())
+        scores.append(features[x] - chances[-1] @ features[x])  # ∇ log π(a) for each a
+    groups, probability = [], []
+    for x in range(len(features)):
+        for actions in itertools.product(range(features.shape[1]), repeat=size):
+            r = rewards[x, list(actions)]
+            advantage = r - (r.sum() - r) / (size - 1)
+            groups.append((advantage[:, None] * scores[x][list(actions)]).mean(0))
+            probability.append(chances[x][list(actions)].prod() / len(features))
+    vectors, weights = torch.stack(groups), torch.stack(probability)
+    for _ in range(prompts - 1):  # the mean over independent prompts
+        vectors = (vectors[:, None] + torch.stack(groups)[None]).flatten(0, 1)
+        weights = (weights[:, None] * torch.stack(probability)[None]).flatten()
+    vectors = vectors / prompts
+    mean = weights @ vectors
+    return weights @ ((vectors - mean) ** 2).sum(-1)
+
+
+@check(
+    "eq:group-size",
+    "value",
+    of=difficulty.group_gradient_variance,
+    against="the variance over every batch of prompts and every group, listed",
+    wrong={
+        "prompts counted as completions": lambda v, s, w, *, num_prompts, num_generations: (
+            difficulty.group_gradient_variance(
+                v / num_generations, s, w, num_prompts=num_prompts, num_generations=num_generations
+            )
+        ),
+        "the baseline is exact": lambda v, s, w, **o: difficulty.group_gradient_variance(v, s, 0 * w, **o),
+        "the own reward is part of the mean": lambda v, s, w, *, num_prompts, num_generations: (
+            difficulty.group_gradient_variance(v, s, w, num_prompts=num_prompts, num_generations=num_generations + 1)
+        ),
+        "all prompts alike": lambda v, s, w, **o: difficulty.group_gradient_variance(0 * v, s, w, **o),
+    },
+)
+def _(variance, draw: Draw) -> Iterator[Comparison]:
+    "Three prompts of three answers with shared parameters: the prompts' own part is divided by P, the rest by P·G."
+    theta, features, rewards = draw.normal(4), draw.normal(3, 3, 4), draw.uniform(3, 3)
+    gradients, own, baseline = [], [], []
+    for x in range(3):
+        chances = (features[x] @ theta).softmax(-1)
+        scores = features[x] - chances @ features[x]
+        gap = rewards[x] - chances @ rewards[x]
+        gradients.append(chances @ (gap[:, None] * scores))
+        square = (gradients[-1] ** 2).sum()
+        own.append(chances @ ((gap**2) * (scores**2).sum(-1)) - square)
+        baseline.append((chances @ gap**2) * (chances @ (scores**2).sum(-1)) + square)
+    prompt_variance = (torch.stack(gradients) - torch.stack(gradients).mean(0)).pow(2).sum(-1).mean()
+    parts = prompt_variance, torch.stack(own).mean(), torch.stack(baseline).mean()
+    for prompts, size in ((1, 2), (2, 2), (1, 3)):
+        exact_value = _batch_variance(theta, features, rewards, prompts=prompts, size=size)
+        yield variance(*parts, num_prompts=prompts, num_generations=size), exact_value
+
+
+@check(
+    "eq:best-group-size",
+    "minimum",
+    of=difficulty.best_group_size,
+    follows="eq:group-size",
+    against="the group size of the least variance on a fine grid, P·G fixed",
+    tolerance=1e-3,
+    wrong={
+        "one less": lambda v, w: difficulty.best_group_size(v, w) - 1,
+        "no root": lambda v, w: 1 + w / v,
+        "the ratio reversed": lambda v, w: difficulty.best_group_size(w, v),
+    },
+)
+def _(best, draw: Draw) -> Comparison:
+    "G·V + S + W/(G − 1) is least at 1 + √(W/V)."
+    v, s, w = (draw.uniform(1, low=low, high=high) for low, high in ((0.1, 0.3), (0.5, 2.0), (2.0, 9.0)))
+    sizes = torch.linspace(1.5, 15.0, 135_001, dtype=torch.float64)
+    return best(v, w), sizes[(sizes * v + s + w / (sizes - 1)).argmin()][None]
+
+
+chain(
+    "group-size",
+    "From the variance of a batch to the group size",
+    ["eq:group-size", "eq:best-group-size"],
     module=__name__,
 )
 

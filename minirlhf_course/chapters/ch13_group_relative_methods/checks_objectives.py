@@ -19,7 +19,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 
 def _of_response(advantages, mask):
-    """The one advantage of each response, ``(B, 1)``, where its last token stands."""
+    """The one advantage of each completion, ``(B, 1)``, where its last token stands."""
     return advantages.gather(-1, last_index(mask)[:, None])
 
 
@@ -46,7 +46,7 @@ def _float64(values: object) -> Tensor:
     },
 )
 def _(ppo_clip, draw: Draw) -> Comparison:
-    "A good token is pushed until its probability is π_old(1 + ε_high): little room for a rare token, more than 1 for a frequent one."
+    "A good token has a gradient until its probability is π_old(1 + ε_high): little room for a rare token, more than 1 for a frequent one."
     old = torch.cat([draw.uniform(1, 2, low=0.005, high=0.02), draw.uniform(1, 2, low=0.5, high=0.7)], 1)
     low, high = old.clone(), old * 2
     ones = torch.ones_like(old)
@@ -87,7 +87,7 @@ def _(soft_overlong, draw: Draw) -> Comparison:
 
 
 def _two_models(draw: Draw) -> tuple[ToyLM, Tensor, Tensor, Tensor, Tensor]:
-    """A model, the token log-probabilities of its responses and of a frozen older one (NaN on padding), mask, advantages."""
+    """A model, the token log-probabilities of its completions and of a frozen older one (NaN on padding), mask, advantages."""
     lm, older = draw.toy(2, 3), draw.toy(2, 3)
     mask = lm.completions().mask
     old_logps = torch.where(mask, older.completion_token_logps()[0].detach(), torch.nan)
@@ -116,7 +116,7 @@ def _arithmetic_ratio(logps: Tensor, old: Tensor, mask: Tensor) -> Tensor:
     "eq:gspo-ratio",
     "value",
     of=pg.sequence_ratio,
-    against="probabilities of whole responses, the |y|-th root of their quotient",
+    against="probabilities of whole completions, the |y|-th root of their quotient",
     wrong={
         "no root": lambda logps, old, mask: pg.sequence_ratio(logps, old, mask) ** mask.sum(-1, keepdim=True),
         "root of the padded length": lambda logps, old, mask: (
@@ -128,10 +128,10 @@ def _arithmetic_ratio(logps: Tensor, old: Tensor, mask: Tensor) -> Tensor:
 def _(sequence_ratio, draw: Draw) -> Comparison:
     "(π(y)/π_old(y))^(1/|y|)."
     lm, older = draw.toy(2, 3), draw.toy(2, 3)
-    responses = lm.completions()
-    got = sequence_ratio(lm.completion_token_logps()[0], older.completion_token_logps()[0], responses.mask)
+    completions = lm.completions()
+    got = sequence_ratio(lm.completion_token_logps()[0], older.completion_token_logps()[0], completions.mask)
     quotient = lm.distribution()[0] / older.distribution()[0]
-    return got.squeeze(-1), quotient ** (1 / responses.lengths.double())
+    return got.squeeze(-1), quotient ** (1 / completions.lengths.double())
 
 
 def _sequence_clip(draw: Draw) -> dict[str, float]:
@@ -174,7 +174,7 @@ def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
     follows="eq:gspo-ratio",
 )
 def _(gspo, draw: Draw) -> Iterator[Comparison]:
-    "Each response earns s·A, with s stopped at the edge of the range on the side that A asks for."
+    "Each completion earns s·A, with s stopped at the edge of the range on the side that A asks for."
     *inputs, ratios = _sequence_cases(draw)
     clip, signed = _sequence_clip(draw), inputs[2][:, 0].tolist()
     expected = [[_sequence_objective(s, a, clip)] for s, a in zip(ratios, signed, strict=True)]
@@ -188,7 +188,7 @@ def _(gspo, draw: Draw) -> Iterator[Comparison]:
     "eq:gspo-gradient",
     "gradient",
     of=pg.gspo,
-    against="s·A/|y| on each token of a response that is not clipped, 0 on the others",
+    against="s·A/|y| on each token of a completion that is not clipped, 0 on the others",
     wrong={
         "one ratio per token": _token_clip_mean,
         "ratio without its root": _unrooted_gspo,
@@ -198,7 +198,7 @@ def _(gspo, draw: Draw) -> Iterator[Comparison]:
     follows="eq:gspo-objective",
 )
 def _(gspo, draw: Draw) -> Comparison:
-    "The gradient is REINFORCE's with the sequence ratio: every token of a response has the same weight s·A/|y|."
+    "The gradient is REINFORCE's with the sequence ratio: every token of a completion has the same weight s·A/|y|."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     got = torch.autograd.grad(gspo(free, old, a, mask, **_sequence_clip(draw)).sum(), free)[0]
@@ -217,7 +217,7 @@ def _attached_gspo_token(logps, old, a, mask, **options):
     "eq:gspo-token",
     "value and gradient",
     of=pg.gspo_token,
-    against="GSPO from the probabilities of whole responses, differentiated by the table",
+    against="GSPO from the probabilities of whole completions, differentiated by the table",
     wrong={
         "ratio of the token": pg.ppo_clip,
         "sequence ratio with its own gradient too": _attached_gspo_token,
@@ -226,7 +226,7 @@ def _attached_gspo_token(logps, old, a, mask, **options):
     follows="eq:gspo-gradient",
 )
 def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
-    "With one advantage per response and the mean over its tokens, GSPO-token is GSPO, in value and gradient."
+    "With one advantage per completion and the mean over its tokens, GSPO-token is GSPO, in value and gradient."
     lm, logps, old, a, mask = _two_models(draw)
     objective = gspo_token(logps, old, a, mask, epsilon=1e6, epsilon_high=1e6)
     value = agg.aggregate(objective, agg.sequence_mean(mask), mask)
@@ -248,7 +248,7 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
-    "All tokens of a response are clipped or none: each has the value of GSPO and, where it is clipped, no gradient."
+    "All tokens of a completion are clipped or none: each has the value of GSPO and, where it is clipped, no gradient."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     clip = _sequence_clip(draw)
@@ -269,7 +269,7 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     "eq:luspo",
     "gradient",
     of=pg.luspo,
-    against="s·A on each token of a response that is not clipped, whatever its length",
+    against="s·A on each token of a completion that is not clipped, whatever its length",
     wrong={
         "not multiplied by the length": pg.gspo,
         "multiplied by the padded length": lambda logps, old, a, mask, **o: pg.gspo(logps, old, a, mask, **o) * 4,
@@ -278,7 +278,7 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     follows="eq:gspo-token",
 )
 def _(luspo, draw: Draw) -> Iterator[Comparison]:
-    "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long response as in a short one."
+    "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long completion as in a short one."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     clip = _sequence_clip(draw)
@@ -453,9 +453,9 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
     "eq:off-policy-mask",
     "value",
     of=off_policy.off_policy_keep,
-    against="geometric mean of the quotients π/μ of each response against e^−δ",
+    against="geometric mean of the quotients π/μ of each completion against e^−δ",
     wrong={
-        "good responses dropped too": lambda logps, mu, a, mask, **o: off_policy.off_policy_keep(
+        "good completions dropped too": lambda logps, mu, a, mask, **o: off_policy.off_policy_keep(
             logps, mu, -a.abs(), mask, **o
         ),
         "sum over the tokens": lambda logps, mu, a, mask, *, off_policy_mask_threshold: (
@@ -468,7 +468,7 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(off_policy_keep, draw: Draw) -> Iterator[Comparison]:
-    "Only a response with a negative advantage that π has made less likely by more than δ per token is dropped."
+    "Only a completion with a negative advantage that π has made less likely by more than δ per token is dropped."
     logps, mu, a, mask, ratios = _sequence_cases(
         draw
     )  # s below .6, near 1, above 1.5, first with A > 0, then with A < 0
@@ -484,7 +484,7 @@ def _(off_policy_keep, draw: Draw) -> Iterator[Comparison]:
             yield keep.double(), _float64([float(x) for x in wanted])
 
 
-# -- one ratio for a response ------------------------------------------------------------------------------------
+# -- one ratio for a completion ------------------------------------------------------------------------------------
 
 
 def _ragged(draw: Draw) -> tuple[list[Tensor], list[list[float]]]:
@@ -506,7 +506,7 @@ def _slopes(objective, inputs: list[Tensor], **options: float) -> Tensor:
 
 
 def _on_tokens(rows: list[list[float]], values: list[float]) -> Tensor:
-    """One value per response on each of its tokens, ``(4, 3)``."""
+    """One value per completion on each of its tokens, ``(4, 3)``."""
     return _float64([[v if t < len(row) else 0.0 for t in range(3)] for row, v in zip(rows, values, strict=True)])
 
 
@@ -519,7 +519,7 @@ def _vespo_shape(draw: Draw) -> dict[str, float]:
     "eq:vespo",
     "gradient",
     of=pg.vespo,
-    against="w^k e^(λ(1 − w))·A from the responses' own ratios",
+    against="w^k e^(λ(1 − w))·A from the completions' own ratios",
     wrong={
         "the root of the ratio": lambda logps, old, a, mask, **o: (
             pg.vespo(logps, logps.detach() - pg.sequence_ratio(logps, old, mask).log() / mask.sum(-1, keepdim=True), a, mask, **o)
@@ -543,7 +543,7 @@ def _vespo_shape(draw: Draw) -> dict[str, float]:
     },
 )  # fmt: skip
 def _(vespo, draw: Draw) -> Iterator[Comparison]:
-    "Every token of a response is pushed by φ(w)·A, w the response's exact ratio; on fresh samples that is REINFORCE."
+    "Every token of a completion has the factor φ(w)·A, w the completion's exact ratio; on fresh samples that is REINFORCE."
     (inputs, rows), shape = _ragged(draw), _vespo_shape(draw)
     expected = []
     for row, advantage in zip(rows, inputs[2][:, 0].tolist(), strict=True):
@@ -569,7 +569,7 @@ def _(vespo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(cispo, draw: Draw) -> Comparison:
-    "All tokens of a response share its ratio and the bound on it."
+    "All tokens of a completion share its ratio and the bound on it."
     inputs, rows = _ragged(draw)
     ratios = [math.exp(sum(row) / len(row)) for row in rows]
     expected = [min(s, 1.2) * a for s, a in zip(ratios, inputs[2][:, 0].tolist(), strict=True)]
@@ -580,14 +580,14 @@ def _(cispo, draw: Draw) -> Comparison:
     "eq:sapo",
     "per sequence",
     of=pg.sapo,
-    against="sA/cosh²(τ(s − 1)/2)/|y| on every token of the mean over the response",
+    against="sA/cosh²(τ(s − 1)/2)/|y| on every token of the mean over the completion",
     wrong={
         "each token's own ratio": lambda *inputs, per_sequence, **options: pg.sapo(*inputs, **options),
         "no gate": lambda *inputs, **_: pg.gspo(*inputs, epsilon=1e6),
     },
 )
 def _(sapo, draw: Draw) -> Comparison:
-    "The gate closes for a whole response, by its geometric mean of ratios."
+    "The gate closes for a whole completion, by its geometric mean of ratios."
     inputs, rows = _ragged(draw)
     lengths = _float64([[len(row)] for row in rows])
     expected = []
@@ -609,7 +609,7 @@ def _(sapo, draw: Draw) -> Comparison:
     },
 )
 def _(gspo, draw: Draw) -> Comparison:
-    "With A < 0 a response earns at least δ·A; with A > 0 δ changes nothing."
+    "With A < 0 a completion earns at least δ·A; with A > 0 δ changes nothing."
     (inputs, rows), most = _ragged(draw), float(draw.uniform(low=1.2, high=1.35))
     expected = []
     for row, a in zip(rows, inputs[2][:, 0].tolist(), strict=True):

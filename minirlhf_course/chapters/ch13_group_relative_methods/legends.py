@@ -19,7 +19,7 @@ from minirlhf_course.ledger.registry import Draw
 Legend = Mapping[str, Any]
 
 
-# -- a reply against its group -----------------------------------------------------------------------------------
+# -- a completion against its group -----------------------------------------------------------------------------------
 
 
 @symbols_of("eq:rloo-sum-form")
@@ -49,7 +49,7 @@ def _(draw: Draw) -> Legend:
 
 
 def graded(draw: Draw) -> tuple[Groups, dict[str, Any]]:
-    """Groups of three replies with rewards 0 and 1, and the chapter's symbols for their pass rates."""
+    """Groups of three completions with rewards 0 and 1, and the chapter's symbols for their pass rates."""
     g = groups(draw, binary=True)
     p = g.legend["J"]
     chances = torch.stack([comb(2, k) * p**k * (1 - p) ** (2 - k) for k in range(3)]).detach()
@@ -123,7 +123,31 @@ def _(draw: Draw) -> Legend:
     return legend | {"A_i": advantages.reinforce_pp_baseline(r, eps=0.1).T}
 
 
-# -- which groups and replies count ------------------------------------------------------------------------------
+@symbols_of("eq:group-size")
+def _(draw: Draw) -> Legend:
+    V, S, W = draw.uniform(3, 4, low=0.5, high=2.0)
+    variance = difficulty.group_gradient_variance(V, S, W, num_prompts=3, num_generations=5)
+    return {"V": V, "S": S, "W": W, "P": 3, "G": 5, r"\mathrm{Var}(\hat g)": variance}
+
+
+@symbols_of("eq:best-group-size")
+def _(draw: Draw) -> Legend:
+    V, W = draw.uniform(2, 4, low=0.5, high=2.0)
+    return {"V": V, "W": W, r"G^*": difficulty.best_group_size(V, W)}
+
+
+@symbols_of("eq:token-covariance")
+def _(draw: Draw) -> Legend:
+    logps, A = draw.logps(2, 4), draw.normal(2, 4)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    legend = {"t": range(8), r"\pi(y_t)": logps.exp().flatten(), "A_t": A.flatten(), r"\bar A": A.mean()}
+    return legend | {
+        r"\overline{\log\pi}": logps.mean(),
+        "c_t": diagnostics.token_covariances(logps, A, mask).flatten(),
+    }
+
+
+# -- which groups and completions count ------------------------------------------------------------------------------
 
 
 @symbols_of("eq:dead-group")
@@ -189,8 +213,8 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\tau": 1.3, r"\mathcal{L}_t": objective[0]}
 
 
-def replies(draw: Draw, epsilon: float, epsilon_high: float) -> tuple[Any, dict[str, Any]]:
-    """Twelve replies of four tokens (hidden in the last axis), on both sides of the clip with either sign; differentiable."""
+def completions(draw: Draw, epsilon: float, epsilon_high: float) -> tuple[Any, dict[str, Any]]:
+    """Twelve completions of four tokens (hidden in the last axis), on both sides of the clip with either sign; differentiable."""
     old = draw.logps(12, 4)
     drift = torch.linspace(-0.4, 0.4, 6, dtype=torch.float64).repeat(2)[:, None]
     theta = (old + drift + draw.normal(12, 4, scale=0.02)).requires_grad_()
@@ -206,12 +230,12 @@ def replies(draw: Draw, epsilon: float, epsilon_high: float) -> tuple[Any, dict[
 
 @symbols_of("eq:gspo-ratio")
 def _(draw: Draw) -> Legend:
-    return replies(draw, 0.15, 0.2)[1]
+    return completions(draw, 0.15, 0.2)[1]
 
 
 @symbols_of("eq:vespo")
 def _(draw: Draw) -> Legend:
-    (inputs, _), legend = replies(draw, 0.15, 0.2)
+    (inputs, _), legend = completions(draw, 0.15, 0.2)
     kernel: dict[str, Any] = {
         f"vespo_{name}_{sign}": x for name, x in (("k", 1.5), ("lambda", 2.5)) for sign in ("pos", "neg")
     }
@@ -221,19 +245,19 @@ def _(draw: Draw) -> Legend:
 
 @symbols_of("eq:gspo-objective")
 def _(draw: Draw) -> Legend:
-    (inputs, options), legend = replies(draw, 0.15, 0.2)
+    (inputs, options), legend = completions(draw, 0.15, 0.2)
     return legend | {r"\mathcal{L}(y)": losses.gspo(*inputs, **options)[:, 0]}
 
 
 @symbols_of("eq:gspo-gradient")
 def _(draw: Draw) -> Legend:
-    (inputs, options), legend = replies(draw, 0.9, 9.0)  # nothing is clipped
+    (inputs, options), legend = completions(draw, 0.9, 9.0)  # nothing is clipped
     return legend | {r"\mathcal{L}(y)": losses.gspo(*inputs, **options)[:, 0]}
 
 
 @symbols_of("eq:gspo-token")
 def _(draw: Draw) -> Legend:
-    (inputs, options), legend = replies(draw, 0.15, 0.2)
+    (inputs, options), legend = completions(draw, 0.15, 0.2)
     A = draw.normal(12, 4)
     objective = losses.gspo_token(inputs[0], inputs[1], A, inputs[3], **options)
     return legend | {"A_t": A.T, r"\mathcal{L}_t": objective.T}
@@ -241,13 +265,13 @@ def _(draw: Draw) -> Legend:
 
 @symbols_of("eq:luspo")
 def _(draw: Draw) -> Legend:
-    (inputs, options), legend = replies(draw, 0.15, 0.2)
+    (inputs, options), legend = completions(draw, 0.15, 0.2)
     return legend | {r"\mathcal{L}(y)": losses.luspo(*inputs, **options)[:, 0]}
 
 
 @symbols_of("eq:gmpo")
 def _(draw: Draw) -> Legend:
-    (inputs, _), legend = replies(draw, 0.1, 0.1)
+    (inputs, _), legend = completions(draw, 0.1, 0.1)
     theta, old, A, _ = inputs
     kept = torch.where(A > 0, (theta - old).clamp(max=0.1), (theta - old).clamp(min=-0.1))
     legend |= {r"\hat\rho_t": kept.exp().T, r"\mathcal{L}(y)": losses.gmpo(*inputs, epsilon=0.1)[:, 0]}
@@ -256,16 +280,16 @@ def _(draw: Draw) -> Legend:
 
 @symbols_of("eq:off-policy-mask")
 def _(draw: Draw) -> Legend:
-    (inputs, _), legend = replies(draw, 0.15, 0.2)
+    (inputs, _), legend = completions(draw, 0.15, 0.2)
     theta, mu, A, mask = inputs
     kept = off_policy.off_policy_keep(theta, mu, A, mask, off_policy_mask_threshold=0.12)
     return legend | {r"\mu(y_t)": mu.exp().T, r"\delta": 0.12, r"\text{drop } y": ~kept}
 
 
 not_evaluated(
-    "eq:grpo-objective", "c4ff660e28e8", "a sum over replies of different lengths; its check is that sum in loops"
+    "eq:grpo-objective", "c4ff660e28e8", "a sum over completions of different lengths; its check is that sum in loops"
 )
-not_evaluated("eq:length-drift", "7b86439e7a1a", "the classes of replies and what moves are named in words")
+not_evaluated("eq:length-drift", "7b86439e7a1a", "the classes of completions and what moves are named in words")
 
 
 @symbols_of("eq:entropy-covariance")
