@@ -604,12 +604,11 @@ for title, (found, others) in contests.items():
     names = [f"{name}_area" for name in ("clip", *others)]
     print(f"{title}: clip {sum(found.values('clip_area')) / len(found.values('clip_area')):.3f}")
     for (name, _), gap in found.differences(names, [(name, "clip_area") for name in names[1:]]).items():
-        gains[title, name.removesuffix("_area")] = gap
+        row = name.removesuffix("_area")
+        gains[title, row] = gap
         low, high = gap.interval
         verdict = "significant" if gap.significant else f"detectable {gap.minimum_detectable_effect:.2f}"
-        print(
-            f"  {name:13} {gap.mean:+.3f} [{low:+.3f}, {high:+.3f}]   above in {gap.above} of {gap.seeds}   {verdict}"
-        )
+        print(f"  {row:13} {gap.mean:+.3f} [{low:+.3f}, {high:+.3f}]   above in {gap.above} of {gap.seeds}   {verdict}")
 by_token, without = (gains["long completions", name] for name in ("by_token", "no_ratio"))
 more = max((by_token, without), key=lambda gap: gap.mean)
 larger_gain.reveal(

@@ -212,8 +212,8 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
     "minimum",
     of=difficulty.best_group_size,
     follows="eq:group-size",
-    against="the group size of the least variance on a fine grid, P·G fixed",
-    tolerance=1e-3,
+    against="the group size at which the variance begins to rise, by bisection, P·G fixed",
+    tolerance=1e-6,
     wrong={
         "one less": lambda v, w: difficulty.best_group_size(v, w) - 1,
         "no root": lambda v, w: 1 + w / v,
@@ -223,8 +223,16 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 def _(best, draw: Draw) -> Comparison:
     "G·V + S + W/(G − 1) is least at 1 + √(W/V)."
     v, s, w = (draw.uniform(1, low=low, high=high) for low, high in ((0.1, 0.3), (0.5, 2.0), (2.0, 9.0)))
-    sizes = torch.linspace(1.5, 15.0, 135_001, dtype=torch.float64)
-    return best(v, w), sizes[(sizes * v + s + w / (sizes - 1)).argmin()][None]
+
+    def cost(size: Tensor) -> Tensor:
+        return size * v + s + w / (size - 1)
+
+    low, high = torch.full((1,), 1.5, dtype=torch.float64), torch.full((1,), 15.0, dtype=torch.float64)
+    for _ in range(45):
+        middle = (low + high) / 2
+        rises = cost(middle + 1e-4) > cost(middle - 1e-4)
+        low, high = torch.where(rises, low, middle), torch.where(rises, middle, high)
+    return best(v, w), low
 
 
 chain(
