@@ -128,6 +128,7 @@ def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: boo
         complete_tokenizer(tokenizer)
     elif own_padding:
         _own_padding(tokenizer)
+    write_beginning(tokenizer)
     require_usable(tokenizer)
     return tokenizer
 
@@ -137,13 +138,65 @@ def complete_tokenizer(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
     A padding token ``<pad>`` is added if there is none or if it is the end-of-sequence token. The model then needs one
     more embedding row: :func:`minirlhf.models.loading.resize_embeddings`. If there is no chat template, the plain-text
-    template ``TRANSCRIPT`` is added.
+    template ``TRANSCRIPT`` is added. The template also gets the tokens of :func:`write_beginning`.
     """
     added = _own_padding(tokenizer)
     if not tokenizer.chat_template:
         tokenizer.chat_template = chat.TRANSCRIPT
         added.append("the chat template TRANSCRIPT ('User: ...', 'Assistant: ...')")
+    if start := write_beginning(tokenizer):
+        added.append(f"{start} at the beginning of the chat template")
     return added
+
+
+def beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the ids of the tokens that the tokenizer, called plainly, puts in front of a text: often one, or none."""
+    plain, bare = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (True, False))
+    starts = (i for i in range(len(plain) - len(bare) + 1) if plain[i : i + len(bare)] == bare)
+    return plain[: next(starts, 0)]
+
+
+def write_beginning(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Make the chat template write the tokens that the tokenizer, called plainly, puts in front of a text, in place.
+
+    A model that was trained with a beginning-of-sequence token needs it, and a chat template is encoded without the
+    tokenizer's own special tokens. A template that writes the tokens already stays unchanged. Because the template
+    itself writes them, every program that reads the saved tokenizer gives the model the same tokens.
+
+    Returns:
+        The text that was added; empty if nothing was.
+    """
+    ids = beginning(tokenizer)
+    if not ids or not tokenizer.chat_template or _begins(tokenizer, ids):
+        return ""
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
+    name = "bos_token" if tokens == [tokenizer.bos_token] else repr("".join(tokens))
+    templates: Any = tokenizer.chat_template
+    write = lambda template: f"{{{{ {name} }}}}{template}"
+    several = isinstance(templates, dict)
+    tokenizer.chat_template = {k: write(v) for k, v in templates.items()} if several else write(templates)
+    return "".join(tokens)
+
+
+def _begins(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> bool:
+    """Return whether the chat template writes these tokens first; true if it cannot be told."""
+    dialogue = chat.conversation("a", "b")
+    for messages in (dialogue[:1], dialogue):
+        try:
+            text = chat.render(tokenizer, messages)
+        except UserError:  # a template for other conversations
+            continue
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])[: len(ids)] == list(ids)
+    return True
+
+
+def describe_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the name of a chat template that comes from :mod:`minirlhf.data.chat`, and the tokens at its beginning."""
+    start = "".join(str(token) for token in tokenizer.convert_ids_to_tokens(beginning(tokenizer)))
+    template = tokenizer.chat_template
+    named = isinstance(template, str) and template.endswith(chat.TRANSCRIPT)
+    parts = ["chat template TRANSCRIPT ('User: ...', 'Assistant: ...')"] if named else []
+    return ", ".join([*parts, f"texts begin with {start}"] if start else parts)
 
 
 def _own_padding(tokenizer: PreTrainedTokenizerBase) -> list[str]:

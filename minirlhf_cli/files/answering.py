@@ -18,6 +18,7 @@ from minirlhf.equations.selection import select_top_per_prompt
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
+from minirlhf.models.tokenizers import describe_template
 from minirlhf.stages import named
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import Estimate, candidates, names_of
@@ -166,8 +167,10 @@ class Generator:
                 expected=context - longest,
             )
         model = model.to(device)
+        template = describe_template(tokenizer)
         print(
-            f"{asked.model}: {num_parameters(model):,} parameters on {device}; completions end at {end_tokens(tokenizer, model)}"
+            f"{asked.model}: {num_parameters(model):,} parameters on {device}; {template + '; ' if template else ''}"
+            f"completions end at {end_tokens(tokenizer, model)}"
         )
         return cls(asked, model, tokenizer, problems, reward, grader)
 

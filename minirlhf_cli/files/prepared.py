@@ -28,7 +28,7 @@ from minirlhf.data.loaders import Records
 from minirlhf.data.records import Example
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.models import adapters, checkpoints, tiny
-from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
+from minirlhf.models.tokenizers import describe_template, train_tokenizer, word_tokenizer, write_beginning
 from minirlhf.stages import named
 from minirlhf.trainers import live
 from minirlhf.trainers.config import TrainerConfig, unused_options
@@ -192,6 +192,7 @@ def prepare(
         model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context)
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)
+        write_beginning(tokenizer)
     model = nn.Module.to(model, device, dtype)
     start.limit_threads(model)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))
@@ -207,7 +208,8 @@ def prepare(
         **(asks or {}),
     }
     model = head(model)
-    print(start.run_banner(source.model, model, end_tokens(tokenizer, model), config, sources))
+    ends, template = end_tokens(tokenizer, model), describe_template(tokenizer)
+    print(start.run_banner(source.model, model, ends, config, sources, template))
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)

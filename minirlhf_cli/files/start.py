@@ -105,8 +105,19 @@ def limit_threads(model: nn.Module) -> None:
         torch.set_num_threads(1)
 
 
-def run_banner(name: str, model: nn.Module, ends: EndTokens, config: TrainerConfig, source: Mapping[str, str]) -> str:
-    """Return one line with model, dtype, device, end tokens, context and settings, with the origin of each setting."""
+def run_banner(
+    name: str,
+    model: nn.Module,
+    ends: EndTokens,
+    config: TrainerConfig,
+    source: Mapping[str, str],
+    template: str = "",
+) -> str:
+    """Return one line with model, dtype, device, template, end tokens, context and settings, with the origin of each
+    setting.
+
+    ``template`` describes the chat template if there is something to say of it.
+    """
     parameter = next(model.parameters())
     num_params, context = num_parameters(model), context_length(model)
     size = f"{num_params / 1e6:,.1f} M" if num_params >= 1e6 else f"{num_params:,}"
@@ -119,7 +130,8 @@ def run_banner(name: str, model: nn.Module, ends: EndTokens, config: TrainerConf
     )
     settings = ", ".join(f"{key} {getattr(config, key):g} ({origin})" for key, origin in source.items())
     return (
-        f"{name}: {class_name}, {size} parameters, {str(parameter.dtype).removeprefix('torch.')} on {parameter.device}; replies end at "
+        f"{name}: {class_name}, {size} parameters, {str(parameter.dtype).removeprefix('torch.')} on {parameter.device}; "
+        f"{template + '; ' if template else ''}replies end at "
         f"{ends}{warning}; reads {'any number of' if context is None else context} tokens; {settings}"
     )
 
