@@ -348,22 +348,63 @@ def test_records_hold_out_is_by_prompt_and_stable(tmp_path):
     train, held = records.hold_out(0.2)
     prompts = [{row.prompt[0]["content"] for row in side.comparisons()} for side in (train, held)]
     assert not prompts[0] & prompts[1]
-    assert len(train) + len(held) == 400
-    assert 20 <= len(prompts[1]) <= 60  # 200 · 0.2 ± 3.5 standard deviations
+    assert (len(train), len(held)) == (320, 80)
     assert records.hold_out(0.2) == (train, held)
     assert records.hold_out(0.2, seed=1)[1] != held
-    half = load(write(tmp_path / "half.jsonl", *rows[:100])).hold_out(0.2)[1]
-    assert {row.prompt[0]["content"] for row in half.comparisons()} == prompts[1] & {f"p{n}" for n in range(100)}
+    less = {row.prompt[0]["content"] for row in records.hold_out(0.1)[1].comparisons()}
+    assert less < prompts[1], "the order of the prompts depends on the seed only"
 
 
 def test_records_hold_out_leaves_rows_on_each_side(tmp_path):
     records = load(write(tmp_path / "a.jsonl", PAIR, {**PAIR, "prompt": "q"}))
     for fraction in (1e-9, 0.5, 1 - 1e-9):
         assert [len(side) for side in records.hold_out(fraction)] == [1, 1]
-    with raises(UserError, argument="prompt", problem="duplicate"):
-        load(write(tmp_path / "b.jsonl", PAIR, {**PAIR, "chosen": "c"})).hold_out()
-    with raises(UserError, argument="fraction", value=1.0):
-        records.hold_out(1.0)
+    for fraction in (-0.1, 1.0):
+        with raises(UserError, argument="fraction", value=fraction):
+            records.hold_out(fraction)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.9])
+def test_records_hold_out_of_one_prompt_or_none_trains_on_all(fraction, tmp_path):
+    one = load(write(tmp_path / "b.jsonl", PAIR, {**PAIR, "chosen": "c"}))
+    several = load(write(tmp_path / "c.jsonl", *({**PAIR, "prompt": f"p{n}"} for n in range(5))))
+    for records in [one] if fraction else [one, several]:
+        train, held = records.hold_out(fraction)
+        assert (train.examples, held.examples) == (records.examples, ())
+
+
+TALK = [("user", "hi"), ("assistant", "what is it?")]
+#: What stands before question ``i``: the same for many rows, it must not decide on which side they are.
+BEFORE = {
+    "nothing": lambda i: [],
+    "one system message": lambda i: [("system", "be kind")],
+    "two system messages": lambda i: [("system", "be kind" if i < 36 else "be short")],
+    "a greeting": lambda i: TALK,
+    "system message and greeting": lambda i: [("system", f"be {i % 3}"), *TALK],
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", BEFORE)
+def test_records_hold_out_of_conversations_keeps_share(name, seed):
+    said = lambda turns: [{"role": role, "content": content} for role, content in turns]
+    rows = [{"messages": said([*BEFORE[name](i), ("user", f"q {i // 2}"), ("assistant", "a")])} for i in range(40)]
+    train, held = load(rows).hold_out(0.1, seed)
+    questions = [{c.messages[-2]["content"] for c in side.conversations()} for side in (train, held)]
+    assert (len(train), len(held)) == (36, 4) and not questions[0] & questions[1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_records_hold_out_keeps_share_within_a_group(seed):
+    sizes = [36, 4, 9, 1, 1, 1, 8]
+    rows = [{**PAIR, "prompt": f"p{k}", "chosen": f"c{i}"} for k, size in enumerate(sizes) for i in range(size)]
+    for fraction in (0.1, 0.3, 0.6):
+        train, held = load(rows).hold_out(fraction, seed)
+        groups = {row.prompt[0]["content"] for row in held.comparisons()}
+        left = [size for k, size in enumerate(sizes) if f"p{k}" not in groups]
+        assert len(held) == sum(sizes) - sum(left) and len(held) + len(train) == 60
+        # Of the groups that were left out none would bring the share closer.
+        assert all(abs(len(held) + size - 60 * fraction) >= abs(len(held) - 60 * fraction) for size in left)
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

@@ -109,3 +109,37 @@ def test_train_and_multiple_choice_give_base_model_its_beginning(tmp_path, capsy
         firsts.extend(kwargs["input_ids"][:, 0].tolist()), forward(self, *args, **kwargs))[1])  # fmt: skip
     choose(model, tokenizer, [Problem(conversation("is it"), "yes", choices=("yes", "no"))])
     assert firsts and set(firsts) == {SPECIAL.index("<|begin|>")}
+
+
+# -- training on every row --------------------------------------------------------------------------------------------
+
+GRADER = "def f(completion):\n    return float(len(completion) % 2)\n"
+PAIRS = [{"prompt": f"q {i}", "chosen": "yes it is", "rejected": "no"} for i in range(6)]
+#: A trainer, its rows, and further flags.
+EVERY_ROW = {
+    "sft": ([{"prompt": f"q {i}", "completion": "so"} for i in range(6)], ()),
+    "reward": (PAIRS, ()),
+    "dpo": (PAIRS, ()),
+    "orm": ([{"prompt": f"q {i}", "completion": "so", "label": bool(i % 2)} for i in range(6)], ()),
+    "prm": ([{"prompt": f"q {i}", "completions": ["so", "it is"], "labels": [True, False]} for i in range(6)], ()),
+    "judge": (PAIRS, ()),
+    "grpo": ([{"prompt": f"q {i}"} for i in range(6)], ("--max-completion-length", "4", "--num-generations", "2")),
+    "rs": ([{"prompt": f"q {i}"} for i in range(6)], ("--max-completion-length", "4", "--num-generations", "2")),
+}
+
+
+@pytest.mark.parametrize("how", ["held out 0", "one row"])
+@pytest.mark.parametrize("trainer", EVERY_ROW)
+def test_train_holds_nothing_out(trainer, how, tmp_path, capsys):
+    rows, flags = EVERY_ROW[trainer]
+    data = write_rows(tmp_path / "d.jsonl", rows)
+    grader = tmp_path / "g.py"
+    grader.write_text(GRADER, encoding="utf-8")
+    graded = ("--grader", f"{grader}:f") if trainer in ("grpo", "rs") else ()
+    few = ("--eval-fraction", "0") if how == "held out 0" else ("--limit", "1")
+    assert dispatch(["train", trainer, "--data", str(data), "--out", str(tmp_path / "run"), "--max-steps", "1",
+                     "--batch-size", "2", "--eval-steps", "1", *few, *flags, *graded]) == 0  # fmt: skip
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    examples = 2 if trainer == "judge" else 1  # both orders of a pair
+    assert (result["train"], result["held_out"]) == (6 * examples if how == "held out 0" else examples, 0)
+    assert str(data) in capsys.readouterr().out

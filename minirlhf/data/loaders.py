@@ -107,30 +107,40 @@ class Records:
         return self._as(_problems, "a prompt that ends with a user turn", Problem)
 
     def hold_out(self, fraction: float = 0.1, seed: int = 0) -> tuple[Records, Records]:
-        """Split into (training, held out). The side of a row depends on its prompt and the seed, not on the other rows.
+        """Split into (training, held out).
 
-        Rows with the same prompt stay together. Each side gets at least one prompt.
+        Rows with the same prompt form a group, which stays together. The system message is not part of the prompt here.
+        The groups are ordered at random by their prompt and the seed, and taken in this order, each one that brings the
+        number of held-out rows closer to the fraction. Each side gets at least one group. If the fraction is 0 or if all
+        rows have the same prompt, all rows are for training and none is held out.
 
         Raises:
-            UserError: fewer than two different prompts.
+            UserError: a fraction outside [0, 1).
         """
-        if not 0 < fraction < 1:
+        if not 0 <= fraction < 1:
             raise UserError(
-                f"the held-out fraction {fraction} is not between 0 and 1",
+                f"the held-out fraction {fraction} is outside [0, 1)",
                 argument="fraction",
                 value=fraction,
-                expected="(0, 1)",
+                expected="[0, 1)",
             )
-        quantiles = [derive_seed(seed, "hold out", _opening(example)) / 2**63 for example in self.examples]
-        distinct = sorted(set(quantiles))
-        if len(distinct) < 2:
-            message = f"{self.source}: all rows have the same prompt; there is nothing to hold out"
-            raise UserError(message, argument="prompt", file=self.source, problem="duplicate")
-        threshold = min(max(fraction, distinct[0]), distinct[-2])  # neither side is empty
-        keyed = list(zip(self.examples, quantiles, strict=True))
-        training = tuple(example for example, quantile in keyed if quantile > threshold)
-        held_out = tuple(example for example, quantile in keyed if quantile <= threshold)
-        return replace(self, examples=training), replace(self, examples=held_out, dropped=())
+        prompts = _group_keys(self.examples)
+        sizes = Counter(prompts)
+        drawn = sorted(sizes, key=lambda prompt: (derive_seed(seed, "hold out", prompt), prompt))
+        wanted = fraction * len(self.examples)
+        held: set[str] = set()
+        if fraction and len(sizes) > 1:
+            count = 0
+            for prompt in drawn:
+                if abs(count + sizes[prompt] - wanted) < abs(count - wanted) and len(held) < len(sizes) - 1:
+                    held.add(prompt)
+                    count += sizes[prompt]
+            held = held or {min(drawn, key=lambda prompt: sizes[prompt])}
+        sides = [
+            tuple(example for example, prompt in zip(self.examples, prompts, strict=True) if (prompt in held) is side)
+            for side in (False, True)
+        ]
+        return replace(self, examples=sides[0]), replace(self, examples=sides[1], dropped=())
 
     def _as(self, convert: Callable[[Example], list[R] | None], needed: str, kind: type[R]) -> list[R]:
         facts: dict[str, Any] = {
@@ -389,7 +399,29 @@ def _problems(example: Example) -> list[Problem] | None:
     return [Problem(example.prompt)]
 
 
-def _opening(example: Example) -> str:
-    """Return the text that decides whether a row is held out: the prompt, or the first message of a conversation."""
-    messages: list[Message] = example.messages[:1] if isinstance(example, Conversation) else example.prompt
-    return "\n".join(message["content"] for message in messages)
+def _group_keys(examples: Sequence[Example]) -> list[str]:
+    """Return the text by which each row is held out or not; rows with the same text stay together.
+
+    This is the prompt without its system message. The prompt of a conversation reaches to its first user turn. If all
+    conversations begin alike (with a greeting, say), it reaches to the first user turn at which they differ.
+    """
+    longest = max((_num_user_turns(example) for example in examples), default=0)
+    keys: list[str] = []
+    for turns in range(1, max(longest, 1) + 1):
+        keys = [_opening(example, turns) for example in examples]
+        if len(set(keys)) > 1:
+            break
+    return keys
+
+
+def _num_user_turns(example: Example) -> int:
+    return sum(m["role"] == "user" for m in example.messages) if isinstance(example, Conversation) else 1
+
+
+def _opening(example: Example, turns: int) -> str:
+    """Return the prompt as one text: of a conversation, all messages up to its ``turns``-th user turn."""
+    messages: list[Message] = example.messages if isinstance(example, Conversation) else example.prompt
+    users = [i for i, message in enumerate(messages) if message["role"] == "user"]
+    if isinstance(example, Conversation) and users:
+        messages = messages[: users[min(turns, len(users)) - 1] + 1]
+    return "\n".join(message["content"] for message in messages if message["role"] != "system")

@@ -60,12 +60,21 @@ def run_sft(
         task=task,
     )
     with run.computing():
-        loss = partial(mean_nll, run.model, run.held, pad_token_id=run.pad)
-        before, kwargs = loss(), run.watching(lambda: {"loss": loss()})
+        measure = lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad)}
+        before, kwargs = run.measured(measure), run.watching(measure)
         train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=LOSSES[source.loss_type], **kwargs)
-        after = loss()
-    print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
-    return run.finish(held_out_loss_before=before, held_out_loss=after)
+        after = run.measured(measure)
+    for key, value in after.items():
+        print(f"held-out {key} on {len(run.held)} conversations: {before[key]:.3f} -> {value:.3f} nats per token")
+    return run.finish(**_before_and_after(before, after))
+
+
+def _before_and_after(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return the entries of ``result.json`` for measurements on the held-out examples."""
+    return {
+        **{f"held_out_{key}_before": value for key, value in before.items()},
+        **{f"held_out_{key}": value for key, value in after.items()},
+    }
 
 
 # -- distillation --------------------------------------------------------------------------------------------------
@@ -101,7 +110,7 @@ def run_distill(
     print(describe_distillation(recipe))
     with run.computing():
         measure = partial(divergence_on_batch, run.model, teacher_model, run.held, pad_token_id=run.pad)
-        before, kwargs = measure(), run.watching(measure)
+        before, kwargs = run.measured(measure), run.watching(measure)
         eos_ids = end_tokens(run.tokenizer, run.model).ids
         train_distill(
             run.model,
@@ -113,13 +122,11 @@ def run_distill(
             pad_token_id=run.pad,
             **kwargs,
         )
-        after = measure()
+        after = run.measured(measure)
     changes = ", ".join(f"{key} {before[key]:.3f} -> {after[key]:.3f}" for key in after)
-    print(f"held-out on {len(run.held)} conversations, nats per token: {changes}")
-    return run.finish(
-        **{f"held_out_{key}_before": value for key, value in before.items()},
-        **{f"held_out_{key}": value for key, value in after.items()},
-    )
+    if changes:
+        print(f"held-out on {len(run.held)} conversations, nats per token: {changes}")
+    return run.finish(**_before_and_after(before, after))
 
 
 # -- demonstrations of a toy task ----------------------------------------------------------------------------------
@@ -154,16 +161,19 @@ def run_offline(
     texts = completions_of(lambda records: _examples(records, recipe.needs.record))
     run = prepare(source, data, texts, encode, config, given=given, resume=resume, asks=dependencies, idle=unused)
     ref_model = run.reference(reference)
-    evaluation = EvalPreferences(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
+    fixed = ref_model or adapters.reference_of(run.model)
+    evaluation = EvalPreferences(run.held, recipe, fixed, pad_token_id=run.pad) if run.held else None
+    measure = lambda: {} if evaluation is None else evaluation.measure(run.model)
     print(describe_preference(recipe))
     with run.computing():
         history = train_offline(
             run.model, run.train, recipe, run.config, pad_token_id=run.pad, ref_model=ref_model,
-            **run.watching(lambda: evaluation.measure(run.model)),
+            **run.watching(measure),
         )  # fmt: skip
-        metrics = evaluation.measure(run.model)
-    print(f"held-out on {len(evaluation)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
-    return run.finish(held_out=len(evaluation), steps=len(history), **metrics)
+        metrics = measure()
+    if metrics:
+        print(f"held-out on {len(run.held)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
+    return run.finish(steps=len(history), **metrics)
 
 
 def _examples(records: Records, kind: type[Any]) -> object:
@@ -235,9 +245,11 @@ class GradedRun:
             return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
 
         with run.computing():
-            before = score()
+            before = score() if held else None
             train(run.model, run.train, reward, config, **run.watching(lambda: {"reward": score().reward.mean}))
-            after = score()
+            after = score() if held else None
+        if before is None or after is None:
+            return run.finish()
         print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
         frac_invalid = {
             "held_out_frac_invalid_before": before.frac_invalid,

@@ -67,7 +67,10 @@ def run_reward(
         train_reward(
             run.model, run.train, run.config, pad_token_id=run.pad, language_model=head.language_model, **kwargs
         )
-        accuracy, train_accuracy = accuracy_on(held_out), accuracy_on(pairs_of(run.train))
+        train_accuracy = accuracy_on(pairs_of(run.train))
+        accuracy = accuracy_on(held_out) if held_out else 0.0
+    if not held_out:
+        return run.finish(train_accuracy=train_accuracy)
     count = len(held_out)
     gaps = [len(p.chosen) - len(p.rejected) for p in held_out]
     longer_wins = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
@@ -129,6 +132,8 @@ def run_orm(
         train_outcome(
             run.model, run.train, run.config, pad_token_id=run.pad, language_model=head.language_model, **kwargs
         )
+        if not run.held:
+            return run.finish()
         final_accuracy = accuracy()
     desirable = sum(bool(e.desirable) for e in run.held) / len(run.held)
     return _finish(run, "replies", final_accuracy, len(run.held), max(desirable, 1 - desirable), desirable=desirable)
@@ -165,13 +170,15 @@ def run_prm(
         results = predictions()
         return sum(predicted == label for predicted, label in results) / len(results)
 
-    if not any(any(e.labels) for e in run.held):
+    if run.held and not any(any(e.labels) for e in run.held):
         raise UserError(
             f"{source.eval_data or source.data}: no held-out step is labelled right or wrong; hold out more data"
         )
     with run.computing():
         kwargs = run.watching(lambda: {"accuracy": accuracy()})
         train_process(run.model, run.train, run.config, pad_token_id=run.pad, **kwargs)
+        if not run.held:
+            return run.finish()
         results = predictions()
     valid = sum(label for _, label in results) / len(results)
     final_accuracy = sum(predicted == label for predicted, label in results) / len(results)
@@ -213,10 +220,12 @@ def run_judge(
 
     train, held_out = read(source, config.seed)
     run = prepare(source, (train, held_out), texts, encode_all, config, given=given, resume=resume)
-    comparisons = held_out.comparisons()
+    comparisons = held_out.comparisons() if len(held_out) else []
     with run.computing():
         kwargs = run.watching(lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad)})
         train_sft(run.model, run.train, run.config, pad_token_id=run.pad, name="judge", **kwargs)
+        if not comparisons:
+            return run.finish()
         judge = Judge(run.model, run.tokenizer)
         verdicts = judge(
             [c.prompt for c in comparisons], [c.chosen for c in comparisons], [c.rejected for c in comparisons]

@@ -99,6 +99,10 @@ class Prepared(Generic[E]):
             )
         return given.model.to(next(self.model.parameters()).device)
 
+    def measured(self, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """Return ``measure()`` on the held-out examples; nothing if nothing is held out."""
+        return dict(measure()) if self.held else {}
+
     def watching(self, measure: Callable[[], Mapping[str, float]]) -> dict[str, Any]:
         """Return ``keep`` with a callback that calls ``measure`` every ``eval_steps`` steps (0: no callback)."""
 
@@ -106,7 +110,8 @@ class Prepared(Generic[E]):
             with evaluating(self.model):
                 return {f"held_out_{name}": value for name, value in measure().items()}
 
-        return {**self.keep, "watch": TrainerCallback(self.eval_steps, evaluate) if self.eval_steps else None}
+        every = self.eval_steps if self.held else 0
+        return {**self.keep, "watch": TrainerCallback(every, evaluate) if every else None}
 
     def finish(self, **measured: Any) -> dict[str, Any]:
         """Write the model and ``result.json``, and return the contents of ``result.json``."""
@@ -127,7 +132,11 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     records = load(source.data, split=source.split)
     print(records)
     if source.eval_data is None:
-        return records.hold_out(source.eval_fraction, seed)
+        train, held = records.hold_out(source.eval_fraction, seed)
+        if not len(held):
+            reason = "all rows have the same prompt" if source.eval_fraction else "held_out = 0"
+            print(f"{source.data}: nothing is held out ({reason}), so nothing is measured on an eval set")
+        return train, held
     held = load(source.eval_data)
     print(held)
     if type(held.examples[0]) is not type(records.examples[0]):
@@ -196,7 +205,7 @@ def prepare(
     model = nn.Module.to(model, device, dtype)
     start.limit_threads(model)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))
-    train, held_out = (encoded(tokenizer, part) for part in data)
+    train, held_out = (encoded(tokenizer, part) if len(part) else [] for part in data)
     fits = _fits(source, model, [size(tokenizer, example) for example in train + held_out], room(config))
     train, held_out = ([e for e in part if next(fits)] for part in (train, held_out))
     dependencies = {

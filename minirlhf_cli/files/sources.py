@@ -45,7 +45,9 @@ class Source:
     dtype: str = option("float32", "dtype of the weights: float32, bfloat16, float16, float64")
     device: str | None = option(None, "device: cpu, cuda, cuda:1, mps; None: the first CUDA GPU, else the CPU")
     bf16: bool | None = option(None, "mixed precision: bfloat16 autocast, weights keep their dtype; None: on CUDA only")
-    eval_fraction: float = option(0.1, "fraction of the prompts held out as the eval set, in (0, 1)")
+    eval_fraction: float = option(
+        0.1, "fraction of the rows held out as the eval set, by prompt, in [0, 1); 0: train on all rows"
+    )
     eval_data: str | None = option(
         None, "eval set in the format of --data: file, folder, or hub name; None: held-out prompts"
     )
@@ -82,6 +84,8 @@ class Source:
             )
         if self.eval_data is not None:
             unused["eval_fraction"] = "--eval-data is the eval set"
+        elif self.held_out == 0:
+            unused["eval_steps"] = "held_out = 0: there is no eval set"
         if self.eval_steps > max_steps:
             unused["eval_steps"] = f"the run has only {max_steps} steps"
         return unused
