@@ -305,3 +305,6 @@ def add_answering(
     parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
     parser.add_argument("--device", help="device (default: the first CUDA GPU, else the CPU)")
     parser.add_argument("--batch-size", type=int, default=64, help="problems per batch (default: 64)")
+    parser.add_argument(
+        "--chat-template-kwargs", metavar="JSON", help='arguments of the chat template: {"enable_thinking": false}'
+    )

@@ -129,10 +129,12 @@ def test_train_on_learns_end_of_turn_of_assistant_only():
 
 def test_train_on_all_accepts_template_that_rewrites_turns():
     tokenizer = train_tokenizer(TEXT, 300, chat_template=without_marks(chat.TURNS))
-    tokenizer.chat_template = "{{ messages | length }}" + tokenizer.chat_template
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "message['content']", "message['content'] ~ messages | length"
+    )
     with raises(UserError, argument="chat_template", problem="rewrites"):
         learned("assistant", tokenizer, MULTI_TURN)
-    assert tokenizer.decode(learned("all", tokenizer, MULTI_TURN).input_ids).startswith("7")
+    assert tokenizer.decode(learned("all", tokenizer, MULTI_TURN).input_ids).startswith("<system>cats7<user>")
 
 
 def test_chat_encode_equals_apply_chat_template(case):
@@ -232,16 +234,30 @@ def test_chat_encode_broken_template_is_error(template, facts):
     assert facts["problem"] != "refuses" or template.startswith("{% for") or "must alternate" in str(caught.value)
 
 
-def test_chat_encode_template_that_rewrites_turns_is_error():
-    """As some reasoning models' do: earlier turns lose what stands in the last. No wrong mask, an error."""
-    rewriting = (
+def test_chat_encode_template_that_writes_more_in_last_turn_learns_every_turn():
+    """As some reasoning models' do, which open a thought in the last turn only."""
+    template = (
         "{% for m in messages %}<{{ m.role }}>{{ 'thought ' if loop.last and m.role == 'assistant' }}{{ m.content }}<eos>"
         "{% endfor %}{{ '<assistant>' if add_generation_prompt }}"
     )
+    tokenizer = train_tokenizer(TEXT, 300, chat_template=template)
+    assert assistants(tokenizer, chat.encode(tokenizer, chat.conversation("a", "b"))) == ["thought b<eos>"]
+    spoken = chat.encode(tokenizer, chat.conversation("a", "b", "c", "d"))
+    assert assistants(tokenizer, spoken) == ["b<eos>", "thought d<eos>"]
+
+
+@pytest.mark.parametrize("change", ["[:1]", " | upper", " ~ loop.length"])
+def test_chat_encode_template_that_rewrites_turns_is_error(change):
+    """Earlier turns are not what they were when they came last: no wrong mask, an error."""
+    rewriting = (
+        "{% for m in messages %}<{{ m.role }}>"
+        f"{{{{ m.content if loop.last else (m.content{change}) }}}}<eos>"
+        "{% endfor %}{{ '<assistant>' if add_generation_prompt }}"
+    )
     tokenizer = train_tokenizer(TEXT, 300, chat_template=rewriting)
-    chat.encode(tokenizer, chat.conversation("a", "b"))
-    with raises(UserError, argument="chat_template", value=2, problem="rewrites"):
-        chat.encode(tokenizer, chat.conversation("a", "b", "c", "d"))
+    chat.encode(tokenizer, chat.conversation("a", "bc"))
+    with raises(UserError, argument="chat_template", value=2):
+        chat.encode(tokenizer, chat.conversation("a", "bc", "c", "d"))
 
 
 def test_chat_encode_template_without_closing_token_learns_white_space():

@@ -1,17 +1,29 @@
 """Files, tokenizers and templates as users of other libraries bring them: the right value of each."""
 
+import importlib.util
 import json
+import os
+import re
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 
 import pytest
 import torch
+from facts import raises
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 from minirlhf.data.chat import conversation
+from minirlhf.data.examples import conversations
+from minirlhf.data.loaders import load
 from minirlhf.data.records import Problem
+from minirlhf.data.types import pair
 from minirlhf.models.loading import load_folder
-from minirlhf.models.tokenizers import complete_tokenizer, load_tokenizer
+from minirlhf.models.tokenizers import complete_tokenizer, load_tokenizer, set_template_arguments, train_tokenizer
+from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf_cli import dispatch
 from minirlhf_cli.files.choices import choose
 
@@ -143,3 +155,263 @@ def test_train_holds_nothing_out(trainer, how, tmp_path, capsys):
     examples = 2 if trainer == "judge" else 1  # both orders of a pair
     assert (result["train"], result["held_out"]) == (6 * examples if how == "held out 0" else examples, 0)
     assert str(data) in capsys.readouterr().out
+
+
+# -- what templates write -----------------------------------------------------------------------------------------------
+
+Q, TOOL = {"role": "user", "content": "q"}, {"role": "tool", "name": "look", "content": "sun"}
+LOOK = {"type": "function", "function": {"name": "look", "arguments": {"place": "Rome"}}}
+DESCRIBED = {"name": "look", "description": "look at a place", "parameters": {"type": "object", "properties": {}}}
+
+
+def says(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+def learned_texts(tokenizer, messages, first_turn=0):
+    """The text of each run of learned tokens."""
+    tokens = chat.encode(tokenizer, messages, first_turn=first_turn)
+    runs = [list(run) for marked, run in groupby(zip(*vars(tokens).values(), strict=True), itemgetter(1)) if marked]
+    return [tokenizer.decode([token for token, _ in run]) for run in runs]
+
+
+def every_special(template):
+    """A tokenizer of bytes that has this template's control tokens."""
+    pattern = r"<[|｜][^<>'\"]{1,40}?[|｜]>|</?think>|</?tool_call>"
+    special = ["<|end|>", *sorted({*re.findall(pattern, template)} - {"<|end|>"})]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE({token: i for i, token in enumerate([*special, *alphabet])}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<|end|>", bos_token="<|end|>", extra_special_tokens=special[1:]
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def published(name):
+    """A published template, from the copies that TRL carries; without TRL the test is left out."""
+    if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"):
+        pytest.skip("TRL is not installed")
+    import trl
+
+    return every_special((Path(trl.__file__).parent / f"chat_templates/{name}.jinja").read_text(encoding="utf-8"))
+
+
+PLAIN_TALK = [Q, says("it is 2"), Q, says("yes it is")]
+THOUGHT = [Q, says("<think>\nhm so\n</think>\n\ntwo")]
+EMPTY = "<think>\n\n</think>\n\n"
+CALLED = [
+    {**Q, "tools": [{"type": "function", "function": DESCRIBED}]},
+    says("", tool_calls=[LOOK]),
+    TOOL,
+    says("sunny"),
+]
+QWEN_CALL = "<tool_call>\n<function=look>\n<parameter=place>\nRome\n</parameter>\n</function>\n</tool_call>"
+#: A published template, a conversation, and what is learned of it: the text after each header, to the closing token.
+PUBLISHED = [
+    ("qwen3", PLAIN_TALK, ["it is 2<|im_end|>", f"{EMPTY}yes it is<|im_end|>"]),
+    ("qwen3", THOUGHT, ["<think>\nhm so\n</think>\n\ntwo<|im_end|>"]),
+    ("qwen3", CALLED, ['<tool_call>\n{"name": "look", "arguments": {"place": "Rome"}}\n</tool_call><|im_end|>',
+                       f"{EMPTY}sunny<|im_end|>"]),
+    ("qwen3_5_think", PLAIN_TALK, ["it is 2<|im_end|>", "\n</think>\n\nyes it is<|im_end|>"]),
+    ("qwen3_5_nothink", PLAIN_TALK, ["it is 2<|im_end|>", "yes it is<|im_end|>"]),
+    ("qwen3_5_nothink", THOUGHT, ["<think>\nhm so\n</think>\n\ntwo<|im_end|>"]),
+    ("qwen3_6", PLAIN_TALK, ["it is 2<|im_end|>", "\n</think>\n\nyes it is<|im_end|>"]),
+    ("qwen3_6", CALLED, [f"\n</think>\n\n{QWEN_CALL}<|im_end|>", "\n</think>\n\nsunny<|im_end|>"]),
+    ("qwen3_8", THOUGHT, ["hm so\n</think>\n\ntwo<|im_end|>"]),
+    ("phi3", PLAIN_TALK, ["it is 2<|end|>", "yes it is<|end|>\n<|end|>"]),
+    ("phi3_training", PLAIN_TALK, ["it is 2<|end|>\n", "yes it is<|end|>\n<|end|>"]),
+    ("phi3_5_training", PLAIN_TALK, ["it is 2<|end|>\n", "yes it is<|end|>\n<|end|>"]),
+    ("gptoss", PLAIN_TALK, ["<|channel|>final<|message|>it is 2<|end|>", "<|channel|>final<|message|>yes it is<|return|>"]),
+    ("gptoss", THOUGHT, ["<|channel|>analysis<|message|>hm so<|end|><|start|>assistant<|channel|>final<|message|>two"
+                         "<|return|>"]),
+    ("gptoss", CALLED, [' to=functions.look<|channel|>commentary json<|message|>{"place": "Rome"}<|call|>',
+                        "<|channel|>final<|message|>sunny<|return|>"]),
+    ("deepseek_r1_distill", PLAIN_TALK, ["it is 2<｜end▁of▁sentence｜>", "yes it is<｜end▁of▁sentence｜>"]),
+    ("deepseekv3", PLAIN_TALK, ["it is 2<｜end▁of▁sentence｜>", "yes it is<｜end▁of▁sentence｜>"]),
+    ("nemotron_3_nano", PLAIN_TALK, ["<think></think>it is 2<|im_end|>", "<think></think>yes it is<|im_end|>"]),
+    ("nemotron_3_super", PLAIN_TALK, ["<think></think>it is 2<|im_end|>", "<think></think>yes it is<|im_end|>"]),
+    ("smolvlm", PLAIN_TALK, [" it is 2<end_of_utterance>", " yes it is<end_of_utterance>"]),
+    ("idefics3_training", PLAIN_TALK, [" it is 2<end_of_utterance>\n", " yes it is<end_of_utterance>\n"]),
+    ("glm4moe", THOUGHT, ["\n<think>hm so</think>\ntwo"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "expected"), PUBLISHED, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_encode_learns_turns_of_published_template(name, messages, expected):
+    assert learned_texts(published(name), messages) == expected
+    if messages is THOUGHT:
+        separate = [Q, says("two", reasoning_content="hm so")]
+        assert learned_texts(published(name), separate) == expected
+
+
+#: A published template, a conversation of which it leaves a part out, the message, and the part.
+LEFT_OUT = [
+    ("deepseekv3_training", THOUGHT, 2, "reasoning_content"),
+    ("deepseek_r1_distill", THOUGHT, 2, "reasoning_content"),
+    ("llama3", [Q, says("two", reasoning_content="hm so")], 2, "reasoning_content"),
+    ("qwen3", [*THOUGHT, *THOUGHT], 2, "reasoning_content"),
+    ("lfm2", CALLED, 2, "tool_calls"),
+    ("phi3", CALLED, "look", "tools"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "value", "part"), LEFT_OUT, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_encode_refuses_published_template_that_leaves_a_part_out(name, messages, value, part):
+    with raises(UserError, argument="chat_template", value=value, expected=part, problem="leaves out"):
+        chat.encode(published(name), messages)
+    if name == "qwen3":
+        assert learned_texts(published(name), messages, first_turn=3) == ["<think>\nhm so\n</think>\n\ntwo<|im_end|>"]
+
+
+@pytest.mark.parametrize("marks", [True, False])
+@pytest.mark.parametrize("content", ["''", "m.content[:3]", "m.content | upper", "m.content | replace('7', '8')"])
+def test_encode_refuses_template_that_changes_the_reply(content, marks):
+    marked = ("{% generation %}", "{% endgeneration %}") if marks else ("", "")
+    template = (
+        "{% for m in messages %}{{ m.role ~ ':' }}{% if m.role == 'assistant' %}" + marked[0]
+        + f"{{{{ {content} ~ '<|end|>' }}}}" + marked[1] + "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+        "{{ 'assistant:' if add_generation_prompt }}"
+    )  # fmt: skip
+    with raises(UserError, argument="chat_template", value=2, expected="content", problem="leaves out"):
+        chat.encode(every_special(template), [Q, says("the sum is 7")])
+
+
+def test_train_reward_refuses_replies_that_the_template_makes_equal():
+    same = (
+        "{% for m in messages %}{{ m.role ~ ':' }}{% generation %}{{ m.content | trim }}{% endgeneration %}{% endfor %}"
+    )
+    tokenizer = every_special(same)
+    examples = [
+        pair(
+            chat.encode(tokenizer, [Q, says("so")], first_turn=1),
+            chat.encode(tokenizer, [Q, says("so ")], first_turn=1),
+        )
+    ]
+    for fitted in ("bradley_terry", "plackett_luce"):
+        with raises(UserError, argument="answers", line=1, problem="duplicate"):
+            train_reward(None, examples, RewardConfig(loss=fitted), pad_token_id=0)
+
+
+# -- thoughts, tools and calls in rows ------------------------------------------------------------------------------------
+
+THINK, CALL = (
+    "<think>\nhm so\n</think>\n\n",
+    '<tool_call>\n{"name": "look", "arguments": {"place": "Rome"}}\n</tool_call>',
+)
+WITH_ARGUMENTS_AS_TEXT = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "look", "arguments": '{"place": "Rome"}'},
+}
+#: Rows as other libraries write them, and what a preset's template learns of each.
+ROWS = {
+    "reasoning_content": ([Q, says("two", reasoning_content="hm so")], [THINK + "two"]),
+    "reasoning": ([Q, says("two", reasoning="hm so")], [THINK + "two"]),
+    "thinking": ([Q, says("two", thinking="hm so")], [THINK + "two"]),
+    "empty thought": ([Q, says("two", reasoning_content="")], ["two"]),
+    "thoughts of two turns": (
+        [Q, says("two", reasoning_content="hm so"), Q, says("yes")], [THINK + "two", "yes"]
+    ),
+    "parts": ([{"role": "user", "content": [{"type": "text", "text": "q"}]},
+               says([{"type": "text", "text": "two "}, {"type": "text", "text": "of them"}])], ["two of them"]),
+    "OpenAI": ([Q, says(None, tool_calls=[WITH_ARGUMENTS_AS_TEXT]), TOOL, says("sunny")], [CALL, "sunny"]),
+    "no content": ([Q, {"role": "assistant", "tool_calls": [LOOK]}, TOOL, says("sunny")], [CALL, "sunny"]),
+    "content and two calls": ([Q, says("I look", tool_calls=[LOOK, LOOK])], [f"I look\n{CALL}\n{CALL}"]),
+    "function_call": ([Q, says(None, function_call=LOOK["function"]), {**TOOL, "role": "function"}, says("sunny")],
+                      [CALL, "sunny"]),
+    "textbook": ([{**Q, "function_calls": None, "functions": None},
+                  says(None, function_calls="look(place='Rome')\nlook(place='Rome')", functions=None),
+                  {"role": "environment", "content": "sun"}, says("sunny", function_calls=None)],
+                 [f"{CALL}\n{CALL}", "sunny"]),
+    "calls in another language": ([Q, says(None, function_calls="look at Rome")], ["look at Rome"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_load_messages_learns_thoughts_and_calls(name):
+    messages, expected = ROWS[name]
+    tokenizer = train_tokenizer(["what is it"], 300)
+    for row in (
+        {"messages": messages},
+        {"prompt": messages[:1], "completion": messages[1:]},
+        {"conversations": messages},
+    ):
+        records = load([row])
+        [tokens] = conversations(tokenizer, records)
+        text = tokenizer.decode([i for i, m in zip(tokens.input_ids, tokens.loss_mask, strict=True) if m])
+        assert text == "".join(part + chat.EOS for part in expected)
+        assert not records.ignored or name == "textbook"
+
+
+def test_load_sharegpt_learns_function_calls():
+    call = json.dumps(LOOK["function"])
+    turns = [("human", "q"), ("function_call", call), ("observation", "sun"), ("gpt", "sunny")]
+    row = {"conversations": [{"from": who, "value": text} for who, text in turns], "tools": json.dumps([DESCRIBED])}
+    [tokens] = conversations(tokenizer := train_tokenizer(["what is it"], 300), load([row]))
+    assert tokenizer.decode(tokens.input_ids) == (
+        f"<system>Tools:\n{json.dumps({'type': 'function', 'function': DESCRIBED})}"
+        f"<user>q<assistant>{CALL}<eos><tool>sun<assistant>sunny<eos>"
+    )
+    records = load([{**row, "tools": "[]"}])
+    assert records.conversations()[0].messages[1]["tool_calls"] == [LOOK]
+
+
+@pytest.mark.parametrize("template", [chat.TURNS, chat.CHATML, chat.TRANSCRIPT], ids=["turns", "chatml", "transcript"])
+def test_template_of_ours_writes_thoughts_tools_and_calls(template):
+    tokenizer = every_special(template)
+    messages = [{**CALLED[0]}, says("", tool_calls=[LOOK], reasoning_content="hm so"), TOOL, says("sunny")]
+    text = chat.render(tokenizer, messages)
+    assert json.dumps({"type": "function", "function": DESCRIBED}) in text and "sun" in text
+    marked = learned_texts(tokenizer, messages)
+    tokenizer.chat_template = re.sub(r"\{% (end)?generation %\}", "", template)
+    assert learned_texts(tokenizer, messages) == marked
+    end = "<|im_end|>" if template == chat.CHATML else "<|end|>"
+    assert [part.removesuffix(end).strip() for part in marked] == [THINK + CALL, "sunny"]
+
+
+def test_load_preference_rows_that_differ_in_thought_or_call_only():
+    row = {"prompt": [Q], "chosen": [says("two", reasoning_content="hm so")], "rejected": [says("two")]}
+    [found] = load([row, {**row, "chosen": [says(None, tool_calls=[LOOK])], "rejected": [says("look")]}]).comparisons()[
+        :1
+    ]
+    assert found.chosen[0]["reasoning_content"] == "hm so"
+
+
+#: A row, and (argument, value, expected) of the error about it.
+BROKEN = {
+    "a picture": ([Q, says([{"type": "image", "url": "x"}])], ("messages[1].content[0]", "image", "text")),
+    "a call without a name": ([Q, says(None, tool_calls=[{"arguments": {}}])],
+                              ("messages[1].tool_calls[0]", {"arguments": {}}, ["name", "arguments"])),
+    "arguments that are no JSON": ([Q, says(None, tool_calls=[{"name": "f", "arguments": "{"}])],
+                                   ("messages[1].tool_calls[0].arguments", "{", "json")),
+    "a thought that is no text": ([Q, says("so", reasoning_content=3)], ("messages[1].reasoning_content", 3, "text")),
+    "neither content nor calls": ([Q, says(None)], ("messages[1].content", None, "text")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "facts"), BROKEN.values(), ids=BROKEN)
+def test_load_broken_message_names_part(messages, facts):
+    with raises(UserError, **dict(zip(("argument", "value", "expected"), facts, strict=True))):
+        load([{"messages": messages}])
+
+
+def test_chat_template_kwargs_of_row_and_of_run(tmp_path):
+    tokenizer = published("qwen3")
+    thinking, fast = chat.encode_prompt(tokenizer, [Q]), {"enable_thinking": False}
+    [problem] = load([{"prompt": "q", "chat_template_kwargs": fast}]).problems()
+    of_row = chat.encode_prompt(tokenizer, problem.prompt)
+    assert tokenizer.decode(of_row) == tokenizer.decode(thinking) + EMPTY
+    set_template_arguments(tokenizer, json.dumps(fast))
+    assert chat.encode_prompt(tokenizer, [Q]) == of_row
+    slow = {**Q, "chat_template_kwargs": {"enable_thinking": True}}
+    assert chat.encode_prompt(tokenizer, [slow]) == thinking, "the row has precedence"
+    for arguments, facts in (("{", {"expected": "object"}), ('{"enable_thoughts": 1}', {"problem": "unknown"})):
+        with raises(UserError, argument="chat_template_kwargs", **facts):
+            set_template_arguments(tokenizer, arguments)

@@ -8,12 +8,13 @@ covers only the assistant's tokens: its words and the token that ends its turn, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from minirlhf.core.errors import UserError
-from minirlhf.data.records import ROLES, Message
+from minirlhf.data import rendering
+from minirlhf.data.records import ROLES, Message, thought_and_answer
 from minirlhf.data.types import Tokens
 
 if TYPE_CHECKING:
@@ -26,17 +27,28 @@ SPECIAL_TOKENS = (PAD, EOS, USER, ASSISTANT, SYSTEM, UNK)
 _BAD_ROLE = "{{ raise_exception('unknown role ' ~ message['role']) }}"
 
 
-def _role_tokens(gap: str, *roles: str) -> str:
+#: What the templates of text write beside the content: the tools, a thought, tool calls.
+_TOOLS = "{{ 'Tools:' }}{% for tool in tools %}{{ '\n' ~ (tool | tojson) }}{% endfor %}"
+_THOUGHT = "{{ '<think>\n' ~ message['reasoning_content'] ~ '\n</think>\n\n' if message['reasoning_content'] }}"
+_CALLS = (
+    "{% for call in message['tool_calls'] or [] %}{{ '\n' if message['content'] or not loop.first }}"
+    "{{ '<tool_call>\n' ~ ({'name': call['function']['name'], 'arguments': call['function']['arguments']} | tojson)"
+    " ~ '\n</tool_call>' }}{% endfor %}"
+)
+
+
+def _role_tokens(gap: str, *roles: str, tools: str = "", thought: str = "", calls: str = "") -> str:
     """Return a template in which a token announces each role and the end-of-sequence token ends the assistant's turns.
 
-    ``roles`` are the allowed roles other than the assistant.
+    ``roles`` are the allowed roles other than the assistant; ``tools``, ``thought`` and ``calls`` write more than the
+    content.
     """
     return (
-        "{% for message in messages %}"
+        f"{tools}{{% for message in messages %}}"
         f"{{{{ '{gap}' if not loop.first }}}}"
         "{% if message['role'] == 'assistant' %}"
-        f"<assistant>{gap}{{% generation %}}"
-        f"{{{{ message['content'] ~ '{gap}' if message['content'] }}}}{{{{ eos_token }}}}{{% endgeneration %}}"
+        f"<assistant>{gap}{{% generation %}}{thought}"
+        f"{{{{ message['content'] ~ '{gap}' if message['content'] }}}}{calls}{{{{ eos_token }}}}{{% endgeneration %}}"
         f"{{% elif message['role'] in {roles} %}}"
         f"{{{{ '<' ~ message['role'] ~ '>' }}}}{gap}{{{{ message['content'] }}}}"
         f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
@@ -53,14 +65,20 @@ WORDS = _role_tokens(" ", "user", "system")
 WORDS_AND_TOOLS = _role_tokens(" ", "user", "system", "tool")
 
 #: The same without spaces around the special tokens: for tokenizers that keep spaces (trained on data, byte-level).
-TURNS = _role_tokens("", "user", "system")
+TURNS = _role_tokens(
+    *("", "user", "system", "tool"),
+    tools=f"{{% if tools %}}<system>{_TOOLS}{{% endif %}}",
+    thought=_THOUGHT,
+    calls=_CALLS,
+)
 
 #: ChatML: for tokenizers that have ``<|im_start|>`` and ``<|im_end|>``.
 CHATML = (
+    f"{{% if tools %}}{{{{ '<|im_start|>system\n' }}}}{_TOOLS}{{{{ '<|im_end|>\n' }}}}{{% endif %}}"
     "{% for message in messages %}"
     "{{ '<|im_start|>' ~ message['role'] ~ '\n' }}"
     "{% if message['role'] == 'assistant' %}"
-    "{% generation %}{{ message['content'] ~ '<|im_end|>' }}{% endgeneration %}"
+    f"{{% generation %}}{_THOUGHT}{{{{ message['content'] }}}}{_CALLS}{{{{ '<|im_end|>' }}}}{{% endgeneration %}}"
     "{% elif message['role'] in ('user', 'system', 'tool') %}{{ message['content'] ~ '<|im_end|>' }}"
     f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
     "{{ '\n' }}"
@@ -70,10 +88,12 @@ CHATML = (
 
 #: ``User: ...`` / ``Assistant: ...`` in plain words: for a pretrained tokenizer that has no template of its own.
 TRANSCRIPT = (
+    f"{{% if tools %}}{{{{ 'System: ' }}}}{_TOOLS}{{{{ '\n\n' }}}}{{% endif %}}"
     "{% for message in messages %}"
     "{{ '\n\n' if not loop.first }}"
     "{% if message['role'] == 'assistant' %}"
-    "Assistant:{% generation %}{{ ' ' ~ message['content'] ~ eos_token }}{% endgeneration %}"
+    "Assistant:{% generation %}{{ ' ' }}"
+    f"{_THOUGHT}{{{{ message['content'] }}}}{_CALLS}{{{{ eos_token }}}}{{% endgeneration %}}"
     "{% elif message['role'] in ('user', 'system', 'tool') %}{{ message['role'] | capitalize ~ ': ' ~ message['content'] }}"
     f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
     "{% endfor %}"
@@ -82,8 +102,6 @@ TRANSCRIPT = (
 
 #: The contents alone, separated by spaces: for a base model, which was not trained on turns and only continues text.
 PLAIN = "{% for message in messages %}{{ ' ' if not loop.first }}{{ message['content'] }}{% endfor %}"
-
-_MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 def conversation(*contents: str) -> list[Message]:
@@ -101,7 +119,7 @@ def render(
     Raises:
         UserError: the tokenizer has no template, or its template refuses these messages.
     """
-    return _render(tokenizer, messages, add_generation_prompt)[0]
+    return rendering.render(tokenizer, messages, add_generation_prompt)[0]
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
@@ -151,8 +169,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
         first_turn: only messages from this index on are in the mask; earlier messages are context, whatever their role.
 
     Raises:
-        UserError: the tokenizer is not fast, has no template, its template refuses these messages, or the assistant's
-            turns cannot be located in it.
+        UserError: the tokenizer is not fast, has no template, its template refuses these messages, the assistant's
+            turns cannot be located in it, or the template leaves out a part of what the assistant says in them.
     """
     if not tokenizer.is_fast:
         raise UserError(
@@ -161,28 +179,22 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
             value="slow",
             expected="fast",
         )
-    text, spans = assistant_spans(tokenizer, messages, first_turn=first_turn)
-    turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant" and turn >= first_turn]
-    if len(spans) != len(turns):
-        raise UserError(
-            f"the tokenizer's chat template marks {len(spans)} assistant turns in a conversation with {len(turns)}",
-            argument="chat_template",
-            value=len(spans),
-            expected=len(turns),
-            problem="marks",
-        )
+    text, turn_spans = _learned_spans(tokenizer, messages, first_turn)
+    spans = [span for spans in turn_spans.values() for span in spans]
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     if not encoding["input_ids"]:
         reason = "the tokenizer's chat template makes an empty text of this conversation"
         raise UserError(reason, argument="chat_template", problem="empty")
     # A token belongs to the assistant if it starts in its span. A token that straddles the start belongs to the prompt.
     mask = [any(start <= offset < end for start, end in spans) for offset, _ in encoding["offset_mapping"]]
-    if turns and not any(mask):
+    if turn_spans and not any(mask):
         raise UserError(
             "the tokenizer's chat template renders no text of the assistant, so there is nothing to learn",
             argument="chat_template",
             problem="silent",
         )
+    for turn, written in turn_spans.items():
+        rendering.require_written("".join(text[slice(*span)] for span in written), messages[turn], turn)
     return Tokens(list(encoding["input_ids"]), mask)
 
 
@@ -201,7 +213,7 @@ def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 
 def is_marked(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether the chat template marks the assistant's text by ``{% generation %}``."""
-    return bool(_MARKED.search(tokenizer.get_chat_template()))
+    return bool(rendering.MARKED.search(tokenizer.get_chat_template()))
 
 
 def stepwise(steps: Sequence[str]) -> Message:
@@ -242,33 +254,141 @@ def assistant_spans(
     ``first_turn`` on.
 
     A template with ``{% generation %}`` marks the spans. For any other template, prefixes of the conversation are
-    rendered: the turn is the text after its header, without white space after its closing token (if it has one). A
-    template that rewrites earlier turns (for example, removes their thoughts) therefore works if only the last turn is
-    needed.
+    rendered: the turn is the text after its header, without white space after its closing token (if it has one). Where
+    the template writes the turn differently when other turns follow, its content is looked for in the whole text.
+
+    Raises:
+        UserError: a turn cannot be located, or the marks do not belong to the turns.
     """
-    text, spans = _render(tokenizer, messages)
+    text, turns = _learned_spans(tokenizer, messages, first_turn)
+    return text, [(spans[0][0], spans[-1][1]) for spans in turns.values()]
+
+
+Spans: TypeAlias = list[tuple[int, int]]
+
+
+def _learned_spans(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], first_turn: int
+) -> tuple[str, dict[int, Spans]]:
+    """Return the rendered conversation, and for each assistant turn from ``first_turn`` on its learned spans in it."""
+    text, marked = rendering.render(tokenizer, messages)
+    turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
     if is_marked(tokenizer):
-        num_context = sum(message["role"] == "assistant" for message in messages[:first_turn])
-        return text, spans[num_context:]
-    for turn, message in enumerate(messages):
-        if message["role"] != "assistant" or turn < first_turn:
-            continue
-        header = render(tokenizer, messages[:turn], add_generation_prompt=True)
-        rendered = render(tokenizer, messages[: turn + 1])
-        if not (text.startswith(rendered) and rendered.startswith(header)):
-            raise UserError(
-                f"the tokenizer's chat template rewrites earlier turns, so the assistant's message {turn + 1} cannot "
-                "be located; train on the last turn only (format prompt-completion), or use a template with "
-                "{% generation %} marks (--chat-template FILE), such as minirlhf.data.chat.CHATML",
-                argument="chat_template",
-                value=turn + 1,
-                problem="rewrites",
-            )
+        found = _by_turn(tokenizer, messages, turns, text, marked)
+        return text, {turn: spans for turn, spans in found.items() if turn >= first_turn}
+    return text, {turn: [_span_of(tokenizer, messages, turn, text)] for turn in turns if turn >= first_turn}
+
+
+def _by_turn(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], turns: list[int], text: str, marked: Spans
+) -> dict[int, Spans]:
+    """Return the marked spans of each assistant turn: one, or several with the messages of others around all of them."""
+    if len(marked) == len(turns):
+        return {turn: [span] for turn, span in zip(turns, marked, strict=True)}
+    found: dict[int, Spans] = {}
+    starts = [0, *(_content_start(tokenizer, messages, turn - 1, text) for turn in turns[1:]), len(text)]
+    if None not in starts:
+        bounds = zip(turns, starts, starts[1:], strict=False)
+        found = {turn: [s for s in marked if int(low or 0) <= s[0] < int(high or 0)] for turn, low, high in bounds}
+    if not found or not all(found.values()):
+        raise UserError(
+            f"the tokenizer's chat template marks {len(marked)} assistant turns in a conversation with {len(turns)}",
+            argument="chat_template",
+            value=len(marked),
+            expected=len(turns),
+            problem="marks",
+        )
+    return found
+
+
+#: Stands for the content of a message while its place is looked for.
+_PLACEHOLDER = "\N{LEFT WHITE SQUARE BRACKET}reply\N{RIGHT WHITE SQUARE BRACKET}"
+
+
+def _content_start(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], turn: int, text: str) -> int | None:
+    """Return where the content of a message begins in the rendered conversation; None if this cannot be told.
+
+    What follows the last thought in it counts as the content; of a message without content, it is the name of the first
+    function that is called. A placeholder replaces it: the texts before and after it stay the same, unless the template
+    depends on the content.
+    """
+    message = messages[turn]
+    content = thought_and_answer(message)[1]
+    if content:
+        before, _, after = message["content"].rpartition(content)
+        changed = {**message, "content": f"{before}{_PLACEHOLDER}{after}"}
+    elif calls := message.get("tool_calls"):
+        content = calls[0]["function"]["name"]
+        first = {**calls[0], "function": {**calls[0]["function"], "name": _PLACEHOLDER}}
+        changed = {**message, "tool_calls": [first, *calls[1:]]}
+    else:
+        return None
+    try:
+        before, found, after = render(tokenizer, [*messages[:turn], changed, *messages[turn + 1 :]]).partition(
+            _PLACEHOLDER
+        )
+    except UserError:  # a template that wants certain contents
+        return None
+    here = found and text.startswith(before) and text[len(before) :].endswith(after)
+    between = text[len(before) : len(text) - len(after)]
+    return len(before) if here and rendering.squeezed(between) == rendering.squeezed(content) else None
+
+
+def _span_of(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], turn: int, text: str) -> tuple[int, int]:
+    """Return the span of an assistant turn in the rendered conversation of a template without marks."""
+    header = render(tokenizer, messages[:turn], add_generation_prompt=True)
+    rendered = text if turn + 1 == len(messages) else render(tokenizer, messages[: turn + 1])
+    content = messages[turn]["content"].strip()
+    if text.startswith(rendered) and rendered.startswith(header):
         added = rendered[len(header) :]
-        content = message["content"].strip()
         closing = added.split(content, 1)[-1] if content else added
-        spans.append((len(header), len(header) + len(added.rstrip() if closing.strip() else added)))
-    return text, spans
+        return len(header), len(header) + len(added.rstrip() if closing.strip() else added)
+    begins = _content_start(tokenizer, messages, turn, text)
+    opening = _common(header, render(tokenizer, messages[:turn]) if turn else "")
+    start = None if begins is None else _after_last(text[:begins], header[opening:])
+    last = turn + 1 == len(messages)
+    end = None if begins is None else len(text.rstrip()) if last else _turn_end(tokenizer, messages[turn], text, begins)
+    if start is None or end is None:
+        raise UserError(
+            f"the tokenizer's chat template rewrites earlier turns, so the assistant's message {turn + 1} cannot "
+            "be located; train on the last turn only (--train-on last), or use a template with "
+            "{% generation %} marks (--chat-template FILE), such as minirlhf.data.chat.CHATML",
+            argument="chat_template",
+            value=turn + 1,
+            problem="rewrites",
+        )
+    return start, end
+
+
+def _turn_end(tokenizer: PreTrainedTokenizerBase, message: Message, text: str, begins: int) -> int | None:
+    """Return where a turn whose content begins at ``begins`` ends, after its closing token; None if it lacks one that
+    the template writes elsewhere."""
+    closing = _closing_of(tokenizer)[0]
+    if message.get("tool_calls"):
+        end = text.find(closing, begins) if closing else -1
+        return end + len(closing) if end >= 0 else None
+    end = begins + len(thought_and_answer(message)[1])
+    following = text[end:].lstrip()
+    special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    token = max((token for token in special if following.startswith(token)), key=len, default="")
+    if closing and not token:
+        return None
+    return len(text) - len(following) + len(token) if closing else end
+
+
+def _common(first: str, second: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
+def _after_last(text: str, header: str) -> int | None:
+    """Return the end of the last occurrence of a turn's header; it may lack the ``<think>`` that opens the reply."""
+    for opening in (header, header.partition("<think>")[0]):
+        if opening and opening in text:
+            return text.rindex(opening) + len(opening)
+    return None
 
 
 # -- tokens that end a completion --------------------------------------------------------------------------------
@@ -348,42 +468,3 @@ def _closing_of(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int | None]:
     if len(ids) == 1 or (ids and ids[0] in tokenizer.all_special_ids):
         return closing, int(ids[0])
     return closing, None
-
-
-def _render(
-    tokenizer: PreTrainedTokenizerBase, messages: Iterable[Message], add_generation_prompt: bool = False
-) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text, and the spans inside ``{% generation %}`` (none if the template has no such marks)."""
-    from jinja2 import TemplateError
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    if not tokenizer.chat_template:
-        raise UserError(
-            f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set tokenizer.chat_template, for instance "
-            "to minirlhf.data.chat.TRANSCRIPT",
-            argument="chat_template",
-            problem="missing",
-        )
-    template = tokenizer.get_chat_template()
-    try:
-        # cast: the function is annotated as returning a string
-        texts, spans = cast(Any, render_jinja_template)(
-            conversations=[list(messages)],
-            chat_template=template,
-            return_assistant_tokens_mask=bool(_MARKED.search(template)),
-            add_generation_prompt=add_generation_prompt,
-            **tokenizer.special_tokens_map,
-        )
-        texts[0].encode()  # fails on half of a surrogate pair, which no tokenizer accepts
-    except TemplateError as problem:
-        reason = " ".join(str(problem).split())
-        message = f"the tokenizer's chat template refuses this conversation: {reason}"
-        raise UserError(message, argument="chat_template", problem="refuses") from problem
-    except Exception as problem:  # a template is a program; it can fail in any way
-        raise UserError(
-            f"the tokenizer's chat template fails on this conversation: {type(problem).__name__}: {' '.join(str(problem).split())}",
-            argument="chat_template",
-            value=type(problem).__name__,
-            problem="fails",
-        ) from problem
-    return texts[0], [(start, end) for start, end in spans[0]] if spans else []

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.data.messages import is_empty, kind, read_messages, read_turns, require_text, said, wrong
 from minirlhf.data.records import (
-    ROLES,
     Comparison,
     Conversation,
     Example,
@@ -64,7 +64,7 @@ def parse_sharegpt(row: Row) -> Conversation:
     """
     value = row["conversations"]
     has_roles = isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]
-    turns = _messages(row, "conversations") if has_roles else _turns(value)
+    turns = _messages(row, "conversations") if has_roles else read_turns(value)
     system = [] if row.get("system") in (None, "") else [{"role": "system", "content": _text(row, "system")}]
     return _to_imitate([*system, *turns], 0)
 
@@ -76,7 +76,7 @@ def parse_alpaca(row: Row) -> Conversation:
     """
     prompt = _text(row, "instruction")
     if row.get("input") not in (None, ""):
-        prompt += "\n\n" + _require_text(row["input"], "input")
+        prompt += "\n\n" + require_text(row["input"], "input")
     return _to_imitate([_user(prompt), {"role": "assistant", "content": _text(row, "output")}], 1)
 
 
@@ -133,7 +133,7 @@ def parse_steps(row: Row) -> StepLabeledCompletion:
     A label is 1 or true for a valid step, -1 or false for a wrong step, 0 for a step that is neither.
     """
     prompt = _prompt(row)
-    steps = [_require_text(s, f"completions[{i}]").strip() for i, s in enumerate(_list(row, "completions", "steps"))]
+    steps = [require_text(s, f"completions[{i}]").strip() for i, s in enumerate(_list(row, "completions", "steps"))]
     labels = _list(row, "labels", "labels")
     if len(labels) != len(steps):
         raise UserError(
@@ -145,7 +145,7 @@ def parse_steps(row: Row) -> StepLabeledCompletion:
     for i, label in enumerate(labels):
         if not isinstance(label, bool | int) or label not in (-1, 0, 1):
             where = f"labels[{i}]"
-            raise _wrong(where, label, "true, false, 1, 0 or -1", expected="label")
+            raise wrong(where, label, "true, false, 1, 0 or -1", expected="label")
     if not steps or not all(steps):
         raise InvalidRecordError("a step is empty" if steps else "no steps", argument="completions", problem="empty")
     return StepLabeledCompletion(prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else x for x in labels))
@@ -180,7 +180,7 @@ def parse_ultrafeedback(row: Row) -> Ranking:
     for i, completion in enumerate(_list(row, "completions")):
         where = f"completions[{i}]"
         if not isinstance(completion, Mapping) or "response" not in completion:
-            message = f"{where} is {_kind(completion)}; expected an object with response and a score"
+            message = f"{where} is {kind(completion)}; expected an object with response and a score"
             raise UserError(message, argument=where, value=completion, expected=["response", "score"])
         fields = {f"{where}.{key}": value for key, value in completion.items()}
         score = next((s for key in _SCORES if (s := _number(fields, f"{where}.{key}")) is not None), None)
@@ -200,7 +200,7 @@ def parse_mmlu(row: Row) -> Problem:
     """
     options, answer = choices_of(row, "choices"), row["answer"]
     if isinstance(answer, bool) or not isinstance(answer, int | str):
-        raise _wrong(
+        raise wrong(
             argument="answer", value=answer, words="a choice, its number from 0 on or its letter", expected="choice"
         )
     if isinstance(answer, int) and not 0 <= answer < len(options):
@@ -231,9 +231,9 @@ def parse_human_eval(row: Row) -> Problem:
     """
     fields = {name: _text(row, name) for name in ("prompt", "entry_point", "test")}
     if not fields["entry_point"].isidentifier():
-        raise _wrong(argument="entry_point", value=row["entry_point"], words="the name of a function", expected="name")
+        raise wrong(argument="entry_point", value=row["entry_point"], words="the name of a function", expected="name")
     solution = row.get("canonical_solution")
-    code = None if solution in (None, "") else fields["prompt"] + _require_text(solution, "canonical_solution")
+    code = None if solution in (None, "") else fields["prompt"] + require_text(solution, "canonical_solution")
     return Problem(
         [_user(fields["prompt"])], json.dumps(fields), None if code is None else f"```python\n{code.rstrip()}\n```"
     )
@@ -251,27 +251,11 @@ def parse_problem(row: Row) -> Problem:
     reference = row[present[0]] if present else None
     if isinstance(reference, int | float) and not isinstance(reference, bool):
         reference = str(reference)
-    return Problem(_prompt(row), None if reference in (None, "") else _require_text(reference, present[0]))
+    return Problem(_prompt(row), None if reference in (None, "") else require_text(reference, present[0]))
 
 
 #: The fields that may hold the answer to a problem.
 ANSWERS = ("reference", "answer", "ground_truth")
-#: Aliases of roles in messages.
-SAME_ROLE = {"developer": "system"}
-#: The role of each speaker in ShareGPT's conversations.
-SPEAKERS = {
-    "system": "system",
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "assistant": "assistant",
-    "chatgpt": "assistant",
-    "function_call": "assistant",
-    "observation": "tool",
-    "tool": "tool",
-}
-
-
 #: The optional fields of a pair.
 BESIDE_A_PAIR = ("margin", "score_chosen", "score_rejected", "subset")
 
@@ -387,7 +371,7 @@ _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
 
 def transcript(text: str, field: str = "text") -> list[Message]:
     """Return the messages of an HH-RLHF transcript; consecutive turns of the same speaker become one."""
-    _require_text(text, field)
+    require_text(text, field)
     preamble, *rest = _TURN.split(text)
     if preamble.strip() or not rest:
         raise UserError(
@@ -418,20 +402,9 @@ def _user(content: str) -> Message:
     return {"role": "user", "content": content}
 
 
-def _require_text(value: object, field: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(field, value, "text", expected="text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as problem:
-        message = f"field {field!r} holds half of a surrogate pair, which is no valid Unicode"
-        raise UserError(message, argument=field, problem="surrogate") from problem
-    return value
-
-
 def _text(row: Row, field: str) -> str:
     """Return a field that must hold text; blank text is an :class:`InvalidRecordError`."""
-    value = _require_text(row[field], field)
+    value = require_text(row[field], field)
     if not value.strip():
         raise InvalidRecordError(f"{field} is empty", argument=field, problem="empty")
     return value
@@ -439,51 +412,7 @@ def _text(row: Row, field: str) -> str:
 
 def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
     """Return a field that must hold a list of messages with known roles."""
-    value = row[field]
-    if not isinstance(value, list):
-        raise _wrong(field, value, f"{or_text}a list of messages with role and content", expected="messages")
-    messages = []
-    for turn, message in enumerate(value):
-        where = f"{field}[{turn}]"
-        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            error = f"{where} is {_kind(message)}; expected a message with role and content"
-            raise UserError(error, argument=where, value=message, expected=["role", "content"])
-        role = SAME_ROLE.get(str(message["role"]), message["role"])
-        if role not in ROLES:
-            error = f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}"
-            raise UserError(error, argument=where, value=role, expected=[*ROLES, *SAME_ROLE])
-        if message.get("tool_calls"):
-            raise UserError(
-                f"{where} has tool_calls, which no trainer here supports; expected the call as text in content",
-                argument=where,
-                value="tool_calls",
-                expected="content",
-            )
-        messages.append({"role": role, "content": _require_text(message["content"], f"{where}.content")})
-    if not messages:
-        raise InvalidRecordError(f"{field} is empty", argument=field, problem="empty")
-    return messages
-
-
-def _turns(value: object) -> list[Message]:
-    """Return ShareGPT's turns as messages."""
-    if not isinstance(value, list):
-        raise _wrong(
-            argument="conversations", value=value, words="a list of turns with from and value", expected="turns"
-        )
-    messages = []
-    for index, turn in enumerate(value):
-        where = f"conversations[{index}]"
-        if not isinstance(turn, Mapping) or not {"from", "value"} <= turn.keys():
-            error = f"{where} is {_kind(turn)}; expected a turn with from and value"
-            raise UserError(error, argument=where, value=turn, expected=["from", "value"])
-        if turn["from"] not in SPEAKERS:
-            error = f"{where} is from {turn['from']!r}; expected one of {', '.join(SPEAKERS)}"
-            raise UserError(error, argument=where, value=turn["from"], expected=list(SPEAKERS))
-        messages.append({"role": SPEAKERS[turn["from"]], "content": _require_text(turn["value"], f"{where}.value")})
-    if not messages:
-        raise InvalidRecordError("conversations is empty", argument="conversations", problem="empty")
-    return messages
+    return read_messages(row[field], field, or_text)
 
 
 def _prompt(row: Row) -> list[Message]:
@@ -505,7 +434,7 @@ def _reply(row: Row, field: str) -> list[Message]:
 
 def _without(prompt: list[Message], completion: Reply) -> Reply:
     """Return the completion without a repeated prompt; white space around each content is ignored when comparing."""
-    return completion[len(prompt) :] if _said(completion[: len(prompt)]) == _said(prompt) else completion
+    return completion[len(prompt) :] if said(completion[: len(prompt)]) == said(prompt) else completion
 
 
 def _to_imitate(messages: list[Message], context: int) -> Conversation:
@@ -513,7 +442,7 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
         messages = messages[:-1]  # an unanswered question
     if len(messages) == context:
         raise InvalidRecordError("no assistant turn", argument="assistant", problem="missing")
-    if not messages[-1]["content"].strip():
+    if is_empty(messages[-1]):
         raise InvalidRecordError("the last assistant turn is empty", argument="assistant", problem="empty")
     return Conversation(messages, context)
 
@@ -524,24 +453,20 @@ def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Messag
     _require_different(chosen, rejected)
     subset = row.get("subset")
     return Comparison(
-        prompt, chosen, rejected, _margin(row), subset=None if subset in (None, "") else _require_text(subset, "subset")
+        prompt, chosen, rejected, _margin(row), subset=None if subset in (None, "") else require_text(subset, "subset")
     )
 
 
 def _require_answer(completion: Reply, field: str) -> None:
     if not completion or completion[0]["role"] != "assistant" or completion[-1]["role"] != "assistant":
         raise InvalidRecordError(f"{field} has no assistant turn after the prompt", argument=field, problem="missing")
-    if not completion[-1]["content"].strip():
+    if is_empty(completion[-1]):
         raise InvalidRecordError(f"the last assistant turn of {field} is empty", argument=field, problem="empty")
-
-
-def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    return [(m["role"], m["content"].strip()) for m in messages]
 
 
 def _require_different(chosen: Reply, rejected: Reply) -> None:
     """Raise an error if the two are equal up to white space around each content."""
-    if _said(chosen) == _said(rejected):
+    if said(chosen) == said(rejected):
         raise IdenticalPairError("chosen and rejected are equal", argument="rejected", problem="duplicate")
 
 
@@ -552,11 +477,11 @@ def _rank(prompt: list[Message], completions: list[Reply], scores: list[float], 
     tiers: dict[float, list[Reply]] = {score: [] for score in sorted(set(scores), reverse=True)}
     score_of: dict[str, float] = {}
     for completion, score in zip(completions, scores, strict=True):
-        if score_of.setdefault(str(_said(completion)), score) != score:
+        if score_of.setdefault(str(said(completion)), score) != score:
             raise IdenticalPairError(
                 "two completions of different rank are equal", argument="responses", problem="duplicate"
             )
-        if _said(completion) not in map(_said, tiers[score]):
+        if said(completion) not in map(said, tiers[score]):
             tiers[score].append(completion)
     if len(tiers) < 2:
         few = len(completions) < 2
@@ -569,7 +494,7 @@ def _rank(prompt: list[Message], completions: list[Reply], scores: list[float], 
 
 def _list(row: Row, field: str, items: str = "replies") -> list[Any]:
     if not isinstance(row[field], list):
-        raise _wrong(field, row[field], f"a list of {items}", expected="list")
+        raise wrong(field, row[field], f"a list of {items}", expected="list")
     return row[field]
 
 
@@ -584,7 +509,7 @@ def _numbers(row: Row, field: str, count: int) -> list[float]:
     numbers = [_number({f"{field}[{i}]": value}, f"{field}[{i}]") for i, value in enumerate(values)]
     if None in numbers:
         where = f"{field}[{numbers.index(None)}]"
-        raise _wrong(where, None, "a finite number", expected="number")
+        raise wrong(where, None, "a finite number", expected="number")
     return [number for number in numbers if number is not None]
 
 
@@ -592,7 +517,7 @@ def _truth(row: Row, field: str) -> bool:
     """Return true or false; text and 0 or 1, as in a CSV file or a table, are accepted."""
     value = str(row[field]).strip().lower() if isinstance(row[field], bool | int | str) else ""
     if value not in ("true", "false", "1", "0"):
-        raise _wrong(field, row[field], "true or false", expected="bool")
+        raise wrong(field, row[field], "true or false", expected="bool")
     return value in ("true", "1")
 
 
@@ -614,17 +539,5 @@ def _number(row: Row, field: str) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not abs(number) < float("inf"):
-        raise _wrong(field, value, "a finite number", expected="number")
+        raise wrong(field, value, "a finite number", expected="number")
     return number
-
-
-def _wrong(argument: str, value: object, words: str, *, expected: str) -> UserError:
-    """Return the error for a field of the wrong type; ``words`` and ``expected`` describe and name the right type."""
-    message = f"field {argument!r} is {_kind(value)}; expected {words}"
-    return UserError(message, argument=argument, value=value, expected=expected)
-
-
-def _kind(value: object) -> str:
-    """Describe a value in the terms of JSON."""
-    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
-    return "missing (null)" if value is None else f"{names.get(type(value), type(value).__name__)}: {str(value)[:40]!r}"

@@ -27,6 +27,7 @@ from minirlhf.data.records import (
     Ranking,
     StepLabeledCompletion,
     UnpairedPreference,
+    text_of,
 )
 
 Turns: TypeAlias = tuple[list[Message], int]  # messages, and how many of them are context
@@ -110,7 +111,7 @@ def texts(rows: Iterable[tuple[str, Example]]) -> Iterable[str]:
     """Yield the texts on which to train a tokenizer for this data: every conversation as plain text."""
     for _, example in rows:
         for messages, _ in sequences(example).values():
-            yield "\n".join(message["content"] for message in messages)
+            yield "\n".join(text_of(message) for message in messages)
 
 
 def tokens(tokenizer: Any, messages: list[Message], context: int) -> list[Token]:

@@ -17,6 +17,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.formats import Format, Row
+from minirlhf.data.messages import FOR_TEMPLATE, READ_FIELDS, SAME_ROLE, template_inputs
 from minirlhf.data.readers import RowLocation, one_line, read_rows
 from minirlhf.data.records import (
     Comparison,
@@ -213,12 +214,12 @@ class Scan:
             raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}", expected="object")
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
-        known = (*self.form.fields, *self.form.optional)
+        known = (*self.form.fields, *self.form.optional, *FOR_TEMPLATE)
         self.ignored.update(
             dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster, self.choices))
         )
         self.ignored.update(dict.fromkeys(_ignored_in_messages(row, known)))
-        example = _parse(row, self.form)
+        example = _with_template_inputs(_parse(row, self.form), row)
         example = example if self.cluster is None else _in_cluster(example, row, self.cluster)
         return example if self.choices is None else _with_choices(example, row, self.choices)
 
@@ -286,7 +287,8 @@ def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
         value = row.get(name)
         for message in value if isinstance(value, list) else ():
             if isinstance(message, dict) and "role" in message:
-                yield from (f"{name}.{key}" for key, value in message.items() if key not in SAID and value is not None)
+                read = READ_FIELDS.get(str(SAME_ROLE.get(str(message["role"]), message["role"])), ())
+                yield from (f"{name}.{key}" for key, value in message.items() if key not in read and value is not None)
 
 
 def _in_cluster(example: Example, row: Row, field: str) -> Problem:
@@ -331,8 +333,16 @@ def _with_choices(example: Example, row: Row, field: str) -> Problem:
     return replace(problems[0], reference=formats.choice_named(problems[0].reference, options), choices=options)
 
 
-#: The fields of a message that are read.
-SAID = ("role", "content", "tool_calls")
+def _with_template_inputs(example: Example, row: Row) -> Example:
+    """Return the example with ``tools`` and ``chat_template_kwargs`` of the row in its first message."""
+    inputs = template_inputs(row)
+    if not inputs:
+        return example
+    if isinstance(example, Conversation):
+        first, *rest = example.messages
+        return replace(example, messages=[{**first, **inputs}, *rest])
+    first, *rest = example.prompt
+    return replace(example, prompt=[{**first, **inputs}, *rest])
 
 
 def _parse(row: Row, form: Format) -> Example:

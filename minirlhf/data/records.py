@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from minirlhf.core.errors import Facts
 
-#: One turn: ``role`` (one of :data:`ROLES`) and ``content``.
-Message: TypeAlias = dict[str, str]
+#: One turn: ``role`` (one of :data:`ROLES`) and ``content``, a text. A turn of the assistant may also have
+#: ``reasoning_content``, the thought before the content, and ``tool_calls``, a list of ``{"type": "function",
+#: "function": {"name": ..., "arguments": {...}}}``. The first turn may carry what the chat template gets for the whole
+#: conversation: ``tools``, the descriptions of the functions, and ``chat_template_kwargs``.
+Message: TypeAlias = dict[str, Any]
 ROLES = ("system", "user", "assistant", "tool")
 Reply: TypeAlias = list[Message]
+
+
+def thought_and_answer(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the thought of a turn and what follows it; the thought is a field of its own, or stands in the content
+    before the last ``</think>``."""
+    before, mark, answer = str(message["content"]).rpartition("</think>")
+    inline = before.rpartition("<think>")[2] if mark else ""
+    return str(message.get("reasoning_content") or inline).strip(), answer.strip()
+
+
+def call_texts(calls: Any) -> list[str]:
+    """Return tool calls as lines of JSON with ``name`` and ``arguments``."""
+    functions = [call["function"] for call in calls or ()]
+    return [json.dumps({k: f[k] for k in ("name", "arguments")}, ensure_ascii=False) for f in functions]
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return everything that a turn says as one text: thought, content, tool calls, descriptions of tools."""
+    tools = [json.dumps(tool, ensure_ascii=False) for tool in message.get("tools") or ()]
+    thought = message.get("reasoning_content") or ""
+    parts = [*tools, thought, message["content"], *call_texts(message.get("tool_calls"))]
+    return "\n".join(part for part in parts if part)
 
 
 class InvalidRecordError(Facts, Exception):

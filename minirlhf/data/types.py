@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minirlhf.core.errors import ArgumentError
+from minirlhf.core.errors import ArgumentError, UserError
 
 R = TypeVar("R", bound="_Rows")
 
@@ -274,6 +274,18 @@ def labelled(answer: Tokens, desirable: bool) -> PreferenceExample:
 def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> PreferenceExample:
     """Return completions ranked from best to worst."""
     return PreferenceExample(tuple(answers), scores=None if scores is None else tuple(scores))
+
+
+def require_different_completions(examples: Sequence[PreferenceExample]) -> None:
+    """Raise :class:`UserError` if two completions of an example have the same tokens, so that neither can be better."""
+    for number, example in enumerate(examples, 1):
+        if len(set(map(repr, example.completions))) < len(example.completions):
+            raise UserError(
+                f"example {number}: two of its completions are identical, so neither can be preferred",
+                argument="answers",
+                line=number,
+                problem="duplicate",
+            )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ exclude the end too.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +178,39 @@ def write_beginning(tokenizer: PreTrainedTokenizerBase) -> str:
     several = isinstance(templates, dict)
     tokenizer.chat_template = {k: write(v) for k, v in templates.items()} if several else write(templates)
     return "".join(tokens)
+
+
+def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: str) -> None:
+    """Fix arguments of the chat template, in place: JSON such as ``{"enable_thinking": false}``.
+
+    They stand at the beginning of the template, so that the saved tokenizer has them too. An argument of a single row
+    (``chat_template_kwargs``) still has precedence.
+
+    Raises:
+        UserError: not a JSON object, or a name that the template does not read.
+    """
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(
+            f'chat_template_kwargs = {arguments[:60]!r}; expected a JSON object such as {{"enable_thinking": false}}',
+            argument="chat_template_kwargs",
+            value=arguments,
+            expected="object",
+        )
+    template = str(tokenizer.get_chat_template())
+    for name, value in values.items():
+        if not name.isidentifier() or not re.search(rf"\b{name}\b", template):
+            raise UserError(
+                f"chat_template_kwargs: the chat template does not read {name!r}",
+                argument="chat_template_kwargs",
+                value=name,
+                problem="unknown",
+            )
+        template = f"{{%- set {name} = {name} if {name} is defined else {value!r} -%}}{template}"
+    tokenizer.chat_template = template
 
 
 def _begins(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> bool:

@@ -15,7 +15,7 @@ from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.data.collate import batch_indices, collate_completions
-from minirlhf.data.types import PreferenceExample, Tokens, labelled, pair, ranked
+from minirlhf.data.types import PreferenceExample, Tokens, labelled, pair, ranked, require_different_completions
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.losses import preference_loss
 from minirlhf.models.adapters import reference_of
@@ -50,15 +50,9 @@ def convert_examples(examples: Sequence[PreferenceExample], kind: type[Record], 
     """
     if not examples:
         raise UserError(f"{loss}: no examples to train on; expected at least one", argument="examples", problem="empty")
+    require_different_completions(examples)
     converted: list[PreferenceExample] = []
     for number, example in enumerate(examples, 1):
-        if len(set(map(repr, example.completions))) < len(example.completions):
-            raise UserError(
-                f"example {number}: two of its completions are identical, so neither can be preferred",
-                argument="answers",
-                line=number,
-                problem="duplicate",
-            )
         if record_type(example) is kind:
             converted.append(example)
         elif record_type(example) is UnpairedLogps:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
-from minirlhf.data.types import PreferenceExample, pair
+from minirlhf.data.types import PreferenceExample, pair, require_different_completions
 from minirlhf.equations.reward_losses import pair_weights, plackett_luce_logp, regression_loss
 from minirlhf.losses import mean_loss, reward_loss
 from minirlhf.trainers.config import TrainerConfig, option
@@ -151,7 +151,8 @@ def train_reward(
         the chosen completions).
 
     Raises:
-        UserError: only some pairs have a margin, or an example has no scores for ``regression``.
+        UserError: only some pairs have a margin, an example has no scores for ``regression``, or two completions of an
+            example are equal (except for ``regression``).
         ValueError: only one of ``nll_coefficient`` and ``language_model`` is given; an example is not a pair, for
             ``bradley_terry``.
     """
@@ -162,6 +163,8 @@ def train_reward(
             problem="mismatch",
         )
     _require(examples, config)
+    if config.fitted != "regression":
+        require_different_completions(examples)
     loop = TrainingLoop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minirlhf.data.messages import FOR_TEMPLATE
+
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
@@ -192,7 +194,7 @@ def differences(told: RunSpec, found: ExportPlan, engine: Engine, model: str) ->
 def _lines(folder: Path, records: list[Row]) -> None:
     """Write ``data.jsonl`` with the fields of TRL; OpenRLHF gets their names as options."""
     row = _conversation if _several(records) else _row
-    lines = (json.dumps(row(record), ensure_ascii=False) for record in records)
+    lines = (json.dumps(_with_columns(row(record)), ensure_ascii=False) for record in records)
     (folder / "data.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -434,6 +436,16 @@ def _row(record: Row) -> dict[str, Any]:
             }
         case Problem(prompt, reference):
             return {"prompt": prompt, "reference": reference}
+
+
+def _with_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with what its template gets (tools, chat_template_kwargs) in columns, where other libraries look."""
+    field = "messages" if "messages" in row else "prompt"
+    columns = {key: message[key] for message in row[field] for key in FOR_TEMPLATE if key in message}
+    if not columns:
+        return row
+    plain = [{key: value for key, value in message.items() if key not in FOR_TEMPLATE} for message in row[field]]
+    return {**row, field: plain, **columns}
 
 
 def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:

@@ -18,7 +18,7 @@ from minirlhf.equations.selection import select_top_per_prompt
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
-from minirlhf.models.tokenizers import describe_template
+from minirlhf.models.tokenizers import describe_template, set_template_arguments
 from minirlhf.stages import named
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import Estimate, candidates, names_of
@@ -49,6 +49,7 @@ class GenerationRequest:
         data, format, split, limit: as :func:`minirlhf.data.loaders.load` takes them.
         grader, reward_model, grader_timeout, reward_aggregation: as :func:`~minirlhf_cli.files.grading.grading` takes them.
         temperature: 0: greedy decoding.
+        chat_template_kwargs: arguments of the chat template, a text of JSON.
     """
 
     model: str
@@ -67,6 +68,7 @@ class GenerationRequest:
     seed: int = 0
     device: str | None = None
     batch_size: int = 64
+    chat_template_kwargs: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_generations", "batch_size", "max_completion_length"):
@@ -157,6 +159,8 @@ class Generator:
         if not problems:
             raise UserError(f"{asked.data}: no problems to answer", argument="data", problem="empty", file=asked.data)
         model, tokenizer = named.model_by_name(asked.model)
+        if asked.chat_template_kwargs is not None:
+            set_template_arguments(tokenizer, asked.chat_template_kwargs)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
         if context is not None and longest + asked.max_new_tokens > context:
             raise UserError(

@@ -25,10 +25,16 @@ from minirlhf.data import loaders
 from minirlhf.data.chat import declare_ends, end_tokens
 from minirlhf.data.examples import Messages
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Example
+from minirlhf.data.records import Example, text_of
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.models import adapters, checkpoints, tiny
-from minirlhf.models.tokenizers import describe_template, train_tokenizer, word_tokenizer, write_beginning
+from minirlhf.models.tokenizers import (
+    describe_template,
+    set_template_arguments,
+    train_tokenizer,
+    word_tokenizer,
+    write_beginning,
+)
 from minirlhf.stages import named
 from minirlhf.trainers import live
 from minirlhf.trainers.config import TrainerConfig, unused_options
@@ -193,7 +199,7 @@ def prepare(
     if source.model not in tiny.PRESETS:
         model, tokenizer = named.model_by_name(source.model, dtype=dtype)
     else:
-        corpus = ("\n".join(message["content"] for message in text) for text in tokenizer_texts)
+        corpus = ("\n".join(text_of(message) for message in text) for text in tokenizer_texts)
         if like is not None:
             tokenizer = like.tokenizer
         else:
@@ -202,6 +208,8 @@ def prepare(
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)
         write_beginning(tokenizer)
+    if source.chat_template_kwargs is not None:
+        set_template_arguments(tokenizer, source.chat_template_kwargs)
     model = nn.Module.to(model, device, dtype)
     start.limit_threads(model)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))

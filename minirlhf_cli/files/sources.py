@@ -42,6 +42,9 @@ class Source:
     vocab_size: int = option(2048, "maximum vocabulary size of a preset's tokenizer, which is trained on the data")
     context: int = option(512, "context length of a preset, in tokens")
     chat_template: str | None = option(None, "file with a chat template; None: the template of the tokenizer")
+    chat_template_kwargs: str | None = option(
+        None, 'arguments of the chat template, as JSON: {"enable_thinking": false}'
+    )
     dtype: str = option("float32", "dtype of the weights: float32, bfloat16, float16, float64")
     device: str | None = option(None, "device: cpu, cuda, cuda:1, mps; None: the first CUDA GPU, else the CPU")
     bf16: bool | None = option(None, "mixed precision: bfloat16 autocast, weights keep their dtype; None: on CUDA only")
