@@ -18,7 +18,8 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 from minirlhf.data.chat import conversation
 from minirlhf.data.examples import conversations
-from minirlhf.data.loaders import load
+from minirlhf.data.inspection import survey
+from minirlhf.data.loaders import Scan, load
 from minirlhf.data.records import Problem
 from minirlhf.data.types import pair
 from minirlhf.models.loading import load_folder
@@ -415,3 +416,84 @@ def test_chat_template_kwargs_of_row_and_of_run(tmp_path):
     for arguments, facts in (("{", {"expected": "object"}), ('{"enable_thoughts": 1}', {"problem": "unknown"})):
         with raises(UserError, argument="chat_template_kwargs", **facts):
             set_template_arguments(tokenizer, arguments)
+
+
+# -- transcripts and texts beside a prompt column ---------------------------------------------------------------------------
+
+HUMAN, BOT = "\n\nHuman: a\n\nAssistant:", "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant:"
+#: A prompt and a completion as texts, the roles and contents of the prompt, and those of the completion.
+TRANSCRIPTS = {
+    "prompt ends in Assistant": (HUMAN, " so", "user:a", "assistant:so"),
+    "several turns": (BOT, "so\n", "user:a assistant:b user:c", "assistant:so"),
+    "completion repeats the transcript": (BOT, f"{BOT} so", "user:a assistant:b user:c", "assistant:so"),
+    "completion of several turns": (HUMAN, " so\n\nHuman: d\n\nAssistant: e", "user:a", "assistant:so user:d assistant:e"),
+    "prompt without Assistant": ("\n\nHuman: a", "\n\nAssistant: so", "user:a", "assistant:so"),
+    "prompt without Assistant, plain completion": ("\n\nHuman: a", "so", "user:a", "assistant:so"),
+    "no blank lines at the beginning": ("Human: a\n\nAssistant:", " so", "user:a", "assistant:so"),
+    "single line breaks": ("Human: a\nAssistant: b\nHuman: c\nAssistant:", " so", "user:a assistant:b user:c", "assistant:so"),
+    "system message in front": (f"Be kind.{HUMAN}", " so", "system:Be_kind. user:a", "assistant:so"),
+    "plain prompt, transcript as completion": ("a", "\n\nHuman: a\n\nAssistant: so", "user:a", "assistant:so"),
+    "a colon alone is no transcript": ("What does Human: mean", "so", "user:What_does_Human:_mean", "assistant:so"),
+    "a quoted transcript": ("Explain:\n\nHuman: a", "so", "user:Explain:__Human:_a", "assistant:so"),
+}  # fmt: skip
+
+
+def told(messages):
+    return " ".join(f"{m['role']}:{m['content'].replace(' ', '_').replace(chr(10), '_')}" for m in messages)
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_load_transcripts_beside_a_prompt_are_turns(name):
+    prompt, completion, asked, answered = TRANSCRIPTS[name]
+    # "no" is a completion that differs, in the same form.
+    [p] = load([{"prompt": prompt, "chosen": completion, "rejected": completion.replace("so", "no")}]).comparisons()
+    assert (told(p.prompt), told(p.chosen), told(p.rejected)) == (asked, answered, answered.replace("so", "no"))
+    [c] = load([{"prompt": prompt, "completion": completion}]).conversations()
+    assert told(c.messages) == f"{asked} {answered}"
+    [j] = load([{"prompt": prompt, "completion": completion, "label": True}]).judgements()
+    assert (told(j.prompt), told(j.completion)) == (asked, answered)
+    [problem] = load([{"prompt": prompt, "answer": "so"}]).problems()
+    assert told(problem.prompt) == asked
+
+
+def test_load_prompt_that_ends_in_a_reply_is_dropped():
+    with raises(UserError, argument="prompt", problem="last turn"):
+        load([{"prompt": f"{HUMAN} b", "chosen": "c", "rejected": "d"}])
+
+
+REPEATED = [
+    {"prompt": f"what is {i}", "chosen": f"what is {i} a yes", "rejected": f"what is {i}\nno"} for i in range(3)
+]
+OTHER = {"prompt": "what is 9", "chosen": "yes", "rejected": "what is 9? no"}
+#: Rows, and the completions of each: the prompt is removed if all rows repeat it.
+REPEATS = {
+    "all": (REPEATED, ["a yes", "no"]),
+    "one row": (REPEATED[:1], ["a yes", "no"]),
+    "not all": ([*REPEATED[:2], OTHER], ["what is 0 a yes", "what is 0\nno"]),
+    "a greeting": ([{"prompt": "Hello", "chosen": "Hello there", "rejected": "Hello, what?"}], ["Hello there", "Hello, what?"]),
+    "a longer number": ([{"prompt": "what is 1", "chosen": "what is 12 a", "rejected": "what is 1 b"}],
+                        ["what is 12 a", "what is 1 b"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_load_texts_that_repeat_the_prompt(name):
+    rows, expected = REPEATS[name]
+    records = load(rows)
+    first = records.comparisons()[0]
+    assert [m["content"].strip() for m in (*first.chosen, *first.rejected)] == expected
+    assert records.repeated == (name in ("all", "one row")) == ("repeat" in str(records))
+    for label in ({"label": True}, {}):
+        alone = [
+            {"prompt": r["prompt"], "completion": r[field], **label} for r in rows for field in ("chosen", "rejected")
+        ]
+        assert load(alone).conversations()[0].messages[-1]["content"].strip() == expected[0]
+    ranking = load([{"prompt": r["prompt"], "responses": [r["chosen"], r["rejected"]]} for r in rows]).rankings()[0]
+    assert [reply[0]["content"].strip() for reply in ranking.strict()] == expected
+
+
+def test_scan_reports_broken_line_after_the_rows_before_it(tmp_path):
+    file = tmp_path / "d.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in REPEATED) + "{", encoding="utf-8")
+    found = survey(Scan(file))
+    assert len(found.rows) == 3 and found.broken

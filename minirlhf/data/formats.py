@@ -83,17 +83,18 @@ def parse_alpaca(row: Row) -> Conversation:
 def parse_prompt_completion(row: Row) -> Conversation:
     """``{"prompt": ..., "completion": ...}``, each a text or messages."""
     prompt = _prompt(row)
-    return _to_imitate([*prompt, *_reply(row, "completion")], len(prompt))
+    return _to_imitate([*prompt, *_without(prompt, _reply(row, "completion", row["prompt"]))], len(prompt))
 
 
 def parse_preference(row: Row) -> Comparison:
     """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; completions may repeat the prompt.
 
+    Texts may be transcripts, as in :func:`parse_transcripts`. That texts repeat the prompt is seen from the first rows.
     ``margin`` is by how much the chosen completion is better; if it is missing, ``score_chosen − score_rejected`` is used.
     ``subset`` names a kind of comparison; an evaluation reports each subset separately.
     """
     prompt = _prompt(row)
-    chosen, rejected = (_without(prompt, _reply(row, field)) for field in ("chosen", "rejected"))
+    chosen, rejected = (_without(prompt, _reply(row, field, row["prompt"])) for field in ("chosen", "rejected"))
     return _compare(prompt, chosen, rejected, row)
 
 
@@ -122,7 +123,7 @@ def parse_transcripts(row: Row) -> Comparison:
 def parse_judgement(row: Row) -> UnpairedPreference:
     """``{"prompt": ..., "completion": ..., "label": true}`` (KTO): one completion and its label, desirable or not."""
     prompt = _prompt(row)
-    completion = _without(prompt, _reply(row, "completion"))
+    completion = _without(prompt, _reply(row, "completion", row["prompt"]))
     _require_answer(completion, "completion")
     return UnpairedPreference(prompt, completion, _truth(row, "label"))
 
@@ -158,7 +159,8 @@ def parse_ranking(row: Row) -> Ranking:
     """
     prompt = _prompt(row)
     responses = _list(row, "responses")
-    completions = [_without(prompt, _reply({f"responses[{i}]": r}, f"responses[{i}]")) for i, r in enumerate(responses)]
+    fields = {f"responses[{i}]": response for i, response in enumerate(responses)}
+    completions = [_without(prompt, _reply(fields, field, row["prompt"])) for field in fields]
     scores, ranks = (_numbers(row, field, len(completions)) for field in ("scores", "ranks"))
     if scores and ranks:
         message = "fields 'scores' and 'ranks' are both there; expected one of them"
@@ -367,13 +369,14 @@ def choice_named(right: str, listed: Sequence[str]) -> str:
 # -- parts of rows ----------------------------------------------------------------------------------------------------
 
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
+#: The same where one line break separates the turns.
+_LINE_TURN = re.compile(r"(?:\A|\n)(Human|Assistant):")
 
 
 def transcript(text: str, field: str = "text") -> list[Message]:
     """Return the messages of an HH-RLHF transcript; consecutive turns of the same speaker become one."""
     require_text(text, field)
-    preamble, *rest = _TURN.split(text)
-    if preamble.strip() or not rest:
+    if _TURN.split(text)[0].strip() or not _TURN.search(text):
         raise UserError(
             f"field {field!r} is not a transcript: expected '\\n\\nHuman:' at its beginning, found {text[:30]!r}; for a pair "
             "of completions, put the question in the field 'prompt'",
@@ -381,7 +384,13 @@ def transcript(text: str, field: str = "text") -> list[Message]:
             value=text[:30],
             expected="transcript",
         )
-    messages: list[Message] = []
+    return _dialogue(text, _TURN)
+
+
+def _dialogue(text: str, turn: re.Pattern[str]) -> list[Message]:
+    """Return the turns of a transcript; what stands before the first one is the system message."""
+    preamble, *rest = turn.split(text)
+    messages: list[Message] = [{"role": "system", "content": preamble.strip()}] if preamble.strip() else []
     for speaker, content in zip(rest[::2], rest[1::2], strict=True):
         role = "user" if speaker == "Human" else "assistant"
         if messages and messages[-1]["role"] == role:
@@ -389,6 +398,64 @@ def transcript(text: str, field: str = "text") -> list[Message]:
         else:
             messages.append({"role": role, "content": content.strip()})
     return messages
+
+
+def _turn_pattern(text: str) -> re.Pattern[str] | None:
+    """Return the pattern of the turns if a text is a transcript; None if it is an ordinary text.
+
+    A transcript has a turn of the human, and begins with one as HH-RLHF does, or ends where the assistant speaks next.
+    """
+    for turn, gap in ((_TURN, "\n\n"), (_LINE_TURN, "\n")):
+        begins = gap == "\n\n" and text.startswith("\n\nHuman:")
+        ends = text.rstrip().endswith(f"{gap}Assistant:") and "Human" in turn.split(text)[1::2]
+        if begins or ends:
+            return turn
+    return None
+
+
+#: The fields that hold a completion beside the field ``prompt``.
+COMPLETIONS = ("completion", "chosen", "rejected")
+
+
+def repeats_prompt(rows: Sequence[object]) -> bool:
+    """Return whether the completions of these rows, where they are texts, all begin with the text of their prompt.
+
+    That one completion does so proves little: an answer may begin like its question.
+    """
+    found = [
+        (str(row["prompt"]), reply)
+        for row in rows
+        if isinstance(row, Mapping) and isinstance(row.get("prompt"), str) and _turn_pattern(row["prompt"]) is None
+        for reply in _replies(row)
+    ]
+    some = any(len(prompt.split()) > 1 and _rest(prompt, reply) for prompt, reply in found)
+    return some and all(_rest(prompt, reply) is not None for prompt, reply in found)
+
+
+def without_prompt(row: Row) -> Row:
+    """Return the row without the prompt at the beginning of its completions."""
+    if not isinstance(row.get("prompt"), str):
+        return row
+
+    def shortened(reply: object) -> object:
+        rest = _rest(row["prompt"], reply) if isinstance(reply, str) else None
+        return reply if rest is None else rest
+
+    changed: dict[str, Any] = {field: shortened(row[field]) for field in COMPLETIONS if field in row}
+    if isinstance(row.get("responses"), list):
+        changed["responses"] = [shortened(reply) for reply in row["responses"]]
+    return {**row, **changed}
+
+
+def _replies(row: Row) -> list[str]:
+    listed = row["responses"] if isinstance(row.get("responses"), list) else []
+    return [reply for reply in (*(row.get(field) for field in COMPLETIONS), *listed) if isinstance(reply, str)]
+
+
+def _rest(prompt: str, reply: str) -> str | None:
+    """Return what follows the prompt in a text that repeats it; None if it does not."""
+    begun, rest = reply.lstrip()[: len(prompt.strip())], reply.lstrip()[len(prompt.strip()) :]
+    return rest if begun == prompt.strip() and begun and not rest[:1].isalnum() else None
 
 
 def final_answer(text: str) -> str | None:
@@ -416,20 +483,43 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
 
 
 def _prompt(row: Row) -> list[Message]:
-    """Return the field ``prompt``: messages that end with a user turn, or a text, which becomes a user turn."""
+    """Return the field ``prompt``: messages that end with a user turn, or a text.
+
+    A text becomes a user turn; a transcript with turns of ``Human:`` and ``Assistant:`` becomes messages.
+    """
     if isinstance(row["prompt"], str):
-        return [_user(_text(row, "prompt"))]
-    messages = _messages(row, "prompt", "text or ")
-    if messages[-1]["role"] != "user":
+        text = _text(row, "prompt")
+        turn = _turn_pattern(text)
+        if turn is None:
+            return [_user(text)]
+        messages = _dialogue(text, turn)
+        if messages[-1] == {"role": "assistant", "content": ""}:
+            messages = messages[:-1]
+    else:
+        messages = _messages(row, "prompt", "text or ")
+    if not messages or messages[-1]["role"] != "user":
         raise InvalidRecordError("the prompt does not end with a user turn", argument="prompt", problem="last turn")
     return messages
 
 
-def _reply(row: Row, field: str) -> list[Message]:
-    """Return a completion: messages, or a text, which becomes an assistant turn."""
-    if isinstance(row[field], str):
-        return [{"role": "assistant", "content": _text(row, field)}]
-    return _messages(row, field, "text or ")
+def _reply(row: Row, field: str, prompt: object) -> list[Message]:
+    """Return a completion: messages, or a text, which becomes an assistant turn, or turns if it goes on a transcript.
+
+    ``prompt`` is the value of the field ``prompt``.
+    """
+    if not isinstance(row[field], str):
+        return _messages(row, field, "text or ")
+    text = _text(row, field)
+    turn = _turn_pattern(prompt) if isinstance(prompt, str) else None
+    if turn is not None and isinstance(prompt, str) and not text.startswith(("\n\nHuman:", prompt.rstrip())):
+        begun = _dialogue(prompt, turn)
+        begun = begun[:-1] if begun[-1] == {"role": "assistant", "content": ""} else begun
+        gap = "" if prompt.rstrip().endswith("Assistant:") or turn.match(text) else "\n\nAssistant:"
+        return _dialogue(f"{prompt.rstrip()}{gap}{text}", turn)[len(begun) :]
+    whole = turn or _turn_pattern(text)
+    if whole is not None and "Assistant" in whole.split(text)[1::2]:
+        return _dialogue(text, whole)
+    return [{"role": "assistant", "content": text}]
 
 
 def _without(prompt: list[Message], completion: Reply) -> Reply:

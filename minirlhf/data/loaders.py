@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,6 +59,7 @@ class Records:
         examples: all of one type, in the order of the source.
         dropped: the rows that were left out.
         ignored: fields that the format does not use.
+        repeated: whether the completions, as texts, repeated their prompt, which was removed.
     """
 
     source: str
@@ -66,6 +67,7 @@ class Records:
     examples: tuple[Example, ...]
     dropped: tuple[Dropped, ...] = ()
     ignored: tuple[str, ...] = ()
+    repeated: bool = False
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -76,6 +78,7 @@ class Records:
         for reason, count in Counter(row.reason for row in self.dropped).most_common():
             first = next(row.where for row in self.dropped if row.reason == reason)
             text += f"; dropped {count} × {reason!r} (first {first})"
+        text += "; completions repeat the prompt, which is removed" if self.repeated else ""
         return text + (f"; fields not used: {', '.join(self.ignored)}" if self.ignored else "")
 
     def conversations(self) -> list[Conversation]:
@@ -176,6 +179,7 @@ class Scan:
     Attributes:
         form: the format, None until it has been detected from a row.
         ignored: fields that the format does not use.
+        repeated: whether the completions repeat their prompt; decided from the first rows.
     """
 
     def __init__(
@@ -196,11 +200,14 @@ class Scan:
         self.split, self.limit, self.cluster, self.choices = split, limit, cluster, choices
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
+        self.repeated = False
 
     def __iter__(self) -> Iterator[tuple[RowLocation, Example | InvalidRecordError | UserError]]:
         in_memory = ((RowLocation(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else in_memory
-        for where, row in islice(rows, self.limit):
+        head, rows = _peeked(islice(rows, self.limit))
+        self.repeated = formats.repeats_prompt([row for _, row in head])
+        for where, row in rows:
             try:
                 yield where, self._read(row)
             except InvalidRecordError as reason:
@@ -214,6 +221,7 @@ class Scan:
             raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}", expected="object")
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
+        row = formats.without_prompt(row) if self.repeated else row
         known = (*self.form.fields, *self.form.optional, *FOR_TEMPLATE)
         self.ignored.update(
             dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster, self.choices))
@@ -222,6 +230,26 @@ class Scan:
         example = _with_template_inputs(_parse(row, self.form), row)
         example = example if self.cluster is None else _in_cluster(example, row, self.cluster)
         return example if self.choices is None else _with_choices(example, row, self.choices)
+
+
+#: How many rows decide whether the completions repeat their prompt.
+PEEKED = 64
+
+
+def _peeked(rows: Iterator[R]) -> tuple[list[R], Iterator[R]]:
+    """Return the first rows, and all rows; an error in reading the first rows is raised at its place among all rows."""
+    head: list[R] = []
+    try:
+        for row in islice(rows, PEEKED):
+            head.append(row)
+    except UserError as problem:
+        return head, chain(head, _raising(problem))
+    return head, chain(head, rows)
+
+
+def _raising(problem: UserError) -> Iterator[Any]:
+    raise problem
+    yield
 
 
 def load(
@@ -278,7 +306,7 @@ def load(
             file=scan.source,
             problem=first.problem,
         )
-    return Records(scan.source, form.name, tuple(examples), tuple(dropped), tuple(scan.ignored))
+    return Records(scan.source, form.name, tuple(examples), tuple(dropped), tuple(scan.ignored), scan.repeated)
 
 
 def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
