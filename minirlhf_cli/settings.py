@@ -284,7 +284,8 @@ def add_answering(
     parser.add_argument("--limit", type=int, metavar="N", help="read at most N rows")
     parser.add_argument(
         "--grader",
-        help=f"{', '.join(GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: FILE.py:NAME",
+        help=f"{', '.join(GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, your own function: FILE.py:NAME, or "
+        "field:NAME, a field of the rows that names the grader of each",
     )
     parser.add_argument(
         "--grader-timeout", type=float, default=10.0, help="time limit of your function, per completion"
@@ -305,6 +306,8 @@ def add_answering(
     parser.add_argument("--seed", type=int, default=0, help="random seed of sampling (default: 0)")
     parser.add_argument("--device", help="device (default: the first CUDA GPU, else the CPU)")
     parser.add_argument("--batch-size", type=int, default=64, help="problems per batch (default: 64)")
+    parser.add_argument("--prompt-field", metavar="FIELD", help="field of the rows that holds the prompt")
+    parser.add_argument("--answer-field", metavar="FIELD", help="field of the rows that holds the right answer")
     parser.add_argument(
         "--chat-template-kwargs", metavar="JSON", help='arguments of the chat template: {"enable_thinking": false}'
     )

@@ -22,11 +22,14 @@ from minirlhf.data.inspection import survey
 from minirlhf.data.loaders import Scan, load
 from minirlhf.data.records import Problem
 from minirlhf.data.types import pair
+from minirlhf.feedback import graders
+from minirlhf.feedback.rewards import reference_reward
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import complete_tokenizer, load_tokenizer, set_template_arguments, train_tokenizer
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf_cli import dispatch
 from minirlhf_cli.files.choices import choose
+from minirlhf_cli.files.grading import grading
 
 SPECIAL = ("<|end|>", "<|begin|>", "<sop>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 
@@ -497,3 +500,91 @@ def test_scan_reports_broken_line_after_the_rows_before_it(tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in REPEATED) + "{", encoding="utf-8")
     found = survey(Scan(file))
     assert len(found.rows) == 3 and found.broken
+
+
+# -- problems with a right answer -------------------------------------------------------------------------------------------
+
+ASKED = [{"role": "user", "content": "q"}]
+#: A row, its format, and the right answers, the solution to imitate.
+PROBLEMS = {
+    "open-instruct": ({"messages": ASKED, "ground_truth": "0", "dataset": "math"}, "rlvr", ("0",), None),
+    "open-instruct with a reply": ({"messages": [*ASKED, says("It is 5.")], "ground_truth": "0"}, "rlvr", ("0",), "It is 5."),
+    "open-instruct, list": ({"messages": ASKED, "ground_truth": ["0", "zero"]}, "rlvr", ("0", "zero"), None),
+    "verl": ({"data_source": "openai/gsm8k", "prompt": ASKED, "ability": "math", "extra_info": {"index": 3},
+              "reward_model": {"style": "rule", "ground_truth": "72"}}, "verl", ("72",), None),
+    "verl, targets": ({"prompt": ASKED, "reward_model": {"ground_truth": {"target": ["a", "b"]}}}, "verl", ("a", "b"), None),
+    "verl, text": ({"prompt": ASKED, "reward_model": '{"ground_truth": 7}'}, "verl", ("7",), None),
+    "OpenR1": ({"problem": "p", "solution": "so \\boxed{4}", "answer": "4", "messages": [*ASKED, says("long \\boxed{4}")],
+                "uuid": "x"}, "worked", ("4",), "long \\boxed{4}"),
+    "OpenR1, messages of null": ({"problem": "q", "solution": "so 4", "answer": 4, "messages": None}, "worked", ("4",), "so 4"),
+    "MATH": ({"problem": "q", "solution": "so \\boxed{4}"}, "worked-solution", ("so \\boxed{4}",), "so \\boxed{4}"),
+    "answer only": ({"problem": "q", "answer": "4"}, "worked", ("4",), None),
+    "several answers": ({"prompt": "q", "answer": [4, "four", "four"]}, "problem", ("4", "four"), None),
+    "no answer": ({"prompt": "q", "answer": []}, "problem", ("",), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_load_problem_with_right_answers(name):
+    row, form, answers, solution = PROBLEMS[name]
+    records = load([row])
+    [problem] = records.problems()
+    assert (records.format, problem.answers, problem.solution) == (form, answers, solution)
+    assert problem.prompt == ASKED and problem.columns == row
+    if solution is not None:
+        assert records.conversations()[0].messages == [*ASKED, says(solution)]
+
+
+def test_reward_of_several_right_answers_is_of_the_best():
+    [problem] = load([{"prompt": "q", "answer": ["0", "7"]}]).problems()
+    reward = reference_reward(graders.get("numeric"))
+    assert reward([problem] * 4, ["so 0", "so 7", "so 5", "no"]) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_grader_of_each_row_is_named_by_its_field():
+    rows = [("gsm8k", "the answer is 72"), (["math"], "so \\boxed{72}"), ("exact", "72"), ("numeric", "73")]
+    problems = load([{"messages": ASKED, "ground_truth": "72", "dataset": name} for name, _ in rows]).problems()
+    reward, identity = grading("field:dataset", None, seconds=1, device=torch.device("cpu"))
+    assert list(reward(problems, [text for _, text in rows])) == [1.0, 1.0, 1.0, 0.0] and "dataset" in identity
+    [strict] = load([{"prompt": "q", "data_source": "openai/gsm8k", "reward_model": {"ground_truth": "72"}}]).problems()
+    by_source, _ = grading("field:data_source", None, seconds=1, device=torch.device("cpu"))
+    assert list(by_source([strict] * 2, ["the answer is 72", "#### 72"])) == [0.0, 1.0]
+    for value, facts in (
+        (["math", "code"], {"argument": "dataset"}),
+        (None, {"argument": "dataset"}),
+        ("cod", {"value": "cod"}),
+    ):
+        [problem] = load([{"messages": ASKED, "ground_truth": "72", "dataset": value}]).problems()
+        with raises(UserError, **facts):
+            reward([problem], ["72"])
+
+
+def test_load_named_fields():
+    row = {"id": 1, "query": "q", "prompt": "old", "out": {"right": "4"}}
+    [problem] = load([row], fields={"prompt": "query", "answer": "out.right"}).problems()
+    assert (problem.prompt, problem.reference) == (ASKED, "4")
+    [pair_] = load(
+        [{"q": "q", "good": "a", "bad": "b"}], fields={"prompt": "q", "chosen": "good", "rejected": "bad"}
+    ).comparisons()
+    assert (pair_.chosen, pair_.rejected) == ([says("a")], [says("b")])
+    with raises(UserError, argument="prompt_field", value="qeury", problem="missing"):
+        load([row], fields={"prompt": "qeury"})
+
+
+def test_train_and_evaluate_read_verl_rows_by_field(tmp_path, capsys):
+    row = {"question": [*ASKED], "reward_model": {"ground_truth": "7"}, "data_source": "numeric"}
+    data = write_rows(tmp_path / "d.jsonl", [row] * 3)
+    flags = [
+        "--data",
+        str(data),
+        "--prompt-field",
+        "question",
+        "--grader",
+        "field:data_source",
+        "--max-completion-length",
+        "4",
+    ]
+    assert dispatch(["train", "grpo", *flags, "--out", str(tmp_path / "run"), "--max-steps", "1", "--batch-size", "2",
+                     "--num-generations", "2"]) == 0  # fmt: skip
+    assert dispatch(["evaluate", str(tmp_path / "run"), *flags]) == 0
+    assert "3 rows in format verl" in capsys.readouterr().out

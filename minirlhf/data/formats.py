@@ -244,16 +244,83 @@ def parse_human_eval(row: Row) -> Problem:
 def parse_problem(row: Row) -> Problem:
     """``{"prompt": ...}``, a text or messages, with the optional answer for a grader in ``reference``.
 
-    The answer may also be in ``answer`` or ``ground_truth``, the names that other libraries use.
+    The answer may also be in ``answer`` or ``ground_truth``, the names that other libraries use. A list holds several
+    right answers.
     """
     present = [name for name in ANSWERS if row.get(name) not in (None, "")]
     if len({str(row[name]) for name in present}) > 1:
         message = f"fields {' and '.join(map(repr, present))} differ; expected one answer"
         raise UserError(message, argument="answer", value=present, problem="mismatch")
-    reference = row[present[0]] if present else None
-    if isinstance(reference, int | float) and not isinstance(reference, bool):
-        reference = str(reference)
-    return Problem(_prompt(row), None if reference in (None, "") else require_text(reference, present[0]))
+    reference, more = _right_answers(row[present[0]], present[0]) if present else (None, ())
+    return Problem(_prompt(row), reference, alternatives=more)
+
+
+def parse_rlvr(row: Row) -> Problem:
+    """``{"messages": [...], "ground_truth": "72"}`` (open-instruct): the messages may end with a solution to imitate.
+
+    ``ground_truth`` is the answer for a grader, or a list of right answers; ``dataset`` names the grader of the row
+    (``--grader field:dataset``).
+    """
+    prompt, solution = _prompt_and_solution(_messages(row, "messages"), "messages")
+    reference, more = _right_answers(row["ground_truth"], "ground_truth")
+    return Problem(prompt, reference, solution, alternatives=more)
+
+
+def parse_verl(row: Row) -> Problem:
+    """``{"prompt": [...], "reward_model": {"ground_truth": "72"}}`` (verl), also as ``export --to verl`` writes it.
+
+    ``data_source`` names the grader of the row (``--grader field:data_source``).
+    """
+    value = row["reward_model"]
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, Mapping) or "ground_truth" not in value:
+        raise wrong("reward_model", row["reward_model"], "an object with ground_truth", expected="ground_truth")
+    truth = value["ground_truth"]
+    if isinstance(truth, Mapping) and set(truth) == {"target"}:
+        truth = truth["target"]
+    reference, more = _right_answers(truth, "reward_model.ground_truth")
+    return Problem(_prompt(row), reference, alternatives=more)
+
+
+def parse_worked(row: Row) -> Problem:
+    """``{"problem": "...", "solution": "...", "answer": "72"}`` (NuminaMath, OpenR1, MATH); one of the last two suffices.
+
+    Without ``answer`` a grader reads the solution. With ``messages`` the prompt and the solution to imitate are theirs.
+    """
+    worked = row.get("solution")
+    worked = None if worked in (None, "") else require_text(worked, "solution")
+    reference, more = _right_answers(row.get("answer"), "answer")
+    prompt, solution = [_user(_text(row, "problem").strip())], worked
+    if row.get("messages"):
+        prompt, of_messages = _prompt_and_solution(_messages(row, "messages"), "messages")
+        solution = of_messages or worked
+    return Problem(prompt, worked if reference is None else reference, solution, alternatives=more)
+
+
+def _prompt_and_solution(messages: list[Message], field: str) -> tuple[list[Message], str | None]:
+    """Split messages into the prompt, up to the last user turn, and the reply to it, if there is one."""
+    users = [i for i, message in enumerate(messages) if message["role"] == "user"]
+    if not users:
+        raise InvalidRecordError(f"{field} has no user turn", argument=field, problem="last turn")
+    reply = messages[-1] if messages[-1]["role"] == "assistant" and not is_empty(messages[-1]) else None
+    if reply is None or len(messages) != users[-1] + 2:
+        return messages[: users[-1] + 1], None
+    thought = reply.get("reasoning_content")
+    return messages[: users[-1] + 1], (f"<think>\n{thought}\n</think>\n\n" if thought else "") + reply["content"]
+
+
+def _right_answers(value: object, field: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the right answer and further ones: a text or a number, or a list of them."""
+    values = value if isinstance(value, list | tuple) else [value]
+    texts = [
+        str(item) if isinstance(item, int | float) and not isinstance(item, bool) else require_text(item, field)
+        for item in values
+        if item not in (None, "")
+    ]
+    return (texts[0], tuple(dict.fromkeys(texts[1:]))) if texts else (None, ())
 
 
 #: The fields that may hold the answer to a problem.
@@ -277,15 +344,41 @@ FORMATS: dict[str, Format] = {
         Format("ranking", ("prompt", "responses"), parse_ranking, ("scores", "ranks")),
         Format("ultrafeedback", ("instruction", "completions"), parse_ultrafeedback),
         Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
+        Format("rlvr", ("messages", "ground_truth"), parse_rlvr, ("dataset",)),
+        Format("worked", ("problem", "answer"), parse_worked, ("solution", "messages")),
+        Format("worked-solution", ("problem", "solution"), parse_worked, ("answer", "messages")),
         Format("messages", ("messages",), parse_messages),
         Format("sharegpt", ("conversations",), parse_sharegpt, ("system",)),
         Format("alpaca", ("instruction", "output"), parse_alpaca, ("input",)),
         Format("mmlu", ("question", "choices", "answer"), parse_mmlu),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
+        Format("verl", ("prompt", "reward_model"), parse_verl, ("data_source", "ability", "extra_info")),
         Format("problem", ("prompt",), parse_problem, ANSWERS),
     )
 }
+
+
+def renamed(row: Any, fields: Mapping[str, str], *, required: bool = False) -> Any:
+    """Return the row with the fields of the formats under their own names, see :func:`~minirlhf.data.loaders.load`."""
+    if not fields or not isinstance(row, Mapping):
+        return row
+    found: dict[str, Any] = {}
+    for name, theirs in fields.items():
+        value: Any = row
+        for key in [theirs] if theirs in row else theirs.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is None and required and theirs not in row:
+            raise UserError(
+                f"there is no field {theirs!r}, which was named for {name}; found {', '.join(map(str, row))}",
+                argument=f"{name}_field",
+                value=theirs,
+                expected=sorted(map(str, row)),
+                problem="missing",
+            )
+        found[name] = value
+    used = {*fields.values()}
+    return {**{key: value for key, value in row.items() if key not in used}, **found}
 
 
 def get(name: str) -> Format:

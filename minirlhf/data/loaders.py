@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -191,6 +191,7 @@ class Scan:
         limit: int | None = None,
         cluster: str | None = None,
         choices: str | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             message = f"limit {limit} leaves no row; expected at least 1"
@@ -199,6 +200,7 @@ class Scan:
         self.source = str(source) if self.rows is None else IN_MEMORY
         self.split, self.limit, self.cluster, self.choices = split, limit, cluster, choices
         self.form = formats.get(format) if format else None
+        self.fields = dict(fields or {})
         self.ignored: dict[str, None] = {}
         self.repeated = False
 
@@ -206,7 +208,7 @@ class Scan:
         in_memory = ((RowLocation(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else in_memory
         head, rows = _peeked(islice(rows, self.limit))
-        self.repeated = formats.repeats_prompt([row for _, row in head])
+        self.repeated = formats.repeats_prompt([formats.renamed(row, self.fields) for _, row in head])
         for where, row in rows:
             try:
                 yield where, self._read(row)
@@ -216,9 +218,10 @@ class Scan:
                 message = f"{where}: {one_line(problem)}"
                 yield where, UserError.about(message, problem, file=where.file, line=where.line)
 
-    def _read(self, row: object) -> Example:
-        if not isinstance(row, dict):
-            raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}", expected="object")
+    def _read(self, found: object) -> Example:
+        if not isinstance(found, dict):
+            raise UserError(f"expected an object with named fields, found {str(found)[:40]!r}", expected="object")
+        row: Row = formats.renamed(found, self.fields, required=True)
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
         row = formats.without_prompt(row) if self.repeated else row
@@ -261,6 +264,7 @@ def load(
     drop_identical: bool = False,
     cluster: str | None = None,
     choices: str | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> Records:
     """Read a data set.
 
@@ -276,11 +280,13 @@ def load(
         cluster: the field of the rows that says which problems belong together.
         choices: the field of the rows that lists the answers to choose from. The right one is named by its text, its
             number from 0 on, or its letter from A on.
+        fields: names of fields of the formats, each with the name that it has in the rows: ``{"prompt": "query"}``. A
+            dot leads into an object: ``{"answer": "reward_model.ground_truth"}``.
 
     Raises:
         UserError: nothing there, not readable, an unknown format, a broken row, or no row of any use.
     """
-    scan = Scan(source, split=split, format=format, limit=limit, cluster=cluster, choices=choices)
+    scan = Scan(source, split=split, format=format, limit=limit, cluster=cluster, choices=choices, fields=fields)
     examples: list[Example] = []
     dropped: list[Dropped] = []
     for where, outcome in scan:
@@ -384,7 +390,10 @@ def _parse(row: Row, form: Format) -> Example:
             expected=form.name,
             problem="missing",
         )
-    return form.parse(row)
+    example = form.parse(row)
+    if not isinstance(example, Problem):
+        return example
+    return replace(example, columns=dict(row))
 
 
 # -- conversions to another record type: a list, or None if the conversion makes no sense -----------------------------
@@ -399,7 +408,7 @@ def _conversations(example: Example) -> list[Conversation] | None:
         case UnpairedPreference():
             return []  # an undesirable completion is not imitated
         case Problem(prompt, _, str(solution)):
-            return [Conversation([*prompt, {"role": "assistant", "content": solution}], context=len(prompt))]
+            return [Conversation([*prompt, {"role": "assistant", "content": solution}])]
     return None
 
 

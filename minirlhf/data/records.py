@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, TypeAlias
 
@@ -124,7 +124,8 @@ class Problem:
     imitate.
 
     Problems with the same ``cluster`` belong together, as questions about one text do. ``choices``, if there are any,
-    are the possible answers, of which ``reference`` is one.
+    are the possible answers, of which ``reference`` is one. ``alternatives`` are further right answers. ``columns`` is
+    the row that it was read from, for graders that ask for one of its fields.
     """
 
     prompt: list[Message]
@@ -132,6 +133,13 @@ class Problem:
     solution: str | None = None
     cluster: str | None = None
     choices: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    columns: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """All right answers, ``reference`` first; an empty text if there is none."""
+        return (self.reference or "", *self.alternatives)
 
 
 Example: TypeAlias = Conversation | Comparison | UnpairedPreference | Ranking | StepLabeledCompletion | Problem

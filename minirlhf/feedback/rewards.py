@@ -120,11 +120,62 @@ def reference_reward(grader: Callable[[str, str], float]) -> Reward:
                     argument="reference",
                     problem="missing",
                 )
-            scores.append(grader(completion, problem.reference or ""))
+            scores.append(max(grader(completion, answer) for answer in problem.answers))
         return scores
 
     return reward
 
+
+def reward_of_field(field: str, rewards: Callable[[str], Reward]) -> Reward:
+    """Return a reward that grades each problem by the grader that a field of its row names.
+
+    Args:
+        rewards: the reward of a grader's name. The names of data sets that other libraries write there are known, too.
+
+    Raises:
+        UserError: when called with a row that lacks the field or names several graders or an unknown one.
+    """
+    known: dict[str, Reward] = {}
+
+    def reward_for(problem: Problem) -> Reward:
+        value = problem.columns.get(field)
+        name = value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+        if not isinstance(name, str) or not name:
+            raise UserError(
+                f"field {field!r}, which names the grader, is {str(value)[:40]!r} for the prompt "
+                f"{problem.prompt[-1]['content'][:60]!r}; expected the name of one grader",
+                argument=field,
+                value=value,
+                expected="grader",
+            )
+        if name not in known:
+            known[name] = rewards(GRADERS_ELSEWHERE.get(field, {}).get(name, name))
+        return known[name]
+
+    def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        chosen = [reward_for(problem) for problem in problems]
+        scores = [math.nan] * len(problems)
+        for each in dict.fromkeys(chosen):
+            rows = [i for i, other in enumerate(chosen) if other is each]
+            for i, score in zip(rows, each([problems[i] for i in rows], [completions[i] for i in rows]), strict=True):
+                scores[i] = score
+        return scores
+
+    return reward
+
+
+#: Field -> name in it -> grader: the names of data sets in the columns of open-instruct (``dataset``) and verl
+#: (``data_source``). For GSM8K the former reads the last number of a completion, the latter what follows ``####``.
+GRADERS_ELSEWHERE = {
+    "dataset": {"gsm8k": "numeric", "math": "maths", "strict_math": "maths", "string_matcher": "exact"},
+    "data_source": {
+        "openai/gsm8k": "gsm8k",
+        "lighteval/MATH": "maths",
+        "DigitalLearningGmbH/MATH-lighteval": "maths",
+        "HuggingFaceH4/MATH-500": "maths",
+        "math_dapo": "maths",
+    },
+}
 
 #: Ways to combine several rewards into one, ``(M, B) -> (B,)``.
 COMBINATIONS: dict[str, Callable[[Tensor], Tensor]] = {

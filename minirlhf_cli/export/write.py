@@ -434,6 +434,12 @@ def _row(record: Row) -> dict[str, Any]:
                 "rejected": rejected,
                 **({"margin": margin} if margin is not None else {}),
             }
+        case Problem(alternatives=(_, *_)):
+            raise UserError(
+                "a row has several right answers, of which the export could write only one",
+                argument="answer",
+                problem="several",
+            )
         case Problem(prompt, reference):
             return {"prompt": prompt, "reference": reference}
 
@@ -476,6 +482,13 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
         file, name = custom_rewards.parse_location(str(source.grader))
         shutil.copy(file, folder / OWN)
         reward_code = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_timeout})'
+    elif str(source.grader).startswith(graded_by.BY_FIELD):
+        raise UserError(
+            f"grader = {source.grader!r}: the export has one grader for all rows; expected a grader by name",
+            argument="grader",
+            value=source.grader,
+            problem="several",
+        )
     else:
         reward_code = f"rewards.reference_reward(graders.get({source.grader!r}))"
     shape = ", ".join(

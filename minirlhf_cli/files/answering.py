@@ -24,7 +24,7 @@ from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import Estimate, candidates, names_of
 from minirlhf_cli.files import start
 from minirlhf_cli.files.grading import grading
-from minirlhf_cli.files.sources import unused_grading_options
+from minirlhf_cli.files.sources import named_fields, unused_grading_options
 
 #: Fields of a request that set how completions are sampled and graded.
 OF_SAMPLING = (
@@ -50,6 +50,7 @@ class GenerationRequest:
         grader, reward_model, grader_timeout, reward_aggregation: as :func:`~minirlhf_cli.files.grading.grading` takes them.
         temperature: 0: greedy decoding.
         chat_template_kwargs: arguments of the chat template, a text of JSON.
+        prompt_field, answer_field: the names of these fields in the rows.
     """
 
     model: str
@@ -69,6 +70,8 @@ class GenerationRequest:
     device: str | None = None
     batch_size: int = 64
     chat_template_kwargs: str | None = None
+    prompt_field: str | None = None
+    answer_field: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_generations", "batch_size", "max_completion_length"):
@@ -91,7 +94,9 @@ class GenerationRequest:
 
     def problems(self) -> list[Problem]:
         """Load the problems from ``data``, and print a summary of the records."""
-        records = loaders.load(self.data, split=self.split, format=self.format, limit=self.limit)
+        records = loaders.load(
+            self.data, split=self.split, format=self.format, limit=self.limit, fields=named_fields(vars(self))
+        )
         print(records)
         return records.problems()
 

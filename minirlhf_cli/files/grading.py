@@ -8,10 +8,20 @@ import torch
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.feedback import custom_rewards, graders
-from minirlhf.feedback.rewards import COMBINATIONS, Reward, combined_reward, model_reward, reference_reward
+from minirlhf.feedback.rewards import (
+    COMBINATIONS,
+    Reward,
+    combined_reward,
+    model_reward,
+    reference_reward,
+    reward_of_field,
+)
 from minirlhf.models.heads import RewardModel
 from minirlhf.stages import named
 from minirlhf_cli.files import start
+
+#: In front of the name of a field that names the grader of each row.
+BY_FIELD = "field:"
 
 
 def grading(
@@ -60,4 +70,7 @@ def grading(
         return custom_rewards.custom_reward(
             grader, seconds=seconds
         ), f"{name} in a file with digest {start.file_digest(file)}"
+    if grader.startswith(BY_FIELD):
+        field = grader.removeprefix(BY_FIELD)
+        return reward_of_field(field, lambda name: reference_reward(graders.get(name))), grader
     return reference_reward(graders.get(grader)), grader

@@ -134,7 +134,13 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     """Return the records for training and the held-out records."""
     if source.data is None:
         raise UserError("no data; give --data FILE, FOLDER or a hub name", argument="--data", problem="missing")
-    load = partial(loaders.load, format=source.format, limit=source.limit, drop_identical=source.drop_identical)
+    load = partial(
+        loaders.load,
+        format=source.format,
+        limit=source.limit,
+        drop_identical=source.drop_identical,
+        fields=source.fields,
+    )
     records = load(source.data, split=source.split)
     print(records)
     if source.eval_data is None:

@@ -29,6 +29,15 @@ TASK = f"toy task in place of data: {', '.join(tasks.TASKS)}"
 REFERENCE = "frozen reference model: folder, zoo entry or hub name; None: the initial model"
 
 
+#: The settings that name fields of the rows, each with the name of the field in the formats.
+FIELDS = {f"{name}_field": name for name in ("prompt", "completion", "chosen", "rejected", "messages", "answer")}
+
+
+def named_fields(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of the formats whose name in the rows is among the settings."""
+    return {name: settings[setting] for setting, name in FIELDS.items() if settings.get(setting) is not None}
+
+
 @dataclass(frozen=True)
 class Source:
     """Where data and model come from, and where results go."""
@@ -38,6 +47,12 @@ class Source:
     format: str | None = option(None, "format of the data; None: detected from its fields")
     split: str | None = option(None, "split of a folder or hub data set")
     limit: int | None = option(None, "maximum number of rows to read")
+    prompt_field: str | None = option(None, "field of the rows that holds the prompt; None: prompt")
+    completion_field: str | None = option(None, "field of the rows that holds the completion; None: completion")
+    chosen_field: str | None = option(None, "field of the rows that holds the better completion; None: chosen")
+    rejected_field: str | None = option(None, "field of the rows that holds the worse completion; None: rejected")
+    messages_field: str | None = option(None, "field of the rows that holds the messages; None: messages")
+    answer_field: str | None = option(None, "field of the rows that holds the right answer; None: answer")
     model: str = option("nano", "untrained preset (nano, micro, small), model folder, zoo entry or hub name")
     vocab_size: int = option(2048, "maximum vocabulary size of a preset's tokenizer, which is trained on the data")
     context: int = option(512, "context length of a preset, in tokens")
@@ -76,6 +91,11 @@ class Source:
             raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
         live.require(self.report_to)
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """The names that fields have in the rows, where they differ from those of the formats."""
+        return named_fields(vars(self))
+
     def unused_options(self, max_steps: int) -> dict[str, str]:
         """Return the fields that have no effect in a run of ``max_steps`` steps, each with the reason."""
         unused: dict[str, str] = {}
@@ -100,6 +120,7 @@ DATA_ONLY_OPTIONS = (
     "format",
     "split",
     "limit",
+    *FIELDS,
     "eval_fraction",
     "vocab_size",
     "drop_identical",
@@ -211,8 +232,8 @@ class GradedSource(TaskSource):
 
     grader: str | None = option(
         None,
-        f"grader: {', '.join(graders.GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: "
-        "FILE.py:NAME",
+        f"grader: {', '.join(graders.GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, your own function: "
+        "FILE.py:NAME, or field:NAME, a field of the rows that names the grader of each",
     )
     grader_timeout: float = option(10.0, "time limit of your own grader function, in seconds per completion")
     reward_model: str | None = option(None, "folder of the reward model that grades; A,B: an ensemble")

@@ -144,7 +144,7 @@ def digest(values: Iterable[Any]) -> str:
     sha256 = hashlib.sha256()
     for value in values:
         record = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-        sha256.update(json.dumps(record, sort_keys=True, ensure_ascii=False).encode())
+        sha256.update(json.dumps(record, sort_keys=True, ensure_ascii=False, default=str).encode())
     return sha256.hexdigest()[:16]
 
 

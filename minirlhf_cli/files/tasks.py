@@ -14,6 +14,7 @@ from minirlhf.data.records import Conversation, Message, Problem
 from minirlhf.feedback.rewards import Reward
 from minirlhf_cli.files.answering import OF_SAMPLING, GenerationRequest
 from minirlhf_cli.files.choices import WAYS
+from minirlhf_cli.files.sources import named_fields
 
 #: Generate a completion, or choose the most probable answer. Names as in the LM Evaluation Harness.
 OUTPUT_TYPES = ("generate_until", "multiple_choice")
@@ -104,6 +105,7 @@ class EvaluationRequest(GenerationRequest):
             limit=self.limit,
             cluster=self.cluster,
             choices=self.choices if self.chooses else None,
+            fields=named_fields(vars(self)),
         )
         print(records)
         problems = records.problems()
