@@ -109,7 +109,8 @@ def test_diagnose_accuses_no_sft_of_trained_model(seed):
 
 def test_diagnosis_rules_are_shown_by_gallery_failures():
     shown = {name for failure in EVERY.values() for name in failure.findings}
-    assert {rule.name for rule in RULES} - shown == {"not_a_number", "kl_runs_away"} - shown
+    unshown = {"not_a_number", "kl_runs_away", "unknown_words", "one_reward"}
+    assert {rule.name for rule in RULES} - shown == unshown - shown
     assert shown <= {rule.name for rule in RULES}
 
 
@@ -127,6 +128,8 @@ ONLINE = {"reward": line(0.2, 0.8, wobble=0.02), "reward_std": line(0.4, 0.4), "
         ("not_a_number", {"loss": [1.0] * 9 + [math.inf]}),
         ("never_ends", {"frac_terminated": [0.0] * 20}),
         ("grader_fails", {"frac_invalid": [0.1] * 20}),
+        ("unknown_words", {"frac_unknown": [0.6]}),
+        ("one_reward", {"reward": [0.0] * 3, "reward_std": [0.0] * 3}),
         ("start_disagrees", {"kl": line(0.2, 0.5)}),
         ("reference_moves", {"kl": [0.0] * 20, "neg_logp": line(2.0, 0.5, 20)}),
         ("no_signal", {"frac_reward_zero_std": [0.9] * 20, "reward_std": [0.1] * 20}),

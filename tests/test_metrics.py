@@ -81,8 +81,8 @@ def lengths_of(problems, completions):
     return [float(len(text)) for text in completions]
 
 
-def run_online(recipe):
-    problems = [Problem(conversation("hi"))]
+def run_online(recipe, prompt="hi"):
+    problems = [Problem(conversation(prompt))]
     return train_online(tiny_model("nano", WORDS), problems, lengths_of, recipe, SAMPLED, tokenizer=WORDS, quiet=True)
 
 
@@ -130,6 +130,7 @@ RUNS = {
     "offline": [run_offline],
     "online": [
         lambda: run_online(GRPO),
+        lambda: run_online(GRPO, "hi bees"),
         lambda: run_online(PPO),
         lambda: run_online(PPO.with_(critic_warmup=1)),
         lambda: run_online(DAPO.with_(shape=())),

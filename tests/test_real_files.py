@@ -24,8 +24,19 @@ from minirlhf.data.records import Problem
 from minirlhf.data.types import pair
 from minirlhf.feedback import graders
 from minirlhf.feedback.rewards import reference_reward
+from minirlhf.models import checkpoints
 from minirlhf.models.loading import load_folder
-from minirlhf.models.tokenizers import complete_tokenizer, load_tokenizer, set_template_arguments, train_tokenizer
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import (
+    complete_tokenizer,
+    find_unknown_tokens,
+    load_tokenizer,
+    set_template_arguments,
+    train_tokenizer,
+    word_tokenizer,
+)
+from minirlhf.recipes import GRPO
+from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf_cli import dispatch
 from minirlhf_cli.files.choices import choose
@@ -588,3 +599,70 @@ def test_train_and_evaluate_read_verl_rows_by_field(tmp_path, capsys):
                      "--num-generations", "2"]) == 0  # fmt: skip
     assert dispatch(["evaluate", str(tmp_path / "run"), *flags]) == 0
     assert "3 rows in format verl" in capsys.readouterr().out
+
+
+# -- words that the model does not know --------------------------------------------------------------------------------------
+
+KNOWN = word_tokenizer(["what", "is", "one", "two", "so"])
+
+
+def test_find_unknown_tokens_counts_prompts_and_completions():
+    talk = [{"role": "system", "content": "is"}, *conversation("what is seven", "so nine ten", "what is", "so")]
+    found = find_unknown_tokens(KNOWN, [talk], "m")
+    assert found.shares == {"prompts": 1 / 6, "completions": 2 / 4}
+    assert found.words == ("seven", "nine", "ten") and "16.7%" in str(found)
+    assert find_unknown_tokens(KNOWN, [conversation("what is", "one")], "m") is None
+    assert find_unknown_tokens(train_tokenizer(["a b"], 300), [conversation("what is", "one")], "m") is None
+    for prompt, answer in (("ten nine what", "so"), ("what", "ten nine so")):
+        with raises(UserError, argument="model", problem="unknown tokens", expected=0.5) as caught:
+            find_unknown_tokens(KNOWN, [conversation(prompt, answer)], "m")
+        assert max(caught.value.facts["value"].values()) == pytest.approx(2 / 3)
+
+
+def test_train_evaluate_and_doctor_tell_unknown_words(tmp_path, capsys):
+    model = tmp_path / "model"
+    checkpoints.save(model, tiny_model("nano", KNOWN, seed=0), KNOWN)
+    grader = tmp_path / "g.py"
+    grader.write_text("def f(completion):\n    return 0.0\n", encoding="utf-8")
+    flags = ["--grader", f"{grader}:f", "--max-completion-length", "4"]
+    learn = ["--model", str(model), "--max-steps", "2", "--batch-size", "2", "--num-generations", "2"]
+    few = write_rows(
+        tmp_path / "few.jsonl", [{"prompt": f"what is one {word}"} for word in ("two", "six", "ten", "one")]
+    )
+    assert (
+        dispatch(
+            [
+                "train",
+                "grpo",
+                "--data",
+                str(few),
+                *flags,
+                *learn,
+                "--eval-fraction",
+                "0",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
+    assert "12.5% of the prompts" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert all(0 < row["frac_unknown"] < 0.125 + 0.5 for row in rows)
+    assert dispatch(["doctor", str(tmp_path / "run")]) == 1
+    assert "reward_std is 0 in all 2 rows" in capsys.readouterr().out
+    assert dispatch(["evaluate", str(model), "--data", str(few), *flags]) == 0
+    assert "12.5% of the prompts" in capsys.readouterr().out
+
+    foreign = write_rows(tmp_path / "foreign.jsonl", [{"prompt": f"roll a die {i}"} for i in range(4)])
+    for command in (["train", "grpo", *learn, "--out", str(tmp_path / "no")], ["evaluate", str(model)]):
+        with raises(UserError, argument="model", value={"prompts": 1.0}, problem="unknown tokens"):
+            dispatch([*command, "--data", str(foreign), *flags])
+    assert not (tmp_path / "no").exists()
+
+
+def test_train_online_logs_no_unknown_share_where_all_words_are_known():
+    problems, reward = [Problem(conversation("what is"))], lambda problems, completions: [1.0] * len(completions)
+    config = OnlineConfig(max_steps=1, batch_size=1, num_generations=2, max_completion_length=3)
+    history = train_online(tiny_model("nano", KNOWN), problems, reward, GRPO, config, tokenizer=KNOWN, quiet=True)
+    assert "frac_unknown" not in history.rows[0]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,15 @@ from tokenizers import models as algorithms
 
 from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import chat
+from minirlhf.data.records import Message, text_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 #: Patterns of file names; a folder with a tokenizer has at least one such file.
 FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
+#: The largest fraction of unknown tokens in prompts or completions with which a model can be trained or evaluated.
+MOST_UNKNOWN = 0.5
 #: The smallest vocabulary of :func:`train_tokenizer`: the special tokens and the 256 bytes.
 SMALLEST = len(chat.SPECIAL_TOKENS) + 256
 
@@ -149,6 +154,63 @@ def complete_tokenizer(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     if start := write_beginning(tokenizer):
         added.append(f"{start} at the beginning of the chat template")
     return added
+
+
+@dataclass(frozen=True)
+class UnknownTokens:
+    """Which part of the texts a tokenizer does not know.
+
+    Attributes:
+        shares: ``prompts`` and ``completions`` -> fraction of their tokens that are the unknown token.
+        words: some of the unknown words.
+    """
+
+    shares: dict[str, float]
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """``unknown tokens: 12.5 % of the prompts, 0.0 % of the completions; for instance 'bees'``."""
+        parts = ", ".join(f"{share:.1%} of the {name}" for name, share in self.shares.items())
+        return f"unknown tokens: {parts}; for instance {', '.join(map(repr, self.words))}"
+
+
+def find_unknown_tokens(
+    tokenizer: PreTrainedTokenizerBase, conversations: Iterable[Sequence[Message]], name: str
+) -> UnknownTokens | None:
+    """Return which part of the conversations the tokenizer does not know; None if it knows everything.
+
+    Args:
+        name: the model's name in the error message.
+
+    Raises:
+        UserError: more than half of the tokens of the prompts or of the completions are unknown.
+    """
+    unknown_id = tokenizer.unk_token_id
+    texts: dict[str, list[str]] = {"prompts": [], "completions": []}
+    for messages in conversations:
+        for message in messages:
+            texts["completions" if message["role"] == "assistant" else "prompts"].append(text_of(message))
+    if unknown_id is None or not any(texts.values()):
+        return None
+    ids = {part: tokenizer(said, add_special_tokens=False)["input_ids"] for part, said in texts.items() if said}
+    flat = {part: [token for row in rows for token in row] for part, rows in ids.items()}
+    shares = {part: tokens.count(unknown_id) / max(1, len(tokens)) for part, tokens in flat.items()}
+    if not any(shares.values()):
+        return None
+    rows = ((text, row) for part, said in texts.items() for text, row in zip(said, ids.get(part, []), strict=True))
+    words = (word for text, row in rows if unknown_id in row for word in text.split())
+    is_unknown = lambda word: unknown_id in tokenizer(word, add_special_tokens=False)["input_ids"]
+    found = UnknownTokens(shares, tuple(islice(dict.fromkeys(filter(is_unknown, islice(words, 1000))), 3)))
+    if max(shares.values()) > MOST_UNKNOWN:
+        raise UserError(
+            f"{name}: its tokenizer does not know most of the data ({found}); expected data in the words of the model, or "
+            "a model for these data",
+            argument="model",
+            value=shares,
+            expected=MOST_UNKNOWN,
+            problem="unknown tokens",
+        )
+    return found
 
 
 def beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:

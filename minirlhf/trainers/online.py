@@ -212,6 +212,9 @@ class PromptDataset(RolloutEnv):
         self.problems, self.reward, self.tokenizer, self.ends = problems, reward, tokenizer, ends
         self.monitors, self.limit = monitors, limit
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # monitor rewards in this step
+        has_unknown = any(tokenizer.unk_token_id in prompt for prompt in prompts)
+        self._unknown: int | None = tokenizer.unk_token_id if has_unknown else None
+        self._unknown_counts = [0, 0]  # of this step: unknown tokens, all tokens
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """Return the prompt indices of a step; every epoch takes each problem once."""
@@ -241,6 +244,10 @@ class PromptDataset(RolloutEnv):
             log.warning("%s could not be graded; first: %s", failed, failure)
         for key, monitor in self.monitors.items() if watch else ():
             self._seen[key].extend(monitor(problems, texts))
+        if self._unknown is not None:
+            ids = rollout.input_ids[rollout.attention_mask.bool()]
+            counts = (int((ids == self._unknown).sum()), len(ids))
+            self._unknown_counts = [a + b for a, b in zip(self._unknown_counts, counts, strict=True)]
         return rollout.grouped(torch.where(valid, raw, 0.0)), rollout.grouped(valid)
 
     def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
@@ -268,8 +275,11 @@ class PromptDataset(RolloutEnv):
         return grades.to(rollout.old_logps)
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean of each monitor over the step."""
+        """Return the mean of each monitor over the step, and the fraction of unknown tokens if prompts have some."""
         means = {key: statistics.fmean(self._seen[key]) for key in self.monitors}
+        if self._unknown_counts[1]:
+            means["frac_unknown"] = self._unknown_counts[0] / self._unknown_counts[1]
+        self._unknown_counts = [0, 0]
         self._seen.clear()
         return means
 

@@ -61,7 +61,7 @@ def examine(folder: str) -> int:
 
     history, known_facts = History.read(folder), _known(Path(folder))
     curves, findings = Curves(history), diagnose(history, **known_facts)
-    num_applicable = sum(curves.has(*rule.needs) for rule in RULES)
+    num_applicable = sum(curves.has(*rule.needs, rows=rule.rows) for rule in RULES)
     print(f"{folder}: {len(history)} rows; {num_applicable} of {len(RULES)} rules are applicable to its metrics")
     for finding in findings:
         print(f"  {finding.title}: {finding.evidence}")

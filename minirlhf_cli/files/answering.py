@@ -18,7 +18,7 @@ from minirlhf.equations.selection import select_top_per_prompt
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
-from minirlhf.models.tokenizers import describe_template, set_template_arguments
+from minirlhf.models.tokenizers import describe_template, find_unknown_tokens, set_template_arguments
 from minirlhf.stages import named
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import Estimate, candidates, names_of
@@ -166,6 +166,8 @@ class Generator:
         model, tokenizer = named.model_by_name(asked.model)
         if asked.chat_template_kwargs is not None:
             set_template_arguments(tokenizer, asked.chat_template_kwargs)
+        if (unknown := find_unknown_tokens(tokenizer, (p.prompt for p in problems), asked.model)) is not None:
+            print(unknown)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
         if context is not None and longest + asked.max_new_tokens > context:
             raise UserError(

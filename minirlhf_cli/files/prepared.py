@@ -30,6 +30,7 @@ from minirlhf.data.tasks.base import Split, Task
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.tokenizers import (
     describe_template,
+    find_unknown_tokens,
     set_template_arguments,
     train_tokenizer,
     word_tokenizer,
@@ -216,6 +217,9 @@ def prepare(
         write_beginning(tokenizer)
     if source.chat_template_kwargs is not None:
         set_template_arguments(tokenizer, source.chat_template_kwargs)
+    said = (messages for part in data if len(part) for messages in texts(part))
+    if (unknown := find_unknown_tokens(tokenizer, said, source.model)) is not None:
+        print(unknown)
     model = nn.Module.to(model, device, dtype)
     start.limit_threads(model)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))

@@ -57,9 +57,9 @@ class Curves:
             if alone or (min(zero_std) == 1 and learns):
                 self._values["frac_reward_zero_std"] = [0.0] * len(zero_std)
 
-    def has(self, *names: str) -> bool:
-        """Return whether all these metrics are logged, at least five times."""
-        return all(len(self._values.get(name, ())) >= 5 for name in names)
+    def has(self, *names: str, rows: int = 5) -> bool:
+        """Return whether all these metrics are logged, at least ``rows`` times."""
+        return all(len(self._values.get(name, ())) >= rows for name in names)
 
     def __getitem__(self, name: str) -> list[float]:
         return self._values[name]
@@ -110,6 +110,7 @@ class DiagnosisRule:
         needs: metrics that the rule requires; without them it is not evaluated.
         evidence: ``(curves) -> text``, empty if there is no evidence.
         doubts: names of rules with a better explanation; if one of them has a finding, this rule is not evaluated.
+        rows: how many values of its metrics the rule requires.
     """
 
     name: str
@@ -117,13 +118,14 @@ class DiagnosisRule:
     needs: tuple[str, ...]
     evidence: Callable[[Curves], str]
     doubts: tuple[str, ...] = ()
+    rows: int = 5
 
 
 def diagnose(
     history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float | None = None
 ) -> list[Finding]:
-    """Return the findings of all rules, the most serious first. With fewer than five rows only ``not_a_number``
-    applies.
+    """Return the findings of all rules, the most serious first. With fewer than five rows only ``not_a_number``,
+    ``unknown_words`` and ``one_reward`` apply.
 
     Args:
         reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and
@@ -134,7 +136,7 @@ def diagnose(
     curves = Curves(history, reference_free=reference_free, alone=alone, max_grad_norm=max_grad_norm)
     findings: dict[str, Finding] = {}
     for rule in RULES:
-        if not curves.has(*rule.needs) or any(other in findings for other in rule.doubts):
+        if not curves.has(*rule.needs, rows=rule.rows) or any(other in findings for other in rule.doubts):
             continue
         text = rule.evidence(curves)
         if text:
@@ -160,6 +162,16 @@ def _online(curves: Curves) -> bool:
 
 def not_a_number(c: Curves) -> str:
     return f"infinite values, or none, of {', '.join(c.lost)}" if c.lost else ""
+
+
+def unknown_words(c: Curves) -> str:
+    share = statistics.fmean(c["frac_unknown"])
+    return f"{share:.0%} of the tokens are unknown to the tokenizer" if share > 0.1 else ""
+
+
+def one_reward(c: Curves) -> str:
+    rows = len(c["reward_std"])
+    return f"reward_std is 0 in all {rows} rows, reward {c.first('reward'):g}" if max(c["reward_std"]) == 0 else ""
 
 
 def never_ends(c: Curves) -> str:
@@ -426,11 +438,13 @@ def pushes_apart(c: Curves) -> str:
 
 RULES = (
     DiagnosisRule("not_a_number", "numbers overflow", (), not_a_number),
+    DiagnosisRule("unknown_words", "the tokenizer does not know the words of the prompts", ("frac_unknown",), unknown_words, rows=1),
     DiagnosisRule("never_ends", "replies never end", ("frac_terminated",), never_ends),
     DiagnosisRule("grader_fails", "the grader fails on some replies", ("frac_invalid",), grader_fails),
     DiagnosisRule("start_disagrees", "reference, sampler and trainer do not start from the same probabilities", (), start_disagrees),
     DiagnosisRule("reference_moves", "the reference moves with the policy", ("kl", "neg_logp"), reference_moves),
     DiagnosisRule("no_signal", "groups are alike from the start", ("frac_reward_zero_std", "reward_std"), no_signal),
+    DiagnosisRule("one_reward", "the grader gives one number to everything", ("reward_std", "reward"), one_reward, ("no_signal",), rows=2),
     DiagnosisRule("steps_too_large", "updates leave the data they were computed on", ("approx_kl",), steps_too_large),
     DiagnosisRule("stale_data", "samples are from a policy that is long gone", ("clip_fraction", "policy_log_ratio_max"), stale_data, ("steps_too_large",)),
     DiagnosisRule("no_baseline", "rewards are used without a baseline", ("loss", "reward", "frac_reward_zero_std"), no_baseline),

@@ -258,6 +258,15 @@ METRICS: dict[str, Metric] = {
             ("online",),
         ),
         Metric(
+            "frac_unknown",
+            "share of tokens, 0 to 1",
+            "Unknown tokens (<unk>) among the tokens of the prompts and completions; logged if a prompt has one.",
+            "Not logged, or near 0.",
+            "Above a tenth: the tokenizer does not know the words of the prompts, so the policy cannot tell them apart. Use a "
+            "model whose vocabulary fits the data.",
+            ("online",),
+        ),
+        Metric(
             "reward_kept",
             "the grader's",
             "Mean reward of the replies that the round imitates; logged where a round begins, as all that it says of its samples.",
