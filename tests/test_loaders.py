@@ -425,7 +425,11 @@ BROKEN_ROWS = {
     "truth": ({**PAIR, "margin": True}, ("margin", True, "number")),
     "role": (
         {**PAIR, "chosen": [said("robot", "x")]},
-        ("chosen[0]", "robot", ["system", "user", "assistant", "tool", "developer", "function", "environment"]),
+        (
+            "chosen[0]",
+            "robot",
+            ["system", "user", "assistant", "tool", "developer", "function", "environment", "ipython"],
+        ),
     ),
     "content": ({**PAIR, "chosen": [{"role": "user"}]}, ("chosen[0]", {"role": "user"}, ["role", "content"])),
     "typed content": ({**PAIR, "chosen": [said("assistant", 5)]}, ("chosen[0].content", 5, "text")),

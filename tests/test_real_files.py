@@ -666,3 +666,26 @@ def test_train_online_logs_no_unknown_share_where_all_words_are_known():
     config = OnlineConfig(max_steps=1, batch_size=1, num_generations=2, max_completion_length=3)
     history = train_online(tiny_model("nano", KNOWN), problems, reward, GRPO, config, tokenizer=KNOWN, quiet=True)
     assert "frac_unknown" not in history.rows[0]
+
+
+def test_train_on_all_refuses_template_that_leaves_the_reply_out():
+    only_users = "{% for m in messages %}{{ m.role ~ ':' ~ (m.content if m.role == 'user' else '') }}{% endfor %}"
+    with raises(UserError, argument="chat_template", value=2, expected="content", problem="leaves out"):
+        chat.encode_whole(every_special(only_users), [Q, says("two")])
+    kept = chat.encode_whole(published("qwen3"), [*THOUGHT, *THOUGHT])
+    assert published("qwen3").decode(kept.input_ids).count("hm so") == 1, "a thought of an earlier turn may go"
+
+
+def test_encode_of_a_sampled_completion_accepts_what_a_template_drops():
+    tokenizer, malformed = published("qwen3"), [Q, says("</think>a<think>b</think>c")]
+    with raises(UserError, problem="leaves out"):
+        chat.encode(tokenizer, malformed)
+    assert chat.encode(tokenizer, malformed, strict=False).loss_mask[-2]
+
+
+def test_data_inspect_shows_mask_of_a_chat_template(tmp_path, capsys):
+    template = tmp_path / "t.jinja"
+    template.write_text(BARE.replace("{{ m['role']", "{{ '[' ~ m['role']"), encoding="utf-8")
+    data = write_rows(tmp_path / "d.jsonl", [{"messages": [Q, says("so it is")]}])
+    assert dispatch(["data", "inspect", str(data), "--chat-template", str(template)]) == 0
+    assert "[" in capsys.readouterr().out.rpartition("conversation")[2]

@@ -160,13 +160,17 @@ def encode_untrusted(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message
     return list(tokenizer(rendered[end:], add_special_tokens=False)["input_ids"])
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0) -> Tokens:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0, strict: bool = True
+) -> Tokens:
     """Return the conversation as token ids, with the mask of the assistant's tokens.
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
         messages: any number of turns.
         first_turn: only messages from this index on are in the mask; earlier messages are context, whatever their role.
+        strict: refuse a template that leaves out a part of what the assistant says. A sampled completion may be
+            malformed in a way that a template drops.
 
     Raises:
         UserError: the tokenizer is not fast, has no template, its template refuses these messages, the assistant's
@@ -193,7 +197,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
             argument="chat_template",
             problem="silent",
         )
-    for turn, written in turn_spans.items():
+    for turn, written in turn_spans.items() if strict else ():
         rendering.require_written("".join(text[slice(*span)] for span in written), messages[turn], turn)
     return Tokens(list(encoding["input_ids"]), mask)
 
@@ -202,12 +206,18 @@ def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
     """Return the conversation as token ids, all in the mask, including the user's turns and the template's own text.
 
     Raises:
-        UserError: there is no template, it refuses these messages, or it renders them as an empty text.
+        UserError: there is no template, it refuses these messages, renders them as an empty text, or leaves out a reply.
     """
-    ids = tokenizer(render(tokenizer, messages), add_special_tokens=False)["input_ids"]
+    text = render(tokenizer, messages)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     if not ids:
         reason = "the tokenizer's chat template makes an empty text of this conversation"
         raise UserError(reason, argument="chat_template", problem="empty")
+    for turn, message in enumerate(messages):
+        if message["role"] == "assistant":  # a template may drop the thoughts of earlier turns
+            last = turn + 1 == len(messages)
+            said = message if last else {"role": "assistant", "content": thought_and_answer(message)[1]}
+            rendering.require_written(text, said, turn)
     return Tokens(list(ids), [True] * len(ids))
 
 

@@ -52,7 +52,13 @@ class Format:
 
 
 def parse_messages(row: Row) -> Conversation:
-    """``{"messages": [{"role": "user", "content": "..."}, ...]}``"""
+    """``{"messages": [{"role": "user", "content": "..."}, ...]}``
+
+    Content may be a list of parts of text. An assistant turn may have a thought (``reasoning_content``) and calls of
+    functions (``tool_calls``, ``function_call`` or ``function_calls``); a turn of the role ``tool`` is what a function
+    returned. In every format with messages the chat template also gets the fields ``tools`` and
+    ``chat_template_kwargs`` of the row.
+    """
     return _to_imitate(_messages(row, "messages"), 0)
 
 
@@ -60,7 +66,8 @@ def parse_sharegpt(row: Row) -> Conversation:
     """``{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}`` (ShareGPT).
 
     An additional text field ``system`` is the first message. Turns may also have ``role`` and ``content``, as messages
-    do. A tool call (``function_call``) is an assistant turn, the output of a tool (``observation``) a tool turn.
+    do. A tool call (``function_call``, JSON with name and arguments) is an assistant turn, the output of a tool
+    (``observation``) a tool turn.
     """
     value = row["conversations"]
     has_roles = isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]

@@ -15,7 +15,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.records import ROLES, InvalidRecordError, Message
 
 #: Aliases of roles in messages.
-SAME_ROLE = {"developer": "system", "function": "tool", "environment": "tool"}
+SAME_ROLE = {"developer": "system", "function": "tool", "environment": "tool", "ipython": "tool"}
 #: The role of each speaker in ShareGPT's conversations.
 SPEAKERS = {
     "system": "system",

@@ -63,7 +63,7 @@ def render(
         )
     tools = next((message["tools"] for message in messages if message.get("tools")), None)
     template = cast(Any, tokenizer).get_chat_template(tools=tools)
-    special = json.dumps(tokenizer.special_tokens_map, sort_keys=True)
+    special = json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str)
     options = [message["chat_template_kwargs"] for message in messages if message.get("chat_template_kwargs")]
     arguments = {**(options[0] if options else {}), **({"tools": tools} if tools else {})}
     adapted = [_adapted(message, _reading(template, special)) for message in messages]

@@ -212,7 +212,7 @@ def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> 
     @torch.no_grad()
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         rows = [
-            encode(tokenizer, [*problem.prompt, {"role": "assistant", "content": completion.strip()}])
+            encode(tokenizer, [*problem.prompt, {"role": "assistant", "content": completion.strip()}], strict=False)
             for problem, completion in zip(problems, completions, strict=True)
         ]
         scores: list[float] = []

@@ -50,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         each.add_argument("--limit", type=int, help="read this many rows at most")
     sub.add_argument("--tokenizer", metavar="NAME", help="folder or hub name; else one is trained on the data")
     sub.add_argument("--model", metavar="NAME", help="folder, zoo or hub name: its tokenizer and its context")
+    sub.add_argument("--chat-template", metavar="FILE", help="file with a chat template; else the tokenizer's")
     sub.add_argument("--vocab-size", type=int, default=2048, help="of a tokenizer trained on the data (default: 2048)")
     sub.add_argument("--context", type=int, help="tokens that the model reads (default: the model's, or 512)")
     sub.add_argument("--row", type=int, metavar="N", help="show the row at this line of the file (default: the first)")
@@ -172,7 +173,7 @@ def _row(found: Survey, number: int | None) -> tuple[str, Any]:
 def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
     """A tokenizer, the context, and a word on where they come from."""
     from minirlhf.data import inspection
-    from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer
+    from minirlhf.models.tokenizers import describe_template, load_tokenizer, train_tokenizer, write_beginning
 
     context = None
     if args.model is not None and args.tokenizer is not None:
@@ -189,7 +190,13 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
     else:
         tokenizer = train_tokenizer(inspection.texts(found.rows), args.vocab_size)
         about = f"tokenizer trained on this data, {len(tokenizer)} tokens, as for a preset"
-    return tokenizer, args.context or context or 512, about
+    if args.chat_template is not None:
+        from minirlhf_cli.files.prepared import read_template
+
+        tokenizer.chat_template = read_template(args.chat_template)
+        write_beginning(tokenizer)
+    described = describe_template(tokenizer)
+    return tokenizer, args.context or context or 512, f"{about}, {described}" if described else about
 
 
 def _summary(found: Survey) -> list[str]:

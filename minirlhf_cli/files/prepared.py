@@ -213,7 +213,7 @@ def prepare(
             tokenizer = train_tokenizer(corpus, source.vocab_size) if task is None else word_tokenizer(task.words)
         model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context)
     if source.chat_template is not None:
-        tokenizer.chat_template = _template(source.chat_template)
+        tokenizer.chat_template = read_template(source.chat_template)
         write_beginning(tokenizer)
     if source.chat_template_kwargs is not None:
         set_template_arguments(tokenizer, source.chat_template_kwargs)
@@ -256,7 +256,7 @@ def _computing(source: Source, autocast: Callable[[], AbstractContextManager[Any
         yield
 
 
-def _template(path: str) -> str:
+def read_template(path: str) -> str:
     """Read the chat template from a file."""
     file = Path(path).expanduser()
     if not file.is_file():
