@@ -353,7 +353,7 @@ FORMATS: dict[str, Format] = {
         Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
         Format("rlvr", ("messages", "ground_truth"), parse_rlvr, ("dataset",)),
         Format("worked", ("problem", "answer"), parse_worked, ("solution", "messages")),
-        Format("worked-solution", ("problem", "solution"), parse_worked, ("answer", "messages")),
+        Format("worked-solution", ("problem", "solution"), parse_worked, ("messages",)),
         Format("messages", ("messages",), parse_messages),
         Format("sharegpt", ("conversations",), parse_sharegpt, ("system",)),
         Format("alpaca", ("instruction", "output"), parse_alpaca, ("input",)),
