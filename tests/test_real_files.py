@@ -39,6 +39,7 @@ from minirlhf.recipes import GRPO
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf_cli import dispatch
+from minirlhf_cli.export import write
 from minirlhf_cli.files.choices import choose
 from minirlhf_cli.files.grading import grading
 
@@ -689,3 +690,58 @@ def test_data_inspect_shows_mask_of_a_chat_template(tmp_path, capsys):
     data = write_rows(tmp_path / "d.jsonl", [{"messages": [Q, says("so it is")]}])
     assert dispatch(["data", "inspect", str(data), "--chat-template", str(template)]) == 0
     assert "[" in capsys.readouterr().out.rpartition("conversation")[2]
+
+
+def test_load_verl_rows_that_export_writes(tmp_path):
+    problems = [Problem(ASKED, "72"), Problem([{"role": "user", "content": "r"}], "7")]
+    write._parquet(tmp_path, problems)
+    records = load(tmp_path / "data.parquet")
+    assert records.format == "verl" and not records.ignored
+    assert [(p.prompt, p.reference) for p in records.problems()] == [(p.prompt, p.reference) for p in problems]
+
+
+SYSTEM = {"role": "system", "content": "be kind"}
+
+
+@pytest.mark.parametrize("prompt", [[SYSTEM, Q], [Q]], ids=["prompt has it", "prompt lacks it"])
+@pytest.mark.parametrize("before", [[], [Q], [SYSTEM, Q]], ids=["reply alone", "question", "system and question"])
+def test_load_preference_system_message_in_prompt_or_completions(prompt, before):
+    row = {"prompt": prompt, "chosen": [*before, says("a")], "rejected": [*before, says("b")]}
+    [found] = load([row]).comparisons()
+    assert found.prompt == ([SYSTEM, Q] if SYSTEM in (*prompt, *before) else [Q])
+    assert (found.chosen, found.rejected) == ([says("a")], [says("b")])
+
+
+def test_train_tells_what_is_odd_about_the_rows(tmp_path, capsys):
+    pairs = [{**PAIRS[i], "score_chosen": 1.0, "score_rejected": 3.0 if i else 0.5} for i in range(6)]
+    single = [{"prompt": f"q {i}", "completion": "so<eos>" if i == 2 else "so", "label": 1.0} for i in range(6)]
+    told = []
+    for trainer, rows in (("reward", pairs), ("kto", single)):
+        data = write_rows(tmp_path / f"{trainer}.jsonl", rows)
+        flags = [
+            "--data",
+            str(data),
+            "--eval-data",
+            str(data),
+            "--out",
+            str(tmp_path / trainer),
+            "--max-steps",
+            "1",
+            "--batch-size",
+            "2",
+        ]
+        assert dispatch(["train", trainer, *flags]) == 0
+        told.append(capsys.readouterr().out)
+    assert "5 of 6 margins are negative" in told[0] and "margins" not in told[1]
+    assert "every label is True" in told[1] and "label" not in told[0]
+    assert "2 of 24 messages contain an end token" in told[1] and "end token in" not in told[0]
+    assert all("the eval set is the training data" in text for text in told)
+    assert (
+        loaders_notes([{**PAIRS[0], "margin": 1}])
+        == loaders_notes([{"prompt": "q", "completion": "a", "label": n} for n in (0, 1)])
+        == []
+    )
+
+
+def loaders_notes(rows):
+    return load(rows).notes()

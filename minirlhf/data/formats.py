@@ -101,7 +101,9 @@ def parse_preference(row: Row) -> Comparison:
     ``subset`` names a kind of comparison; an evaluation reports each subset separately.
     """
     prompt = _prompt(row)
-    chosen, rejected = (_without(prompt, _reply(row, field, row["prompt"])) for field in ("chosen", "rejected"))
+    replies = [_reply(row, field, row["prompt"]) for field in ("chosen", "rejected")]
+    prompt = _with_system_of(prompt, replies)
+    chosen, rejected = (_without(prompt, reply) for reply in replies)
     return _compare(prompt, chosen, rejected, row)
 
 
@@ -623,8 +625,22 @@ def _reply(row: Row, field: str, prompt: object) -> list[Message]:
 
 
 def _without(prompt: list[Message], completion: Reply) -> Reply:
-    """Return the completion without a repeated prompt; white space around each content is ignored when comparing."""
-    return completion[len(prompt) :] if said(completion[: len(prompt)]) == said(prompt) else completion
+    """Return the completion without a repeated prompt, with or without its system message.
+
+    White space around each content is ignored when comparing.
+    """
+    for repeated in (prompt, prompt[1:] if prompt[0]["role"] == "system" else prompt):
+        if repeated and said(completion[: len(repeated)]) == said(repeated):
+            return completion[len(repeated) :]
+    return completion
+
+
+def _with_system_of(prompt: list[Message], completions: Sequence[Reply]) -> list[Message]:
+    """Return the prompt with the system message in front that all completions have before the prompt that they repeat."""
+    firsts = [completion[0] for completion in completions]
+    repeats = all(said(completion[1 : len(prompt) + 1]) == said(prompt) for completion in completions)
+    shared = all(first["role"] == "system" and said([first]) == said(firsts[:1]) for first in firsts)
+    return [firsts[0], *prompt] if repeats and shared and prompt[0]["role"] != "system" else prompt
 
 
 def _to_imitate(messages: list[Message], context: int) -> Conversation:
@@ -705,10 +721,10 @@ def _numbers(row: Row, field: str, count: int) -> list[float]:
 
 def _truth(row: Row, field: str) -> bool:
     """Return true or false; text and 0 or 1, as in a CSV file or a table, are accepted."""
-    value = str(row[field]).strip().lower() if isinstance(row[field], bool | int | str) else ""
-    if value not in ("true", "false", "1", "0"):
+    value = str(row[field]).strip().lower() if isinstance(row[field], bool | int | float | str) else ""
+    if value not in ("true", "false", "1", "0", "1.0", "0.0"):
         raise wrong(field, row[field], "true or false", expected="bool")
-    return value in ("true", "1")
+    return value in ("true", "1", "1.0")
 
 
 def _margin(row: Row) -> float | None:

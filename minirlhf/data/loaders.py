@@ -81,6 +81,19 @@ class Records:
         text += "; completions repeat the prompt, which is removed" if self.repeated else ""
         return text + (f"; fields not used: {', '.join(self.ignored)}" if self.ignored else "")
 
+    def notes(self) -> list[str]:
+        """Return what is odd about the rows, though each is well formed."""
+        margins = [e.margin for e in self.examples if isinstance(e, Comparison) and e.margin is not None]
+        labels = {e.desirable for e in self.examples if isinstance(e, UnpairedPreference)}
+        notes = []
+        if negative := sum(margin < 0 for margin in margins):
+            notes.append(
+                f"{negative} of {len(margins)} margins are negative: the rejected completion has the higher score"
+            )
+        if len(labels) == 1:
+            notes.append(f"every label is {labels.pop()}: there is nothing to tell apart")
+        return [f"{self.source}: {note}" for note in notes]
+
     def conversations(self) -> list[Conversation]:
         """Return the data of supervised fine-tuning: conversations, the better completions, worked solutions."""
         return self._as(_conversations, "a reply to imitate", Conversation)

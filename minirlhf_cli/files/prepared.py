@@ -143,7 +143,7 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
         fields=source.fields,
     )
     records = load(source.data, split=source.split)
-    print(records)
+    print("\n".join([str(records), *records.notes()]))
     if source.eval_data is None:
         train, held = records.hold_out(source.eval_fraction, seed)
         if not len(held):
@@ -151,7 +151,9 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
             print(f"{source.data}: nothing is held out ({reason}), so nothing is measured on an eval set")
         return train, held
     held = load(source.eval_data)
-    print(held)
+    print("\n".join([str(held), *held.notes()]))
+    if held.examples == records.examples:
+        print(f"{source.eval_data}: the eval set is the training data, so its numbers are not those of new data")
     if type(held.examples[0]) is not type(records.examples[0]):
         message = f"{source.eval_data}: in format {held.format}, the data to train on in {records.format}"
         raise UserError(message, argument="format", value=held.format, expected=records.format, file=source.eval_data)
@@ -217,8 +219,8 @@ def prepare(
         write_beginning(tokenizer)
     if source.chat_template_kwargs is not None:
         set_template_arguments(tokenizer, source.chat_template_kwargs)
-    said = (messages for part in data if len(part) for messages in texts(part))
-    if (unknown := find_unknown_tokens(tokenizer, said, source.model)) is not None:
+    spoken = (messages for part in data if len(part) for messages in texts(part))
+    if (unknown := find_unknown_tokens(tokenizer, spoken, source.model)) is not None:
         print(unknown)
     model = nn.Module.to(model, device, dtype)
     start.limit_threads(model)
@@ -236,6 +238,11 @@ def prepare(
     }
     model = head(model)
     ends, template = end_tokens(tokenizer, model), describe_template(tokenizer)
+    said = [m["content"] for part in data if len(part) for messages in texts(part) for m in messages]
+    if with_ends := sum(any(name in content for name in ends.names.values()) for content in said):
+        print(
+            f"{with_ends} of {len(said)} messages contain an end token in their text ({ends}), which ends a turn there"
+        )
     print(start.run_banner(source.model, model, ends, config, sources, template))
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
