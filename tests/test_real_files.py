@@ -745,3 +745,33 @@ def test_train_tells_what_is_odd_about_the_rows(tmp_path, capsys):
 
 def loaders_notes(rows):
     return load(rows).notes()
+
+
+def test_encode_textbook_rows_with_a_template_of_their_layout():
+    """The fields ``functions`` and ``function_calls`` reach a template that writes them as they are."""
+    template = (
+        (
+            "{% for m in messages %}{{ m.role ~ ':' ~ (m.content or '') }}"
+            "{{ ' <functions>' ~ m.functions ~ '</functions>' if m.functions }}{% generation %}"
+            "{{ m.function_calls if m.function_calls }}{{ '<|end|>' if m.role == 'assistant' }}{% endgeneration %}{% endfor %}"
+        )
+        .replace("{% generation %}", "{% if m.role == 'assistant' %}{% generation %}")
+        .replace("{% endgeneration %}", "{% endgeneration %}{% endif %}")
+    )
+    calls, functions = "look(place='Rome')\nlook(place='Oslo')", json.dumps([DESCRIBED])
+    row = [
+        {**SYSTEM, "functions": functions, "function_calls": None},
+        {**Q, "functions": None},
+        says(None, function_calls=calls, functions=None),
+    ]
+    [found] = load([{"messages": row}]).conversations()
+    tokenizer = every_special(template)
+    assert (
+        chat.render(tokenizer, found.messages)
+        == f"system:be kind <functions>{functions}</functions>user:qassistant:{calls}<|end|>"
+    )
+    assert learned_texts(tokenizer, found.messages) == [f"{calls}<|end|>"]
+    assert [call["function"]["arguments"] for call in found.messages[-1]["tool_calls"]] == [
+        {"place": "Rome"},
+        {"place": "Oslo"},
+    ]

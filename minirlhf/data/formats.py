@@ -96,7 +96,7 @@ def parse_prompt_completion(row: Row) -> Conversation:
 def parse_preference(row: Row) -> Comparison:
     """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; completions may repeat the prompt.
 
-    Texts may be transcripts, as in :func:`parse_transcripts`. That texts repeat the prompt is seen from the first rows.
+    Texts may be transcripts, as in hh-rlhf. That texts repeat the prompt is seen from the first rows.
     ``margin`` is by how much the chosen completion is better; if it is missing, ``score_chosen − score_rejected`` is used.
     ``subset`` names a kind of comparison; an evaluation reports each subset separately.
     """
@@ -595,7 +595,7 @@ def _prompt(row: Row) -> list[Message]:
         if turn is None:
             return [_user(text)]
         messages = _dialogue(text, turn)
-        if messages[-1] == {"role": "assistant", "content": ""}:
+        if messages[-1:] == [{"role": "assistant", "content": ""}]:
             messages = messages[:-1]
     else:
         messages = _messages(row, "prompt", "text or ")
@@ -615,7 +615,7 @@ def _reply(row: Row, field: str, prompt: object) -> list[Message]:
     turn = _turn_pattern(prompt) if isinstance(prompt, str) else None
     if turn is not None and isinstance(prompt, str) and not text.startswith(("\n\nHuman:", prompt.rstrip())):
         begun = _dialogue(prompt, turn)
-        begun = begun[:-1] if begun[-1] == {"role": "assistant", "content": ""} else begun
+        begun = begun[:-1] if begun[-1:] == [{"role": "assistant", "content": ""}] else begun
         gap = "" if prompt.rstrip().endswith("Assistant:") or turn.match(text) else "\n\nAssistant:"
         return _dialogue(f"{prompt.rstrip()}{gap}{text}", turn)[len(begun) :]
     whole = turn or _turn_pattern(text)
@@ -637,6 +637,8 @@ def _without(prompt: list[Message], completion: Reply) -> Reply:
 
 def _with_system_of(prompt: list[Message], completions: Sequence[Reply]) -> list[Message]:
     """Return the prompt with the system message in front that all completions have before the prompt that they repeat."""
+    if not all(completions):
+        return prompt
     firsts = [completion[0] for completion in completions]
     repeats = all(said(completion[1 : len(prompt) + 1]) == said(prompt) for completion in completions)
     shared = all(first["role"] == "system" and said([first]) == said(firsts[:1]) for first in firsts)

@@ -64,7 +64,7 @@ def read_turns(value: object) -> list[Message]:
         if not isinstance(turn, Mapping) or not {"from", "value"} <= turn.keys():
             error = f"{where} is {kind(turn)}; expected a turn with from and value"
             raise UserError(error, argument=where, value=turn, expected=["from", "value"])
-        if turn["from"] not in SPEAKERS:
+        if not isinstance(turn["from"], str) or turn["from"] not in SPEAKERS:
             error = f"{where} is from {turn['from']!r}; expected one of {', '.join(SPEAKERS)}"
             raise UserError(error, argument=where, value=turn["from"], expected=list(SPEAKERS))
         said: dict[str, Any] = {"content": turn["value"]}
@@ -126,6 +126,8 @@ def _message(message: object, where: str, content: str = "content") -> Message:
         result |= {key: str(message[key]) for key in ("name", "tool_call_id") if message.get(key)}
     elif message.get("functions"):
         result["tools"] = _tools(message["functions"], f"{where}.functions")
+        raw = message["functions"]  # templates of this layout write it as it is
+        result["functions"] = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
     return result
 
 
