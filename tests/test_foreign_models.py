@@ -112,7 +112,7 @@ def test_chat_encode_rewriting_template_serves_last_turn(tmp_path):
     found = chat.encode(tokenizer, talk, first_turn=3)
     said = tokenizer.decode([i for i, mine in zip(found.input_ids, found.loss_mask, strict=True) if mine])
     assert said == "<think>so</think>four<|im_end|>"
-    with raises(UserError, argument="chat_template", value=2, problem="rewrites"):
+    with raises(UserError, argument="chat_template", value=2, expected="reasoning_content", problem="leaves out"):
         chat.encode(tokenizer, talk)
 
 
@@ -387,7 +387,9 @@ def test_own_grader_that_cannot_grade_ends_run_before_it_writes(text, parts, tmp
     if text.startswith("while"):
         monkeypatch.setattr(custom_rewards, "READING", 0.5)
     monkeypatch.chdir(tmp_path)
-    rows(tmp_path / "d.jsonl", [{"prompt": f"say {n}", "reference": str(n)} for n in range(6)])
+    rows(
+        tmp_path / "d.jsonl", [{"prompt": f"say {n}", "reference": str(n)} for n in range(12)]
+    )  # of which four are held out
     argv = ["--data", "d.jsonl", "--num-generations", "2", "--max-completion-length", "4", "--out", "run", *QUICK]
     argv += ["--grader", grader(Path(), text), "--grader-timeout", "0.05" if text == ENDLESS else "60"]
     with pytest.raises(UserError) as caught:
