@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
-from minirlhf.data import formats
+from minirlhf.data import formats, transcripts
 from minirlhf.data.formats import Format, Row
 from minirlhf.data.messages import FOR_TEMPLATE, READ_FIELDS, SAME_ROLE, template_inputs
 from minirlhf.data.readers import RowLocation, one_line, read_rows
@@ -221,7 +221,7 @@ class Scan:
         in_memory = ((RowLocation(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else in_memory
         head, rows = _peeked(islice(rows, self.limit))
-        self.repeated = formats.repeats_prompt([formats.renamed(row, self.fields) for _, row in head])
+        self.repeated = transcripts.repeats_prompt([formats.renamed(row, self.fields) for _, row in head])
         for where, row in rows:
             try:
                 yield where, self._read(row)
@@ -237,7 +237,7 @@ class Scan:
         row: Row = formats.renamed(found, self.fields, required=True)
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
-        row = formats.without_prompt(row) if self.repeated else row
+        row = transcripts.without_prompt(row) if self.repeated else row
         known = (*self.form.fields, *self.form.optional, *FOR_TEMPLATE)
         self.ignored.update(
             dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster, self.choices))
