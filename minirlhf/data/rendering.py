@@ -170,7 +170,7 @@ def _adapted(message: Message, reading: _Reading) -> dict[str, Any]:
 @functools.lru_cache(maxsize=256)
 def _reading(template: str, special: str) -> _Reading:
     """Find out what a template reads, from how it renders short conversations."""
-    question, thought, answer = "zq", "zt", "za"
+    question, thought, answer = "qzx question", "qzx thought", "qzx answer"  # words of no template
 
     def text(content: str | list[Any], **fields: Any) -> str:
         messages = [{"role": "user", "content": question if isinstance(content, str) else [_part(question)]}]
@@ -180,7 +180,9 @@ def _reading(template: str, special: str) -> _Reading:
         except Exception:  # a template for other conversations: rendering the data will report it
             return ""
 
-    parts = answer not in text(answer) and answer in text([_part(answer)])
+    as_parts = text([_part(answer)])
+    # A template that writes the list itself, as Python prints it, does not read parts.
+    parts = answer not in text(answer) and answer in as_parts and "'type'" not in as_parts
     content: Any = [_part(answer)] if parts else answer
     plain = text(content)
     for field in THOUGHTS:
