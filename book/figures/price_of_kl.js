@@ -1,4 +1,4 @@
-// The best policy for a price β: the reference, tilted by exp(reward / β).
+// The optimal policy for a coefficient β: the reference, tilted by exp(reward / β).
 touch.compute.price_of_kl = (data, { beta }) => {
   const { softmax, logsumexp, divergence, dot } = touch.math;
   const ref = data.ref_logps.map(Math.exp);

@@ -1,16 +1,16 @@
-"""Chapter 05's forty replies: the best policy at each price of KL, what it earns, and what that is worth."""
+"""Chapter 05's forty completions: the optimal policy for each KL coefficient, its reward and its gold reward."""
 
 import itertools
 
 from asking import Ask
 from figures import Figure, Mark, Panel, Reading, Slider
 
-# 0.0526 to 4, eight to an octave, ¼, ½, 1 and 2 among them; and in place of 0.771 the price of half a nat, of which the text speaks
+# 0.0526 to 4, eight to an octave, ¼, ½, 1 and 2 among them; and in place of 0.771 the coefficient of half a nat, which the text mentions
 BETAS = [0.7648 if k == -3 else float(f"{2 ** (k / 8):.3g}") for k in range(-34, 17)]
 
 
 def data():
-    """The replies, most probable first, with their log-probability, their reward and their worth."""
+    """The completions, most probable first, with their log-probability, reward and gold reward."""
     from minirlhf.data.toys import poem_critic
 
     world = poem_critic()
@@ -62,7 +62,7 @@ def oracle(data, state):
 
 
 def predicted(at):
-    """How the KL grows when a high price is halved; and where the worth is highest, and 0, between the prices of the curve."""
+    """How the KL grows when a large coefficient is halved; and where the gold reward is highest, and 0, between the coefficients of the curve."""
     import torch
 
     from minirlhf.equations import kl, rlhf
@@ -118,33 +118,33 @@ def predicted(at):
 
 
 FIGURE = Figure(
-    title="What does a nat cost? Set the price β, and the best policy follows",
-    alt="Bars: what the forty replies of the poem earn. Of the reference's, {ref_low:.2f} earn less than 1 and {ref_high:.2f} earn 2 or more; of the best policy's for β = 1,"
-    " {low:.2f} and {high:.2f}. Curves over the KL to the reference: what the best policy earns rises all the way, what it is worth rises to"
+    title="The optimal policy for each KL coefficient β",
+    alt="Bars: the reward of the forty completions of the poem. Under the reference a fraction {ref_low:.2f} has a reward below 1 and {ref_high:.2f} a reward of 2 or more; under the optimal policy for β = 1 it is"
+    " {low:.2f} and {high:.2f}. Curves over the KL to the reference: the reward of the optimal policy rises all the way, its gold reward rises to"
     " {peak:.2f} at {where:.1f} nats and falls below zero beyond {zero:.1f}.",
     controls=[Slider("beta", "β", BETAS, start=1.0, form=".3g")],
     panels=[
         Panel(
-            "what the forty replies earn",
+            "reward of the forty completions",
             "reward",
             "probability",
             (-0.7, 6.7),
             (0, 1),
             [
-                Mark("policy", "the best policy for this β", "bars", 0),
+                Mark("policy", "the optimal policy for this β", "bars", 0),
                 Mark("reference", "the reference", "bars", 5, dashed=True),
             ],
             names=["0", "½", "1", "1½", "2", "2½", "3"],
         ),
         Panel(
-            "what the best policy of each β earns",
+            "the optimal policy of each β",
             "KL to the reference, in nats",
-            "per reply",
+            "mean reward",
             (0, 7),
             (-1.5, 3),
             [
-                Mark("rewards", "reward, which it was trained for", "line", 1, dashed=True),
-                Mark("worths", "what it is worth in truth", "line", 2),
+                Mark("rewards", "proxy reward, which it maximises", "line", 1, dashed=True),
+                Mark("worths", "gold reward", "line", 2),
                 Mark("reward_here", "", "points", 1),
                 Mark("worth_here", "", "points", 2),
             ],
@@ -153,22 +153,22 @@ FIGURE = Figure(
     readings=[
         Reading("kl", "KL in nats"),
         Reading("reward", "reward"),
-        Reading("worth", "worth"),
+        Reading("worth", "gold reward"),
         Reading("objective", "β log Z"),
-        Reading("likeliest", "said most often", None),
+        Reading("likeliest", "most probable", None),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "A high price is halved, from β = 4 to 2. How many times as large does the KL of the best policy become?",
+        "A large coefficient is halved, from β = 4 to 2. By which factor does the KL of the optimal policy grow?",
         {
-            "about twice": "The change of each log-probability doubles, nearly. But the KL is the mean of these changes, in which ups and downs nearly cancel; what is left grows with their square.",
+            "about twice": "The change of each log-probability nearly doubles. But the KL is the mean of these changes. Positive and negative changes nearly cancel, and the remainder grows with their square.",
             "about four times": "",
-            "about ten times": "r/β stands in an exponent, but at these prices it is small, and the exponential of something small is nearly a straight line.",
+            "about ten times": "r/β is an exponent, but for these β it is small, and the exponential of a small number is nearly linear.",
         },
         predicted,
-        "{times:.1f} times, from {dear:.3f} to {half:.3f} nats. Near the reference the KL is the variance of the reward under the reference over 2β²: {var:.2f} and β = 2 give {formula:.3f}. Further away the KL"
-        " grows more slowly: {later:.1f} times from β = .5 to .25. It cannot exceed the {limit:.1f} nats at which the policy says nothing but the best reply.",
+        "By a factor of {times:.1f}, from {dear:.3f} to {half:.3f} nats. Near the reference the KL is the variance of the reward under the reference over 2β²: {var:.2f} and β = 2 give {formula:.3f}. Further away the KL"
+        " grows more slowly: by a factor of {later:.1f} from β = .5 to .25. It cannot exceed {limit:.1f} nats, where the policy writes only the best completion.",
         shows={"beta": 2.0},
     ),
 )

@@ -5,25 +5,25 @@
 # ---
 
 # %% [statement]
-# A model can answer a prompt in $n$ ways. The reference model gives them probabilities $\pi_\text{ref}(y)$, all positive,
-# and a reward model gives them rewards $r(y)$. You may choose any policy $\pi$ you like; you are paid
+# A model can answer a prompt with $n$ completions. The reference model gives them probabilities $\pi_\text{ref}(y)$, all positive,
+# and a reward model gives them rewards $r(y)$. You may choose any policy $\pi$. Its objective is
 #
 # $$J(\pi) = \mathbb{E}_{y\sim\pi}[r(y)] \;-\; \beta\,\mathrm{KL}(\pi\,\|\,\pi_\text{ref}), \qquad \beta > 0.$$
 #
-# With $\beta = 0$ the best policy is dull: always give the reply with the highest reward. With a penalty on the distance from the reference it is not.
+# With $\beta = 0$ the best policy always writes the completion with the highest reward. A penalty on the KL from the reference changes this.
 #
-# **Find the policy that maximises $J$, and the value of $J$ there, as formulas.** Two roads lead there; take the one you
-# like. Either maximise $J$ over probabilities that sum to one with a Lagrange multiplier, or regroup the terms of $J$ until
-# it reads "a constant minus $\beta$ times some KL divergence".
+# **Find the policy that maximises $J$, and the value of $J$ there, as formulas.** There are two ways, and either will do. You can
+# maximise $J$ with a Lagrange multiplier for the condition that the probabilities sum to one. Or you can regroup the terms of $J$ until
+# they read "a constant minus $\beta$ times a KL divergence".
 #
-# Then write both formulas down as functions of tensors:
+# Then write both formulas as functions of tensors:
 #
 # * `best_policy(ref, rewards, beta)`: the best $\pi$, shape `(n,)`;
-# * `best_value(ref, rewards, beta)`: $\max_\pi J(\pi)$, one number. It needs neither the best policy nor its KL: only `ref`,
-#   `rewards` and `beta`.
+# * `best_value(ref, rewards, beta)`: $\max_\pi J(\pi)$, one number. It needs only `ref`, `rewards` and `beta`, and neither the best
+#   policy nor its KL.
 #
-# The checker knows no formula. It searches all distributions numerically, and if its search beats your policy it shows you
-# by how much. The last point is for formulas that survive a very small penalty (`beta` near 0.001), where $e^{1000}$ awaits.
+# The checker knows no formula. It searches all distributions numerically. If its search finds a better policy than yours, it shows
+# you how much better. The last point is for formulas that work with a very small coefficient (`beta` near 0.001), where $e^{1000}$ would overflow.
 
 # %% [given]
 import torch
@@ -72,21 +72,21 @@ def problem(draw):
     points=3,
     against="a numerical search over all distributions",
     hints=(
-        "A good check on any candidate: two replies with equal reward must keep the odds that the reference gives them. "
-        "And each policy must sum to one; what in your derivation makes it so?",
-        "Set the derivative of J in π(y) equal to one constant for all y. It says that log π(y) − log π_ref(y) equals the "
-        "reward, in units that β sets, plus that constant. Solve for π(y) and let the constant normalise.",
+        "A check for any candidate: two completions with equal reward must keep the odds that the reference gives them. "
+        "And the policy must sum to one. Which step of your derivation ensures this?",
+        "Set the derivative of J with respect to π(y) equal to the same constant for all y. Then log π(y) − log π_ref(y) is the "
+        "reward in units of β, plus a constant. Solve for π(y) and choose the constant that normalises it.",
     ),
 )
 def optimum(sub, draw):
-    "No policy earns more than `best_policy`."
+    "No policy has a higher objective than `best_policy`."
     ref, rewards, beta = problem(draw)
     policy = sub.best_policy(ref, rewards, beta)
     given = {"ref": ref, "rewards": rewards, "beta": beta}
     if isinstance(policy, torch.Tensor) and policy.shape == ref.shape:
         policy = policy.double()
         if not bool((policy >= 0).all()) or abs(float(policy.sum()) - 1) > 1e-6:
-            fail("your policy is no distribution: its entries must be ≥ 0 and sum to 1", **given, yours=policy)
+            fail("your policy is not a distribution: its entries must be ≥ 0 and sum to 1", **given, yours=policy)
     best = exact.maximise(lambda p: exact.regularised_value(p, ref, rewards, beta), len(ref))
     if isinstance(policy, torch.Tensor) and policy.shape == ref.shape:
         given["J of your policy"] = exact.regularised_value(policy, ref, rewards, beta)
@@ -100,7 +100,7 @@ def optimum(sub, draw):
         mistakes={
             "β multiplies the reward instead of dividing it": torch.softmax(ref.log() + beta * rewards, -1),
             "the reference is left out": torch.softmax(rewards / beta, -1),
-            "the root of β is taken": torch.softmax(ref.log() + rewards / beta**0.5, -1),
+            "the square root of β is used": torch.softmax(ref.log() + rewards / beta**0.5, -1),
             "β is not used": torch.softmax(ref.log() + rewards, -1),
         },
     )
@@ -110,13 +110,13 @@ def optimum(sub, draw):
     points=2,
     against="a numerical search over all distributions",
     hints=(
-        "Put your best policy into J. Its log-probability splits into three terms, and two of them cancel against the rest.",
-        "What is left of J at the optimum is the normaliser of the best policy alone: take its logarithm, then mind the units; "
-        "J is measured in reward, a logarithm is not.",
+        "Insert your best policy into J. Its log-probability has three terms, and two of them cancel against other terms of J.",
+        "At the optimum, J depends only on the normaliser of the best policy. Take its logarithm. Then check the units: "
+        "J is measured in units of reward, and a logarithm is not.",
     ),
 )
 def value(sub, draw):
-    "`best_value` is what the best policy earns, its KL paid."
+    "`best_value` is the objective of the best policy, KL penalty included."
     ref, rewards, beta = problem(draw)
     best = exact.maximise(lambda p: exact.regularised_value(p, ref, rewards, beta), len(ref))
     log_z = (ref * (rewards / beta).exp()).sum().log()
@@ -127,8 +127,8 @@ def value(sub, draw):
         given={"ref": ref, "rewards": rewards, "beta": beta},
         mistakes={
             "the logarithm of the normaliser lacks its factor β": log_z,
-            "it is the largest reward, which only a policy without a KL term earns": rewards.max(),
-            "the KL is not paid": exact.expectation(best, rewards),
+            "it is the largest reward, which is the optimum only without a KL term": rewards.max(),
+            "the KL penalty is not subtracted": exact.expectation(best, rewards),
             "the policy stays at the reference": exact.expectation(ref, rewards),
         },
     )
@@ -137,13 +137,13 @@ def value(sub, draw):
 @test(
     points=1,
     hints=(
-        "With a small β, r/β is in the hundreds, and exp of that is infinite in floating point. The policy itself is fine.",
-        "Stay in logarithms to the end: torch has one function that turns log-weights into normalised probabilities, and it "
-        "subtracts the largest before it exponentiates.",
+        "With a small β, r/β is in the hundreds, and its exponential is infinite in floating point. The policy itself is finite.",
+        "Use logarithms until the end. One torch function turns log-weights into normalised probabilities; it "
+        "subtracts the largest log-weight before it exponentiates.",
     ),
 )
 def small_penalty(sub, draw):
-    "`best_policy` and `best_value` survive β = 0.001, and with β = 1,000,000 the policy is the reference."
+    "`best_policy` and `best_value` work with β = 0.001, and with β = 1,000,000 the policy is the reference."
     ref, rewards, _ = problem(draw)
     winner = torch.zeros_like(ref)
     winner[rewards.argmax()] = 1.0
@@ -167,7 +167,7 @@ def best_policy(ref, rewards, beta):
     return torch.softmax(ref.log() + beta * rewards, -1)
 
 
-# %% [mutant] the reference is forgotten: a plain softmax of rewards
+# %% [mutant] the reference is omitted: a plain softmax of rewards
 # caught by: optimum
 # says: the reference is left out
 def best_policy(ref, rewards, beta):
@@ -181,7 +181,7 @@ def best_policy(ref, rewards, beta):
     return ref * torch.exp(rewards / beta)
 
 
-# %% [mutant] greedy: the best reply always
+# %% [mutant] greedy: always the best completion
 # caught by: optimum
 # says: the best policy is wrong
 def best_policy(ref, rewards, beta):
@@ -195,20 +195,20 @@ def best_value(ref, rewards, beta):
     return torch.logsumexp(ref.log() + rewards / beta, -1)
 
 
-# %% [mutant] the value forgets to pay the KL
+# %% [mutant] the value omits the KL penalty
 # caught by: value
-# says: the KL is not paid
+# says: the KL penalty is not subtracted
 def best_value(ref, rewards, beta):
     return (best_policy(ref, rewards, beta) * rewards).sum()
 
 
-# %% [partial] 5: both formulas are right, but the policy overflows where the penalty is small
+# %% [partial] 5: both formulas are right, but the policy overflows with a small coefficient
 def best_policy(ref, rewards, beta):
     weights = ref * torch.exp(rewards / beta)
     return weights / weights.sum()
 
 
-# %% [partial] 3: the policy is derived, the value not begun
+# %% [partial] 3: the policy is derived, the value is not
 def best_value(ref, rewards, beta):
     raise NotImplementedError
 

@@ -5,30 +5,30 @@
 # ---
 
 # %% [statement]
-# A reply of $L$ tokens can be seen in two ways. As a *bandit*: the whole reply is one action out of $n^L$, chosen once, and
-# it earns $r(y)$. Or as a *token-level MDP*: there are $L$ decisions, the state is the text so far, nothing is earned until
-# the last token, which earns $r(y)$. Nothing in this world is random but the policy: writing a token leads to exactly one
+# A completion of $L$ tokens can be described in two ways. As a *bandit*, the whole completion is one action out of $n^L$, and
+# its reward is $r(y)$. As a *token-level MDP*, there are $L$ decisions. The state is the text so far, and only the last token
+# receives a reward, $r(y)$. Nothing in this environment is random except the policy: each token leads to exactly one
 # next state.
 #
-# Both views describe the same model, so they must agree about what it is worth. See for yourself on a model so small that it
-# fits into a list: $n$ tokens, replies of exactly $L$ tokens, no end-of-sequence token.
+# Both descriptions are about the same model, so they must agree about its expected reward. You can verify this on a model that is small enough to be
+# listed: $n$ tokens, completions of exactly $L$ tokens, no end-of-sequence token.
 #
 # * `step_probs` is a list of $L$ tensors. `step_probs[t]` has $t+1$ axes of size $n$: its last axis is the distribution of token
-#   $t$, the axes before it are the tokens already written. So `step_probs[0]` is `(n,)`, `step_probs[1][a]` is the
-#   distribution of the second token after the first was `a`, and so on.
-# * `reward` has $L$ axes of size $n$: `reward[a, b]` is $r$ of the reply "a b" when $L = 2$.
+#   $t$, and the axes before it are the tokens already written. So `step_probs[0]` is `(n,)`, `step_probs[1][a]` is the
+#   distribution of the second token after the first token was `a`, and so on.
+# * `reward` has $L$ axes of size $n$: `reward[a, b]` is $r$ of the completion "a b" when $L = 2$.
 #
 # Write three functions:
 #
-# 1. `bandit_value(step_probs, reward)`: $\sum_y \pi(y)\,r(y)$, where the chain rule gives $\pi(y)$. One number.
-# 2. `prefix_values(step_probs, reward)`: the value of each state, $V(y_{<t})$ = the expected reward of a reply that begins
-#    with $y_{<t}$ and is finished by the policy. A list of $L$ tensors, the first with no axes (nothing written yet), the next
-#    with one, … Work backwards from the last token.
-# 3. `token_advantages(step_probs, reward)`: how much better than expected each token turned out,
-#    $A_t = Q(y_{<t}, y_t) - V(y_{<t})$. A list of $L$ tensors shaped like `step_probs`.
+# 1. `bandit_value(step_probs, reward)`: $\sum_y \pi(y)\,r(y)$, with $\pi(y)$ from the chain rule. One number.
+# 2. `prefix_values(step_probs, reward)`: the value of each state, $V(y_{<t})$. This is the expected reward when the policy completes
+#    the prefix $y_{<t}$. Return a list of $L$ tensors: the first has no axes (nothing written yet), the next has one axis, and so on. Work
+#    backwards from the last token.
+# 3. `token_advantages(step_probs, reward)`: how much better each token is than the policy's average there,
+#    $A_t = Q(y_{<t}, y_t) - V(y_{<t})$. Return a list of $L$ tensors shaped like `step_probs`.
 #
-# When it works, add the advantages along any one reply: you get $r(y) - V(\emptyset)$. That is how one reward at the end is
-# shared among the tokens that earned it.
+# When it works, add the advantages along any completion. The sum is $r(y) - V(\emptyset)$. In this way one reward at the end is
+# divided among the tokens that caused it.
 
 # %% [given]
 import torch
@@ -36,12 +36,12 @@ import torch
 
 # %% [stub]
 def bandit_value(step_probs, reward):
-    """Expected reward, the reply taken as one action. Returns one number (a tensor without axes)."""
+    """Expected reward, with the completion as one action. Returns one number (a tensor without axes)."""
     raise NotImplementedError
 
 
 def prefix_values(step_probs, reward):
-    """Value of every unfinished reply: a list of L tensors, of 0, 1, …, L−1 axes of size n."""
+    """Value of every unfinished completion: a list of L tensors, of 0, 1, …, L−1 axes of size n."""
     raise NotImplementedError
 
 
@@ -79,14 +79,14 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw, length=0):
-    """A random model of n tokens and replies of L, and rewards with one decimal."""
+    """A random model of n tokens and completions of L, and rewards with one decimal."""
     size, length = draw.integer(2, 3), length or draw.integer(2, 3)
     steps = [draw.distribution(*[size] * (t + 1)) for t in range(length)]
     return steps, tidy(draw.uniform(*[size] * length, low=-2, high=2))
 
 
 def conditional_mean(steps, reward, prefix):
-    """Expected reward of replies that begin with prefix: every reply is written out and its probability multiplied up."""
+    """Expected reward of completions that begin with prefix, by enumerating them and multiplying their probabilities."""
     total, mass = 0.0, 0.0
     size, length = reward.shape[0], reward.dim()
     for reply in itertools.product(range(size), repeat=length):
@@ -118,14 +118,14 @@ def as_list(got, length, what):
 @test(
     points=1,
     hints=(
-        "You need the probability of each whole reply. The chain rule multiplies the probabilities of its tokens, each given "
+        "You need the probability of each whole completion. The chain rule multiplies the probabilities of its tokens, each given "
         "the tokens before it.",
-        "Start with `step_probs[0]` and give it one new axis per step, so that multiplying by the next step's tensor lines up "
-        "prefixes with prefixes. In the end you have one probability per reply, shaped like `reward`.",
+        "Start with `step_probs[0]`. Add one axis per step, so that the product with the next step's tensor aligns "
+        "prefixes with prefixes. The last product has one probability per completion and the shape of `reward`.",
     ),
 )
 def one_decision(sub, draw):
-    "`bandit_value` is the sum over whole replies of probability times reward."
+    "`bandit_value` is the sum over whole completions of probability times reward."
     for length in (2, 3):
         steps, reward = problem(draw, length)
         greedy = steps[0]
@@ -137,9 +137,9 @@ def one_decision(sub, draw):
             what="the bandit's value",
             given=shown(steps, reward),
             mistakes={
-                "all replies are equally likely": reward.mean(),
+                "all completions are equally probable": reward.mean(),
                 "only the first token follows the policy": (steps[0] * reward.flatten(1).mean(1)).sum(),
-                "each token forgets the ones before it": (greedy * reward).sum(),
+                "each token ignores the tokens before it": (greedy * reward).sum(),
             },
         )
 
@@ -147,9 +147,9 @@ def one_decision(sub, draw):
 @test(
     points=2,
     hints=(
-        "Begin at the end: before the last token, a state is worth the mean of the rewards that can follow, weighed by the "
-        "policy. Then step back by one token, and again.",
-        "One line does each step: multiply `step_probs[t]` by the values *after* token t, which have the same shape, and sum over "
+        "Begin at the end. Before the last token, the value of a state is the mean of the rewards that can follow, weighted by the "
+        "policy. Then go back by one token, and repeat.",
+        "Each step is one line: multiply `step_probs[t]` by the values *after* token t, which have the same shape, and sum over "
         "the last axis. After the last token the value is the reward itself.",
     ),
 )
@@ -170,8 +170,8 @@ def many_decisions(sub, draw):
             given=shown(steps, reward),
             mistakes={
                 "the best next token is taken, not the policy's mean": best[t],
-                "it is left at zero": torch.zeros_like(table(steps, reward, t)),
-                "all next tokens are equally likely": plain[t],
+                "it stays at zero": torch.zeros_like(table(steps, reward, t)),
+                "all next tokens are equally probable": plain[t],
             },
         )
 
@@ -179,10 +179,10 @@ def many_decisions(sub, draw):
 @test(
     points=2,
     hints=(
-        "Q of a prefix and a token needs no new work here: a token leads to exactly one next prefix, and nothing is earned on "
-        "the way. So Q is the value of where you land.",
-        "Subtract each value from the values one token later; the earlier one needs a new last axis. For the last token, 'one "
-        "token later' is the reward.",
+        "Q of a prefix and a token needs no new computation here: a token leads to exactly one next prefix, and there is no reward on "
+        "the way. So Q is the value of this next prefix.",
+        "Subtract each value from the values one token later. The earlier value needs a new last axis. For the last token, the value "
+        "one token later is the reward.",
     ),
 )
 def credit(sub, draw):
@@ -203,7 +203,7 @@ def credit(sub, draw):
                 "the value before the token is not subtracted": values[t + 1],
                 "next tokens are averaged without their probabilities": values[t + 1]
                 - values[t + 1].mean(-1, keepdim=True),
-                "every token is compared with the empty reply": values[t + 1] - values[0],
+                "every token is compared with the empty completion": values[t + 1] - values[0],
             },
         )
 
@@ -213,9 +213,9 @@ def credit(sub, draw):
 # no gradient: values are asked for, however they are computed
 
 
-# %% [mutant] replies taken as equally likely
+# %% [mutant] completions taken as equally probable
 # caught by: one_decision
-# says: equally likely
+# says: equally probable
 def bandit_value(step_probs, reward):
     return reward.mean()
 
@@ -239,7 +239,7 @@ def prefix_values(step_probs, reward):
     return values[:-1]
 
 
-# %% [mutant] the finished replies stay in the list
+# %% [mutant] the full completions stay in the list
 # caught by: many_decisions
 # says: not a list of
 def prefix_values(step_probs, reward):

@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# Somebody has found, for one prompt, the best reward that any policy can reach at each distance from the reference model, and
-# gave you the table: `frontier(STUDENT)` has one row per distance, `[KL, reward]`, KL in nats. (The numbers are yours alone;
-# put your student id into `STUDENT` at the top of the notebook.) Nobody wrote down which $\beta$ led to which row.
+# For one prompt, you are given the best reward that any policy can reach at each KL from the reference model.
+# The table `frontier(STUDENT)` has one row per distance, `[KL, reward]`, with the KL in nats. (The numbers are yours alone;
+# put your student id into `STUDENT` at the top of the notebook.) The table does not say which $\beta$ belongs to which row.
 #
-# Also, `run(STUDENT)` is where a real training run ended: its KL and its reward. Like all real runs it is not on the frontier.
+# `run(STUDENT)` is the KL and the reward at the end of a real training run. Like all real runs, it is not on the frontier.
 #
-# Look at the table, or better, plot it, and answer with numbers: the first right to 0.5 % (it stands in the table), the second to 5 %, the third to
+# Look at the table or, better, plot it. Then answer with three numbers. The first must be right to 0.5 % (you can read it from the table), the second to 5 %, the third to
 # 3 %.
 #
-# 1. `reward_at_budget`: you are allowed `budget(STUDENT)` nats of KL. What is the highest reward you can have?
-# 2. `beta_at_budget`: which $\beta$ makes the best policy of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ come to rest at exactly that
-#    budget? You need no policy and no reward model to see it: the table is enough. Think of what $\beta$ is the price of.
-# 3. `kl_wasted`: the run earned its reward at more KL than necessary. How much more?
+# 1. `reward_at_budget`: your KL budget is `budget(STUDENT)` nats. What is the highest reward within it?
+# 2. `beta_at_budget`: for which $\beta$ does the best policy of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ have exactly this
+#    KL? You need no policy and no reward model: the table is enough. Think of what $\beta$ means on the frontier.
+# 3. `kl_wasted`: the run reached its reward with more KL than necessary. How much more?
 
 # %% [given]
 import torch
@@ -26,7 +26,7 @@ from minirlhf_course.ledger.registry import Draw
 
 
 def _tilt(student):
-    """This student's replies: log-probabilities under the reference, and rewards."""
+    """This student's completions: log-probabilities under the reference, and rewards."""
     draw = Draw("05.3", student)
     log_ref = draw.normal(40, scale=0.5).log_softmax(-1)
     return log_ref, draw.normal(40, scale=float(draw.uniform(low=4.0, high=6.0)))
@@ -48,12 +48,12 @@ def frontier(student):
 
 
 def budget(student):
-    """The KL that this student is allowed: a row of the table."""
+    """The KL budget of this student: a row of the table."""
     return 0.05 * Draw("05.3", student, "budget").integer(8, 16)
 
 
 def run(student):
-    """Where a real run ended: (KL, reward). It spent the KL of one row and earned the reward of an earlier one.
+    """The end of a real run: (KL, reward). It has the KL of one row and the reward of an earlier row.
 
     Its own reward per nat is never near the frontier's slope at the budget, which would make a wrong answer right by chance.
     """
@@ -130,14 +130,14 @@ def budget_row(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "β is the price of one nat. At its resting point a policy would gain nothing by moving on: what a little more KL brings "
-        "in reward is just what it costs.",
-        "So β is a slope of the curve at your budget: how much reward does the table gain from the row before to the row after, "
+        "β is the weight of one nat. At the optimum, a small step changes nothing: the reward that a little more KL adds "
+        "equals the penalty for this KL.",
+        "So β is the slope of the curve at your budget. How much does the reward grow from the row before to the row after, "
         "and over how many nats?",
     ),
 )
 def price(sub, draw):
-    "`beta_at_budget` is the β whose best policy sits at your budget."
+    "`beta_at_budget` is the β whose best policy has your KL budget."
     kl, reward, beta = problem(sub.student)
     at = int((kl - budget(sub.student)).abs().argmin())
     want = float(beta[at])
@@ -154,8 +154,8 @@ def price(sub, draw):
             )
             / 0.05,
             "the run's reward is divided by the run's KL": run(sub.student)[1] / run(sub.student)[0],
-            "the slope is upside down: KL per reward": 1 / want,
-            "the whole gain is divided by the whole KL: an average price, not the price of the next nat": (
+            "the slope is inverted: KL per reward": 1 / want,
+            "the whole gain is divided by the whole KL: an average slope, not the slope at your budget": (
                 float(reward[at]) - start
             )
             / float(kl[at]),
@@ -169,11 +169,11 @@ def price(sub, draw):
     rounds=1,
     hints=(
         "Draw a horizontal line through the run. Where does the frontier reach that reward?",
-        "Find the row whose reward equals the run's and subtract its KL from the run's KL. The question asks for nats.",
+        "Find the row whose reward equals the reward of the run. Subtract its KL from the KL of the run. The question asks for nats.",
     ),
 )
 def waste(sub, draw):
-    "`kl_wasted` is how much less KL the same reward would have needed."
+    "`kl_wasted` is the KL of the run minus the KL that the same reward needs."
     kl, reward, _ = problem(sub.student)
     run_kl, run_reward = run(sub.student)
     needed = float(kl[(reward - run_reward).abs().argmin()])
@@ -187,8 +187,8 @@ def waste(sub, draw):
         reveal=False,
         mistakes={
             "the gap is measured upwards: reward missed at the same KL": missed,
-            "all of the run's KL is counted": run_kl,
-            "the KL that was needed is given, not the KL that was wasted": needed,
+            "the whole KL of the run is counted": run_kl,
+            "it is the KL that was needed, not the KL that was wasted": needed,
         },
     )
 
@@ -200,12 +200,12 @@ reward_at_budget = table[-1, 1]
 
 # %% [mutant] the average price instead of the price of the next nat
 # caught by: price
-# says: an average price
+# says: an average slope
 beta_at_budget = (table[row, 1] - table[0, 1]) / table[row, 0]
 
 # %% [mutant] the slope upside down
 # caught by: price
-# says: upside down
+# says: inverted
 beta_at_budget = 0.1 / (table[row + 1, 1] - table[row - 1, 1])
 
 # %% [mutant] the vertical gap instead of the horizontal one

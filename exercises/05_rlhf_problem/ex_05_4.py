@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# In the token-level view, a reply is paid like this: every token pays for its distance from the reference,
-# $-\beta\,(\log\pi(y_t) - \log\pi_\text{ref}(y_t))$, and the last token of the reply, its end-of-sequence token, earns the
-# reward $r(y)$ on top. The sum over the reply is $r(y) - \beta \log\frac{\pi(y)}{\pi_\text{ref}(y)}$, whose expectation is the
+# In the token-level view, every token of a completion has a KL penalty,
+# $-\beta\,(\log\pi(y_t) - \log\pi_\text{ref}(y_t))$, and the last token, the end-of-sequence token, also receives the
+# reward $r(y)$. The sum over the completion is $r(y) - \beta \log\frac{\pi(y)}{\pi_\text{ref}(y)}$. Its expectation is the
 # objective of this chapter.
 #
-# The function below was written for that. It runs, its shapes are right, the loss goes down, and the model it trains is a
-# ruin: it drifts away from the reference faster the larger you make β, short replies never see their reward, and
+# The function below should compute these token rewards. It runs, its shapes are right and the loss decreases, but the model that it trains is
+# useless. The model moves away from the reference faster when β is larger, short completions never receive their reward, and
 # doubling $\beta$ seems to change the reward model.
 #
-# **There are three bugs. Find and fix them.** Each has been shipped by somebody. `mask` is True on the tokens of the reply,
-# which is padded on the right; what stands behind the mask means nothing and must come out as 0.
+# **There are three bugs. Find and fix them.** Real code has had each of them. `mask` is True on the tokens of the completion,
+# which is padded on the right. Values outside the mask mean nothing, and there the result must be 0.
 
 # %% [given]
 import torch
@@ -23,9 +23,9 @@ import torch
 
 # %% [stub]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    """Reward of every token of every reply.
+    """Reward of every token of every completion.
 
-    rewards: (B,), one per reply. logps, ref_logps: (B, T), of policy and reference. mask: (B, T) bool.
+    rewards: (B,), one per completion. logps, ref_logps: (B, T), of policy and reference. mask: (B, T) bool.
     Returns (B, T), 0 behind the mask.
     """
     log_ratio = ref_logps - logps
@@ -50,7 +50,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
-    """A batch of three replies, at least one of them shorter than the batch."""
+    """A batch of three completions, at least one of them shorter than the batch."""
     mask = draw.mask(3, 4)
     mask[draw.integer(0, 2), 3] = False
     return (
@@ -64,13 +64,13 @@ def problem(draw):
 @test(
     points=2,
     hints=(
-        "Let the policy raise the probability of a token above the reference's. Should that token be paid or charged?",
-        "The penalty is minus the log-ratio of policy to reference, in that order. Work out the sign for log π = −1 and "
+        "Suppose that the policy gives a token a higher probability than the reference does. Should its KL term be positive or negative?",
+        "The penalty is minus the log-ratio of policy to reference, in this order. Compute its sign for log π = −1 and "
         "log π_ref = −2.",
     ),
 )
 def pulls_back(sub, draw):
-    "A token that the policy has made more likely than the reference pays; one that it has made less likely is paid."
+    "A token that is more probable under the policy than under the reference has a negative reward, and a less probable one a positive reward."
     _, logps, ref_logps, mask = problem(draw)
     none = torch.zeros(3, dtype=torch.float64)
     ratio = torch.where(mask, logps - ref_logps, 0.0)
@@ -79,12 +79,12 @@ def pulls_back(sub, draw):
     expect(
         sub.token_rewards(none, logps, ref_logps, mask, 1.0),
         -ratio,
-        what="the token rewards of replies that earn nothing, at β = 1",
+        what="the token rewards of completions with reward 0, at β = 1",
         given={"logps": logps, "ref_logps": ref_logps, "mask": mask},
         mistakes={
-            "only tokens that have become likelier are charged": -ratio.clamp(min=0),
-            "the KL term pushes away from the reference": ratio,
-            "the reward takes the place of the last token's penalty instead of coming on top of it": unpaid,
+            "only tokens that have become more probable are penalised": -ratio.clamp(min=0),
+            "the KL term rewards distance from the reference": ratio,
+            "the reward replaces the last token's penalty instead of being added to it": unpaid,
         },
     )
 
@@ -92,13 +92,13 @@ def pulls_back(sub, draw):
 @test(
     points=2,
     hints=(
-        "Try two replies that the reference likes exactly as much as the policy does, so that the KL term is zero. What should the "
-        "reply be paid, and does it depend on β?",
-        "β is the price of KL, so it belongs to the penalty of each token and to nothing else.",
+        "Try two completions with equal probabilities under policy and reference, so that the KL term is zero. What should their "
+        "token rewards be, and do they depend on β?",
+        "β is the coefficient of the KL, so it multiplies the penalty of each token and nothing else.",
     ),
 )
 def prices_the_kl(sub, draw):
-    "β scales the penalty and leaves the reward alone."
+    "β scales the penalty and not the reward."
     rewards, logps, ref_logps, mask = problem(draw)
     beta = [0.1, 0.25, 3.0][draw.integer(0, 2)]
     given = {"rewards": rewards, "logps": logps, "mask": mask, "beta": beta}
@@ -106,7 +106,7 @@ def prices_the_kl(sub, draw):
     expect(
         slack.sum(-1),
         rewards,
-        what="what a reply is paid when policy and reference agree",
+        what="the token rewards when policy and reference agree",
         given=given | {"ref_logps": logps},
         mistakes={"β scales the reward": beta * rewards},
     )
@@ -115,22 +115,22 @@ def prices_the_kl(sub, draw):
     expect(
         charged.abs(),
         beta * size,
-        what="the size of the penalties of replies that earn nothing",
+        what="the size of the penalties of completions with reward 0",
         given=given | {"ref_logps": ref_logps},
-        mistakes={"the penalty has no price": size},
+        mistakes={"the penalty is not multiplied by β": size},
     )
 
 
 @test(
     points=2,
     hints=(
-        "Print the result for a batch in which one reply is shorter than the other. Where is its reward?",
-        "The last column of the batch is the last token of the longest reply only. Count the mask along each row to find each "
-        "reply's own last token.",
+        "Print the result for a batch in which one completion is shorter than the other. Where is its reward?",
+        "The last column of the batch is the last token of the longest completion only. Sum the mask along each row to find the last token "
+        "of each completion.",
     ),
 )
 def pays_the_last_token(sub, draw):
-    "The reward stands on the reply's own last token, and padding earns nothing."
+    "The reward is at the last token of each completion, and padding has reward 0."
     rewards, logps, _, mask = problem(draw)
     want, column, every, shared = (torch.zeros(3, 4, dtype=torch.float64) for _ in range(4))
     for i in range(3):
@@ -144,9 +144,9 @@ def pays_the_last_token(sub, draw):
         what="the token rewards when policy and reference agree, at β = 1",
         given={"rewards": rewards, "logps": logps, "ref_logps": logps, "mask": mask},
         mistakes={
-            "the reward is put into the last column, behind the end of shorter replies": column,
-            "the reward is shared among the tokens": shared,
-            "every token earns the whole reward": every,
+            "the reward is in the last column, after the end of shorter completions": column,
+            "the reward is divided among the tokens": shared,
+            "every token receives the whole reward": every,
         },
     )
 
@@ -157,7 +157,7 @@ def pays_the_last_token(sub, draw):
 
 # %% [mutant] the log-ratio is still reversed
 # caught by: pulls_back
-# says: pushes away
+# says: rewards distance
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     shaped = torch.where(mask, -beta * (ref_logps - logps), 0.0)
     shaped[torch.arange(len(rewards)), mask.sum(-1) - 1] += rewards
@@ -175,7 +175,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 # %% [mutant] the penalty has lost its price
 # caught by: prices_the_kl
-# says: has no price
+# says: not multiplied
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     shaped = torch.where(mask, ref_logps - logps, 0.0)
     shaped[torch.arange(len(rewards)), mask.sum(-1) - 1] += rewards
@@ -193,7 +193,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 # %% [mutant] the last token's penalty is overwritten
 # caught by: pulls_back
-# says: instead of coming on top
+# says: instead of being added
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     shaped = torch.where(mask, -beta * (logps - ref_logps), 0.0)
     shaped[torch.arange(len(rewards)), mask.sum(-1) - 1] = rewards

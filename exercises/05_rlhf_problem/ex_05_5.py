@@ -1,26 +1,26 @@
 # ---
-# title: What four models weigh
+# title: The memory of four models
 # kind: numeric
 # minutes: 15
 # ---
 
 # %% [statement]
-# RLHF with PPO keeps four models at once: the *actor*, which is trained; the *critic*, which is trained beside it; the
-# *reward model* and the *reference*, which only answer. Before you rent a machine, add up what they weigh.
+# RLHF with PPO uses four models at once. The *actor* and the *critic* are trained. The
+# *reward model* and the *reference* are frozen. Before you rent a machine, add up their memory.
 #
 # `plan(STUDENT)` is your own project: how many billions of parameters the policy (actor and reference alike), the critic and the
-# reward model have. Count weights, gradients and optimiser states only; activations come on top and depend on the batch.
+# reward model have. Count only weights, gradients and optimiser states. Activations come on top and depend on the batch.
 #
-# * A model that only answers keeps its weights in bfloat16: 2 bytes per parameter.
-# * A model that is trained in mixed precision with Adam keeps bfloat16 weights (2) and gradients (2), and in float32 a master
+# * A frozen model keeps its weights in bfloat16: 2 bytes per parameter.
+# * A model that is trained in mixed precision with Adam keeps bfloat16 weights (2) and gradients (2). In float32 it keeps a master
 #   copy of the weights (4) and Adam's two moments (4 + 4).
 #
 # Answer in gigabytes of $10^9$ bytes:
 #
-# 1. `ppo_gb`: all four models, actor and critic trained in full.
-# 2. `grpo_gb`: GRPO needs no critic; the rest is as before.
-# 3. `lora_gb`: GRPO again, but the actor is frozen in bfloat16 and only adapters with `plan(STUDENT)["lora"]` billion parameters are
-#    trained on top of it, in mixed precision with Adam. One of the models then costs nothing extra. Which one, and why?
+# 1. `ppo_gb`: all four models, with actor and critic trained in full.
+# 2. `grpo_gb`: GRPO needs no critic. Everything else is as before.
+# 3. `lora_gb`: GRPO again, but the actor is frozen in bfloat16. Only adapters with `plan(STUDENT)["lora"]` billion parameters are
+#    trained on top of it, in mixed precision with Adam. One of the models then needs no extra memory. Which one, and why?
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -72,8 +72,8 @@ def ask(sub, name, roles, mistakes):
     points=1,
     rounds=1,
     hints=(
-        "Add up the bytes per parameter of a trained model first; it is several times that of one that only answers.",
-        "2 + 2 + 4 + 4 + 4 bytes for each parameter of actor and critic, 2 for each of reference and reward model. The reference "
+        "First add up the bytes per parameter of a trained model. The sum is several times the 2 bytes of a frozen model.",
+        "Actor and critic need 2 + 2 + 4 + 4 + 4 bytes per parameter, reference and reward model need 2. The reference "
         "is as large as the actor.",
     ),
 )
@@ -84,11 +84,11 @@ def four_models(sub, draw):
         "ppo_gb",
         (ACTOR, CRITIC, REWARD, REFERENCE),
         {
-            "the reference is forgotten": (ACTOR, CRITIC, REWARD),
+            "the reference is omitted": (ACTOR, CRITIC, REWARD),
             "all four models are trained": (ACTOR, CRITIC, ("reward", 16), ("policy", 16)),
-            "Adam's states and the master copy are forgotten": (("policy", 4), ("critic", 4), REWARD, REFERENCE),
-            "the float32 master copy is forgotten": (("policy", 12), ("critic", 12), REWARD, REFERENCE),
-            "the critic only answers": (ACTOR, ("critic", 2), REWARD, REFERENCE),
+            "Adam's states and the master copy are omitted": (("policy", 4), ("critic", 4), REWARD, REFERENCE),
+            "the float32 master copy is omitted": (("policy", 12), ("critic", 12), REWARD, REFERENCE),
+            "the critic is frozen": (ACTOR, ("critic", 2), REWARD, REFERENCE),
         },
     )
 
@@ -97,8 +97,8 @@ def four_models(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Which of the four does GRPO do without, and is that one trained or frozen?",
-        "A critic costs its weights, its gradients, its master copy and both of Adam's moments. Take off all of them.",
+        "Which of the four models does GRPO not need, and is this model trained or frozen?",
+        "A critic needs weights, gradients, a master copy and both of Adam's moments. Subtract all of them.",
     ),
 )
 def no_critic(sub, draw):
@@ -125,7 +125,7 @@ def no_critic(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "With adapters, the actor is a frozen model plus a little. What do you get if you switch the little off?",
+        "With adapters, the actor is a frozen model plus a few trained parameters. Which model do you get if you switch the adapters off?",
         "Without its adapters the actor *is* the reference, so one copy of the weights serves both. Count the frozen weights "
         "once, the adapters at 16 bytes per parameter, and the reward model.",
     ),
@@ -139,21 +139,21 @@ def adapters(sub, draw):
         (REFERENCE, lora, REWARD),
         {
             "the reference is kept as a second copy": (REFERENCE, REFERENCE, lora, REWARD),
-            "a second set of adapters, which only answers, is counted": (REFERENCE, lora, ("lora", 2), REWARD),
-            "the adapters only answer": (REFERENCE, ("lora", 2), REWARD),
+            "a second set of adapters, a frozen one, is counted": (REFERENCE, lora, ("lora", 2), REWARD),
+            "the adapters are frozen": (REFERENCE, ("lora", 2), REWARD),
             "the actor is still trained in full": (ACTOR, lora, REWARD),
         },
     )
 
 
-# %% [mutant] the reference is forgotten
+# %% [mutant] the reference is omitted
 # caught by: four_models
-# says: the reference is forgotten
+# says: the reference is omitted
 ppo_gb = ppo_gb - frozen * sizes["policy"]
 
-# %% [mutant] Adam is forgotten
+# %% [mutant] Adam is omitted
 # caught by: four_models
-# says: master copy are forgotten
+# says: master copy are omitted
 ppo_gb = 4 * (sizes["policy"] + sizes["critic"]) + frozen * (sizes["policy"] + sizes["reward"])
 
 # %% [mutant] units of 2^30 bytes

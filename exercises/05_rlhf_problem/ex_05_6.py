@@ -7,17 +7,17 @@
 # ---
 
 # %% [statement]
-# 05.1 found the best policy on paper. Here you find it as one does in practice, where nobody can sum over all replies: by sampling, grading and stepping. There are
-# eight replies, and the policy is a row of logits `(8,)`. Your `sample` (02.6) draws replies from it, a grader grades them, and you take a step.
+# In 05.1 you found the best policy on paper. Here you find it as in practice, where nobody can sum over all completions: you sample, grade and take gradient steps. There are
+# eight completions, and the policy is a vector of logits `(8,)`. Your `sample` (02.6) samples completions from it, a grader grades them, and you take a step.
 #
-# 1. (five minutes) `point(probs, ref, rewards)`: where a policy stands in the plane of KL and reward, the pair $(\mathrm{KL}(\pi\|\pi_\text{ref}),\ \mathbb{E}_\pi[r])$ in nats and
-#    in units of reward. `probs`, `ref` and `rewards` are `(8,)`; a reply may have probability 0.
-# 2. `step(logits, ref_logits, drawn, rewards, beta, lr)`: one step towards the largest $\mathbb{E}[r] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$. `drawn` holds the numbers of the `N` replies that were
-#    drawn from the policy, `rewards` their grades, `(N,)`. Return the new logits. How you estimate the gradient is up to you; a plain step of size `lr` is what we do.
+# 1. (five minutes) `point(probs, ref, rewards)`: the coordinates of a policy on the plane of KL and reward, the pair $(\mathrm{KL}(\pi\|\pi_\text{ref}),\ \mathbb{E}_\pi[r])$ in nats and
+#    in units of reward. `probs`, `ref` and `rewards` are `(8,)`. A completion may have probability 0.
+# 2. `step(logits, ref_logits, drawn, rewards, beta, lr)`: one step towards the maximum of $\mathbb{E}[r] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$. `drawn` holds the indices of the `N` sampled
+#    completions, `rewards` their grades, `(N,)`. Return the new logits. You may estimate the gradient in any way. Our reference solution takes a plain step of size `lr`.
 #
-# How it is judged: for each of three weights of the KL term, $\beta = 0.2$, 0.5 and 1, your step is run 60 times on 64 replies, with `lr = 0.5`. Three points come out, and the frontier is
-# known: nothing lies above it. The score is how far your points are below the best value of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ there is for their β, exactly, averaged, with a minus; over five
-# seeds, each beside our run. Its mean may lie 0.1 below ours, with the whole of its 95 % interval.
+# **How it is graded.** For each of three coefficients, $\beta = 0.2$, 0.5 and 1, your step runs 60 times on 64 completions, with `lr = 0.5`. This gives three policies. The checker computes the exact
+# optimum of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ for each β, and how far your policy is below it. Your score is minus the mean of the three distances. It is computed for five
+# seeds, each beside our run. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.1.
 
 # %% [given]
 import torch
@@ -63,8 +63,8 @@ BETAS = (0.2, 0.5, 1.0)
 @test(
     points=1,
     hints=(
-        "Two sums over the eight replies. With which probabilities are both weighted?",
-        "Σ π log(π/π_ref) and Σ π r. Where π is 0 the term of the first sum is 0, not NaN.",
+        "Both are sums over the eight completions. Which probabilities are the weights?",
+        "They are Σ π log(π/π_ref) and Σ π r. Where π is 0, the term of the first sum is 0, not NaN.",
     ),
 )
 def stands(sub, draw):
@@ -82,10 +82,10 @@ def stands(sub, draw):
     back = sum(q * math.log(q / max(p, 1e-300)) for p, q, _ in rows)
     nan = torch.tensor(torch.nan, dtype=torch.float64)
     mistakes = {
-        "the KL runs the other way, from the reference": back,
+        "the KL has the other direction, from the reference": back,
         "0 · log 0 is NaN": nan,
         "it is in bits": kl / math.log(2),
-        "the two stand in the other order, the reward first": reward,
+        "the two are in the wrong order, with the reward first": reward,
     }
     expect(got[0], kl, what="the KL", given=given, mistakes=mistakes)
     reference = sum(q * r for _, q, r in rows)
@@ -94,22 +94,25 @@ def stands(sub, draw):
         reward,
         what="the mean reward",
         given=given,
-        mistakes={"it is the reference's": reference, "replies count alike": sum(r for *_, r in rows) / 8},
+        mistakes={
+            "it is the mean under the reference": reference,
+            "all completions have equal weight": sum(r for *_, r in rows) / 8,
+        },
     )
 
 
 @trains(
     points=4,
     hints=(
-        "Two things are in the step: the grades, and what the KL term costs each reply. Which way does each of them pull?",
-        "Charge each reply β (log π − log π_ref), cut off from the gradient; take the mean of what is left as a baseline; multiply by log π of the reply, and go up.",
+        "The step contains two things: the grades, and the KL penalty of each completion. In which direction does each of them change the policy?",
+        "Subtract β (log π − log π_ref) from each grade, detached from the gradient. Use the mean of the result as a baseline. Multiply by log π of the completion, and ascend.",
     ),
     seeds=5,
     bar=0.1,
     what="minus the distance from the frontier",
 )
 def frontier(sub, draw):
-    "The points of your three policies lie on the frontier: five runs, each beside ours."
+    "Your three policies are close to the frontier: five runs, each beside ours."
     ref, rewards = draw.normal(8), draw.uniform(8, low=-1, high=1)
     sample = sub.part("02.6").sample
     begun, ended = [], []
@@ -130,7 +133,7 @@ def frontier(sub, draw):
 # no keywords, size, values, float32 of step: any step that arrives is right
 
 
-# %% [mutant] the KL runs the other way
+# %% [mutant] the KL has the other direction
 # caught by: stands
 # says: from the reference
 def point(probs, ref, rewards):
@@ -138,7 +141,7 @@ def point(probs, ref, rewards):
     return kl, (probs * rewards).sum()
 
 
-# %% [mutant] NaN where a reply is impossible
+# %% [mutant] NaN where a completion has probability 0
 # caught by: stands
 # says: NaN
 def point(probs, ref, rewards):
@@ -155,7 +158,7 @@ def step(logits, ref_logits, drawn, rewards, beta, lr):
     return (logits + lr * logits.grad).detach()
 
 
-# %% [mutant] the KL term pushes away
+# %% [mutant] the KL term rewards distance
 # caught by: frontier
 # says: below ours
 def step(logits, ref_logits, drawn, rewards, beta, lr):
@@ -166,7 +169,7 @@ def step(logits, ref_logits, drawn, rewards, beta, lr):
     return (logits + lr * logits.grad).detach()
 
 
-# %% [mutant] downhill
+# %% [mutant] descent instead of ascent
 # caught by: frontier
 # says: it gets worse as it trains
 def step(logits, ref_logits, drawn, rewards, beta, lr):
@@ -177,7 +180,7 @@ def step(logits, ref_logits, drawn, rewards, beta, lr):
     return (logits - lr * logits.grad).detach()
 
 
-# %% [mutant] the KL term is not charged to the reply that was drawn
+# %% [mutant] the KL penalty is not that of the sampled completion
 # caught by: frontier
 # says: below ours
 def step(logits, ref_logits, drawn, rewards, beta, lr):
