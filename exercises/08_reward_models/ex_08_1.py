@@ -5,25 +5,25 @@
 # ---
 
 # %% [statement]
-# A reward model was trained on comparisons, with the Bradley–Terry loss and nothing else. On the prompt *A* it gives the replies a1, a2, a3 the rewards
-# 3.0, 1.0 and 1.0; on the prompt *B* it gives b1 and b2 the rewards −2.0 and −5.0. Each question has one right answer: `q1 = "a"`.
+# A reward model was trained on comparisons, with the Bradley–Terry loss and nothing else. On the prompt *A* it gives the completions a1, a2, a3 the rewards
+# 3.0, 1.0 and 1.0. On the prompt *B* it gives b1 and b2 the rewards −2.0 and −5.0. Each question has one right answer: `q1 = "a"`.
 #
 # **`q1`** Which claim do these rewards support?\
-# (a) a1 is better than b1 (b) b1 is better than b2 (c) b2 is a bad reply (d) replies to *A* are better than replies to *B*
+# (a) a1 is better than b1 (b) b1 is better than b2 (c) b2 is a bad completion (d) completions of *A* are better than completions of *B*
 #
-# **`q2`** How likely is it, by the model, that an annotator prefers a1 to a2?\
-# (a) .95 (b) .88 (c) .75 (d) cannot be said
+# **`q2`** With which probability, according to the model, does an annotator prefer a1 to a2?\
+# (a) .95 (b) .88 (c) .75 (d) the model does not say
 #
-# **`q3`** How likely is it, by the model, that an annotator calls a1 a good reply, shown alone?\
-# (a) .95 (b) .88 (c) .75 (d) cannot be said
+# **`q3`** With which probability, according to the model, does an annotator call a1 a good completion, when it is shown alone?\
+# (a) .95 (b) .88 (c) .75 (d) the model does not say
 #
-# **`q4`** Somebody adds 5 to every reward on *B*. What changes?\
-# (a) the loss on pairs of *B* (b) the best policy of KL-regularised training (c) which replies pass the filter "keep rewards above 0" (d) the order of b1 and b2
+# **`q4`** You add 5 to every reward on *B*. What changes?\
+# (a) the loss on pairs of *B* (b) the best policy of KL-regularised training (c) which completions pass the filter "keep rewards above 0" (d) the order of b1 and b2
 #
-# **`q5`** Somebody multiplies all rewards by 2. What does *not* change?\
+# **`q5`** You multiply all rewards by 2. What does *not* change?\
 # (a) the loss (b) the accuracy on held-out pairs (c) the calibration (d) the best policy at a given β
 #
-# **`q6`** By Plackett–Luce with these rewards, how likely is the ranking a1, a2, a3?\
+# **`q6`** Under Plackett–Luce with these rewards, what is the probability of the ranking a1, a2, a3?\
 # (a) .50 (b) .44 (c) .39 (d) .33
 
 # %% [stub]
@@ -71,12 +71,12 @@ def ask(sub, name, right, why):
     points=1,
     rounds=1,
     hints=(
-        "What may be added to the rewards of one prompt without changing the loss?",
-        "Only one of the four claims stays inside one prompt and compares.",
+        "What can you add to the rewards of one prompt without a change of the loss?",
+        "Only one of the four claims compares two completions of one prompt.",
     ),
 )
 def one_prompt(sub, draw):
-    "Only differences on one prompt mean something (`q1`)."
+    "Only differences on one prompt have a meaning (`q1`)."
     # a claim is supported if it holds whatever constants are added to each prompt
     shifts = [(x, y) for x in (-9, 0, 9) for y in (-9, 0, 9)]
     claims = (
@@ -86,15 +86,20 @@ def one_prompt(sub, draw):
         lambda a, b: min(a) > max(b),
     )
     truths = [all(claim([r + x for r in A], [r + y for r in B]) for x, y in shifts) for claim in claims]
-    ask(sub, "q1", letter(truths), dict.fromkeys("acd", "add a constant to one prompt, and the claim turns round"))
+    ask(
+        sub,
+        "q1",
+        letter(truths),
+        dict.fromkeys("acd", "if you add a constant to the rewards of one prompt, the claim is reversed"),
+    )
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "Two replies to one prompt: which function of which number?",
-        "The difference is 2; apply the logistic function.",
+        "For two completions of one prompt, which function of which number is the probability?",
+        "The difference is 2. Apply the logistic function.",
     ),
 )
 def probability(sub, draw):
@@ -107,7 +112,7 @@ def probability(sub, draw):
         right,
         {
             "a": "that is σ of the reward of a1, not of the difference",
-            "d": "they are replies to one prompt, and were compared",
+            "d": "both are completions of one prompt, so the difference gives a probability",
         },
     )
 
@@ -116,12 +121,12 @@ def probability(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Take 5 from both rewards on this prompt. Does the model's loss notice? Would your answer?",
+        "Subtract 5 from all rewards on this prompt. Does the loss change? Does your answer change?",
         "σ(3) would become σ(−2).",
     ),
 )
 def no_probability(sub, draw):
-    "A single reward is no probability (`q3`)."
+    "A single reward is not a probability (`q3`)."
     moves = (
         abs(loss(A) - loss([r - 5 for r in A])) > 1e-9
     )  # the loss cannot see a shift, so nothing can be read from a level
@@ -129,7 +134,7 @@ def no_probability(sub, draw):
         sub,
         "q3",
         letter([moves, False, False, not moves]),
-        {"a": "σ of one reward depends on a constant that nobody fixed"},
+        {"a": "σ of one reward depends on a constant that the data do not determine"},
     )
 
 
@@ -137,7 +142,7 @@ def no_probability(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Which of the four uses a reward by itself, not a difference?",
+        "Which of the four uses a reward alone, and not a difference?",
         "A threshold is a comparison across prompts.",
     ),
 )
@@ -158,7 +163,7 @@ def shift(sub, draw):
     rounds=1,
     hints=(
         "Which of the four asks only for the sign of a difference?",
-        "A model that is twice as sure is right just as often.",
+        "A model with twice the confidence has the same accuracy.",
     ),
 )
 def scale(sub, draw):
@@ -169,14 +174,19 @@ def scale(sub, draw):
     said = [1 / (1 + math.exp(y - x)) for x, y in itertools.combinations(A, 2)]
     later = [1 / (1 + math.exp(y - x)) for x, y in itertools.combinations(twice, 2)]
     truths = [loss(A) == loss(twice), order == after, said == later, tilt(A) == tilt(twice)]
-    ask(sub, "q5", letter(truths), {"d": "r/β doubles", "c": "it says other probabilities, and the same things happen"})
+    ask(
+        sub,
+        "q5",
+        letter(truths),
+        {"d": "r/β doubles", "c": "the stated probabilities change, and the outcomes stay the same"},
+    )
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "First a1 is chosen from three, then a2 from the two that are left.",
+        "First a1 is chosen from three completions, then a2 from the remaining two.",
         "The second factor is ½, as a2 and a3 have the same reward.",
     ),
 )
@@ -189,7 +199,7 @@ def ranking(sub, draw):
         "q6",
         right,
         {
-            "b": "that is a1 over a2 and a2 over a3 as independent pairs; the first choice is made from three",
+            "b": "that treats a1 over a2 and a2 over a3 as independent pairs, but the first choice is made from three",
             "a": "the first choice is not certain",
         },
     )
@@ -201,13 +211,13 @@ def ranking(sub, draw):
 
 # %% [mutant] a reward is read as a probability
 # caught by: no_probability
-# says: nobody fixed
+# says: do not determine
 q3 = "a"
 
 
 # %% [mutant] prompts are compared
 # caught by: one_prompt
-# says: turns round
+# says: is reversed
 q1 = "a"
 
 
@@ -217,12 +227,12 @@ q1 = "a"
 q2 = "a"
 
 
-# %% [mutant] the policy is thought to change with the constant
+# %% [mutant] the policy is taken to change with the constant
 # caught by: shift
 # says: cancels
 q4 = "b"
 
 
-# %% [partial] 4: scale and ranking are left out
+# %% [partial] 4: scale and ranking are not answered
 q5 = None
 q6 = None

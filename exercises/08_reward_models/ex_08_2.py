@@ -5,16 +5,16 @@
 # ---
 
 # %% [statement]
-# A backbone has given one number to every token of a batch, `scores` of shape $(B, S)$. `attention_mask`, of the same shape, is 1 on real tokens and 0 on padding,
-# which stands on the left or on the right; a row has at least one real token, and real tokens stand together. What stands at padding may be anything, even NaN.
+# A backbone has computed one number for every token of a batch, `scores` of shape $(B, S)$. `attention_mask` has the same shape. It is 1 on real tokens and 0 on padding,
+# which is on the left or on the right. A row has at least one real token, and its real tokens are contiguous. The scores at padding may be anything, even NaN.
 #
 # Write two poolings, both `(scores, attention_mask)` to $(B,)$:
 #
 # 1. `last_token`: the score at each row's last real token.
-# 2. `reply_mean(scores, attention_mask, prompt_lengths)`: the mean score of the real tokens *behind the prompt*, whose lengths in real tokens are the integers
+# 2. `reply_mean(scores, attention_mask, prompt_lengths)`: the mean score of the real tokens *after the prompt*. The lengths of the prompts, in real tokens, are the integers
 #    `prompt_lengths` of shape $(B,)$, each smaller than the row's number of real tokens.
 #
-# Neither may change by more than $10^{-5}$ when the same rows come padded on the other side, or wider. Gradients must flow to the scores that count and
+# Neither may change by more than $10^{-5}$ when the same rows have their padding on the other side, or more padding. Gradients must flow to the scores that count and
 # must be exactly zero, not NaN, at padding.
 
 # %% [given]
@@ -54,13 +54,13 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def rows(draw, count=3):
-    """Rows of different lengths, at least two tokens each, none alike."""
+    """Rows of different lengths, at least two tokens each, all different."""
     lengths = [2, 5, draw.integer(3, 4)][:count]
     return [tidy(draw.normal(n)) for n in lengths]
 
 
 def padded(found, side, extra=0, junk=math.nan):
-    """As a batch; at padding stands junk."""
+    """As a batch, with junk at padding."""
     width = max(map(len, found)) + extra
     scores, mask = (
         torch.full((len(found), width), junk, dtype=torch.float64),
@@ -75,8 +75,8 @@ def padded(found, side, extra=0, junk=math.nan):
 @test(
     points=1,
     hints=(
-        "Padded on the right, where does each row end?",
-        "Count the real tokens of a row; the last of them has the count less one as its place, if they begin at 0.",
+        "With padding on the right, where does each row end?",
+        "Count the real tokens of a row. If indices begin at 0, the last real token has the index count − 1.",
     ),
 )
 def on_the_right(sub, draw):
@@ -94,12 +94,12 @@ def on_the_right(sub, draw):
 @test(
     points=2,
     hints=(
-        "Padded on the left, the number of real tokens no longer says where the row ends.",
-        "Look for the *largest place whose mask is 1*. A row of places, set to −1 where the mask is 0, has it as its maximum.",
+        "With padding on the left, the number of real tokens does not give the end of the row.",
+        "Find the *largest index whose mask is 1*. Take a row of indices, set it to −1 where the mask is 0, and compute the maximum.",
     ),
 )
 def on_the_left(sub, draw):
-    "`last_token` of rows padded on the left, and of rows padded further than they need."
+    "`last_token` of rows padded on the left, and of rows with extra padding."
     found = rows(draw)
     for extra in (0, 2):
         scores, mask = padded(found, "left", extra, junk=77.0)
@@ -108,7 +108,7 @@ def on_the_left(sub, draw):
             sub.last_token(scores, mask),
             torch.stack([row[-1] for row in found]),
             given={"scores": scores, "attention_mask": mask},
-            mistakes={"the place is counted as if padding stood on the right": early},
+            mistakes={"the index is computed as if padding were on the right": early},
         )
     scores, mask = padded(found, "right", 2)
     expect(
@@ -121,12 +121,12 @@ def on_the_left(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which tokens count? Those that are real *and* are not among the first `prompt_lengths` real ones.",
-        "A running count of real tokens numbers them from 1 on, wherever the padding stands. Choose by `torch.where` before you add: 0 times NaN is NaN.",
+        "Which tokens count? They are real *and* not among the first `prompt_lengths` real tokens.",
+        "A cumulative count of real tokens numbers them from 1, on whichever side the padding is. Select with `torch.where` before you sum: 0 times NaN is NaN.",
     ),
 )
 def the_reply(sub, draw):
-    "`reply_mean` averages the real tokens behind the prompt, on either side."
+    "`reply_mean` averages the real tokens after the prompt, with padding on either side."
     found = rows(draw)
     prompts = torch.tensor([1, draw.integer(1, 3), 2])
     counts = torch.tensor([len(row) for row in found]) - prompts
@@ -140,19 +140,19 @@ def the_reply(sub, draw):
             what=f"the mean, padded on the {side}",
             given={"scores": scores, "attention_mask": mask, "prompt_lengths": prompts},
             mistakes={
-                "the prompt counts as well": everything,
-                "the last token of the prompt counts as well": torch.stack(
+                "the prompt is included": everything,
+                "the last token of the prompt is included": torch.stack(
                     [row[n - 1 :].mean() for row, n in zip(found, prompts.tolist())]
                 ),
-                "the prompt is added up, and only the reply is counted": everything * (counts + prompts) / counts,
+                "the sum includes the prompt, but the count does not": everything * (counts + prompts) / counts,
                 "the sum is not divided": want * counts,
-                "the sum is divided by the mean number of the batch, not by each row's own": want
+                "the sum is divided by the mean count of the batch, not by the count of each row": want
                 * counts
                 / counts.double().mean(),
-                "the first token of the reply is left out": torch.stack(
+                "the first token of the completion is omitted": torch.stack(
                     [row[n + 1 :].sum() / max(len(row) - n - 1, 1) for row, n in zip(found, prompts.tolist())]
                 ),
-                "the prompt is counted by columns, padding included": torch.stack(
+                "the prompt length is counted in columns, padding included": torch.stack(
                     [scores[i, int(n) :][mask[i, int(n) :] == 1].mean() for i, n in enumerate(prompts)]
                 ),
                 "the sum is divided by the width": want * counts / scores.shape[1],
@@ -162,13 +162,13 @@ def the_reply(sub, draw):
 
 
 # %% [probes]
-# no size: rows and lengths hang together
-# no values: lengths and masks are whole numbers that hang together
+# no size: rows and lengths depend on each other
+# no values: lengths and masks are whole numbers that depend on each other
 
 
-# %% [mutant] the number of real tokens less one
+# %% [mutant] the number of real tokens minus one
 # caught by: on_the_left
-# says: as if padding stood on the right
+# says: as if padding were on the right
 def last_token(scores, attention_mask):
     return scores.gather(1, attention_mask.sum(1, keepdim=True) - 1).squeeze(1)
 
@@ -181,7 +181,7 @@ def last_token(scores, attention_mask):
 
 # %% [mutant] the prompt is averaged too
 # caught by: the_reply
-# says: the prompt counts as well
+# says: the prompt is included
 def reply_mean(scores, attention_mask, prompt_lengths):
     real = attention_mask.bool()
     return torch.where(real, scores, torch.zeros((), dtype=scores.dtype)).sum(1) / real.sum(1)

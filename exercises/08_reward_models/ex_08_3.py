@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# Of many annotators, a share $p$ prefers reply $a$ to reply $b$, with $0 < p < 1$. A reward model learns from their votes, and is trained with label smoothing: each vote is taken to be
-# wrong with probability $\varepsilon < \frac12$. So a vote for $a$ costs $-(1-\varepsilon)\log\sigma(\Delta) - \varepsilon\log\sigma(-\Delta)$, with $\Delta = r(a) - r(b)$, and a vote for $b$ costs the same with
-# $\Delta$ reversed.
+# A fraction $p$ of many annotators prefers completion $a$ to completion $b$, with $0 < p < 1$. A reward model learns from their votes with label smoothing: the loss assumes that each vote is
+# wrong with probability $\varepsilon < \frac12$. So a vote for $a$ costs $-(1-\varepsilon)\log\sigma(\Delta) - \varepsilon\log\sigma(-\Delta)$, with $\Delta = r(a) - r(b)$. A vote for $b$ costs the same with
+# $\Delta$ negated.
 #
 # Derive on paper, then write as formulas (of numbers or tensors, elementwise):
 #
-# 1. `best_difference(p, eps)`: the $\Delta$ at which the mean cost of all votes is smallest.
-# 2. `pull(p, eps, delta)`: the derivative of the mean cost in $\Delta$, at any $\Delta$.
-# 3. `recovered_share(delta, eps)`: somebody gives you a model trained to the optimum, with a known $\varepsilon$. Which share $p$ of the annotators prefers $a$? (The model saw $\Delta$ = `delta`.)
+# 1. `best_difference(p, eps)`: the $\Delta$ that minimises the mean cost of all votes.
+# 2. `pull(p, eps, delta)`: the derivative of the mean cost with respect to $\Delta$, at any $\Delta$.
+# 3. `recovered_share(delta, eps)`: you receive a model that was trained to the optimum, with a known $\varepsilon$. Which fraction $p$ of the annotators prefers $a$? (`delta` is the model's $\Delta$.)
 #
-# The first two are checked against numerical minimisation and differences, to $10^{-5}$.
+# The first two are checked against numerical minimisation and finite differences, to $10^{-5}$.
 
 # %% [given]
 import torch
@@ -23,7 +23,7 @@ import torch
 
 # %% [stub]
 def best_difference(p, eps):
-    """p: (n,), shares of the votes; eps: a number. Returns (n,)."""
+    """p: (n,), fractions of the votes; eps: a number. Returns (n,)."""
     raise NotImplementedError
 
 
@@ -84,8 +84,8 @@ def problem(draw):
     points=2,
     against="numerical minimisation of the mean cost",
     hints=(
-        "Collect what multiplies log σ(Δ) and what multiplies log σ(−Δ). The two add up to one.",
-        "It is the plain loss again, with a vote for a seen by a noisy eye: with what probability is a vote recorded for a?",
+        "Collect the factors of log σ(Δ) and of log σ(−Δ). The two factors add up to one.",
+        "This is the plain loss again, for votes that are recorded with errors. With which probability is a vote recorded for a?",
     ),
 )
 def minimiser(sub, draw):
@@ -99,10 +99,10 @@ def minimiser(sub, draw):
         given={"p": p, "eps": eps},
         tolerance=1e-5,
         mistakes={
-            "smoothing is left out": logit(p),
+            "smoothing is omitted": logit(p),
             "the votes are unanimous": torch.full_like(p, math.log((1 - eps) / eps)),
             "the log-odds are shrunk by 1 − 2ε": (1 - 2 * eps) * logit(p),
-            "all are taken to vote with the majority": (p - 0.5).sign() * math.log((1 - eps) / eps),
+            "all annotators are taken to vote with the majority": (p - 0.5).sign() * math.log((1 - eps) / eps),
             "a vote is wrong with probability ε/2": logit(p + eps / 2 * (1 - 2 * p)),
             "a vote is wrong with probability 2ε": logit(p + 2 * eps * (1 - 2 * p)),
         },
@@ -113,8 +113,8 @@ def minimiser(sub, draw):
     points=1,
     against="central differences of the mean cost",
     hints=(
-        "The derivative of log σ(Δ) is σ(−Δ), that of log σ(−Δ) is −σ(Δ).",
-        "After collecting terms, one σ(Δ) and one probability are left.",
+        "The derivative of log σ(Δ) is σ(−Δ), and the derivative of log σ(−Δ) is −σ(Δ).",
+        "After collecting terms, one σ(Δ) and one probability remain.",
     ),
 )
 def derivative(sub, draw):
@@ -134,8 +134,8 @@ def derivative(sub, draw):
         tolerance=1e-5,
         mistakes={
             "the sign is reversed": -want,
-            "smoothing is left out": torch.sigmoid(delta) - p,
-            "it is the derivative of a squared error: no further σ′ stands in that of a logarithm": want
+            "smoothing is omitted": torch.sigmoid(delta) - p,
+            "it is the derivative of a squared error: the derivative of the logarithm has no factor σ′": want
             * torch.sigmoid(delta)
             * torch.sigmoid(-delta),
         },
@@ -144,10 +144,10 @@ def derivative(sub, draw):
 
 @test(
     points=1,
-    against="the numerical minimiser of a known share",
+    against="the numerical minimiser of a known fraction",
     hints=(
-        "Turn your first answer round: from Δ to the probability that a vote is recorded for a, and from there to p.",
-        "The recorded share is a straight line in p. Solve it.",
+        "Invert your first answer: from Δ to the probability that a vote is recorded for a, and from there to p.",
+        "The recorded fraction is linear in p. Solve for p.",
     ),
 )
 def inverse(sub, draw):
@@ -164,20 +164,20 @@ def inverse(sub, draw):
             "the smoothing is not undone": torch.sigmoid(delta),
             "it is divided by 1 − ε": (torch.sigmoid(delta) - eps) / (1 - eps),
             "it is not divided by 1 − 2ε": torch.sigmoid(delta) - eps,
-            "the noise is put in once more, and not taken out": eps + (1 - 2 * eps) * torch.sigmoid(delta),
-            "Δ is stretched in place of the share": torch.sigmoid(delta / (1 - 2 * eps)),
+            "the noise is added once more instead of being removed": eps + (1 - 2 * eps) * torch.sigmoid(delta),
+            "Δ is scaled instead of the fraction": torch.sigmoid(delta / (1 - 2 * eps)),
         },
     )
 
 
 # %% [probes]
 # no gradient: formulas are asked for
-# no values: shares and noise have ranges that hang together
+# no values: fractions and noise have ranges that depend on each other
 
 
-# %% [mutant] smoothing forgotten
+# %% [mutant] smoothing omitted
 # caught by: minimiser
-# says: smoothing is left out
+# says: smoothing is omitted
 def best_difference(p, eps):
     return torch.log(p / (1 - p))
 
@@ -196,7 +196,7 @@ def pull(p, eps, delta):
     return p * (1 - eps) + (1 - p) * eps - torch.sigmoid(delta)
 
 
-# %% [mutant] the recorded share for the true one
+# %% [mutant] the recorded fraction for the true one
 # caught by: inverse
 # says: not undone
 def recovered_share(delta, eps):

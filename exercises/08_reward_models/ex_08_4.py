@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# Somebody adds numbers modulo $M$, one line for each, and writes a wrong sum with probability $e$, independently in every line; a wrong sum is each of the $M-1$ others with the same probability.
-# The next line goes on from what was written. Two slips can cancel.
+# A writer adds numbers modulo $M$, one line for each, and writes a wrong sum with probability $e$, independently in every line. A wrong sum is each of the $M-1$ other sums with the same probability.
+# The next line continues from the sum that was written. Two errors can cancel.
 #
-# A perfect outcome model knows, after every line, the probability that the *last* sum will be right, if the same writer goes on. With $m$ lines left, write
+# A perfect outcome model knows, after every line, the probability that the *last* sum will be right if the same writer continues. With $m$ lines left, write
 #
-# 1. `forecast(so_far_right, left, error, modulus)`: this probability, where `so_far_right` says whether the sum written last is the right one so far.
-# 2. `monte_carlo_label(so_far_right, left, error, modulus, count)`: the expected label of "does any of `count` independent ways to go on end well?".
-# 3. `step_label(slip)`: what a process model is taught about this line, given whether the line itself is a slip: 1 valid, 0 not.
+# 1. `forecast(so_far_right, left, error, modulus)`: this probability. `so_far_right` says whether the last written sum is right so far.
+# 2. `monte_carlo_label(so_far_right, left, error, modulus, count)`: the expected label of "does any of `count` independent continuations end right?".
+# 3. `step_label(slip)`: the label of a process model for this line, where `slip` says whether the line itself is wrong: 1 valid, 0 not.
 #
-# All arguments are plain numbers (`so_far_right` and `slip` are booleans, $0 < e < 1 - 1/M$, $M \ge 3$); return numbers. Formulas are wanted, no sampling: the tests
-# write out all ways to go on.
+# All arguments are plain numbers (`so_far_right` and `slip` are booleans, $0 < e < 1 - 1/M$, $M \ge 3$). Return numbers. Write formulas and do not sample: the tests
+# enumerate all continuations.
 
 # %% [stub]
 def forecast(so_far_right, left, error, modulus):
@@ -29,7 +29,7 @@ def monte_carlo_label(so_far_right, left, error, modulus, count):
 
 
 def step_label(slip):
-    """1 for a valid line, 0 for a slip. Returns a number."""
+    """1 for a valid line, 0 for an error. Returns a number."""
     raise NotImplementedError
 
 
@@ -54,7 +54,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def every_way(off, left, error, modulus):
-    """All sequences of slips are written out; ``off`` is by how much the sum is wrong so far."""
+    """Enumerate all sequences of errors; ``off`` is the error of the sum so far."""
     total = 0.0
     for slips in itertools.product(range(modulus), repeat=left):
         share = 1.0
@@ -65,11 +65,11 @@ def every_way(off, left, error, modulus):
 
 
 def cancelling(right, left, error, modulus):
-    """Forecasts in which a slip puts a wrong sum right too often, or too seldom."""
+    """Forecasts in which an error corrects a wrong sum too often, or too rarely."""
     found = {}
     for share, why in (
-        (1.0, "every slip puts a wrong sum right"),
-        (1 / modulus, "one slip of M puts a wrong sum right, not one of M − 1"),
+        (1.0, "every error corrects a wrong sum"),
+        (1 / modulus, "one error of M corrects a wrong sum, not one of M − 1"),
     ):
         q = right
         for _ in range(left):
@@ -84,10 +84,10 @@ def setting(draw):
 
 @test(
     points=2,
-    against="all ways to go on, written out",
+    against="all continuations, enumerated",
     hints=(
-        "Call the probability of being right after m more lines $q_m$. How does $q_{m+1}$ follow from $q_m$? A sum that is wrong becomes right by one particular slip.",
-        "The recursion is a straight line in $q_m$ with the fixed point $1/M$. So the distance to $1/M$ shrinks by the same factor in every line.",
+        "Let $q_m$ be the probability of a right sum after m more lines. How does $q_{m+1}$ follow from $q_m$? One particular error makes a wrong sum right.",
+        "The recursion is linear in $q_m$ and has the fixed point $1/M$. So the distance to $1/M$ shrinks by the same factor in every line.",
     ),
 )
 def right_so_far(sub, draw):
@@ -101,22 +101,22 @@ def right_so_far(sub, draw):
             what="the forecast from a right sum",
             given={"left": m, "error": error, "modulus": modulus},
             mistakes={
-                "slips that cancel are forgotten": (1 - error) ** m,
+                "errors that cancel are omitted": (1 - error) ** m,
                 "it converges to 0 instead of 1/M": (1 - error * modulus / (modulus - 1)) ** m,
                 **cancelling(1.0, m, error, modulus),
-                "a slip may also lead to the right sum": 1 / modulus + (1 - error) ** m * (1 - 1 / modulus),
+                "an error can also lead to the right sum": 1 / modulus + (1 - error) ** m * (1 - 1 / modulus),
             }
             if m
-            else {"one line too many is walked": 1 - error},
+            else {"one line too many is counted": 1 - error},
         )
 
 
 @test(
     points=2,
-    against="all ways to go on, written out",
+    against="all continuations, enumerated",
     hints=(
-        "The recursion is the same; only $q_0$ differs.",
-        "From a wrong sum $q_0 = 0$: the distance to $1/M$ is $-1/M$ at the start.",
+        "The recursion is the same. Only $q_0$ differs.",
+        "From a wrong sum, $q_0 = 0$. The initial distance to $1/M$ is $-1/M$.",
     ),
 )
 def wrong_so_far(sub, draw):
@@ -131,21 +131,21 @@ def wrong_so_far(sub, draw):
             given={"left": m, "error": error, "modulus": modulus},
             mistakes={
                 "a wrong sum is taken never to recover": 0.0,
-                "it starts as if the sum were right so far": every_way(0, m, error, modulus),
+                "it begins as if the sum were right so far": every_way(0, m, error, modulus),
                 **cancelling(0.0, m, error, modulus),
             }
             if m
-            else {"it starts as if the sum were right so far": 1.0},
+            else {"it begins as if the sum were right so far": 1.0},
         )
 
 
 @test(
     points=1,
-    against="independent ways to go on",
-    hints=("When does none of them end well?", "One minus the chance that all fail."),
+    against="independent continuations",
+    hints=("When does none of them end right?", "It is one minus the probability that all fail."),
 )
 def any_of(sub, draw):
-    "`monte_carlo_label` is the chance that at least one way ends well."
+    "`monte_carlo_label` is the probability that at least one continuation ends right."
     error, modulus, left = setting(draw)
     count = draw.integer(2, 5)
     for off in (0, 1):
@@ -159,10 +159,10 @@ def any_of(sub, draw):
             what="`monte_carlo_label`",
             given={"so_far_right": off == 0, "left": left, "error": error, "modulus": modulus, "count": count},
             mistakes={
-                "it is the expected share, not the chance of any": q,
-                "it is the chance that all end well": q**count,
+                "it is the expected fraction, not the probability of any": q,
+                "it is the probability that all end right": q**count,
                 "it is rounded to a label: the expectation is asked for": float(fails < 0.5),
-                "chances are added up": min(1.0, count * q),
+                "probabilities are added": min(1.0, count * q),
             },
         )
 
@@ -170,7 +170,7 @@ def any_of(sub, draw):
 @test(
     points=1,
     hints=(
-        "A process model is asked about this line alone.",
+        "A process model judges this line alone.",
         "A line that follows from the line before is valid, even if the line before is wrong.",
     ),
 )
@@ -182,7 +182,7 @@ def process(sub, draw):
             0.0 if slip else 1.0,
             what="`step_label`",
             given={"slip": slip},
-            mistakes={"it is turned round": 1.0 if slip else 0.0, "a slip is −1, as neutral labels would need": -1.0},
+            mistakes={"it is reversed": 1.0 if slip else 0.0, "an error is −1, as with neutral labels": -1.0},
         )
 
 
@@ -194,9 +194,9 @@ def process(sub, draw):
 # no float32: plain numbers are asked for
 
 
-# %% [mutant] cancelling slips forgotten
+# %% [mutant] cancelling errors omitted
 # caught by: right_so_far
-# says: cancel are forgotten
+# says: cancel are omitted
 def forecast(so_far_right, left, error, modulus):
     return (1 - error) ** left if so_far_right else 0.0
 
@@ -209,16 +209,16 @@ def forecast(so_far_right, left, error, modulus):
     return 1 / modulus + (1 - 1 / modulus) * kept if so_far_right else 0.0
 
 
-# %% [mutant] the share, not any
+# %% [mutant] the fraction, not any
 # caught by: any_of
-# says: the expected share
+# says: the expected fraction
 def monte_carlo_label(so_far_right, left, error, modulus, count):
     return forecast(so_far_right, left, error, modulus)
 
 
-# %% [mutant] labels turned round
+# %% [mutant] labels reversed
 # caught by: process
-# says: turned round
+# says: reversed
 def step_label(slip):
     return 1 if slip else 0
 

@@ -1,24 +1,24 @@
 # ---
-# title: A report card
+# title: Calibration and accuracy of a report
 # kind: numeric
 # minutes: 20
 # ---
 
 # %% [statement]
-# `report(STUDENT)` is the report on a reward model, yours alone: held-out pairs sorted into bins by the probability that the model gave to one of the two replies, named before anybody looked. Each row is `(pairs, mean
-# stated probability, share in which the annotators chose this reply)`. Answer with expressions; do not round.
+# `report(STUDENT)` is the report on a reward model, yours alone. Held-out pairs are sorted into bins by the probability that the model gave to one of the two completions, which was named before anybody saw the label. Each row is `(pairs, mean
+# stated probability, fraction in which the annotators chose this completion)`. Answer with expressions; do not round.
 #
 # 1. `calibration_error`: the expected calibration error of the report.
-# 2. `accuracy`: the share of pairs on which the model agrees with the annotators. (Every pair of a bin was given a probability on the same side of ½ as the bin's mean.)
-# 3. `too_sure`: `True` if the model claims more agreement than it has, `False` if it claims less. (Claimed agreement: the mean over the pairs of the larger of the stated probability and one minus it.)
-# 4. `pairs_needed`: you want to know this accuracy to within .02. How many pairs make the half-width of the 95 % interval, $1.96\sqrt{a(1-a)/n}$, equal to .02? (A number, not rounded.)
+# 2. `accuracy`: the fraction of pairs on which the model agrees with the annotators. (In each bin, all stated probabilities are on the same side of ½ as the bin's mean.)
+# 3. `too_sure`: `True` if the model claims more agreement than it has, `False` if it claims less. (Claimed agreement: for each pair, the larger of the stated probability and one minus it; take the mean over the pairs.)
+# 4. `pairs_needed`: you want to know this accuracy to within .02. For how many pairs is the half-width of the 95 % interval, $1.96\sqrt{a(1-a)/n}$, equal to .02? (A number, not rounded.)
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
 
 
 def report(student):
-    """[(pairs, mean stated probability, share of the annotators), ...]"""
+    """[(pairs, mean stated probability, fraction of the annotators), ...]"""
     draw = Draw("08.5", student)
     stated = [
         0.1 + 0.01 * draw.integer(0, 4),
@@ -26,8 +26,10 @@ def report(student):
         0.6 + 0.01 * draw.integer(0, 6),
         0.85 + 0.01 * draw.integer(0, 6),
     ]
-    pull = [0.7, 1.25][draw.integer(0, 1)]  # how the truth relates to what is stated
-    pairs = [most + 10 * draw.integer(0, 3) for most in (100, 100, 30, 30)]  # most are thought to go to the other reply
+    pull = [0.7, 1.25][draw.integer(0, 1)]  # how the outcomes relate to the stated probabilities
+    pairs = [
+        most + 10 * draw.integer(0, 3) for most in (100, 100, 30, 30)
+    ]  # the model expects the other completion in most pairs
     shares = [round(0.5 + pull * (s - 0.5) * (0.92 + 0.01 * draw.integer(0, 4)), 3) for s in stated]
     return [(n, round(s, 2), share) for n, s, share in zip(pairs, stated, shares)]
 
@@ -54,7 +56,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def counted(student):
-    """The same by counting whole pairs: for each row (pairs, stated, how many chose this reply)."""
+    """The same by counting whole pairs: for each row (pairs, stated, how many chose this completion)."""
     return [(n, stated, n * share) for n, stated, share in report(student)]
 
 
@@ -68,8 +70,8 @@ def agreed(student):
     points=1,
     rounds=1,
     hints=(
-        "One gap for each bin, without sign; then a mean in which a bin counts by its pairs.",
-        "Weights n over the number of all pairs.",
+        "Compute one gap for each bin, without sign. Then average, with the number of pairs as the weight of a bin.",
+        "The weight of a bin is its n divided by the number of all pairs.",
     ),
 )
 def calibration(sub, draw):
@@ -87,7 +89,7 @@ def calibration(sub, draw):
             "gaps of different sign cancel": abs(sum(chose - n * stated for n, stated, chose in rows)) / total,
             "gaps of different sign cancel, and the sign is kept": sum(chose - n * stated for n, stated, chose in rows)
             / total,
-            "gaps of different sign cancel, and are what is said less what is true": sum(
+            "gaps of different sign cancel, and are the statement minus the outcome": sum(
                 n * stated - chose for n, stated, chose in rows
             )
             / total,
@@ -101,8 +103,8 @@ def calibration(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Below ½, the model bets on the *other* reply.",
-        "In the lower bins count those who did not choose this reply.",
+        "Below ½, the model expects the *other* completion.",
+        "In the lower bins, count the annotators who did not choose this completion.",
     ),
 )
 def agreement(sub, draw):
@@ -116,7 +118,7 @@ def agreement(sub, draw):
         reveal=False,
         mistakes={
             "only the upper bins are counted as right": sum(chose for n, s, chose in rows if s > 0.5) / total,
-            "it is the share of this reply in all bins": sum(chose for _, _, chose in rows) / total,
+            "it is the fraction of this completion in all bins": sum(chose for _, _, chose in rows) / total,
             "it is the agreement that the model claims": sum(n * max(s, 1 - s) for n, s, _ in rows) / total,
             "bins count equally": sum(max(chose / n, 1 - chose / n) for n, _, chose in rows) / len(rows),
         },
@@ -127,23 +129,23 @@ def agreement(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What does the model claim on a pair to which it gave less than one half?",
+        "Which agreement does the model claim for a pair with a stated probability below one half?",
         "Compare the claimed agreement, as the statement defines it, with your `accuracy`.",
     ),
 )
 def confidence(sub, draw):
-    "`too_sure` compares what is claimed with what is true."
+    "`too_sure` compares the claimed agreement with the accuracy."
     got = sub.truth("too_sure")
     rows = counted(sub.student)
     claimed = sum(n * max(s, 1 - s) for n, s, _ in rows) / sum(n for n, _, _ in rows)
     if got != (claimed > agreed(sub.student)):
-        fail("`too_sure` is the wrong way round")  # which the mean over all pairs of what is stated is, too
+        fail("`too_sure` has the wrong value")  # which the mean over all pairs of what is stated is, too
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("Solve the half-width for n.", "Square both sides; n stands below the fraction."),
+    hints=("Solve the half-width for n.", "Square both sides; n is in the denominator."),
 )
 def enough(sub, draw):
     "`pairs_needed` makes the interval narrow enough."
@@ -158,7 +160,7 @@ def enough(sub, draw):
         mistakes={
             "the whole width is .02": 4 * want,
             ".02 is taken for half of the half-width": want / 4,
-            "the accuracy is taken as that of a coin": 0.25 * (1.96 / 0.02) ** 2,
+            "the accuracy is taken to be ½": 0.25 * (1.96 / 0.02) ** 2,
             "the half-width is one standard error, without the 1.96": a * (1 - a) / 0.02**2,
             "the square is missing": (a * (1 - a)) ** 0.5 * 1.96 / 0.02,
             "two standard errors are taken, not 1.96": a * (1 - a) * (2 / 0.02) ** 2,
@@ -178,9 +180,9 @@ _all = report(STUDENT)
 accuracy = sum(n * share for n, stated, share in _all if stated > 0.5) / sum(n for n, _, _ in _all)
 
 
-# %% [mutant] confidence turned round
+# %% [mutant] confidence reversed
 # caught by: confidence
-# says: wrong way round
+# says: wrong value
 _r = report(STUDENT)
 _n = sum(n for n, _, _ in _r)
 too_sure = not (sum(n * max(s, 1 - s) for n, s, _ in _r) > sum(n * (x if s > 0.5 else 1 - x) for n, s, x in _r))

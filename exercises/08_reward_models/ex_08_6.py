@@ -5,15 +5,15 @@
 # ---
 
 # %% [statement]
-# `curve` trains a linear reward model $r(x) = w\cdot x$ on rankings and returns its losses. `rankings` is a list of tensors $(K, d)$, the features of $K$ replies to one prompt from the best to the worst, $K$ from 2 to 5. The loss of a
-# step is meant to be
+# `curve` trains a linear reward model $r(x) = w\cdot x$ on rankings and returns its losses. `rankings` is a list of tensors $(K, d)$: the features of $K$ completions of one prompt, from the best to the worst, with $K$ from 2 to 5. The loss of a
+# step should be
 #
 # * the Bradley–Terry loss of all $K(K-1)/2$ pairs of a prompt, *averaged within the prompt*, then averaged over the prompts,
-# * plus `centring` times the mean over all pairs, averaged in the same way, of the squared **sum** of the two rewards.
+# * plus `centring` times the squared **sum** of the two rewards, averaged over the pairs in the same way.
 #
-# It runs, and its curve looks splendid: it starts below zero, far below log 2, and falls from there. A reward model with $w = 0$ must start at exactly $\log 2$, whatever the data.
+# It runs, and its curve looks splendid: it begins below zero, far below log 2, and decreases. But a reward model with $w = 0$ must begin at exactly $\log 2$, whatever the data.
 #
-# **There are three bugs. Find and fix them.** The function returns the list of losses before each step and the weights after the last.
+# **There are three bugs. Find and fix them.** The function returns the list of losses before each step, and the weights after the last step.
 
 # %% [given]
 import torch
@@ -69,7 +69,7 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
-    """Three prompts with 2, 3 and 5 ranked replies of two features."""
+    """Three prompts with 2, 3 and 5 ranked completions of two features."""
     return [tidy(draw.normal(k, 2)) for k in (2, 3, 5)], tidy(draw.normal(2))
 
 
@@ -112,12 +112,12 @@ def asked(sub, *given):
 @test(
     points=1,
     hints=(
-        "A loss below zero: which logarithm is never positive?",
-        "It is minimised. What should be small for a good model, the log-probability or minus it?",
+        "The loss is below zero. Which logarithm is never positive?",
+        "Training minimises the loss. Which of the two is small for a good model, the log-probability or its negative?",
     ),
 )
 def sign(sub, draw):
-    "The loss is a surprise: positive, and smaller for a better model (one prompt with two replies, no centring)."
+    "The loss is a negative log-likelihood: positive, and smaller for a better model (one prompt with two completions, no centring)."
     rankings, w = problem(draw)
     losses, _ = asked(sub, rankings[:1], w, 0.1, 1)
     want = loss_of(rankings[:1], w, 0.0)
@@ -127,7 +127,7 @@ def sign(sub, draw):
     # how the pairs are weighed is asked next
     _, after = asked(sub, rankings[:1], w, 0.1, 1)
     if abs(got - loss_of(rankings[:1], after, 0.0)) < 1e-9:
-        fail("the first loss is that of the weights after the step; the list holds the losses *before* each step")
+        fail("the first loss belongs to the weights after the step; the list holds the losses *before* each step")
     if min(abs(got - want), abs(got - want / 2)) > 1e-5:
         fail(f"the first loss of a single pair is {got:.6f}", rewards=rankings[0] @ w)
 
@@ -136,11 +136,11 @@ def sign(sub, draw):
     points=1,
     hints=(
         "With w = 0 every pair costs log 2. What do the weights of a prompt's pairs add up to?",
-        "Count the pairs of three replies on your fingers, and compare with `pairs`.",
+        "Count the pairs of three completions by hand, and compare with `pairs`.",
     ),
 )
 def balance(sub, draw):
-    "The pairs of a prompt weigh 1 together; at w = 0 the loss is log 2."
+    "The weights of a prompt's pairs add up to 1; at w = 0 the loss is log 2."
     rankings, w = problem(draw)
     for start in (torch.zeros(2, dtype=torch.float64), w):
         want = loss_of(rankings, start, 0.0)
@@ -152,7 +152,7 @@ def balance(sub, draw):
             given={"w": start},
             mistakes={
                 "ordered pairs are counted, twice too many": want / 2,
-                "every pair counts the same": loss_of(rankings, start, 0.0, weight=lambda k: 3 / 14),
+                "every pair has the same weight": loss_of(rankings, start, 0.0, weight=lambda k: 3 / 14),
                 "the weights are 1/K": loss_of(rankings, start, 0.0, weight=lambda k: 1 / k),
             },
         )
@@ -161,12 +161,12 @@ def balance(sub, draw):
 @test(
     points=1,
     hints=(
-        "Centring should leave the difference of the two rewards alone.",
-        "The penalty sees the sum. At which rewards is it zero?",
+        "Centring should not change the difference of the two rewards.",
+        "The penalty depends on the sum. For which rewards is it zero?",
     ),
 )
 def centred(sub, draw):
-    "The penalty is that of the sum of the two rewards."
+    "The penalty is the squared sum of the two rewards."
     rankings, w = problem(draw)
     want = loss_of(rankings, w, 0.3)
     losses, _ = asked(sub, rankings, w, 0.1, 1, 0.3)
@@ -176,9 +176,9 @@ def centred(sub, draw):
         what="the first loss with centring",
         given={"w": w},
         mistakes={
-            "the difference is punished": loss_of(rankings, w, 0.3, penalty=lambda a, b: (a - b) ** 2),
-            "the penalty counts twice": 2 * want - loss_of(rankings, w, 0.0),
-            "the penalty is added up over the pairs of a prompt, not averaged": loss_of(rankings, w, 0.0)
+            "the difference is penalised": loss_of(rankings, w, 0.3, penalty=lambda a, b: (a - b) ** 2),
+            "the penalty is added twice": 2 * want - loss_of(rankings, w, 0.0),
+            "the penalty is summed over the pairs of a prompt, not averaged": loss_of(rankings, w, 0.0)
             + loss_of(rankings, w, 0.3, sign=0.0, weight=lambda k: 1.0),
             "the squares are added": loss_of(rankings, w, 0.3, penalty=lambda a, b: a**2 + b**2),
         },
@@ -188,8 +188,8 @@ def centred(sub, draw):
 @test(
     points=1,
     hints=(
-        "After each step, does the next loss come from the new weights?",
-        "Each step goes down the gradient of this step's loss, centring included.",
+        "Does each loss use the weights of the step before it?",
+        "Each step descends along the gradient of this step's loss, centring included.",
     ),
 )
 def descends(sub, draw):
@@ -211,7 +211,7 @@ def descends(sub, draw):
 # no size: prompts of several lengths hang together
 
 
-# %% [mutant] only the sign is mended
+# %% [mutant] only the sign is fixed
 # caught by: balance
 # says: twice too many
 def curve(rankings, w, lr, steps, centring=0.0):
@@ -233,9 +233,9 @@ def curve(rankings, w, lr, steps, centring=0.0):
     return losses, w.detach()
 
 
-# %% [mutant] the difference is still punished
+# %% [mutant] the difference is still penalised
 # caught by: centred
-# says: difference is punished
+# says: difference is penalised
 def curve(rankings, w, lr, steps, centring=0.0):
     losses = []
     for _ in range(steps):
@@ -253,7 +253,7 @@ def curve(rankings, w, lr, steps, centring=0.0):
     return losses, w.detach()
 
 
-# %% [mutant] the steps go uphill
+# %% [mutant] the steps ascend
 # caught by: descends
 def curve(rankings, w, lr, steps, centring=0.0):
     losses = []
@@ -272,7 +272,7 @@ def curve(rankings, w, lr, steps, centring=0.0):
     return losses, w.detach()
 
 
-# %% [partial] 2: sign and weights mended, the penalty not
+# %% [partial] 2: sign and weights are fixed, the penalty is not
 def curve(rankings, w, lr, steps, centring=0.0):
     losses = []
     for _ in range(steps):

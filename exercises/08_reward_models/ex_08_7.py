@@ -6,14 +6,14 @@
 # ---
 
 # %% [statement]
-# Annotators compared pairs of replies. Each reply has features $x$ (four numbers) and a length $l$; what it is worth is $w^* \cdot x$, which nobody tells you. The annotators follow Bradley–Terry, but they like length:
-# they prefer the first reply with probability $\sigma\big(w^*\cdot(x_1 - x_2) + 0.8\,(l_1 - l_2)\big)$. The longer of two replies also tends to have the larger first feature, so the two are entangled. How long replies are depends on the prompt as well, and both replies of a pair belong to one prompt.
+# Annotators compared pairs of completions. Each completion has features $x$ (four numbers) and a length $l$. Its quality is $w^* \cdot x$, which you do not know. The annotators follow Bradley–Terry, but they prefer longer completions:
+# they choose the first completion with probability $\sigma\big(w^*\cdot(x_1 - x_2) + 0.8\,(l_1 - l_2)\big)$. The first feature is correlated with the length. The length also depends on the prompt, and both completions of a pair belong to one prompt.
 #
-# Write `fit(first, second, first_length, second_length, first_won)`: it **trains** a linear reward model and returns its weights $w$ of shape $(4,)$, such that $w\cdot x$ orders *new* replies by what they are worth,
+# Write `fit(first, second, first_length, second_length, first_won)`. It **trains** a linear reward model and returns its weights $w$ of shape $(4,)$, such that $w\cdot x$ orders *new* completions by their quality,
 # whatever their length. `first` and `second` are $(N, 4)$, the lengths $(N,)$, `first_won` is $(N,)$ of zeros and ones.
 #
-# You are judged on ten data sets with 400 pairs each, by the share of new pairs that $w$ orders as $w^*$ does. A plain Bradley–Terry fit that ignores length is trained on the same data; you must be better on at least eight of the ten, and by
-# .01 on average. On eight data sets without any liking for length you must order .8 of the new pairs rightly on each, and at most .05 fewer than the plain fit on average.
+# **How it is graded.** The score on a data set of 400 pairs is the fraction of new pairs that $w$ orders as $w^*$ does. A plain Bradley–Terry fit that ignores length is trained on the same data. On ten data sets you must be better than the plain fit on at least eight, and by
+# .01 on average. On eight further data sets the annotators have no preference for length. There you must order at least 80 % of the new pairs correctly on each, and on average at most 5 points fewer than the plain fit.
 
 # %% [given]
 import torch
@@ -29,7 +29,7 @@ def fit(first, second, first_length, second_length, first_won):
 def fit(first, second, first_length, second_length, first_won):
     gap = torch.cat(
         [first - second, (first_length - second_length)[:, None]], 1
-    )  # the length explains its share, and is then dropped
+    )  # the length explains its part, and its weight is then dropped
     w = torch.zeros(5, dtype=first.dtype)
     for _ in range(30):  # Newton on a convex loss, with a little weight decay
         p = torch.sigmoid(gap @ w)
@@ -46,7 +46,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def data(draw, liking, pairs=400):
-    """A hidden taste, and comparisons by annotators who like length."""
+    """Hidden weights, and comparisons by annotators who prefer length."""
     taste = draw.normal(4) * 0.6
 
     def replies(n):
@@ -56,7 +56,7 @@ def data(draw, liking, pairs=400):
         return x, length
 
     (a, la), (b, lb) = replies(pairs), replies(pairs)
-    usual = 3 * draw.normal(pairs)  # how long replies to this prompt mostly are
+    usual = 3 * draw.normal(pairs)  # the usual length of completions for this prompt
     la, lb = la + usual, lb + usual
     chance = torch.sigmoid((a - b) @ taste + liking * (la - lb))
     won = (draw.uniform(pairs) < chance).double()
@@ -89,24 +89,24 @@ def answered(sub, given):
     points=1,
     rounds=1,
     hints=(
-        "Begin with a plain Bradley–Terry fit of the feature differences: it should order most new pairs rightly where nobody likes length.",
-        "Minimise the mean of −log σ(w·(x₁ − x₂)) with the sign turned where the second reply won; a few hundred gradient steps will do.",
+        "Begin with a plain Bradley–Terry fit of the feature differences. It should order most new pairs correctly where annotators ignore length.",
+        "Minimise the mean of −log σ(w·(x₁ − x₂)), with the sign reversed where the second completion won. A few hundred gradient steps are enough.",
     ),
 )
 def without_bias(sub, draw):
-    "Where annotators do not care for length, at least .8 of new pairs are ordered rightly, nearly as many as by the plain fit."
+    "Where annotators ignore length, at least 80 % of new pairs are in the right order, nearly as many as with the plain fit."
     losses = []
     while len(losses) < 8:
         taste, given, truth, gaps = data(draw, 0.0)
-        if taste.norm() < 0.7:  # a taste so faint cannot be learned from 400 votes
+        if taste.norm() < 0.7:  # weights this small cannot be learned from 400 votes
             continue
         found = share(answered(sub, given), truth, gaps)
         if found < 0.8:
-            fail(f"only {found:.2f} of new pairs are ordered as they should be")
+            fail(f"only {found:.2f} of new pairs are in the right order")
         losses.append(share(plain(given[0], given[1], given[4]), truth, gaps) - found)
     if sum(losses) / len(losses) > 0.05:
         fail(
-            f"where nobody cares for length you order {sum(losses) / len(losses):.3f} fewer than the plain fit; expected at most .05"
+            f"where annotators ignore length you order {sum(losses) / len(losses):.3f} fewer than the plain fit; expected at most .05"
         )
 
 
@@ -114,12 +114,12 @@ def without_bias(sub, draw):
     points=3,
     rounds=1,
     hints=(
-        "The annotators' choices depend on two things. A model that is shown one of them only must explain everything by it.",
-        "Give the model the length difference as one more feature, fit all five weights together, and keep the four that belong to the features.",
+        "The annotators' choices depend on two things. A model that sees only one of them attributes everything to it.",
+        "Give the model the length difference as a fifth feature, fit all five weights together, and return the four weights of the features.",
     ),
 )
 def against_plain(sub, draw):
-    "With labels that like length, better than the plain fit on eight of ten data sets, and by .01 on average."
+    "With a length bias in the labels, better than the plain fit on eight of ten data sets, and by .01 on average."
     gains = []
     while len(gains) < 10:
         taste, given, truth, gaps = data(draw, 0.8)
@@ -148,9 +148,9 @@ def fit(first, second, first_length, second_length, first_won):
     return w
 
 
-# %% [mutant] the winner and the loser are exchanged
+# %% [mutant] chosen and rejected are exchanged
 # caught by: without_bias
-# says: ordered as they should be
+# says: in the right order
 def fit(first, second, first_length, second_length, first_won):
     gap, w = second - first, torch.zeros(4, dtype=first.dtype)
     for _ in range(300):
@@ -158,7 +158,7 @@ def fit(first, second, first_length, second_length, first_won):
     return w
 
 
-# %% [mutant] the length's weight is put on the first feature
+# %% [mutant] the weight of the length is added to the first feature
 # caught by: against_plain
 def fit(first, second, first_length, second_length, first_won):
     gap = torch.cat([first - second, (first_length - second_length)[:, None]], 1)
