@@ -57,6 +57,12 @@ def test_reward_losses_give_the_numbers_worked_by_hand():
             surprise + 0.01 * 1.6**2,
             bradley_terry_loss(chosen, rejected) + 0.01 * centring_penalty(chosen, rejected),
         ),
+        ".427101": (
+            surprise + 0.1 * 0.4 + 0.01 * (1.2**2 + 0.4**2),
+            bradley_terry_loss(chosen, rejected)
+            + 0.1 * (torch.relu(-chosen) + torch.relu(rejected))
+            + 0.01 * (chosen.square() + rejected.square()),
+        ),
         "8.5": (
             (3.8**2 + 1.6**2) / 2,
             regression_loss(torch.cat([chosen, rejected]), torch.tensor([5.0, 2.0], dtype=torch.float64)).mean(),

@@ -15,37 +15,37 @@ def _pull():
 
 
 badly_wrong = Ask(
-    "One pair is undecided, Δ = 0; another one the model has badly wrong, Δ = −10. How many times as hard does the second pull at its Δ, by the derivative of this loss?",
+    "One pair is undecided, Δ = 0. The model orders another pair badly wrong, Δ = −10. How many times as large is the derivative of the loss with respect to Δ for the second pair?",
     Typed(
         within=0.2,
         form=".1f",
-        low="A pair that is right and sure pulls less than an undecided one. One that is badly wrong pulls more: with a force of nearly 1, where the undecided pair has {half:.1f}.",
-        high="The loss is {loss:.0f} times as large there, and a squared error would pull the harder the further it is. But the loss grows along a straight line there, and the steepness of the line is 1; where the pair is undecided, it is {half:.1f}.",
+        low="A pair that the model orders correctly and confidently has a smaller derivative than an undecided pair. A badly wrong pair has a larger one: its size is nearly 1, and the undecided pair has {half:.1f}.",
+        high="The loss is {loss:.0f} times as large there, and the derivative of a squared error would keep growing. But this loss is nearly a straight line there, with a slope of size 1. At the undecided pair the slope has size {half:.1f}.",
     ),
     _pull,
 )
 
 
 def _cleaner():
-    worth, ref = (torch.tensor(x, dtype=torch.float64) for x in ([1.0, 0.0, -1.0], [0.5, 0.3, 0.2]))
+    rewards, ref = (torch.tensor(x, dtype=torch.float64) for x in ([1.0, 0.0, -1.0], [0.5, 0.3, 0.2]))
 
     def distance(noise: float) -> float:
-        chances = reward_losses.bradley_terry(*torch.broadcast_tensors(worth[:, None] / noise, worth / noise))
+        chances = reward_losses.bradley_terry(*torch.broadcast_tensors(rewards[:, None] / noise, rewards / noise))
         fitted = social_choice.bradley_terry_fit(1000 * chances.masked_fill(torch.eye(3).bool(), 0.0))
         return float(kl.reverse_kl(rlhf.optimal_logps(ref.log(), fitted, beta=1.0), ref.log()))
 
     before, after = distance(1.0), distance(0.5)
     if abs(after / before - 1) < 0.05:
-        return "as far as before", {}
-    return "further than before" if after > before else "less far", {"before": before, "after": after}
+        return "the same KL as before", {}
+    return "a larger KL than before" if after > before else "a smaller KL", {"before": before, "after": after}
 
 
 cleaner_labels = Ask(
-    "The annotators, who all have the same taste, are trained: what they feel has half the noise (its scale, as in chapter 6), and a new reward model learns from their labels. With the β of before, how far from the reference is the best policy now?",
+    "The annotators, who all have the same taste, receive training that halves the noise of their judgements (its scale, as in chapter 6). A new reward model learns from their labels. With the same β as before, what is the KL of the optimal policy from the reference now?",
     {
-        "less far": "There are fewer errors to be exploited, but the distance does not know that. What is paid for the same replies has grown, and what is charged for a nat has not.",
-        "as far as before": "The replies are worth what they were. But the rewards are log-odds of labels: with half the noise they are twice as large. From (.5, .3, .2) at β = 1 the best policy for rewards 1, 0, −1 goes {before:.2f} nats far, and for rewards 2, 0, −2 {after:.2f}.",
-        "further than before": "",
+        "a smaller KL": "There are fewer label errors, but the KL does not depend on them directly. The rewards of the same completions have grown, and the penalty per nat has not.",
+        "the same KL as before": "The quality of the completions has not changed. But the rewards are log-odds of labels: with half the noise they are twice as large. From (.5, .3, .2) at β = 1 the optimal policy for rewards 1, 0, −1 has a KL of {before:.2f} nats, and for rewards 2, 0, −2 of {after:.2f}.",
+        "a larger KL than before": "",
     },
     _cleaner,
 )
@@ -57,22 +57,22 @@ def _untold():
         answer = "in exactly half"
     else:
         answer = "in fewer than half" if sum(right) < 0.5 * len(right) else "in more than half"
-    agree = [  # where the two labels name the same reply
+    agree = [  # where the two labels name the same completion
         (everywhere - differ * there) / (1 - differ)
         for everywhere, differ, there in zip(
             seeds("ch08_aspects", "untold"), seeds("ch08_aspects", "differ"), right, strict=True
         )
     ]
-    assert min(agree) > 0.5  # as a lesson says
+    assert min(agree) > 0.5  # as the text of a wrong choice says
     return answer, {"all": 100 * mean("ch08_aspects", "untold")}
 
 
 not_told = Ask(
-    "One model is trained on all these labels and is not told which aspect a label is for. On the held-out pairs whose two labels name different replies its choice is held against both labels. In how many of these comparisons is it right?",
+    "One model is trained on all these labels and is not told which aspect a label is for. On the held-out pairs whose two labels name different completions, its choice is compared with both labels. In how many of these comparisons is it right?",
     {
-        "in fewer than half": "Labels that contradict each other make the model unsure. But the two labels of such a pair name different replies, so its one choice is right for exactly one of them.",
+        "in fewer than half": "Contradicting labels make the model less confident. But the two labels of such a pair name different completions, so its one choice is right for exactly one of them.",
         "in exactly half": "",
-        "in more than half": "On all held-out pairs it is, in {all:.0f} of 100 comparisons, since it is right more often than wrong where the two labels agree. Where they name different replies, its choice is right for one and wrong for the other.",
+        "in more than half": "On all held-out pairs it is right in {all:.0f} of 100 comparisons, because it is right more often than wrong where the two labels agree. Where they name different completions, its choice is right for one label and wrong for the other.",
     },
     _untold,
 )
@@ -84,22 +84,22 @@ def _slip():
     [beside] = evidence.differences({"head": heads, "guess": [guess] * len(heads)}).values()
     no_better = not beside.significant or beside.mean < 0
     if min(policy) == 1 and no_better:
-        answer = "the policy's always, the head's no more often than by a guess"
+        answer = "the policy's always, the head's no more often than by chance"
     elif min(policy) > 0.9 and min(heads) > 0.9:
         answer = "both nearly always"
     elif max(policy) < 0.1 and min(heads) > 0.9:
         answer = "the head's nearly always, the policy's hardly ever"
     else:
-        raise ValueError(f"{heads} and {policy} are what no choice says")
+        raise ValueError(f"{heads} and {policy} matches no choice")
     return answer, {"plain": sum(heads) / len(heads), "guess": guess, "seen": beside.minimum_detectable_effect}
 
 
 who_sees = Ask(
-    "A process head on our small transformer has learned for 120 steps from 3,000 replies which steps are valid; the frozen policy has only learned to write such replies. At the end of each of the six steps we read the head's probability and the policy's log-probability of the sum. Whose largest fall lies at the planted slip?",
+    "A process head on our small transformer was trained for 120 steps on 3,000 completions with step labels. The frozen policy was only trained to write such completions. At the end of each of the six steps we read the head's probability and the policy's log-probability of the sum. Whose largest fall is at the injected error?",
     {
-        "the head's nearly always, the policy's hardly ever": "Nobody has told the policy what a slip is. But it imitates a writer who adds rightly nine times in ten, so a wrong sum is a token that it finds unlikely. And the head's largest fall lies there in {plain:.2f} of the replies only.",
-        "both nearly always": "The head stands on the policy's weights. But it has to find out whether the sum that was written follows from the line before, and that it does not learn in 120 steps: its largest fall lies at the slip in {plain:.2f} of the replies, where a guess has {guess:.2f} ({seen:.2f} more would have been found in four of five such studies).",
-        "the policy's always, the head's no more often than by a guess": "",
+        "the head's nearly always, the policy's hardly ever": "The policy never saw a step label. But it imitates a writer whose sums are right in 90 % of the steps, so a wrong sum is an improbable token. And the head's largest fall is there in only {plain:.2f} of the completions.",
+        "both nearly always": "The head starts from the policy's weights. But it has to check whether the written sum follows from the line before, and it does not learn this in 120 steps. Its largest fall is at the error in {plain:.2f} of the completions; chance is {guess:.2f} (minimum detectable difference {seen:.2f} at 80 % power).",
+        "the policy's always, the head's no more often than by chance": "",
     },
     _slip,
 )
@@ -108,13 +108,13 @@ who_sees = Ask(
 def _flattered():
     kept = [mean("ch08_assistant", f"{kind}_flattery_share") for kind in ("best", "usual")]
     if max(kept) < 0.3:
-        answer = "the one with more praise, mostly"
+        answer = "mostly the one with more praise"
     elif min(kept) > 0.7:
-        answer = "the reply as it is, mostly"
+        answer = "mostly the original"
     elif min(kept) > 0.4 and max(kept) < 0.6:
         answer = "each about as often"
     else:
-        raise ValueError(f"shares of {kept} are what no choice says")
+        raise ValueError(f"shares of {kept} matches no choice")
     return answer, {
         "more": 100 * mean("ch08_assistant", "praised_more"),
         "once": 100 * mean("ch08_assistant", "praised_once"),
@@ -122,11 +122,11 @@ def _flattered():
 
 
 more_praise = Ask(
-    "The first word of praise in a reply is worth .6, and each further one costs as much; of the replies that the model learned from {once:.0f} % have one word, and {more:.0f} % have more than one. Good replies get all the words of praise that they lack, and lose over a unit of gold by them on average. Which version does the model prefer, on average of ten seeds?",
+    "The first word of praise in a completion adds .6 to the gold reward, and each further one subtracts as much. Of the completions in the model's training data, {once:.0f} % have one such word and {more:.0f} % have more than one. We add to good completions all words of praise that they lack. This costs more than a unit of gold reward on average. Which version does the model prefer, on average over ten seeds?",
     {
-        "the reply as it is, mostly": "It has learned from replies of which {more:.0f} % show that praise can be too much, and {once:.0f} % that praise is good. What it has hardly ever seen it takes from what it has seen.",
-        "the one with more praise, mostly": "",
-        "each about as often": "So it would be if praise were nothing to the model. It has learned that praise is good, from {once:.0f} % of the replies, and goes on from there.",
+        "mostly the original": "In its training data, {more:.0f} % of the completions show that praise can be too much, and {once:.0f} % show that praise is good. The model extrapolates from the frequent case to the rare one.",
+        "mostly the one with more praise": "",
+        "each about as often": "This would be the result if the model ignored praise. It has learned from {once:.0f} % of the completions that praise is good, and extrapolates.",
     },
     _flattered,
 )
@@ -137,7 +137,7 @@ def _words():
         {"first epoch": seeds("ch08_real", "accuracy_1"), "list": seeds("ch08_real", "words")}
     ).values()
     answer = ("the transformer" if pair.mean > 0 else "the list of words") if pair.significant else "neither of them"
-    assert pair.mean < 0 and pair.below > pair.above  # as a lesson says
+    assert pair.mean < 0 and pair.below > pair.above  # as the text of a wrong choice says
     return answer, {
         "transformer": mean("ch08_real", "accuracy_1"),
         "words": mean("ch08_real", "words"),
@@ -147,10 +147,10 @@ def _words():
 
 
 order_of_words = Ask(
-    "A linear reward, which sees only what words occur, learns from the same pairs. We hold it beside the transformer after its first epoch. Which of the two is right more often on the five held-out parts, by more than chance explains?",
+    "A linear reward that sees only which words occur learns from the same pairs. We compare it with the transformer after its first epoch. Which of the two has a significantly higher accuracy on the five held-out folds?",
     {
-        "the transformer": "It could use the order of the words. But it begins with random weights, and what it knows of language it has from some 640 pairs: {transformer:.3f}, where the list of words has {words:.3f}.",
-        "the list of words": "Its mean is the larger one, {words:.3f} and {transformer:.3f}, and it leads in {leads} of the five parts. But so it may come by chance: only a lead of {size:.2f} would have been found in four of five such studies.",
+        "the transformer": "It could use the order of the words. But it begins with random weights and sees only some 640 pairs. Its accuracy is {transformer:.3f}, and the list of words has {words:.3f}.",
+        "the list of words": "Its mean is larger, {words:.3f} against {transformer:.3f}, and it is ahead in {leads} of the five folds. But the difference is not significant: the minimum detectable difference was {size:.2f} at 80 % power.",
         "neither of them": "",
     },
     _words,

@@ -1,8 +1,9 @@
 """A reward model on 800 real pairs: ``MINIRLHF_HH=FILE python -m minirlhf_course.chapters.ch08_reward_models.study_real`` (two minutes of one core).
 
-It needs a file that is no part of this repository: 800 rows of the harmless part of anthropics/hh-rlhf (MIT licence), JSONL with ``chosen`` and
-``rejected``. Only numbers are written down, no texts. A *seed* is a part of the pairs that is held out, so that each pair is held out once.
-Writes ``study_real.json``.
+It needs a file that is not part of this repository: 800 rows of the harmless part of anthropics/hh-rlhf (MIT licence), JSONL with ``chosen`` and
+``rejected``. How these rows were chosen is not known. The SHA-256 digest of the file is
+dfabb8cb321b647b06f7dc97e9eeb21de738f3880654bd1cf788b8628915457f. Only numbers are stored, no texts. A *seed* is a fold of the pairs that is
+held out, so that each pair is held out once. Writes ``study_real.json``.
 """
 
 from __future__ import annotations
