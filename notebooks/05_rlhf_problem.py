@@ -1,12 +1,11 @@
 # %% [markdown]
 # # 05 · How far from the reference?
 #
-# A reward model has opinions about every reply, also about replies that no person has ever rated. A policy that is trained
-# against it will find them. **How far should it be allowed to go, and how far does it go in fact?**
+# A reward model gives a score to every completion, also to completions that no annotator has ever rated. A policy that is trained
+# against it will find such completions. **How far should the policy move from the reference, and how far does training move it?**
 #
-# Here is a world in which both have exact answers: one question, four words, at most three of them in a reply. All 40 replies
-# fit on a page, so every expectation below is a sum and no result is a matter of luck, except where a policy is trained on
-# samples, as in real life.
+# Here is a task on which both questions have exact answers: one prompt, four tokens, at most three of them in a completion. All 40 completions
+# fit on a page, so every expectation below is an exact sum. Only the trained policies depend on samples, as in real runs.
 
 # %%
 import copy
@@ -49,17 +48,17 @@ n = reward.argmax()
 print(f"…\n{world.replies[n]:18} {ref[n]:9.3f} {reward[n]:13.1f} {gold[n]:6.1f}")
 
 # %% [markdown]
-# The reward model counts: 1 for each "nice", ½ for each "very". In truth a word said twice is a word too many. Nearly everything
-# that the reference says, the reward model ranks sensibly; the reply that it likes best is one that the reference gives twice
-# in a thousand times, and nobody wants it.
+# The reward model counts words: 1 for each "nice", ½ for each "very". The gold reward subtracts 1 for each repeated word. The reward model ranks nearly everything
+# that the reference writes sensibly. But the completion with the highest proxy reward is one that the reference writes twice
+# in a thousand times, and no user wants it.
 #
-# A policy is trained to earn reward, and pays $\beta$ for each nat of KL between itself and the reference. Which reply does it give in the
-# end when $\beta$ is tiny? Which when $\beta$ is huge?
+# A policy is trained for high reward, minus $\beta$ for each nat of KL from the reference. Which completion does the optimal policy prefer
+# when $\beta$ is tiny? Which when $\beta$ is huge?
 #
-# ## The exact answer
+# ## The optimal policy
 #
-# The whole solution is two lines. We write them ourselves and hold them against the library on the smallest example of the
-# chapter: three replies, reference (.5, .3, .2), rewards (1, 0, −1), β = 1.
+# The whole solution is two lines. We write them ourselves and compare them with the library on the smallest example of the
+# chapter: three completions, reference (.5, .3, .2), rewards (1, 0, −1), β = 1.
 
 
 # %%
@@ -78,7 +77,7 @@ print(f"its reward {best @ earns:.6f}, its KL {exact.divergence(best, three):.6f
 print(f"objective  {exact.regularised_value(best, three, earns, 1.0):.6f} = β log Z")
 
 # %% [markdown]
-# Now the forty replies, from a β so large that nothing moves to one so small that nothing holds.
+# Now the forty completions, from a β so large that the policy stays at the reference to a β so small that it ignores the reference.
 
 # %%
 truth = predict(
@@ -109,13 +108,13 @@ else:
     truth.reveal("it rises" if worths[-1] > worths[0] else "it falls")
 
 # %% [markdown]
-# The reward rises all the way down the table. The truth rises, is best near β = 0.8, and then
-# falls below where it began: chapter 20 is about that curve.
+# The reward rises all the way down the table. The gold reward rises, is highest near β = 0.8, and then
+# falls below its initial value. Chapter 20 is about this curve.
 #
-# ## Does training get there?
+# ## Convergence: does training get there?
 #
-# Eight policies start from the reference. Four are trained by RLOO, which takes the KL off the reward; four by GRPO, which adds it
-# to the loss. Each sees 120 rollouts of 64 sampled replies, and no formula.
+# We train eight policies, each from the reference. Four use RLOO, which subtracts the KL from the reward. Four use GRPO, which adds it
+# to the loss. Each sees 120 rollouts of 64 sampled completions, and no formula.
 
 # %%
 gap = predict("How far below the exact optimum does RLOO end, at β = ½?", "about 0.1", "about 0.01", "less than 0.001")
@@ -162,9 +161,9 @@ value = float(rlhf.optimal_value(ref.log(), reward, beta=0.5))  # β log Z
 # %%
 # figure: frontier
 # alt: Left, expected reward against KL. The exact frontier rises steeply and flattens towards the best reward, 3. A cloud of random
-#   policies lies below it. Four RLOO policies sit on the frontier exactly where the optimum for their beta is, four GRPO
-#   policies a little below it and further right. A straight tangent at beta 0.5 meets the axis of zero KL at the optimal objective.
-#   Right, true worth against KL along the same frontier: it rises to a peak at about 0.5 nats and falls below zero.
+#   policies lies below it. Four RLOO policies are on the frontier, where the optimum for their beta is. Four GRPO
+#   policies are a little below it, three of them further right. A straight tangent at beta 0.5 meets the axis of zero KL at the optimal objective.
+#   Right, gold reward against KL along the same frontier: it rises to a peak at about 0.5 nats and falls below zero.
 betas = torch.logspace(2, -1.6, 200, dtype=torch.float64)
 curve = torch.tensor([place(tilt(ref, reward, beta)) for beta in betas.tolist()])  # (200, 3)
 
@@ -200,9 +199,9 @@ right.set(xlabel="KL from the reference, nats", ylabel="true worth", xlim=(-0.1,
 plt.show()
 
 # %% [markdown]
-# **What to notice.** No policy lies above the curve: the frontier is what all methods compete for. RLOO stands on it, at the point that
-# its β names. GRPO with the same β ends elsewhere and a little below the curve, in most runs further out. So *one method's β is not another's*:
-# compare methods at equal KL, never at equal β. And on the right: the reward model would have been happy to go on.
+# **What to notice.** No policy lies above the curve: no method can beat the frontier. RLOO converges to the frontier, at the point of
+# its β. GRPO with the same β converges elsewhere and a little below the curve, with more KL at the three larger β. So *the same β means different things in different methods*:
+# compare methods at equal KL, never at equal β. The right panel shows the gold reward. It falls while the proxy reward still rises.
 
 # %%
 seen = evidence.StudyResults("ch05")  # five seeds of the runs of this notebook
@@ -224,16 +223,16 @@ for beta in BETAS:
     assert missing(trained["grpo", beta], beta) > 0.005 and seen.holds(f"grpo_{beta:g}_gap", above=0.005)
 
 # %% [markdown]
-# ## How a policy knows that it has arrived
+# ## Equal returns at the optimum
 #
-# Take the charge off each reply's reward: $R(y) = r(y) - \beta \log \pi(y)/\pi_\mathrm{ref}(y)$. That is what the reply *really*
-# earns. At the start all charges are 0 and $R = r$. What do the forty values of $R$ look like at the optimum?
+# Subtract the KL penalty from the reward of each completion: $R(y) = r(y) - \beta \log \pi(y)/\pi_\mathrm{ref}(y)$. This is the *regularised return* of the
+# completion. Before training all penalties are 0 and $R = r$. What do the forty values of $R$ look like at the optimum?
 
 # %%
 # figure: levelled
-# alt: Three panels of what each of the forty replies earns after its KL charge, against its reward, with dots as large as the
-#   reply is likely. At the start the dots lie on the diagonal. After RLOO the likely ones lie on a level line at beta log Z. After GRPO
-#   they scatter around it, and the likeliest, of reward 2.5, earns less than the line.
+# alt: Three panels: regularised return of each of the forty completions against its reward. The size of a dot is the
+#   probability of the completion. Before training the dots lie on the diagonal. After RLOO the probable ones lie on a horizontal line at beta log Z. After GRPO
+#   they vary around it, and the most probable one, of reward 2.5, lies below the line.
 beta = 0.5
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.9), sharey=True, layout="constrained")
 for ax, (title, p) in zip(
@@ -253,12 +252,12 @@ axes[0].annotate("β log Z", (0, value), (0, 4), textcoords="offset points", col
 plt.show()
 
 # %% [markdown]
-# At the optimum every reply earns the same, β log Z: no reply is better than another, so there is no advantage left, no gradient, and
-# no noise in it either. That is why RLOO's digits are right although it only ever saw 64 samples at a time. GRPO has come to rest
-# without levelling them.
+# At the optimum every completion has the same regularised return, β log Z. So every advantage is zero, and so are the gradient and
+# its variance. This is why RLOO comes so close although it only ever sees 64 samples at a time. GRPO converges
+# without making the returns equal.
 #
-# Which of its choices does that? GRPO divides the advantage by the group's standard deviation; its KL stands in the loss, not
-# in the reward; and it estimates the KL by k3. Change one at a time.
+# Which of its choices causes this? GRPO divides the advantage by the group's standard deviation. It has its KL in the loss and not
+# in the reward. And it estimates the KL by k3. Change one choice at a time.
 
 # %%
 harmless = predict(
@@ -294,13 +293,13 @@ for name in ("  KL in the loss, by k2", "  KL in the loss, by k3", "GRPO: all of
     assert missing(one_at_a_time[name][1], 0.5) > 0.01 and seen.holds(one_at_a_time[name][0], above=0.01)
 
 # %% [markdown]
-# What moves the resting point is the *place* of the KL term. In the loss, each token answers for its own charge only (the gradients below show it), and k3
-# follows the other KL besides (chapter 9). Once the KL stands outside the advantage, the standard deviation matters too: rewards shrink
-# or grow by it, the penalty does not. (GRPO also takes the mean over a reply's tokens where RLOO takes the sum, and would clip, had it more than one update
+# The *place* of the KL term changes the point of convergence. In the loss, each token is responsible for its own penalty only (the gradients below show it), and k3
+# follows the other KL besides (chapter 9). If the KL is outside the advantage, the standard deviation matters too: it scales the rewards
+# but not the penalty. (GRPO also takes the mean over a completion's tokens, where RLOO takes the sum. It would also clip, if it had more than one update
 # per rollout.)
 #
-# Dividing by the standard deviation, alone, leaves the resting point where it is: where all replies earn the same, all advantages are 0. But does it do no harm?
-# Every run above ends with a learning rate of 0, and a step of size 0 has no noise. Keep the rate constant, and look again.
+# Division by the standard deviation alone does not change the point of convergence: where all completions have the same return, all advantages are 0. But does it do no harm?
+# Every run above ends with a learning rate of 0, and a step of size 0 has no variance. Keep the rate constant, and look again.
 
 # %%
 kept = replace(TOY_RUN, lr_scheduler_type="constant")
@@ -324,13 +323,13 @@ assert all(a > b for a, b in zip(at_rest.values("zscore_gap"), at_rest.values("r
 assert at_rest.all_exceed("zscore_grad_norm", "rloo_grad_norm")
 
 # %% [markdown]
-# Close to the optimum the replies of a group differ by little, and the division makes that little as large as ever: the steps of the second run do not shrink when
-# it arrives, and its policy keeps moving around the optimum.
+# Close to the optimum the returns of a group differ little, and the division makes these differences as large as ever. The steps of the second run do not shrink near
+# the optimum, and its policy keeps moving around it.
 #
-# ## A budget instead of a price
+# ## KL budget instead of a coefficient
 #
-# Nobody has a feeling for β. "At most half a nat" is easier to say. Each budget has its β, and the frontier's slope there *is* β:
-# the price of the next nat.
+# A value of β is hard to interpret. "At most half a nat" is easier. Each budget has its β, and the frontier's slope there *is* β:
+# the reward that the next nat adds.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -343,10 +342,10 @@ reward_rate, kl_rate = rlhf.frontier_rates(ref.log(), reward, beta=beta)
 print(f"and from the variance of the reward: {reward_rate / kl_rate:.3f}")
 
 # %% [markdown]
-# ## One long decision, or three short ones
+# ## Token-level MDP: one long decision, or three short ones
 #
-# So far a reply was one action. Now the model writes token by token, and we hand it to chapter 3: states are the prefixes, nothing
-# is random, the last token earns the reward. How many states are there? And is the value of the empty prefix, solved from
+# So far a completion was one action. Now the model writes token by token, and we give it to the solver of chapter 3: the states are the prefixes, the
+# transitions are deterministic, the last token receives the reward. How many states are there? And is the value of the empty prefix, solved from
 # Bellman's equation, larger than, smaller than or equal to $\sum_y \pi(y)\,r(y)$?
 
 # %%
@@ -366,9 +365,9 @@ print(f"Bellman, from the empty prefix: {values[0]:.6f}")
 print(f"bandit, sum over replies:       {ref @ reward:.6f}")
 
 # %% [markdown]
-# The two views also give the same **gradient**. Three ways to give credit, each held against PyTorch's derivative of the objective,
-# for a half-trained policy: the whole return at every token (a bandit does not know which token did it); to each token what came
-# after it; to each token its own charge alone.
+# The two views also have the same **gradient**. We compare three kinds of credit with PyTorch's derivative of the objective,
+# for a half-trained policy. The whole return at every token: a bandit does not know which token was responsible. The return to go: each token gets what came
+# after it. Its own penalty only: each token gets the reward and its own penalty.
 
 # %%
 off = predict(
@@ -408,10 +407,10 @@ wrong = [name for name, error in errors.items() if error > 1e-9]
 off.reveal(" and ".join(wrong) if 0 < len(wrong) < 3 else ("none", "all three")[len(wrong) // 3])
 
 # %% [markdown]
-# The last line is what a KL term *in the loss* amounts to, token by token: each token answers for its own charge and forgets what it
-# brought upon the tokens after it. It is another gradient, and why a KL in the loss came to rest off the curve.
+# The last line corresponds to a KL term *in the loss*, token by token: each token is responsible for its own penalty and not for the penalties
+# of later tokens that it caused. This is another gradient, and the reason why a KL in the loss converges to another policy.
 #
-# What does the token view buy? Credit. The advantage of a token is how much the expected reward moved when it was chosen.
+# What does the token view improve? Credit assignment. The advantage of a token is the change of the expected reward when the token was chosen.
 
 # %%
 action = mdp.action_values(transitions, step_rewards, values, gamma=1.0)
@@ -428,8 +427,8 @@ for reply, gained in shares.items():
 
 # %%
 # figure: credit
-# alt: Bars of the advantage of each token in three replies under the reference. In "yes very nice" the word yes loses 0.25, very gains
-#   0.91 and nice 0.15; in "nice nice nice" all three gain, the later ones more; in "yes ." both tokens lose. Each reply's bars add
+# alt: Bars of the advantage of each token in three completions under the reference. In "yes very nice" the word yes loses 0.25, very gains
+#   0.91 and nice 0.15; in "nice nice nice" all three gain, the later ones more; in "yes ." both tokens lose. The bars of a completion add
 #   up to its reward minus the mean reward, 0.69.
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.5), sharey=True, layout="constrained")
 for ax, (reply, gained) in zip(axes, shares.items(), strict=True):
@@ -443,10 +442,10 @@ axes[0].set_ylabel("advantage")
 plt.show()
 
 # %% [markdown]
-# One reward at the end of the reply, shared among the tokens that earned it. A critic (chapter 12) has to *learn* these bars; a bandit
-# method gives all tokens of a reply the same share and relies on averages.
+# One reward at the end of the completion is divided among the tokens that caused it. A critic (chapter 12) has to *learn* these bars. A bandit
+# method gives all tokens of a completion the same advantage and needs more samples to average out the error.
 #
-# The optimum, too, can be built token by token: back the soft maximum $\beta \log \sum_a \pi_\mathrm{ref}(a) e^{Q(a)/\beta}$ up from the
+# The optimum can also be built token by token: back the soft maximum $\beta \log \sum_a \pi_\mathrm{ref}(a) e^{Q(a)/\beta}$ up from the
 # leaves, then tilt every next-token distribution by $Q/\beta$.
 
 # %%
@@ -466,7 +465,7 @@ print("same policy:", torch.allclose(token_by_token, tilt(ref, reward, beta)))
 # %% [markdown]
 # ## A failure on purpose: the sign of the KL
 #
-# Somebody writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. The KL grows, and they raise β because of it, from ½ to 2.
+# A programmer writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. The KL grows, and they react by raising β from ½ to 2.
 
 # %%
 tighter = predict(
@@ -497,9 +496,9 @@ tighter.reveal(tighter.choices[held[0] + 2 * held[1]])
 
 # %%
 # figure: failures
-# alt: KL and true worth over 120 steps of five runs. With the right sign the KL settles at 1.1 nats for beta 0.5 and 0.07 for beta 2, on
-#   dotted lines that mark the exact values. Without a KL term and with the sign reversed, at either beta, it climbs past 4 nats. The true
-#   worth of the two right runs stays above the reference; without KL it falls below zero.
+# alt: KL and gold reward over 120 steps of five runs. With the right sign the KL converges to 1.1 nats for beta 0.5 and 0.07 for beta 2, on
+#   dotted lines that mark the exact values. Without a KL term and with the sign reversed, at either beta, it exceeds 4 nats. The gold
+#   reward of the two right runs stays above the reference; without KL it falls below zero.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 looks = {"right": ("blue", "-"), "reversed": ("red", "--"), "no KL": ("black", "-.")}
 for (name, beta), history in failures.items():
@@ -525,12 +524,12 @@ assert failures["no KL", 0.0]["exact_kl"][-1] > 4.5 and seen.holds("no_kl_kl", a
 assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and seen.holds("no_kl_gold", below=0.0)
 
 # %% [markdown]
-# With the sign reversed, moving away is *paid*, and the run ends like a run without any KL term, in one reply given nearly always (which one depends on the seed).
-# Its KL settles, too, so a level curve proves nothing. What the curves show, if somebody looks at two of them: **a KL at rest that hardly depends on β is a bug.** With the right sign the KL at β = 2 is a
-# fifteenth of that at β = ½. With the sign reversed both are 4 nats or more, and which of the two is larger depends on the seed.
+# With the reversed sign, the objective rewards distance. The run ends like a run without a KL term: the policy writes nearly always one completion, and the seed decides which.
+# Its KL converges too, so a constant KL proves nothing. Compare two runs with different β instead: **a final KL that hardly depends on β is a bug.** With the right sign the KL at β = 2 is a
+# fifteenth of the KL at β = ½. With the reversed sign both are 4 nats or more, and the seed decides which of the two is larger.
 #
-# A quieter failure: keep the formula, but take the *latest* policy as the new reference after every round. Each round is right; together
-# they are not. On the three replies of the start, β = 1:
+# A quieter failure: keep the formula, but use the *latest* policy as the new reference after every round. Each round is right, and the sequence of
+# rounds is not. On the three completions of the beginning, with β = 1:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -545,8 +544,8 @@ for n in range(1, 6):
 # %% [markdown]
 # ## Rollouts, passes, updates
 #
-# A rollout is sampled from the policy as it is. At the first update after it, what is the ratio $\pi/\pi_\mathrm{old}$ of every
-# token? And after using the same rollout eight times?
+# A rollout is sampled from the current policy. At the first update after it, what is the ratio $\pi/\pi_\mathrm{old}$ of every
+# token? And after eight passes over the same rollout?
 
 # %%
 tokens_seen = sum(failures["right", 0.5]["completion_length"]) * TOY_RUN.batch_size * TOY_RUN.num_generations
@@ -568,12 +567,12 @@ assert seen.holds("passes_1_log_ratio", below=1e-9) and seen.holds("passes_2_log
 assert seen.holds("passes_4_log_ratio", above=0.1) and seen.holds("passes_8_log_ratio", above=0.15)
 
 # %% [markdown]
-# One pass with one update is on-policy up to rounding. Each further update works on samples of a policy that is no more, and the ratio
-# says by how much.
+# One pass with one update is on-policy up to rounding. Each further update uses samples of an older policy, and the ratio
+# measures how far the policy has moved since.
 #
-# ## What four models weigh
+# ## Memory of four models
 #
-# PPO needs an actor, a critic, a reward model and a reference. Here are four of the size that our notebooks use, on the scales: weights, gradients and optimiser states after one step of AdamW.
+# PPO needs an actor, a critic, a reward model and a reference. Here are four models of the size that our notebooks use. We measure the memory of weights, gradients and optimiser states after one step of AdamW.
 
 # %%
 heavier = predict(
@@ -624,8 +623,8 @@ for name, (model, is_trained) in four.items():
 heavier.reveal(per_parameter["actor"] / per_parameter["reference"])
 
 # %% [markdown]
-# Sixteen bytes per parameter for a model in training, four for one that only answers (float32 throughout; large models keep frozen
-# weights in bfloat16, two bytes, and train with 2 + 2 + 4 + 8, again sixteen). Now multiply by eight billion.
+# Sixteen bytes per parameter for a trained model, four for a frozen one (float32 throughout). Large models keep frozen
+# weights in bfloat16, two bytes, and train with 2 + 2 + 4 + 8, again sixteen. Now multiply by eight billion.
 
 # %%
 # figure: memory
@@ -664,9 +663,9 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Take `RLOO.with_(beta=0.1)` to the frontier. It will not arrive in 120 steps. Is the learning rate too small, or has the policy
-#   lost sight of the good replies? (Look at `exact_reward` and at what it samples.)
-# * Give GRPO the β that puts it at *RLOO's* KL for β = ½. Does it earn the same reward there?
-# * Change the reward model so that it also charges ½ for a repeated word. Where does the peak of the true worth move?
+# * Train `RLOO.with_(beta=0.1)`. It does not reach the frontier in 120 steps. Is the learning rate too small, or does the policy
+#   no longer sample the good completions? (Look at `exact_reward` and at what it samples.)
+# * Give GRPO the β with which it has the KL of *RLOO* at β = ½. Does it reach the same reward there?
+# * Change the reward model so that it also subtracts ½ for a repeated word. Where does the peak of the gold reward move?
 #
 # The graded exercises of this chapter: `minirlhf check 05`.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 08 · What does a reward model know?
 #
-# A reward model gives a number to any reply. **What does the number mean, where in the reply does it come from, and when should we stop believing it?**
+# A reward model gives a number to any completion. **What does the number mean, where in the completion does it come from, and when should we stop trusting it?**
 #
-# First a question that needs no training at all, then a bug that costs people weeks, then four heads that read the same reply token by token, then a model that reads the same pairs too often.
+# We begin with a question that needs no training, and with a bug that has cost people weeks. Then four heads read the same completion token by token. Last, a model reads the same pairs too often.
 
 # %%
 import matplotlib.pyplot as plt
@@ -33,9 +33,9 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 predict = Predictions("08")
 
 # %% [markdown]
-# ## Take five from everything
+# ## Subtract five from every reward
 #
-# Three prompts, a chosen and a rejected reply each, and the rewards that a model gives them. The loss is the surprise at the annotators' choices, $-\log\sigma(r_c - r_r)$. We write it ourselves and hold it against the
+# Here are three prompts, with a chosen and a rejected completion each, and the rewards that a model gives them. The loss is the negative log-likelihood of the annotators' choices, $-\log\sigma(r_c - r_r)$. We write it ourselves and compare it with the
 # library.
 
 
@@ -65,11 +65,11 @@ print("                               after: ", [round(x, 3) for x in (chosen - 
 same.reveal("it stays the same" if abs(before - after) < 1e-6 else "it grows by 5" if after > before else "it shrinks")
 
 # %% [markdown]
-# The loss cannot see the level, so nothing that depends on the level means anything: a reward of 1.2 is not "77 % good".
+# The loss does not depend on the level. So nothing that depends on the level has a meaning: a reward of 1.2 does not mean "77 % good".
 #
-# ## The wrong token
+# ## Reading the wrong token
 #
-# The reward is read at the last token. Somebody writes its place as `attention_mask.sum(1) - 1`. That is right when rows are padded on the right. Sampling pads on the left.
+# The reward is read at the last token. A programmer computes its index as `attention_mask.sum(1) - 1`. This is right when rows are padded on the right. But generation pads on the left.
 
 # %%
 policy, tokenizer = zoo.load("assistant-sft")
@@ -118,11 +118,11 @@ wrong_share.reveal(
 assert float((right - left).abs().max()) < 1e-4 and share > 0.5
 
 # %% [markdown]
-# Nothing crashed, and every number looked like a reward. The test that finds it is an invariance: the same reply, padded on either side, earns the same.
+# Nothing crashed, and every number looked like a reward. The test that finds the bug is an invariance: the same completion has the same reward, with padding on either side.
 #
-# ## One reply, five readings
+# ## One completion, five readings
 #
-# The running sum: add six numbers modulo 5, one line for each. A careless writer errs at one step in ten and goes on from what was written. One wrong step spoils the answer, although all later steps are valid.
+# The running sum: add six numbers modulo 5, one line for each. A simulated writer makes an error at one step in ten and continues from what it wrote. One error makes the answer wrong, although all later steps are valid.
 
 # %%
 sums = Trained(*zoo.load("running-sum-sft"))
@@ -134,7 +134,7 @@ for number, line in enumerate(example.lines, 1):
 print("the answer is", "right" if example.right else "wrong")
 
 # %% [markdown]
-# Four heads learn from the same replies, each with another label: which of two replies is better (*reward*), whether the reply will end right (*outcome*), whether each step is valid (*process*), what the reply will earn (*value*).
+# Four heads learn from the same completions, each with another label. *Reward:* which of two completions is better. *Outcome:* whether the answer will be right. *Process:* whether each step is valid. *Value:* the expected return. Every head also receives the policy's log-probability of each token.
 
 # %%
 recovers = predict(
@@ -165,9 +165,9 @@ recovers.reveal(well[0] if len(well) == 1 else "all of them")
 
 # %%
 # figure: readings
-# alt: Four panels over the six steps of one reply with a slip at step four. Process: at 1, falls to 0 at the slip, back to 1. Outcome and
-#   value, with the exact chance dotted: rise to about three quarters, fall to nearly zero at the slip and stay there. Reward before the end:
-#   goes up and down, with its largest fall at the last step and not at the slip. The policy's log-probability: near zero, deep at the slip, near zero again.
+# alt: Four panels over the six steps of one completion with an error at step four. Process: at 1, falls to 0 at the error, back to 1. Outcome and
+#   value, with the exact probability dotted: rise to about three quarters, fall to nearly zero at the error and stay there. Reward before the end:
+#   goes up and down, with its largest fall at the last step and not at the error. The policy's log-probability: near zero, very low at the error, near zero again.
 fig, axes = plt.subplots(1, 4, figsize=(9.6, 2.6), layout="constrained")
 steps = range(1, STEPS + 1)
 panels = (
@@ -194,8 +194,10 @@ for ax, (title, names, limits) in zip(axes, panels, strict=True):
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The process head recovers: the step after the slip follows from what was written. Outcome and value do not: they forecast the end, and lie near the exact chance. The reward model was trained to answer at the end only, and what it
-# says before was not trained and may mean anything: see the last line but one below. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
+# **What to notice.** The process head recovers: the step after the error follows from what was written. Outcome and value do not recover: they forecast the answer, and are close to the exact probability. The reward model was trained at the last token only. What it
+# gives before the end was not trained and has no defined meaning.
+#
+# What finds the error? Every head received the policy's log-probabilities, and the policy finds the wrong sum improbable. Without them, a process head of this size finds the error no more often than by chance (last line of the next table). So the figure shows what the labels mean. It does not show that process labels find errors.
 
 # %%
 seen = evidence.StudyResults("ch08_per_token")  # five seeds
@@ -212,9 +214,9 @@ for name in ("process", "outcome", "value", "policy"):
     assert float((largest_drop(bad[name]) == place).float().mean()) > 0.8 and seen.holds(f"{name}_found", above=0.8)
 
 # %% [markdown]
-# ## The same pairs again and again
+# ## Overfitting: the same pairs again and again
 #
-# A reward model for the assistant world reads 256 labelled pairs, eight times. The annotators are noisy. After one, two, four and eight epochs we ask it about 200 pairs that it has not seen: which order it expects, and how surprised it is by what was chosen (a coin: 0.69 nats).
+# A reward model for the assistant task reads 256 labelled pairs, eight times. The labels are noisy. After one, two, four and eight epochs we evaluate it on 200 held-out pairs: the accuracy, and the negative log-likelihood (NLL) of the choices (chance: 0.69 nats).
 
 # %%
 plan = GradersPlan(pairs=RewardPlan(pairs=256, held_out=200))
@@ -243,7 +245,7 @@ worse.reveal(
 )
 
 # %% [markdown]
-# Is it the noise of the labels, learned by heart? Then labels by gold itself would not overfit. Or is it the repetition? Then as many steps on pairs that come only once would not.
+# Does the model memorise the noise of the labels? Then labels by gold reward, which have no noise, would not overfit. Or is repetition the cause? Then the same number of steps on pairs that occur once would not overfit.
 
 # %%
 cause = predict(
@@ -267,9 +269,9 @@ cause.reveal(
 
 # %%
 # figure: epochs
-# alt: Two panels over the training steps of one, two, four and eight epochs of 256 pairs. Left, the surprise at held-out pairs: for noisy labels
-#   and for labels by gold it climbs far above the dotted line of a coin; for pairs that come once it stays a little below the line. Right, the
-#   accuracy on held-out pairs: near .6 in all three; for the 256 pairs it dips a little at the end, for pairs that come once it rises.
+# alt: Two panels over the training steps of one, two, four and eight epochs of 256 pairs. Left, the NLL of held-out pairs: for noisy labels
+#   and for labels by gold reward it grows far above the dotted line of chance; for pairs that occur once it stays a little below the line. Right, the
+#   accuracy on held-out pairs: near .6 in all three; for the 256 pairs it dips a little at the end, for pairs that occur once it rises.
 fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.0), layout="constrained")
 arms = (
     ("", "256 pairs, noisy labels", PALETTE["blue"], "o-"),
@@ -290,7 +292,7 @@ axes[0].legend(frameon=False, fontsize=8, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The accuracy does not tell (its fall in the run above is chance: ten seeds, .59 before and .60 after). The surprise does, and it is the repetition: with labels that contain no noise at all it climbs as well, and without repetition it does not.
+# **What to notice.** The accuracy does not show it (a fall in the run above is chance: over ten seeds it is .59 after one epoch and .60 after eight). The NLL does show it, and repetition is the cause here: with labels that contain no noise the NLL grows as well, and without repetition it does not.
 
 # %%
 assert rises and grows == {"": True, "clean_": True, "fresh_": False}
@@ -298,7 +300,7 @@ assert rises and grows == {"": True, "clean_": True, "fresh_": False}
 # %% [markdown]
 # ## Two models, one number
 #
-# A helpful model and a safe one grade four replies. Add them up, or let the safe one speak first?
+# A helpfulness model and a safety model score four completions. Should we add the scores, or let the safety model decide first?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -309,7 +311,7 @@ for row in torch.stack([helpful, safe, helpful + safe, gated], -1).tolist():
     print("{:7.2f} {:5.2f} {:5.2f} {:7.2f}".format(*row))
 
 # %% [markdown]
-# By the sum the most harmful reply is the best. The gate puts it last, and it has an edge of its own: the third reply is safe by a hair, and earns everything.
+# By the sum, the most harmful completion is the best. The gate puts it last. But the gate has an edge: the third completion is barely safe and keeps its whole helpfulness score.
 
 # %%
 predict.tally()
@@ -317,7 +319,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Two slips that cancel: `write(sums.tokenizer, prompt, (0, 3, 0, 2, 0, 0))`. The answer is right. Which of the heads complain, and at which steps?
-# * Move the gate's threshold from 0.15 to 0.17. What does the third reply earn now? Write a gate without such an edge. Is the most harmful reply still last?
+# * Two errors that cancel: `write(sums.tokenizer, prompt, (0, 3, 0, 2, 0, 0))`. The answer is right. Which of the heads fall, and at which steps?
+# * Move the gate's threshold from 0.15 to 0.17. Which reward does the third completion have now? Write a gate without such an edge. Is the most harmful completion still last?
 #
 # The graded exercises of this chapter: `minirlhf check 08`.
