@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from minirlhf.feedback.graders.thoughts import THOUGHTS
 
 from minirlhf.core.errors import UserError, format_value, unknown
 from minirlhf.feedback.graders import GRADERS
@@ -290,6 +291,10 @@ def add_answering(
     parser.add_argument(
         "--grader-timeout", type=float, default=10.0, help="time limit of your function, per completion"
     )
+    parser.add_argument(
+        "--thought-tags", metavar="OPENING,CLOSING", default=",".join(THOUGHTS),
+        help=f"tags of a thought; graders read the answer after it (default: {','.join(THOUGHTS)})",
+    )  # fmt: skip
     parser.add_argument("--reward-model", metavar="FOLDER", help="grade by this reward model; A,B: by an ensemble")
     parser.add_argument(
         "--reward-aggregation", default="mean", help="ensemble aggregation: mean, worst_case, uncertainty_weighted"

@@ -372,7 +372,7 @@ def test_measure_maj_skips_problem_with_ungraded_reply():
 )
 def test_graders_answer_of_is_what_grader_compares(grader, texts):
     """Two texts of one answer, one of another or of none; and the grader agrees."""
-    one, same, other = map(graders.ANSWER_OF[grader], texts)
+    one, same, other = map(graders.votes(grader), texts)
     assert one == same != other and hash(one) == hash(same)
     assert graders.get(grader)(texts[1], texts[0]) == 1 and graders.get(grader)(texts[2], texts[0]) == 0
 
@@ -384,7 +384,7 @@ def test_evaluate_maj_votes_by_answer_of_grader(course, capsys):
     found = json.loads((course / "votes.json").read_text())["numbers"]
     reward = lambda some, texts: [graders.get("exact")(t, p.reference) for p, t in zip(some, texts, strict=True)]
     asked = loaders.load(course / "pets.jsonl").problems()
-    how = {"num_generations": 4, "extract": graders.ANSWER_OF["exact"]}
+    how = {"num_generations": 4, "extract": graders.votes("exact")}
     drawn = sample_completions(MODEL, LETTERED, asked, reward, Sampling(max_completion_length=3), **how)
     assert found["maj@4"]["value"] == pytest.approx(float(majorities(drawn, 4).mean()))
     assert dispatch([*argv, "--grader", "contains"]) == 0

@@ -320,6 +320,10 @@ TABLE = {
     ],
     "think": [
         *rows("", 1, "<think>2 and 2</think><answer>4</answer>", "\n<think>\na\n</think>\n\n<answer>4</answer> "),
+        *rows(
+            "", 1, "2 and 2</think><answer>4</answer>", "\n a\n</think>\n<answer>4</answer>"
+        ),  # the template opened it
+        *rows("", 0, "</think><answer>4</answer>", "a<think></think><answer>4</answer>", "a<answer>4</answer>"),
         *rows("", 0, "<think>a</think>4", "<think></think><answer>4</answer>", "<think>a</think><answer> </answer>"),
         *rows("", 0, "<think>a<think>b</think></think><answer>4</answer>"),
         *rows("", 0, "<think>a</think><answer>4</answer><answer>5</answer>"),

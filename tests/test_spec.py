@@ -151,7 +151,7 @@ def test_spec_check_shows_reply_that_breaks_rule(place, monkeypatch):
     """The first two replies to each prompt keep it, the third does not."""
     drawn = []
 
-    def keeps(self, problems, completions, seconds):
+    def keeps(self, problems, completions, seconds, thoughts):
         drawn.extend(completions)
         return torch.tensor([[1.0, 1.0, 0.0]] * len(problems), dtype=torch.float64)
 

@@ -124,8 +124,9 @@ class Problem:
     imitate.
 
     Problems with the same ``cluster`` belong together, as questions about one text do. ``choices``, if there are any,
-    are the possible answers, of which ``reference`` is one. ``alternatives`` are further right answers. ``columns`` is
-    the row that it was read from, for graders that ask for one of its fields.
+    are the possible answers, of which ``reference`` is one. ``alternatives`` are further right answers. ``columns`` are
+    the other fields of the row, for graders that ask for them. ``generation_prompt`` is the text of the chat template
+    after the prompt, where it is known: some templates open a thought there.
     """
 
     prompt: list[Message]
@@ -135,6 +136,7 @@ class Problem:
     choices: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict, compare=False)
+    generation_prompt: str = field(default="", compare=False)
 
     @property
     def answers(self) -> tuple[str, ...]:

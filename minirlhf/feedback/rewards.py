@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import torch
@@ -16,13 +17,14 @@ from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
-from minirlhf.data.chat import encode
+from minirlhf.data.chat import encode, render
 from minirlhf.data.collate import collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks import TASKS
 from minirlhf.data.tasks.base import GradesSteps, Split, Task
 from minirlhf.equations.overoptimization import uncertainty_weighted, worst_case
-from minirlhf.feedback.graders import ALONE
+from minirlhf.feedback.graders import ALONE, WHOLE
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, is_open
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
 
@@ -104,8 +106,21 @@ def task_reward(task: Task) -> Reward:
     return TaskReward(task)
 
 
-def reference_reward(grader: Callable[[str, str], float]) -> Reward:
+def with_generation_prompts(tokenizer: Any, problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems, each with the text that the chat template writes between the prompt and the completion."""
+    texts = [(render(tokenizer, p.prompt), render(tokenizer, p.prompt, add_generation_prompt=True)) for p in problems]
+    shared = [sum(1 for _ in takewhile(bool, map(str.__eq__, prompt, begun))) for prompt, begun in texts]
+    return [
+        replace(problem, generation_prompt=begun[count:])
+        for problem, (_, begun), count in zip(problems, texts, shared, strict=True)
+    ]
+
+
+def reference_reward(grader: Callable[[str, str], float], thoughts: ThoughtTags = THOUGHTS) -> Reward:
     """Return a reward that compares each completion with the reference of its problem.
+
+    If the problem's generation prompt opens a thought and the completion does not close it, the completion is graded as
+    an unfinished thought.
 
     Raises:
         UserError: when called with a problem without a reference, unless the grader ignores the reference.
@@ -120,7 +135,9 @@ def reference_reward(grader: Callable[[str, str], float]) -> Reward:
                     argument="reference",
                     problem="missing",
                 )
-            scores.append(max(grader(completion, answer) for answer in problem.answers))
+            is_unfinished = is_open(problem.generation_prompt, thoughts) and thoughts[1] not in completion
+            text = thoughts[0] + completion if is_unfinished and grader not in WHOLE else completion
+            scores.append(max(grader(text, answer) for answer in problem.answers))
         return scores
 
     return reward

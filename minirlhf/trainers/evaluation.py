@@ -23,7 +23,7 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.equations import evaluation
 from minirlhf.equations.kl import reverse_kl
-from minirlhf.feedback.rewards import Reward, score_completions
+from minirlhf.feedback.rewards import Reward, score_completions, with_generation_prompts
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, default_prompt_keys, sample
 from minirlhf.models.texts import completion_texts
@@ -180,7 +180,8 @@ def candidates(
         prompt_keys=prompt_keys,
     )
     texts = completion_texts(rollout, tokenizer)
-    repeated_problems = [problem for problem in problems for _ in range(num_generations)]
+    asked = with_generation_prompts(tokenizer, problems)
+    repeated_problems = [problem for problem in asked for _ in range(num_generations)]
     rewards = _graded(reward, repeated_problems, texts).view(-1, num_generations)
     rows = [texts[i : i + num_generations] for i in range(0, len(texts), num_generations)]
     return Candidates(rollout, rows, rewards)

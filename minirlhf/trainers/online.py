@@ -24,7 +24,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
-from minirlhf.feedback.rewards import Reward, StepReward, score_completions
+from minirlhf.feedback.rewards import Reward, StepReward, score_completions, with_generation_prompts
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import new_critic
 from minirlhf.models.reference import require_same_vocabulary
@@ -209,7 +209,8 @@ class PromptDataset(RolloutEnv):
         """``limit``: largest fraction of ungraded completions in a rollout; ``ends``: the end-of-sequence tokens."""
         prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
         super().__init__(prompts, eos_token_id=ends.ids, pad_token_id=tokenizer.pad_token_id)
-        self.problems, self.reward, self.tokenizer, self.ends = problems, reward, tokenizer, ends
+        self.problems = with_generation_prompts(tokenizer, problems)
+        self.reward, self.tokenizer, self.ends = reward, tokenizer, ends
         self.monitors, self.limit = monitors, limit
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # monitor rewards in this step
         has_unknown = any(tokenizer.unk_token_id in prompt for prompt in prompts)

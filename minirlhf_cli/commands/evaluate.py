@@ -189,7 +189,7 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
 def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationRequest]) -> EvaluationResult:
     """Evaluate every model on one task; print its tables."""
     from minirlhf.core.errors import UserError
-    from minirlhf.feedback.graders import ANSWER_OF
+    from minirlhf.feedback import graders
     from minirlhf.models.reference import require_same_vocabulary
     from minirlhf.stages import named
     from minirlhf_cli.files import start
@@ -222,7 +222,11 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
             answered = chosen(choices, loaded.problems, by=request.scoring)
         else:
             answered = sample_completions(
-                loaded.model, *inputs, ref_model=ref_model, extract=ANSWER_OF.get(request.grader or ""), **options
+                loaded.model,
+                *inputs,
+                ref_model=ref_model,
+                extract=graders.votes(request.grader or "", request.thoughts),
+                **options,
             )
         baseline = None if against is None else sample_completions(against, *inputs, **options)
         completions[request.model], numbers[request.model] = answered, measure(answered, against=baseline)

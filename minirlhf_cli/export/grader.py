@@ -28,7 +28,8 @@ ENDS = set(end_tokens(TOKENIZER).ids)
 
 
 def grade(messages, text, reference=None):
-    return rewards.score_completions(REWARD, [Problem(messages, reference)], [text])[0][0]
+    problems = rewards.with_generation_prompts(TOKENIZER, [Problem(messages, reference)])
+    return rewards.score_completions(REWARD, problems, [text])[0][0]
 '''
 
 TRL = '''

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.data.messages import FOR_TEMPLATE
+from minirlhf.feedback.graders.thoughts import THOUGHTS, parse_tags
 
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
@@ -466,6 +467,7 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
             seconds=source.grader_timeout,
             device=device,
             reward_aggregation=source.reward_aggregation,
+            thoughts=parse_tags(source.thought_tags),
         )[1]
         _unchanged(spec, "grader", identity, source.grader or source.reward_model)
     if source.task is not None:
@@ -490,7 +492,9 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
             problem="several",
         )
     else:
-        reward_code = f"rewards.reference_reward(graders.get({source.grader!r}))"
+        tags = parse_tags(source.thought_tags)
+        more = "" if tags == THOUGHTS else f", {tags!r}"
+        reward_code = f"rewards.reference_reward(graders.get({source.grader!r}{more}))"
     shape = ", ".join(
         f"partial(parts.{name_of(f).partition('(')[0]}, **{getattr(f, 'keywords', {})!r})" for f in recipe.collect.shape
     )

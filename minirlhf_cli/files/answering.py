@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, parse_tags
 
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
@@ -30,6 +31,7 @@ from minirlhf_cli.files.sources import named_fields, unused_grading_options
 OF_SAMPLING = (
     *(
         "grader_timeout",
+        "thought_tags",
         "reward_aggregation",
         "num_generations",
         "max_completion_length",
@@ -47,7 +49,7 @@ class GenerationRequest:
     Attributes:
         model: a run, a model folder, a zoo entry or a hub name.
         data, format, split, limit: as :func:`minirlhf.data.loaders.load` takes them.
-        grader, reward_model, grader_timeout, reward_aggregation: as :func:`~minirlhf_cli.files.grading.grading` takes them.
+        grader, reward_model, grader_timeout, thought_tags, reward_aggregation: as :func:`~minirlhf_cli.files.grading.grading` takes them.
         temperature: 0: greedy decoding.
         chat_template_kwargs: arguments of the chat template, a text of JSON.
         prompt_field, answer_field: the names of these fields in the rows.
@@ -60,6 +62,7 @@ class GenerationRequest:
     limit: int | None = None
     grader: str | None = None
     grader_timeout: float = 10.0
+    thought_tags: str = ",".join(THOUGHTS)
     reward_model: str | None = None
     reward_aggregation: str = "mean"
     num_generations: int = 1
@@ -113,12 +116,14 @@ class GenerationRequest:
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
         """Return the reward function, and a string that identifies it; see :func:`~minirlhf_cli.files.grading.grading`."""
         return grading(
-            self.grader,
-            self.reward_model,
-            seconds=self.grader_timeout,
-            device=device,
-            reward_aggregation=self.reward_aggregation,
-        )
+            self.grader, self.reward_model, seconds=self.grader_timeout, device=device, reward_aggregation=self.reward_aggregation,
+            thoughts=self.thoughts,
+        )  # fmt: skip
+
+    @property
+    def thoughts(self) -> ThoughtTags:
+        """The tags that open and close a thought."""
+        return parse_tags(self.thought_tags)
 
     @property
     def sampling(self) -> Sampling:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from minirlhf.feedback.graders.thoughts import parse_tags
+
 from minirlhf import recipes
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
@@ -218,6 +220,7 @@ class GradedRun:
                 seconds=source.grader_timeout,
                 device=device,
                 reward_aggregation=source.reward_aggregation,
+                thoughts=parse_tags(source.thought_tags),
             )
         run: Prepared[Problem] = prepare(
             source,

@@ -31,10 +31,12 @@ def grading(
     seconds: float,
     device: torch.device,
     reward_aggregation: str = "mean",
+    thoughts: graders.ThoughtTags = graders.THOUGHTS,
 ) -> tuple[Reward, str]:
     """Return the reward function and a string that identifies it.
 
-    It is a grader by name, a function in a file, or reward models by their folders.
+    It is a grader by name, a function in a file, or reward models by their folders. A grader by name reads the answer
+    after the thought between the tags ``thoughts``.
 
     Raises:
         UserError: neither or both of ``grader`` and ``reward_model`` are given, or the named one does not exist.
@@ -72,5 +74,7 @@ def grading(
         ), f"{name} in a file with digest {start.file_digest(file)}"
     if grader.startswith(BY_FIELD):
         field = grader.removeprefix(BY_FIELD)
-        return reward_of_field(field, lambda name: reference_reward(graders.get(name))), grader
-    return reference_reward(graders.get(grader)), grader
+        reward = reward_of_field(field, lambda name: reference_reward(graders.get(name, thoughts), thoughts))
+    else:
+        reward = reference_reward(graders.get(grader, thoughts), thoughts)
+    return reward, grader if thoughts == graders.THOUGHTS else f"{grader} after {' … '.join(thoughts)}"

@@ -125,6 +125,7 @@ DATA_ONLY_OPTIONS = (
     "vocab_size",
     "drop_identical",
     "grader_timeout",
+    "thought_tags",
     "reward_aggregation",
 )
 
@@ -236,6 +237,9 @@ class GradedSource(TaskSource):
         "FILE.py:NAME, or field:NAME, a field of the rows that names the grader of each",
     )
     grader_timeout: float = option(10.0, "time limit of your own grader function, in seconds per completion")
+    thought_tags: str = option(
+        ",".join(graders.THOUGHTS), "tags that open and close a thought; graders read the answer after it"
+    )
     reward_model: str | None = option(None, "folder of the reward model that grades; A,B: an ensemble")
     reward_aggregation: str = option(
         "mean", f"ensemble aggregation of several reward models: {', '.join(COMBINATIONS)}"
@@ -251,6 +255,8 @@ def unused_grading_options(grader: str | None, reward_model: str | None) -> dict
     unused = {}
     if grader is None or not custom_rewards.is_named(grader):
         unused["grader_timeout"] = "only your own function (--grader FILE.py:NAME) has a time limit"
+    if grader is None or custom_rewards.is_named(grader):
+        unused["thought_tags"] = "reward models and your own functions read the whole completion"
     if reward_model is None or "," not in reward_model:
         unused["reward_aggregation"] = "only for an ensemble (--reward-model A,B)"
     return unused

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 from torch import Tensor
 
 from minirlhf.core.errors import UserError, unknown
@@ -21,7 +22,7 @@ from minirlhf.core.statistics import holm, sign_flips
 from minirlhf.data.records import Problem
 from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.graders import forms
-from minirlhf.feedback.rewards import Reward, score_completions
+from minirlhf.feedback.rewards import Reward, score_completions, with_generation_prompts
 from minirlhf_cli.files import start
 from minirlhf_cli.files.answering import GenerationRequest, Generator
 from minirlhf_cli.files.grading import grading
@@ -141,7 +142,13 @@ class SpecRule:
             criterion = f"{_beside(file, beside)}:{function}"
         return cls(name, level, float(fraction), prompts, grader=criterion)
 
-    def complies(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]], seconds: float) -> Tensor:
+    def complies(
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Sequence[str]],
+        seconds: float,
+        thoughts: ThoughtTags = THOUGHTS,
+    ) -> Tensor:
         """Return ``(P, G)``: 1 if the completion complies, 0 if not, NaN if grading failed.
 
         Raises:
@@ -151,7 +158,7 @@ class SpecRule:
         if self.constraints is not None:
             repeated = [dataclasses.replace(p, reference=self.constraints) for p in repeated]
         grades, failure = score_completions(
-            self._reward(seconds), repeated, [text for texts in completions for text in texts]
+            self._reward(seconds, thoughts), repeated, [text for texts in completions for text in texts]
         )
         scores = torch.tensor(grades, dtype=torch.float64).view(len(problems), -1)
         if not bool(scores.isfinite().any()):
@@ -163,8 +170,9 @@ class SpecRule:
             )
         return torch.where(scores.isfinite(), (scores >= _FULL).double(), math.nan)
 
-    def _reward(self, seconds: float) -> Reward:
-        return grading(self.grader or "constraints", None, seconds=seconds, device=torch.device("cpu"))[0]
+    def _reward(self, seconds: float, thoughts: ThoughtTags) -> Reward:
+        device = torch.device("cpu")
+        return grading(self.grader or "constraints", None, seconds=seconds, device=device, thoughts=thoughts)[0]
 
 
 def _one_of(settings: Mapping[str, Any], names: Sequence[str], location: str) -> str:
@@ -212,7 +220,15 @@ class Specification:
                 problem="missing",
                 file=file,
             )
-        known = ("num_generations", "max_completion_length", "temperature", "top_p", "limit", "grader_timeout")
+        known = (
+            "num_generations",
+            "max_completion_length",
+            "temperature",
+            "top_p",
+            "limit",
+            "grader_timeout",
+            "thought_tags",
+        )
         for name in values:
             if name not in (*known, "rules", "data"):
                 raise unknown("setting", name, (*known, "rules", "data"), file=file)
@@ -307,10 +323,10 @@ def check(
                 loaded.model, loaded.tokenizer, loaded.problems, loaded.reward, asked.sampling,
                 num_generations=asked.num_generations, seed=asked.seed, batch_size=asked.batch_size,
             )  # fmt: skip
-            samples[name, clause.data] = loaded.problems, completions
+            samples[name, clause.data] = with_generation_prompts(loaded.tokenizer, loaded.problems), completions
             digests[name], digests[clause.data] = start.model_digest(loaded.model), start.digest(loaded.problems)
         problems, completions = samples[name, clause.data]
-        compliance = clause.complies(problems, completions.completions, asked.grader_timeout)
+        compliance = clause.complies(problems, completions.completions, asked.grader_timeout, asked.thoughts)
         return problems, dataclasses.replace(completions, rewards=compliance)
 
     results = []

@@ -4,6 +4,9 @@ A grader never raises, whatever the two texts are. NaN means that the *reference
 sample could not be graded, and is counted and left out. A completion never causes a NaN: nonsense gets the lowest
 reward.
 
+Thoughts are no answers: a grader reads what stands after the last ``</think>`` of a text, and a thought that is never
+closed has no answer (:func:`answer_part`). Only ``think``, ``language`` and ``repetition`` read the thoughts too.
+
 Each is a ``--grader NAME``; ``A*0.8+B*0.2`` is their weighted sum. Rewards that depend on the length of a completion in
 tokens are not graders: they are in :mod:`minirlhf.equations.shaping`.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial as fix
 from typing import TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
@@ -20,6 +24,7 @@ from minirlhf.feedback.graders.answers import answer_number, contains, edit, exa
 from minirlhf.feedback.graders.forms import constraints, language, repetition, think
 from minirlhf.feedback.graders.maths import LONGEST, final_text, maths, plain
 from minirlhf.feedback.graders.programs import tests, tests_share
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
 
 Grader: TypeAlias = Callable[[str, str], float]
 
@@ -35,21 +40,35 @@ GRADERS: dict[str, Grader] = {
 #: Graders that read the completion alone. They ignore the reference, which may be missing.
 ALONE: tuple[Grader, ...] = (think, repetition)
 
-#: For graders that compare a single answer: a function that extracts a completion's answer, by which completions vote.
-#: Its value is None if there is no answer. All completions that the grader accepts vote for one answer, whatever is
-#: extracted from them.
-ANSWER_OF: Mapping[str, Callable[[str], Hashable]] = {
+#: Graders of a whole completion, thoughts included, whatever the tags of thoughts are.
+WHOLE: tuple[Grader, ...] = (language, repetition)
+
+_VOTES: Mapping[str, Callable[[str], Hashable]] = {
     "exact": lambda text: tuple(text.split()),
     "numeric": answer_number,
     "gsm8k": lambda text: answer_number(text) if "####" in text else None,
     "maths": lambda text: plain(final_text(text)[:LONGEST]) or None,
 }
 
+
+def votes(name: str, thoughts: ThoughtTags = THOUGHTS) -> Callable[[str], Hashable] | None:
+    """Return the function that extracts a completion's answer, by which completions vote; None for other graders.
+
+    Its value is None if there is no answer. All completions that the grader accepts vote for one answer, whatever is
+    extracted from them.
+    """
+    vote = _VOTES.get(name)
+    return None if vote is None else lambda text: vote(answer_part(text, thoughts))
+
+
 _TERM = re.compile(r"([a-z_0-9]+)(?:\*([0-9]*\.?[0-9]+))?")
 
 
-def get(name: str) -> Grader:
+def get(name: str, thoughts: ThoughtTags = THOUGHTS) -> Grader:
     """Return the grader of this name, or the weighted sum that an expression such as ``gsm8k*0.9+think*0.1`` names.
+
+    Args:
+        thoughts: the tags that open and close a thought.
 
     Raises:
         UserError: no grader has this name (the message suggests the nearest), or a weight is not a number.
@@ -57,7 +76,8 @@ def get(name: str) -> Grader:
     if "+" not in name and "*" not in name:
         if name not in GRADERS:
             raise unknown("grader", name, GRADERS)
-        return GRADERS[name]
+        grader: Callable[..., float] = GRADERS[name]
+        return grader if thoughts == THOUGHTS or grader in WHOLE else fix(grader, thoughts=thoughts)
     parts: list[tuple[Grader, float]] = []
     for term in name.split("+"):
         match = _TERM.fullmatch(term.strip())
@@ -68,7 +88,7 @@ def get(name: str) -> Grader:
                 value=name,
                 expected="NAME*WEIGHT",
             )
-        parts.append((get(match[1]), float(match[2] or 1)))
+        parts.append((get(match[1], thoughts), float(match[2] or 1)))
     return weighted(parts)
 
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from fractions import Fraction
 
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
+
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,9}(?![0-9])|[0-9]{1,30}(?![0-9]))"
 #: Words that change the value of the number before them.
 ANOTHER = (
@@ -52,18 +54,20 @@ _LARGEST = 30  # powers of ten
 MOST_COMPARED = 2_000  # characters: the cost of the distance is the product of both lengths
 
 
-def exact(completion: str, reference: str) -> float:
+def exact(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if both texts have the same words in the same order."""
-    return float(completion.split() == reference.split())
+    given, expected = _answers(completion, reference, thoughts)
+    return float(given.split() == expected.split())
 
 
-def contains(completion: str, reference: str) -> float:
+def contains(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if the completion contains the reference as whole words, ignoring case.
 
     ``7`` is contained neither in ``72`` nor in ``7.5``, ``-7``, ``1/7``, ``7^2`` or ``3 - 7``. A lone ``- 7`` contains
     it, because the sign may mark a list item. The asterisks of ``**7**`` are ignored.
     """
-    text, target = (" ".join(without_markup(words).casefold().split()) for words in (completion, reference))
+    parts = _answers(completion, reference, thoughts)
+    text, target = (" ".join(without_markup(words).casefold().split()) for words in parts)
     if not target:
         return math.nan
     before = (
@@ -73,14 +77,14 @@ def contains(completion: str, reference: str) -> float:
     return float(bool(re.search(before + re.escape(target) + after, text)))
 
 
-def edit(completion: str, reference: str) -> float:
+def edit(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return the similarity 1 − d/n of both texts: d is the edit distance in characters, n the longer length.
 
     Any white space counts as one space. Only the first :data:`MOST_COMPARED` characters are compared; n counts all.
 
     Source: Levenshtein (1966), "Binary codes capable of correcting deletions, insertions and reversals".
     """
-    first, second = (" ".join(text.split()) for text in (completion, reference))
+    first, second = (" ".join(text.split()) for text in _answers(completion, reference, thoughts))
     max_length = max(len(first), len(second))
     if not max_length:
         return 1.0
@@ -98,7 +102,7 @@ def distance(one: str, other: str) -> int:
     return row[-1]
 
 
-def numeric(completion: str, reference: str) -> float:
+def numeric(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if both texts give the same number: ``#### 1,080`` and ``1080.0``, ``$0.5`` and ``1/2``.
 
     The answer of a text is the first number after its last ``####``, as in GSM8K; without ``####``, its last number.
@@ -110,19 +114,23 @@ def numeric(completion: str, reference: str) -> float:
     ``7m`` is read as seven metres. The asterisks of ``**72**`` are ignored. These are lists of signs and words:
     anything else (``7 score``, ``> 7``) counts as text around the number.
     """
-    expected = answer_number(reference)
-    return math.nan if expected is None else float(answer_number(completion) == expected)
+    given, expected = (answer_number(text) for text in _answers(completion, reference, thoughts))
+    return math.nan if expected is None else float(given == expected)
 
 
-def gsm8k(completion: str, reference: str) -> float:
+def gsm8k(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return :func:`numeric`, or 0 if the completion has no ``####``: the format is part of the task."""
-    score = numeric(completion, reference)
-    return score if "####" in completion or math.isnan(score) else 0.0
+    score = numeric(completion, reference, thoughts)
+    return score if "####" in answer_part(completion, thoughts) or math.isnan(score) else 0.0
 
 
-def partial(completion: str, reference: str) -> float:
+def partial(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if :func:`gsm8k` does, ½ for a right number without its mark (:func:`numeric` alone), else 0."""
-    return (numeric(completion, reference) + gsm8k(completion, reference)) / 2
+    return (numeric(completion, reference, thoughts) + gsm8k(completion, reference, thoughts)) / 2
+
+
+def _answers(completion: str, reference: str, thoughts: ThoughtTags) -> tuple[str, str]:
+    return answer_part(completion, thoughts), answer_part(reference, thoughts)
 
 
 def answer_number(text: str) -> Fraction | None:

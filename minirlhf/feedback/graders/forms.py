@@ -10,36 +10,37 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
+
 LONGEST = 100_000  # characters that are read
 NGRAM = 4
 
 
-def think(completion: str, reference: str) -> float:
+def think(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 for ``<think>…</think><answer>…</answer>`` and nothing else: each tag once, in this order, no part
     empty.
 
-    White space between and around the parts is allowed. The reference is ignored: only the form is graded.
+    The opening ``<think>`` may be missing, because many chat templates write it before the completion begins. White
+    space between and around the parts is allowed. The reference is ignored: only the form is graded.
 
     Source: the format reward of DeepSeek-AI (2025), "DeepSeek-R1", with the template of its R1-Zero.
     """
-    parts = split_reasoning(completion)
+    parts = split_reasoning(completion, thoughts)
     return float(parts is not None and all(part.strip() for part in parts))
 
 
-def split_reasoning(completion: str) -> tuple[str, str] | None:
+def split_reasoning(completion: str, thoughts: ThoughtTags = THOUGHTS) -> tuple[str, str] | None:
     """Return the two parts of a completion of this form (see :func:`think`), or None."""
-    text = completion.strip()
-    if any(text.count(tag) != 1 for tag in TAGS):
+    opening, *tags = *thoughts, "<answer>", "</answer>"
+    text = completion.strip().removeprefix(opening)
+    if opening in text or any(text.count(tag) != 1 for tag in tags):
         return None
-    before, thought, between, answer, after = re.split("|".join(TAGS), text)
-    in_order = [text.index(tag) for tag in TAGS]
-    if in_order != sorted(in_order) or before or between.strip() or after:
-        return None
-    return thought, answer
+    thought, between, answer, after = re.split("|".join(map(re.escape, tags)), text)
+    in_order = [text.index(tag) for tag in tags]
+    return None if in_order != sorted(in_order) or between.strip() or after else (thought, answer)
 
 
-def constraints(completion: str, reference: str) -> float:
+def constraints(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return the fraction of constraints that the completion satisfies. The reference names them as a JSON object.
 
     ``{"min_words": 5, "max_words": 20, "keywords": ["bee"], "forbidden": ["wasp"], "lower_case": true, "upper_case": true, "json":
@@ -57,7 +58,7 @@ def constraints(completion: str, reference: str) -> float:
         return math.nan
     if any(name not in CONSTRAINTS or not can_be_asked(name, value) for name, value in required.items()):
         return math.nan
-    text = completion[:LONGEST]
+    text = answer_part(completion, thoughts)[:LONGEST]
     return sum(CONSTRAINTS[name](text, value) for name, value in required.items()) / len(required)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from minirlhf.feedback.graders.answers import ANOTHER, answer_number, without_markup
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
 from minirlhf.sandbox import algebra
 
 LONGEST = 300  # characters of an answer
@@ -80,7 +81,7 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 )
 
 
-def maths(completion: str, reference: str) -> float:
+def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if both texts give the same mathematical answer, in LaTeX or in plain text.
 
     If a text has an ``<answer>…</answer>``, its answer is searched in the last one, else in the whole text. The answer
@@ -100,8 +101,8 @@ def maths(completion: str, reference: str) -> float:
     short unit after a number without a space is read as a unit if it is on a list (*7km*), else as a product (*7pq*).
     Spaces in a formula are ignored, except between digits. NaN for a reference without an answer.
     """
-    answer = final_text(reference)
-    expected, actual = (plain(text) if len(text) <= LONGEST else "" for text in (answer, final_text(completion)))
+    answer, given = (final_text(answer_part(text, thoughts)) for text in (reference, completion))
+    expected, actual = (plain(text) if len(text) <= LONGEST else "" for text in (answer, given))
     if re.fullmatch(_TEXT, answer) and expected.isalpha():
         return float(actual.casefold() == expected.casefold())
     return float(actual != "" and _same(actual, expected)) if expected else math.nan

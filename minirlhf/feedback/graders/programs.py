@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
 from minirlhf.sandbox import programs
 
 _FENCE = re.compile(r"^([ \t]*)(?:```|~~~)[^\n`]*\n(.*?)(?:^[ \t]*(?:```|~~~)|\Z)", re.DOTALL | re.MULTILINE)
@@ -58,20 +59,20 @@ class ProgramTests:
         return self.prompt
 
 
-def tests(completion: str, reference: str) -> float:
+def tests(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if the program passes all tests of the reference, else 0.
 
     See :class:`ProgramTests` and :func:`minirlhf.sandbox.programs.examine`.
     """
-    fraction = tests_share(completion, reference)
+    fraction = tests_share(completion, reference, thoughts)
     return fraction if math.isnan(fraction) else float(fraction == 1.0)
 
 
-def tests_share(completion: str, reference: str) -> float:
+def tests_share(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return the fraction of the tests' assertions that hold. 0 for a program that exits, hangs or aborts the tests."""
     problem = ProgramTests.read(reference)
     if problem is None:
         return math.nan
-    program = problem.program(completion[:LONGEST])
+    program = problem.program(answer_part(completion, thoughts)[:LONGEST])
     verdict = programs.examine(program, problem.entry_point, setup=problem.setup, tests=problem.test)
     return math.nan if verdict is None else verdict.pass_rate
