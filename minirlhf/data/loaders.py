@@ -406,7 +406,7 @@ def _parse(row: Row, form: Format) -> Example:
     example = form.parse(row)
     if not isinstance(example, Problem):
         return example
-    return replace(example, columns={name: value for name, value in row.items() if name not in form.fields})
+    return replace(example, columns=dict(row))
 
 
 # -- conversions to another record type: a list, or None if the conversion makes no sense -----------------------------

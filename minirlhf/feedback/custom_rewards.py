@@ -5,12 +5,16 @@
     def fn(completion: str, reference: str | None, messages: list[dict]) -> float:
         return float(completion.strip() == reference)
 
-The completion keeps the white space at the start of its first line, because a program needs it. The second and the
-third parameter are optional: the function is called with as many arguments as it accepts.
+The function is called with the arguments that its parameters name (:mod:`.signatures`). The forms of two other libraries
+work as they are: TRL's, ``fn(completions, **columns)``, which grades all completions at once, and verl's,
+``compute_score(data_source, solution_str, ground_truth, extra_info)``. The function may be ``async``. It returns numbers,
+``None`` where it does not apply, or verl's dictionary with a ``score``. The completion keeps the white space at the start
+of its first line, because a program needs it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import inspect
 import math
@@ -18,19 +22,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.records import Problem
-from minirlhf.feedback.rewards import Reward
+from minirlhf.feedback.rewards import Part, WeightedReward
+from minirlhf.feedback.signatures import PLACES, Signature
 
 #: Number of timeouts after which the run is stopped. Otherwise a grader that never returns would waste hours.
 PATIENCE = 3
 #: Seconds within which a file must be imported. It may load a model, but it must not hang.
 READING = 120.0
+_TIMED_OUT = object()
 
 
 def is_named(grader: str) -> bool:
@@ -78,62 +86,142 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
     grade = getattr(module, name, None)
     if grade is None:
         raise unknown("function", name, [n for n, v in vars(module).items() if inspect.isroutine(v)], file=file)
-    if not callable(grade) or not 1 <= _count(grade) <= 3:
-        raise UserError(
-            f"grader {named!r}: expected a function of (completion), (completion, reference) or (completion, reference, messages)",
-            argument="grader",
-            value=named,
-            expected=["completion", "reference", "messages"],
-        )
+    if not callable(grade):
+        message = f"grader {named!r} is a {type(grade).__name__}; expected a function"
+        raise UserError(message, argument="grader", value=named, expected=list(PLACES), problem="parameters")
+    Signature.of(grade, named)
     return file, grade
 
 
-def custom_reward(named: str, *, seconds: float = 10.0) -> Reward:
-    """Return a reward that calls the function of this name for each completion, with a time limit of ``seconds`` per
-    call.
+def custom_reward(named: str, *, seconds: float = 10.0) -> WeightedReward:
+    """Return a reward that calls the function of this name, with a time limit of ``seconds`` per completion.
 
-    The function must return a number. NaN, an exception or a timeout marks a sample that could not be graded.
+    NaN, an exception or a timeout marks a sample that could not be graded; None, one to which the function does not
+    apply.
 
     Raises:
         UserError: see :func:`function`; when called, if the function returns something that is not a number, or times
             out :data:`PATIENCE` times.
     """
     file, grade = function(named)
-    num_args = _count(grade)
+    custom = CustomReward(named, file, grade, Signature.of(grade, named), seconds)
+    return WeightedReward((Part(named.rpartition(":")[2], custom),))
 
-    def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        values: list[float] = []
+
+@dataclass(frozen=True)
+class CustomReward:
+    """The function of :func:`custom_reward`, with what is needed to call it."""
+
+    named: str
+    file: Path
+    grade: Callable[..., Any]
+    signature: Signature
+    seconds: float
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float | None]:
+        """Return one score for each completion."""
+        if not completions:
+            return []
+        if self.signature.is_batch:
+            return self._all_at_once(problems, completions)
+        values: list[Any] = []
         num_timeouts = 0
         for problem, text in zip(problems, completions, strict=True):
+            arguments = self.signature.arguments(problem, text, self.named)
             try:
-                with _within(seconds, file):
-                    value = grade(*(text, problem.reference, problem.prompt)[:num_args])
+                value = self._called(*arguments, self.seconds)
             except _OutOfTimeError:
                 num_timeouts += 1
                 if len(problems) == 1:
-                    raise RuntimeError(f"{file.name}: the grader timed out after {seconds:g} s") from None
+                    message = f"{self.file.name}: the grader timed out after {self.seconds:g} s"
+                    raise RuntimeError(message) from None
                 if num_timeouts == PATIENCE:
-                    raise UserError(
-                        f"{named}: timed out after {seconds:g} s, {num_timeouts} times; the last on {text[:60]!r}",
-                        value=num_timeouts,
-                        file=file,
-                        problem="timeout",
-                    ) from None
+                    raise self._too_slow(num_timeouts, text) from None
                 value = math.nan
-            except (Exception, SystemExit) as error:
-                raise RuntimeError(f"{file.name}{_line(error, file)}: {_words(error)}") from error
-            try:
-                values.append(float(value))
-            except (TypeError, ValueError):
-                raise UserError(
-                    f"{named}: the grader returned {str(value)[:40]!r}, a {type(value).__name__}; expected a number",
-                    value=value,
-                    expected="number",
-                    file=file,
-                ) from None
-        return values
+            values.append(value)
+        if any(map(inspect.isawaitable, values)):
+            values = self._awaited(values)
+        return [self._number(value) for value in values]
 
-    return reward
+    def _all_at_once(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float | None]:
+        arguments = self.signature.batch_arguments(problems, completions, self.named)
+        seconds = self.seconds * len(completions)
+        try:
+            values = self._called(*arguments, seconds)
+            if inspect.isawaitable(values):
+                [values] = self._awaited([values], seconds)
+        except _OutOfTimeError:
+            raise self._too_slow(1, completions[0]) from None
+        if isinstance(values, str | Mapping) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
+            raise self._wrong(values, "a list of numbers")
+        if len(values) != len(completions):
+            raise UserError(
+                f"{self.named}: the grader returned {len(values)} numbers for {len(completions)} completions; expected one for each",
+                argument="reward",
+                value=len(values),
+                expected=len(completions),
+                file=self.file,
+                problem="number",
+            )
+        return [self._number(value) for value in values]
+
+    def _called(self, positional: Sequence[Any], by_name: Mapping[str, Any], seconds: float) -> Any:
+        try:
+            with _within(seconds, self.file):
+                return self.grade(*positional, **by_name)
+        except (Exception, SystemExit) as error:
+            raise RuntimeError(f"{self.file.name}{_line(error, self.file)}: {_words(error)}") from error
+
+    def _awaited(self, values: Sequence[Any], seconds: float | None = None) -> list[Any]:
+        """Wait for what an ``async`` function returned, all at the same time; NaN for a timeout."""
+        limit = self.seconds if seconds is None else seconds
+
+        async def result(value: Any) -> Any:
+            if not inspect.isawaitable(value):
+                return value
+            try:
+                return await asyncio.wait_for(value, limit)
+            except TimeoutError:
+                return _TIMED_OUT
+
+        async def every() -> list[Any]:
+            return await asyncio.gather(*map(result, values), return_exceptions=True)
+
+        with ThreadPoolExecutor(1) as thread:  # a notebook already runs a loop in this one
+            results = thread.submit(asyncio.run, every()).result()
+        for value in results:
+            if isinstance(value, BaseException):
+                raise RuntimeError(f"{self.file.name}{_line(value, self.file)}: {_words(value)}") from value
+        num_timeouts = sum(value is _TIMED_OUT for value in results)
+        if num_timeouts >= min(PATIENCE, len(values)):
+            raise self._too_slow(num_timeouts, "")
+        return [math.nan if value is _TIMED_OUT else value for value in results]
+
+    def _number(self, value: Any) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, Mapping) and "score" in value:
+            value = value["score"]
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self._wrong(value, "a number") from None
+
+    def _wrong(self, value: Any, expected: str) -> UserError:
+        return UserError(
+            f"{self.named}: the grader returned {str(value)[:40]!r}, a {type(value).__name__}; expected {expected}",
+            value=value,
+            expected=expected.split()[-1],
+            file=self.file,
+        )
+
+    def _too_slow(self, times: int, text: str) -> UserError:
+        return UserError(
+            f"{self.named}: timed out after {self.seconds:g} s per completion, {times} times; the last on {text[:60]!r}",
+            value=times,
+            file=self.file,
+            problem="timeout",
+        )
 
 
 # -- inside ------------------------------------------------------------------------------------------------------
@@ -175,19 +263,6 @@ def _within(seconds: float, file: Path) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous_handler)
-
-
-def _count(grade: Callable[..., Any]) -> int:
-    """Return how many positional arguments to pass, at most 3; 0 if unknown or if the function needs others."""
-    try:
-        parameters = inspect.signature(grade).parameters.values()
-    except (TypeError, ValueError):
-        return 0
-    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
-        return 0
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    num_required = sum(p.default is p.empty for p in positional)
-    return min(3, len(positional)) if num_required <= 3 else 0
 
 
 def _words(error: BaseException) -> str:

@@ -6,8 +6,8 @@ A :data:`Reward` maps ``B`` problems and ``B`` completions to ``B`` numbers; NaN
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -27,16 +27,33 @@ from minirlhf.feedback.graders import ALONE, WHOLE
 from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, is_open
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
+#: A part of a :class:`WeightedReward`; None marks a sample to which it does not apply.
+PartialReward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float | None]]
 
 #: A step-level reward. It maps ``B`` problems and ``B`` completions (each a list of tokens as text) to one number for
 #: every token, which is NaN where no step ends.
 StepReward: TypeAlias = Callable[[Sequence[Problem], Sequence[Sequence[str]]], Sequence[Sequence[float]]]
 
 
-def score_completions(
-    reward: Reward, problems: Sequence[Problem], completions: Sequence[str]
-) -> tuple[list[float], str | None]:
-    """Return the grader's scores, NaN where it fails, and a description of its first failure (None without a failure).
+@dataclass(frozen=True)
+class Scores:
+    """The result of :func:`score`.
+
+    Attributes:
+        values: one number per completion, NaN where there is none.
+        applies: whether the reward applies to the completion. Where it does and the value is NaN, grading failed.
+        failure: the description of the first failure, None without a failure.
+        parts: the values of each part of a :class:`WeightedReward` with several parts, by name.
+    """
+
+    values: list[float]
+    applies: list[bool]
+    failure: str | None
+    parts: Mapping[str, list[float]] = field(default_factory=dict)
+
+
+def score(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> Scores:
+    """Return the grader's scores.
 
     If the grader raises on the batch, each completion is graded separately, so that one bad completion costs one
     sample.
@@ -44,9 +61,67 @@ def score_completions(
     Raises:
         UserError: raised by the grader itself, or because the number of scores is not the number of completions.
     """
+    parts = reward.parts if isinstance(reward, WeightedReward) else (Part("reward", reward),)
+    scored = {part.name: _score_part(part.reward, problems, completions) for part in parts}
+    totals = _total(parts, [values for values, _ in scored.values()], len(completions))
+    failure = next((failure for _, failure in scored.values() if failure is not None), None)
+    by_part = {name: _as_numbers(values) for name, (values, _) in scored.items()} if len(parts) > 1 else {}
+    return Scores(_as_numbers(totals), [value is not None for value in totals], failure, by_part)
 
-    def grade(batch: Sequence[Problem], texts: Sequence[str]) -> list[float]:
-        values = [float(value) for value in reward(batch, texts)]
+
+def score_completions(
+    reward: Reward, problems: Sequence[Problem], completions: Sequence[str]
+) -> tuple[list[float], str | None]:
+    """Return the values and the first failure of :func:`score`."""
+    scores = score(reward, problems, completions)
+    return scores.values, scores.failure
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a :class:`WeightedReward`; its mean is logged under its name."""
+
+    name: str
+    reward: PartialReward
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class WeightedReward:
+    """The weighted sum of several rewards, of which each is also logged by itself.
+
+    The sum is over the parts that apply to a completion. It is NaN if one of them could not be graded, or if none
+    applies.
+    """
+
+    parts: tuple[Part, ...]
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        """Return one score for each completion."""
+        values = [list(part.reward(problems, completions)) for part in self.parts]
+        return _as_numbers(_total(self.parts, values, len(completions)))
+
+
+def _as_numbers(values: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _total(parts: Sequence[Part], values: Sequence[Sequence[float | None]], count: int) -> list[float | None]:
+    totals: list[float | None] = []
+    for i in range(count):
+        applied = [(part.weight, row[i]) for part, row in zip(parts, values, strict=True)]
+        terms = [weight * value for weight, value in applied if value is not None]
+        totals.append(math.fsum(terms) if len(terms) > 1 else terms[0] if terms else None)
+    return totals
+
+
+def _score_part(
+    reward: PartialReward, problems: Sequence[Problem], completions: Sequence[str]
+) -> tuple[list[float | None], str | None]:
+    """Return the scores of one part, and its first failure."""
+
+    def grade(batch: Sequence[Problem], texts: Sequence[str]) -> list[float | None]:
+        values = [None if value is None else float(value) for value in reward(batch, texts)]
         if len(values) != len(texts):
             raise UserError(
                 f"the reward returned {len(values)} numbers for {len(texts)} completions; expected one for each",
@@ -71,7 +146,7 @@ def score_completions(
                 values.append(math.nan)
                 failure = failure or f"{type(error).__name__}: {error} on the completion {text[:60]!r}"
     for value, text in zip(values, completions, strict=True):
-        if failure is None and not math.isfinite(value):
+        if failure is None and value is not None and not math.isfinite(value):
             failure = f"the grade {value} on the completion {text[:60]!r}"
     return values, failure
 

@@ -24,7 +24,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
-from minirlhf.feedback.rewards import Reward, StepReward, score_completions, with_generation_prompts
+from minirlhf.feedback.rewards import Reward, StepReward, score, with_generation_prompts
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import new_critic
 from minirlhf.models.reference import require_same_vocabulary
@@ -216,6 +216,7 @@ class PromptDataset(RolloutEnv):
         has_unknown = any(tokenizer.unk_token_id in prompt for prompt in prompts)
         self._unknown: int | None = tokenizer.unk_token_id if has_unknown else None
         self._unknown_counts = [0, 0]  # of this step: unknown tokens, all tokens
+        self._part_values: defaultdict[str, list[float]] = defaultdict(list)  # of each part of the reward, the same
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """Return the prompt indices of a step; every epoch takes each problem once."""
@@ -231,18 +232,22 @@ class PromptDataset(RolloutEnv):
             UserError: the grader failed on more than the fraction ``limit``; the message has the first failure.
         """
         problems, texts = self._repeated(picked, rollout), completion_texts(rollout, self.tokenizer)
-        values, failure = score_completions(self.reward, problems, texts)
-        raw = torch.tensor(values)
-        valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
-        if float((~valid).float().mean()) > self.limit:
+        scores = score(self.reward, problems, texts)
+        raw = torch.tensor(scores.values)
+        valid = raw.isfinite()
+        num_failed = int((~valid & torch.tensor(scores.applies)).sum())
+        failed = f"{num_failed} of {len(raw)} samples"
+        if num_failed / len(raw) > self.limit:
             raise UserError(
-                f"the grader failed on {failed}; expected at most a fraction of max_invalid_fraction = {self.limit:g}; first: {failure}",
+                f"the grader failed on {failed}; expected at most a fraction of max_invalid_fraction = {self.limit:g}; first: {scores.failure}",
                 argument="max_invalid_fraction",
-                value=int((~valid).sum()),
+                value=num_failed,
                 expected=self.limit,
             )
-        if failure is not None:
-            log.warning("%s could not be graded; first: %s", failed, failure)
+        if scores.failure is not None:
+            log.warning("%s could not be graded; first: %s", failed, scores.failure)
+        for name, part_values in scores.parts.items():
+            self._part_values[f"rewards/{name}"].extend(value for value in part_values if math.isfinite(value))
         for key, monitor in self.monitors.items() if watch else ():
             self._seen[key].extend(monitor(problems, texts))
         if self._unknown is not None:
@@ -276,12 +281,17 @@ class PromptDataset(RolloutEnv):
         return grades.to(rollout.old_logps)
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean of each monitor over the step, and the fraction of unknown tokens if prompts have some."""
+        """Return the means over the step: of each monitor, and of each part of the reward where it applies.
+
+        Also the fraction of unknown tokens if prompts have some.
+        """
         means = {key: statistics.fmean(self._seen[key]) for key in self.monitors}
+        means |= {key: statistics.fmean(values) for key, values in self._part_values.items() if values}
         if self._unknown_counts[1]:
             means["frac_unknown"] = self._unknown_counts[0] / self._unknown_counts[1]
         self._unknown_counts = [0, 0]
         self._seen.clear()
+        self._part_values.clear()
         return means
 
 

@@ -20,7 +20,7 @@ from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
 from minirlhf.data.examples import of_last_completion
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Problem
-from minirlhf.feedback import custom_rewards
+from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.classifiers import as_classifier, save_adapter
@@ -455,6 +455,35 @@ def _with_columns(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, field: plain, **columns}
 
 
+def _named_reward(name: str, thought_tags: str) -> str:
+    """Return the code of a grader by name."""
+    tags = parse_tags(thought_tags)
+    more = "" if tags == THOUGHTS else f", {tags!r}"
+    return f"rewards.reference_reward(graders.get({name!r}{more}){more})"
+
+
+def _own_reward(source: sources.OnlineSource, folder: Path) -> str:
+    """Return the code of a user-defined grader, or of a weighted sum with one, and copy its files."""
+    expression = str(source.grader)
+    is_sum = "+" in expression or "*" in expression
+    copies: dict[Path, str] = {}
+    parts = []
+    for term, weight in graders.terms(expression) if is_sum else [(expression, 1.0)]:
+        if custom_rewards.is_named(term):
+            file, name = custom_rewards.parse_location(term)
+            copy = copies.setdefault(file, OWN if not copies else f"more_{len(copies)}_{OWN}")
+            code = f'custom_rewards.custom_reward(f"{{HERE}}/{copy}:{name}", seconds={source.grader_timeout})'
+        else:
+            code = _named_reward(term, source.thought_tags)
+        parts.append((term.rpartition(":")[2], code, weight))
+    for file, copy in copies.items():
+        shutil.copy(file, folder / copy)
+    if not is_sum:
+        return parts[0][1]
+    each = ", ".join(f"rewards.Part({name!r}, {code}, {weight})" for name, code, weight in parts)
+    return f"rewards.WeightedReward(({each},))"
+
+
 def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
     """Return ``grader.py``: the run's grader, and the function through which the engine calls it."""
     source, recipe = spec.source, spec.recipe
@@ -481,9 +510,7 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
         checkpoints.save(folder / "reward_model", judge, tokenizer)
         reward_code = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
     elif custom_rewards.is_named(str(source.grader)):
-        file, name = custom_rewards.parse_location(str(source.grader))
-        shutil.copy(file, folder / OWN)
-        reward_code = f'custom_rewards.custom_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_timeout})'
+        reward_code = _own_reward(source, folder)
     elif str(source.grader).startswith(graded_by.BY_FIELD):
         raise UserError(
             f"grader = {source.grader!r}: the export has one grader for all rows; expected a grader by name",
@@ -492,9 +519,7 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
             problem="several",
         )
     else:
-        tags = parse_tags(source.thought_tags)
-        more = "" if tags == THOUGHTS else f", {tags!r}"
-        reward_code = f"rewards.reference_reward(graders.get({source.grader!r}{more}))"
+        reward_code = _named_reward(str(source.grader), source.thought_tags)
     shape = ", ".join(
         f"partial(parts.{name_of(f).partition('(')[0]}, **{getattr(f, 'keywords', {})!r})" for f in recipe.collect.shape
     )

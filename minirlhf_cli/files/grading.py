@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.rewards import (
     COMBINATIONS,
+    Part,
     Reward,
+    WeightedReward,
     combined_reward,
     model_reward,
     reference_reward,
@@ -31,7 +34,7 @@ def grading(
     seconds: float,
     device: torch.device,
     reward_aggregation: str = "mean",
-    thoughts: graders.ThoughtTags = graders.THOUGHTS,
+    thoughts: ThoughtTags = THOUGHTS,
 ) -> tuple[Reward, str]:
     """Return the reward function and a string that identifies it.
 
@@ -66,15 +69,33 @@ def grading(
             return rewards[0], identity
         return combined_reward(rewards, COMBINATIONS[reward_aggregation]), f"{reward_aggregation} of {identity}"
     assert grader is not None
+    if "+" not in grader and "*" not in grader:
+        return _graded_by(grader, seconds, thoughts)
+    named_parts = [(name, weight, *_graded_by(name, seconds, thoughts)) for name, weight in graders.terms(grader)]
+    labels = [name.rpartition(":")[2] for name, *_ in named_parts]
+    parts = tuple(
+        Part(label if labels.count(label) == 1 else f"{Path(name.rpartition(':')[0]).stem}.{label}", reward, weight)
+        for label, (name, weight, reward, _) in zip(labels, named_parts, strict=True)
+    )
+    if not custom_rewards.is_named(grader):
+        return WeightedReward(parts), _identity(grader, thoughts)
+    return WeightedReward(parts), "+".join(f"{identity}*{weight:g}" for _, weight, _, identity in named_parts)
+
+
+def _graded_by(grader: str, seconds: float, thoughts: ThoughtTags) -> tuple[Reward, str]:
+    """Return one grader as a reward, and a string that identifies it."""
     if custom_rewards.is_named(grader):
         file, function = custom_rewards.function(grader)
         name = getattr(function, "__name__", type(function).__name__)
-        return custom_rewards.custom_reward(
-            grader, seconds=seconds
-        ), f"{name} in a file with digest {start.file_digest(file)}"
+        reward = custom_rewards.custom_reward(grader, seconds=seconds)
+        return reward, f"{name} in a file with digest {start.file_digest(file)}"
     if grader.startswith(BY_FIELD):
         field = grader.removeprefix(BY_FIELD)
         reward = reward_of_field(field, lambda name: reference_reward(graders.get(name, thoughts), thoughts))
     else:
         reward = reference_reward(graders.get(grader, thoughts), thoughts)
-    return reward, grader if thoughts == graders.THOUGHTS else f"{grader} after {' … '.join(thoughts)}"
+    return reward, _identity(grader, thoughts)
+
+
+def _identity(grader: str, thoughts: ThoughtTags) -> str:
+    return grader if thoughts == THOUGHTS else f"{grader} after {' … '.join(thoughts)}"

@@ -61,7 +61,7 @@ def votes(name: str, thoughts: ThoughtTags = THOUGHTS) -> Callable[[str], Hashab
     return None if vote is None else lambda text: vote(answer_part(text, thoughts))
 
 
-_TERM = re.compile(r"([a-z_0-9]+)(?:\*([0-9]*\.?[0-9]+))?")
+_TERM = re.compile(r"([a-z_0-9]+|[^*]+\.py:\w+)(?:\*([0-9]*\.?[0-9]+))?")
 
 
 def get(name: str, thoughts: ThoughtTags = THOUGHTS) -> Grader:
@@ -78,18 +78,27 @@ def get(name: str, thoughts: ThoughtTags = THOUGHTS) -> Grader:
             raise unknown("grader", name, GRADERS)
         grader: Callable[..., float] = GRADERS[name]
         return grader if thoughts == THOUGHTS or grader in WHOLE else fix(grader, thoughts=thoughts)
-    parts: list[tuple[Grader, float]] = []
-    for term in name.split("+"):
+    return weighted([(get(term, thoughts), weight) for term, weight in terms(name)])
+
+
+def terms(expression: str) -> list[tuple[str, float]]:
+    """Split a weighted sum into names and weights; a name is a grader's, or ``FILE.py:FUNCTION``.
+
+    Raises:
+        UserError: a term has another form, or occurs twice.
+    """
+    parts: list[tuple[str, float]] = []
+    for term in expression.split("+"):
         match = _TERM.fullmatch(term.strip())
-        if match is None:
+        if match is None or match[1] in dict(parts):
             raise UserError(
-                f"grader {name[:80]!r}: expected names with weights, such as gsm8k*0.9+think*0.1",
+                f"grader {expression[:80]!r}: expected different names with weights, such as gsm8k*0.9+think*0.1",
                 argument="grader",
-                value=name,
+                value=expression,
                 expected="NAME*WEIGHT",
             )
-        parts.append((get(match[1], thoughts), float(match[2] or 1)))
-    return weighted(parts)
+        parts.append((match[1], float(match[2] or 1)))
+    return parts
 
 
 def weighted(parts: list[tuple[Grader, float]]) -> Grader:
