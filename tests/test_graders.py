@@ -345,6 +345,23 @@ TABLE = {
         ("One. Two! Three?", '{"sentences": 3, "no_commas": true}', 1),
         ("Dear all,\n\nYours", '{"starts_with": "Dear", "ends_with": "Yours", "no_commas": true}', 2 / 3),
         ("", '{"lower_case": true, "no_commas": true, "json": true, "min_words": 1}', 0),
+        *rows(
+            '{"each_sentence": {"starts_with": "g"}}',
+            1,
+            "Gold fish swim. Good!",
+            "go",
+            '"Go on," he said. Gone?\n\n- gills',
+        ),
+        *rows('{"each_sentence": {"starts_with": "g"}}', 0, "Gold fish swim. They do.", "", "Gone.\n\nAway", "Go! so"),
+        *rows('{"each_line": {"starts_with": "g", "max_words": 3}}', 1, "Gold fish swim\n\n* gone. So", "g"),
+        *rows('{"each_line": {"starts_with": "g", "max_words": 3}}', 0, "Gold fish swim\nin it", "go on and on", "\n"),
+        *rows('{"each_line": {"ends_with": "."}, "lines": 2}', 1, "One.\nTwo."),
+        *rows('{"each_line": {"ends_with": "."}, "lines": 2}', 0.5, "One.\nTwo", "One."),
+        *rows('{"each_line": {"min_words": 2}, "each_sentence": {"keywords": ["so"]}}', 0.5, "so\nit is."),
+        *(
+            ("a", json.dumps({"each_line": value}), math.nan)
+            for value in ({}, "g", {"starts": "g"}, {"min_words": "two"}, {"each_sentence": {"min_words": 1}}, None)
+        ),
         ("a", "{}", math.nan),
         ("a", '{"min_words": "three"}', math.nan),
         ("a", '{"keywords": []}', math.nan),

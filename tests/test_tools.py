@@ -73,6 +73,7 @@ SUMS = st.recursive(
     NUMBERS,
     lambda inner: (
         st.tuples(inner, st.sampled_from("+-*/"), inner).map("".join)
+        | st.tuples(inner.map("({})".format), st.sampled_from(("**2", "**3", "**-2", "**0"))).map("".join)
         | inner.map("({})".format)
         | inner.map("-{}".format)
     ),
@@ -105,11 +106,14 @@ def _words(text):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        *((text, "no number") for text in ("", "1+", "2**3", "x", "1.2.3", "١+1")),
+        *((text, "no number") for text in ("", "1+", "2**", "2***3", "x", "1.2.3", "١+1")),
         ("(1", "not closed"),
         ("1)", "not understood"),
         *((text, "too long") for text in ("1" * 31, "1+" * 101)),
-        ("(" * 21, "too deep"),
+        *((text, "too deep") for text in ("(" * 21, "2**" * 21 + "1")),
+        *((text, "too long") for text in ("9**9**9", "2**5000", "(1/2)**5000", "2**-5000")),
+        ("4**(1/2)", "no whole exponent"),
+        ("0**-1", "division by zero"),
     ],
 )
 def test_calculator_refuses_with_reason(text, problem):
@@ -130,6 +134,15 @@ def test_calculator_reads_brackets_and_spaced_digits():
     assert calculator(" 1 2 * 3 4 ") == "408" and calculator("1/2+.5") == "1" and calculator("1/2+1/3") == "5/6"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2**128", 2**128), ("2^10", 1024), ("-2**2", -4), ("2**3**2", 512), ("2*3**2", 18), ("(-1)**999999999", -1), ("10**30", 10**30), ("1**9**20", 1)],
+)  # fmt: skip
+def test_calculator_computes_powers(text, value):
+    assert calculator(text) == str(value)
+    assert calculator("2**-3") == "1/8" and calculator("(2/3)**2") == "4/9"
+
+
 # -- tools -----------------------------------------------------------------------------------------------------------------
 
 
@@ -141,9 +154,33 @@ def test_run_python_runs_in_sandbox():
         ("def solve():\n    return 1 / 0", "ZeroDivisionError"),
         ("import socket\ndef solve():\n    return socket.create_connection(('127.0.0.1', 1))", "Error"),
         ("x = 1", "solve"),
+        ("print(1)\n1 / 0", "ZeroDivisionError"),
+        ("print(1)\nraise SystemExit(3)", "SystemExit"),
+        ("def solve():\n    raise KeyError('no')", "KeyError"),
+        ("while True:\n    pass", "time"),
     ):
         answer = toolbox.execute(ToolCall("a", "run_python", {"program": program}))
         assert answer.failed and reason in answer.content and "\n" not in answer.content
+
+
+@pytest.mark.parametrize(
+    ("program", "result"),
+    [
+        ("a, b = 0, 1\nfor _ in range(50):\n    a, b = b, a + b\nprint(a)", "12586269025"),
+        ("print('a')\nprint()\nprint('b')\n", "a\n\nb"),
+        ("def main():\n    print('in')\nif __name__ == '__main__':\n    main()\n    raise SystemExit", "in"),
+        ("import sys\nsys.stdout.write('7')\nsys.exit(0)", "7"),
+        ("print(1)\ndef solve():\n    print(2)\n    return '3'", "1\n2\n'3'"),
+        ("def solve():\n    return None", "None"),
+    ],
+)
+def test_run_python_returns_what_program_prints(program, result):
+    assert run_python(program) == result
+
+
+def test_run_python_long_output_is_cut():
+    answer = Toolbox([run_python]).execute(ToolCall("a", "run_python", {"program": "print('7' * 10**6)"}))
+    assert not answer.failed and answer.content.startswith("7" * LONGEST) and len(answer.content) < LONGEST + 100
 
 
 class Vault:

@@ -134,7 +134,7 @@ def calculator(expression: str) -> str:
     """Compute with whole numbers and fractions.
 
     Args:
-        expression: numbers with + - * / and round brackets, such as 12*34 or (1+2)/3. Blanks do not matter, even within a number.
+        expression: numbers with + - * / ** and round brackets, such as 12*34, (1+2)/3 or 2**10. Blanks do not matter, even within a number.
 
     Returns:
         the value: a whole number, or a fraction such as 5/6.
@@ -165,28 +165,31 @@ def run_python(program: str) -> str:
     """Run a Python program in a box without files and network, for at most five seconds.
 
     Args:
-        program: the program; what its function solve() returns is the result.
+        program: the program. It prints its result, or has a function solve() that returns it.
 
     Returns:
-        the result, as Python writes it.
+        what the program printed, and the result of solve() as Python writes it.
     """
-    return repr(programs.result(program, "solve"))
+    printed, result = programs.output(program, "solve")
+    texts = [printed.rstrip("\n"), *(repr(value) for value in result)]
+    return "\n".join(text for text in texts if text)
 
 
-#: Maximum number of digits of a number, of characters of an expression and of nested brackets. Without them a model
-#: could block the machine.
-DIGITS, CHARACTERS, DEEPEST = 30, 200, 20
+#: Maximum number of digits of a number, of characters of an expression, of nested brackets, and of bits of a power.
+#: Without them a model could block the machine.
+DIGITS, CHARACTERS, DEEPEST, BITS = 30, 200, 20, 4_096
 
 
 class _Sum:
     """An arithmetic expression, parsed by recursive descent.
 
-    ``sum = product {(+|-) product}``, ``product = factor {(*|/) factor}``, ``factor = [-] (number | ( sum ))``. No part
-    of it is given to Python's own parser. ``ValueError`` says what is wrong.
+    ``sum = product {(+|-) product}``, ``product = factor {(*|/) factor}``, ``factor = {-} base [** factor]``, ``base =
+    number | ( sum )``; ``^`` is read as ``**``. No part of it is given to Python's own parser. ``ValueError`` says what
+    is wrong.
     """
 
     def __init__(self, text: str) -> None:
-        self._text, self._at, self._open = "".join(text.split()), 0, 0
+        self._text, self._at, self._open = "".join(text.split()).replace("^", "**"), 0, 0
         if len(self._text) > CHARACTERS:
             raise ArgumentError(
                 f"the expression has {len(self._text)} characters; expected at most {CHARACTERS}",
@@ -211,7 +214,7 @@ class _Sum:
 
     def _chain(self, operand: Callable[[], Fraction], ops: str) -> Fraction:
         total = operand()
-        while (op := self._text[self._at : self._at + 1]) and op in ops:
+        while (op := self._text[self._at : self._at + 1]) and op in ops and not self._text.startswith("**", self._at):
             self._at += 1
             other = operand()
             if op == "/" and other == 0:
@@ -235,7 +238,30 @@ class _Sum:
             self._at, self._open = self._at + 1, self._open - 1
         else:
             value = self._number()
+        if self._text.startswith("**", self._at):
+            self._at += 2
+            value = self._power(value)
         return -value if negative else value
+
+    def _power(self, base: Fraction) -> Fraction:
+        """Return the base to the power that stands next: a whole number, which is a power itself in ``2**3**2``."""
+        self._open += 1  # a tower of powers is as deep as nested brackets
+        if self._open > DEEPEST:
+            raise ArgumentError(
+                f"more than {DEEPEST} powers stand in one another", expected=DEEPEST, problem="too deep"
+            )
+        exponent = self._factor()
+        self._open -= 1
+        if exponent.denominator != 1:
+            message = f"the exponent {exponent} is not a whole number"
+            raise ArgumentError(message, value=exponent, problem="no whole exponent")
+        if base == 0 and exponent < 0:
+            raise ArgumentError("division by zero", problem="division by zero")
+        bits = max(abs(base.numerator), base.denominator).bit_length() * abs(exponent.numerator)
+        if base not in (0, 1, -1) and bits > BITS:
+            raise ArgumentError(f"a power of more than {BITS} bits", value=bits, expected=BITS, problem="too long")
+        small = {0: Fraction(exponent == 0), 1: Fraction(1), -1: Fraction(-1 if exponent.numerator % 2 else 1)}
+        return small[int(base)] if base in small else base**exponent.numerator
 
     def _number(self) -> Fraction:
         end = self._at

@@ -13,6 +13,7 @@ import atexit
 import builtins
 import contextlib
 import functools
+import io
 import os
 import socket
 import threading
@@ -111,6 +112,33 @@ def result(program: str, name: str, *, limits: Limits = LIMITS, boxes: SandboxPo
     raise ProgramFailed(str(answer["error"])[:500])
 
 
+def output(
+    program: str, name: str, *, limits: Limits = LIMITS, boxes: SandboxPool | None = None
+) -> tuple[str, list[Any]]:
+    """Run a program in its own box, and its function ``name`` if it has one.
+
+    Returns:
+        What it printed, up to :data:`PRINTED` characters, and a list of the function's result as plain data, empty
+        without such a function.
+
+    Raises:
+        ProgramFailed: it fails, as for :func:`result`, or it neither prints nor has the function.
+    """
+    with Sandbox(boxes or shared_boxes(), limits) as box:
+        try:
+            answer = box.ask({"op": "run", "code": program, "name": name})
+            if "error" not in answer:
+                printed, results = wire.decode(answer["ok"], wide=True)
+                if not printed and not results:
+                    raise ProgramFailed(f"the program prints nothing, and has no function {name}()")
+                return printed, results
+        except (BoxEnded, wire.WireError) as error:
+            raise ProgramFailed(str(error) or type(error).__name__) from None
+    raise ProgramFailed(str(answer["error"])[:500])
+
+
+#: Maximum number of printed characters that are kept.
+PRINTED = 100_000
 _NOTHING = wire.encode(([], {}), wide=True)
 
 
@@ -211,6 +239,15 @@ class Program(SandboxWorker):
         args, kwargs = wire.decode(question["call"], wide=True)
         return self.module.__dict__[question["name"]](*args, **kwargs)
 
+    def _on_run(self, question: dict[str, Any]) -> tuple[str, list[Any]]:
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            with contextlib.suppress(_Finished):
+                _run_main(compile(question["code"], "cell program", "exec"), namespace)
+            results = [namespace[question["name"]]()] if callable(namespace.get(question["name"])) else []
+        return printed.getvalue()[:PRINTED], results
+
     def _on_each(self, question: dict[str, Any]) -> list[Any]:
         namespace: dict[str, Any] = {}
         exec(compile(question["code"], "cell program", "exec"), namespace)
@@ -251,6 +288,19 @@ class Program(SandboxWorker):
 
     def _broke(self) -> None:
         self.counts[1] += 1
+
+
+class _Finished(Exception):
+    """The program has ended itself without an error."""
+
+
+def _run_main(code: types.CodeType, namespace: dict[str, Any]) -> None:
+    try:
+        exec(code, namespace)
+    except SystemExit as end:
+        if end.code in (None, 0):
+            raise _Finished from None
+        raise
 
 
 def _error(text: str) -> Exception:

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
@@ -44,8 +44,11 @@ def constraints(completion: str, reference: str, thoughts: ThoughtTags = THOUGHT
     """Return the fraction of constraints that the completion satisfies. The reference names them as a JSON object.
 
     ``{"min_words": 5, "max_words": 20, "keywords": ["bee"], "forbidden": ["wasp"], "lower_case": true, "upper_case": true, "json":
-    true, "no_commas": true, "starts_with": "Dear", "ends_with": "Yours", "sentences": 3}``; any subset. NaN if the
-    reference is no such object, or names an unknown constraint or an invalid value.
+    true, "no_commas": true, "starts_with": "Dear", "ends_with": "Yours", "sentences": 3, "lines": 2}``; any subset.
+    ``{"each_sentence": {"starts_with": "G"}}`` and ``{"each_line": {"max_words": 7}}`` ask the same of every sentence,
+    and of every line that is not blank; a text without any does not satisfy them. There ``starts_with`` and
+    ``ends_with`` ignore case, and marks around the words. NaN if the reference is no such object, or names an unknown
+    constraint or an invalid value.
 
     Source: the kinds of verifiable instructions in Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models"
         (their instruction-level accuracy counts all instructions of all prompts together).
@@ -79,6 +82,28 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def _sentences(text: str) -> list[str]:
+    """Split a text after ``.``, ``!`` and ``?`` before white space, and at blank lines."""
+    parts = re.split(r"(?<=[.!?])[\"'”’)\]]*\s+|\n\s*\n", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _each(parts: Sequence[str], required: Mapping[str, Any]) -> bool:
+    return bool(parts) and all(_holds(name, part, value) for part in parts for name, value in required.items())
+
+
+def _holds(name: str, part: str, value: Any) -> bool:
+    """Return whether a sentence or line satisfies a constraint; it may begin with a capital, a bullet or a quote."""
+    if name not in ("starts_with", "ends_with"):
+        return CONSTRAINTS[name](part, value)
+    bare = re.sub(r"^[\W_]+|[\W_]+$", "", part) if value.strip().isalnum() else part
+    return CONSTRAINTS[name](bare.casefold(), value.casefold())
+
+
 def _cased(text: str, predicate: Callable[[str], bool]) -> bool:
     letters = [c for c in text if c.isalpha() and c.lower() != c.upper()]
     return bool(letters) and all(map(predicate, letters))
@@ -89,6 +114,9 @@ CONSTRAINTS: dict[str, Callable[[str, Any], bool]] = {
     "min_words": lambda text, count: len(text.split()) >= count,
     "max_words": lambda text, count: len(text.split()) <= count,
     "sentences": lambda text, count: len(re.findall(r"[.!?]+(?=\s|$)", text)) == count,
+    "lines": lambda text, count: len(_lines(text)) == count,
+    "each_sentence": lambda text, required: _each(_sentences(text), required),
+    "each_line": lambda text, required: _each(_lines(text), required),
     "keywords": lambda text, words: all(_has_word(text, word) for word in words),
     "forbidden": lambda text, words: not any(_has_word(text, word) for word in words),
     "lower_case": lambda text, on: not on or _cased(text, str.islower),
@@ -101,8 +129,13 @@ CONSTRAINTS: dict[str, Callable[[str, Any], bool]] = {
 
 
 def can_be_asked(name: str, value: Any) -> bool:
-    """Return whether a constraint accepts this value: a count, a list of words, a text, or true and false."""
-    if name in ("min_words", "max_words", "sentences"):
+    """Return whether a constraint accepts this value: a count, words, a text, true or false, constraints of parts."""
+    if name in ("each_sentence", "each_line"):
+        inner = value.items() if isinstance(value, Mapping) else ()
+        return bool(inner) and all(
+            n in CONSTRAINTS and not n.startswith("each_") and can_be_asked(n, v) for n, v in inner
+        )
+    if name in ("min_words", "max_words", "sentences", "lines"):
         return type(value) is int and value >= 0
     if name in ("keywords", "forbidden"):
         return isinstance(value, list) and bool(value) and all(isinstance(w, str) and w.strip() for w in value)
