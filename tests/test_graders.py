@@ -444,6 +444,15 @@ MADE_TO_AGREE = [
     "x+0*(1/(x-x))",
 ]
 TABLE["maths"] += [(formula, "x", 0) for formula in MADE_TO_AGREE]
+#: Pairs that differ in their first digit, and by less than 10⁻⁴⁵.
+TINY = [
+    ("0", r"\exp(-200)"), (r"\exp(-300)", r"\exp(-200)"), (r"2\exp(-105)", r"\exp(-105)"), (r"\sqrt{2}*10^{-50}", r"\sqrt{3}*10^{-50}"),
+    ("0", r"\sqrt{3}*10^{-50}"), (r"\exp(-x-200)", r"\exp(-x-300)"), (r"7+\exp(-105)", "7"), (r"\sqrt{2}\sqrt{3}+\exp(-300)", r"\sqrt{6}"),
+    ("0", r"\exp(-10^6)"), (r"\sqrt{2}*10^{-900}", "0"),
+]  # fmt: skip
+TABLE["maths"] += [(text, reference, 0) for pair in TINY for text, reference in (pair, pair[::-1])]
+#: Equal for positive letters alone.
+TABLE["maths"] += [(r"\sqrt{x^2}", "x", 0), (r"\sqrt{x}\sqrt{y}", r"\sqrt{xy}", 1), (r"\log(x^2)", r"2\log(x)", 1)]
 TABLE["maths"] += [("x", formula, 0) for formula in MADE_TO_AGREE[:4]]
 
 CASES = [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in TABLE.items() for i, case in enumerate(cases)]

@@ -17,11 +17,21 @@ from minirlhf.sandbox.inside import SandboxWorker
 from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
 
 LIMITS = Limits(cpu=2, wall=30.0, memory=512 << 20, file=0)
-FUNCTIONS = ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "abs")
+#: Functions of one argument, and of two.
+FUNCTIONS = (
+    *("sqrt", "sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "asec", "acsc", "acot"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "log", "abs", "floor", "ceil", "factorial"),
+)
+OF_TWO = ("binomial", "root")
+#: A name of more than one letter: ``v3_``.
+NAME = "v[0-9]+_"
 #: The tokens of an expression; sympy gets no other text, because its parser evaluates Python.
-_TOKENS = re.compile(rf"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\b(?:{'|'.join(FUNCTIONS)}|pi)\b|\b[a-zA-Z]\b|\*\*|[-+*/() ])*")
+_TOKENS = re.compile(
+    rf"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+|\b(?:{'|'.join((*FUNCTIONS, *OF_TWO))}|pi|{NAME})\b|\b[a-zA-Z]\b|\*\*|[-+*/(), ])*"
+)
 LONGEST = 300
-DIGITS = 50  # precision for expressions that are not rational
+DIGITS = 200  # precision for expressions that are not rational
+CERTAIN = 8  # bits of a difference, above which it is no rounding error
 NEAR, FAR = 4, 20  # number of points for such expressions: of ordinary size, and far from 1
 FARTHEST = 3000  # largest distance of a point from 1, in powers of ten
 BITS = 126  # of the prime
@@ -29,19 +39,21 @@ LARGEST_POWER = 1 << 62
 
 
 def same_value(one: str, other: str) -> bool:
-    """Return whether both texts are expressions with the same value for all positive values of their letters.
+    """Return whether both texts are expressions with the same value for all values of their letters.
 
     Every call samples new values from the system's randomness, so no formula can be built to agree only at the tested
-    points. ``(x+1)**2`` equals ``x**2+2*x+1``, and ``1.4142`` does not equal ``sqrt(2)``. ``e`` is Euler's number. The
-    result is False if a text is not an expression or if the comparison takes too long.
+    points. ``(x+1)**2`` equals ``x**2+2*x+1``, and ``1.4142`` does not equal ``sqrt(2)``. ``e`` is Euler's number, and
+    ``i`` the imaginary unit. The result is False if a text is not an expression or if the comparison takes too long.
 
     * Sums, products, quotients and integer powers are computed without rounding, modulo a random prime of 127 bits.
       ``pi`` and ``e`` are two more letters there, since no such formula turns them into a rational number. Two
       different expressions agree with a probability of at most their degree divided by 2¹²⁶ (Schwartz 1980, "Fast
       Probabilistic Algorithms for Verification of Polynomial Identities"; Zippel 1979).
-    * Other expressions are computed with :data:`DIGITS` digits, at points of ordinary size and at points as far from 1
-      as the numbers in the two texts suggest: ``x + abs(x-1000) + x-1000`` is ``x`` up to 1000. Expressions that differ
-      only farther out, or by less than these digits, are accepted.
+    * Of other expressions the difference is computed: they are equal if not one of its digits is certain when it is
+      computed with :data:`DIGITS` digits. So ``exp(-200)`` does not equal 0. The points are of ordinary size, also
+      negative where both expressions are real, and as far from 1 as the numbers in the two texts suggest: ``x +
+      abs(x-1000) + x-1000`` is ``x`` up to 1000. Expressions that differ only farther out, or in a digit behind these,
+      are accepted.
 
     So the result is the same in each run, although the points differ, except with tiny probability for expressions that
     were built to be undecided.
@@ -59,13 +71,13 @@ def same_value(one: str, other: str) -> bool:
 def is_expression(text: str) -> bool:
     """Return whether a text has only numbers, letters, known functions and operators, and no two adjacent numbers."""
     known = 0 < len(text) <= LONGEST and _TOKENS.fullmatch(_spaced(text)) is not None
-    return known and not re.search(r"[0-9.]\s+[0-9.]", text)
+    return known and not re.search(r"[0-9.]\s+[0-9.]", text) and ("," not in text or any(f in text for f in OF_TWO))
 
 
 def _spaced(text: str) -> str:
     """Put spaces around every letter and function name: ``2xsin(x)`` becomes ``2 x sin (x)``."""
-    words = re.compile("|".join((*sorted(FUNCTIONS, key=len, reverse=True), "pi", "[a-zA-Z]")))
-    return re.sub(r"[a-zA-Z]+", lambda match: f" {' '.join(words.findall(match[0]))} ", text)
+    words = re.compile("|".join((*sorted((*FUNCTIONS, *OF_TWO), key=len, reverse=True), "pi", "[a-zA-Z]")))
+    return re.sub(rf"({NAME})|[a-zA-Z]+", lambda match: f" {match[1] or ' '.join(words.findall(match[0]))} ", text)
 
 
 @functools.cache
@@ -104,10 +116,18 @@ def _read(text: str) -> Any:
     import sympy
     from sympy.parsing import sympy_parser as reader
 
-    functions = {name: getattr(sympy, name.capitalize() if name == "abs" else name) for name in (*FUNCTIONS, "pi")}
+    def root(value: Any, degree: Any) -> Any:
+        if degree.is_Integer and degree % 2:  # the real root
+            return sympy.sign(value) * sympy.Abs(value) ** (1 / degree)
+        return value ** (1 / degree)
+
+    names = {"abs": "Abs", "ceil": "ceiling"}
+    functions = {name: getattr(sympy, names.get(name, name)) for name in (*FUNCTIONS, "binomial", "pi")}
+    functions["root"] = root
+    functions |= {name: sympy.Symbol(name, real=True) for name in re.findall(NAME, text)}
     steps = (*reader.standard_transformations, reader.implicit_multiplication, reader.rationalize)
-    letters: dict[str, Any] = {c: sympy.Symbol(c, positive=True) for c in string.ascii_letters}
-    letters["e"] = sympy.E
+    letters: dict[str, Any] = {c: sympy.Symbol(c, real=True) for c in string.ascii_letters}
+    letters |= {"e": sympy.E, "i": sympy.I}
     return reader.parse_expr(_spaced(text), local_dict={**letters, **functions}, transformations=steps, evaluate=False)
 
 
@@ -121,9 +141,14 @@ class _NotRational(Exception):
 def _same_modulo(expressions: list[Any], rng: random.Random) -> bool:
     import sympy
 
-    prime = int(sympy.nextprime(1 << BITS | rng.getrandbits(BITS)))
+    prime = 3
+    while prime % 4 == 3:  # such that −1 has a root
+        prime = int(sympy.nextprime(1 << BITS | rng.getrandbits(BITS)))
     letters = sorted(expressions[0].atoms(sympy.Symbol) | expressions[1].atoms(sympy.Symbol), key=str)
     values = {letter: rng.randrange(1, prime) for letter in (*letters, sympy.pi, sympy.E)}
+    values[sympy.I] = next(
+        root for n in range(2, 1000) if pow(root := pow(n, prime // 4, prime), 2, prime) == prime - 1
+    )
     left, right = (_modulo(expression, values, prime) for expression in expressions)
     return left == right
 
@@ -136,6 +161,8 @@ def _modulo(expression: Any, values: dict[Any, int], prime: int) -> int:
     """
     if expression in values:
         return values[expression]
+    if expression.func.__name__ in ("factorial", "binomial"):
+        expression = _counted(expression)
     if expression.is_Rational:
         return _quotient(int(expression.p), int(expression.q), prime)
     if expression.is_Add:
@@ -147,6 +174,14 @@ def _modulo(expression: Any, values: dict[Any, int], prime: int) -> int:
         exponent = _whole(power)
         value = _modulo(base, values, prime)
         return _quotient(1, pow(value, -exponent, prime), prime) if exponent < 0 else pow(value, exponent, prime)
+    raise _NotRational
+
+
+def _counted(expression: Any) -> Any:
+    """The value of a factorial or a binomial coefficient of small integers."""
+    arguments = [_whole(argument) for argument in expression.args]
+    if all(0 <= argument <= 1000 for argument in arguments):
+        return expression.func(*arguments)
     raise _NotRational
 
 
@@ -178,20 +213,48 @@ def _same_to_digits(expressions: list[Any], rng: random.Random) -> bool:
     sizes = [size for expression in expressions for size in _sizes(expression)]
     reach = _reach(expressions, sizes)
     is_nested = max(map(_towers, expressions)) > 1  # far from 1, exp(exp(x)) uses up all the time
+    is_real = not any(expression.has(sympy.I) for expression in expressions)
+    difference = expressions[0] - expressions[1]
     for point in range((NEAR if is_nested else NEAR + FAR) if letters else 1):
         extreme = {NEAR: 1.0, NEAR + 1: -1.0}.get(point)
         values = {letter: _near(rng) if point < NEAR else _far_out(rng, sizes, reach, extreme) for letter in letters}
         try:
-            magnitude = sympy.log(abs(sympy.N(expressions[0], 15, subs=values)) + 1, 10)
-            digits = DIGITS + int(min(magnitude, FARTHEST)) if magnitude.is_finite else DIGITS
-            left, right = (sympy.N(expression, digits, subs=values) for expression in expressions)
-        except (OverflowError, MemoryError, ValueError):
-            return False
-        if not all(value.is_number and value.is_finite for value in (left, right)):
-            return False
-        if abs(left - right) > sympy.Float(10) ** (5 - digits) * (1 + abs(left)):
+            if not _same_at(expressions, difference, values):
+                return False
+            if point < NEAR and is_real:
+                values = {letter: value * rng.choice((1, -1)) for letter, value in values.items()}
+                if all(_stays_real(e, values) for e in expressions) and not _same_at(expressions, difference, values):
+                    return False
+        except (OverflowError, MemoryError, ValueError, NotImplementedError):
             return False
     return True
+
+
+def _same_at(expressions: list[Any], difference: Any, values: dict[Any, Any]) -> bool:
+    """Whether both expressions have a finite value at a point, and not one digit of their difference is certain."""
+    import sympy
+    from sympy.core.evalf import evalf
+
+    magnitude = sympy.Integer(0)
+    for expression in expressions:
+        value = sympy.N(expression, 15, subs=values)
+        if not (value.is_number and value.is_finite):
+            return False
+        magnitude = max(magnitude, sympy.log(abs(value) + 1, 10).evalf(5))
+    bits = round((DIGITS + min(float(magnitude), FARTHEST)) / math.log10(2))
+    real, imaginary, real_bits, imaginary_bits = evalf(difference, 53, {"maxprec": bits, "subs": values})
+    return not (real is not None and (real_bits or 0) > CERTAIN) and not (
+        imaginary is not None and (imaginary_bits or 0) > CERTAIN
+    )
+
+
+def _stays_real(expression: Any, values: dict[Any, Any]) -> bool:
+    """Whether every root, power and logarithm in an expression has a real value at a point."""
+    import sympy
+
+    kinds = (sympy.Pow, sympy.log, sympy.asin, sympy.acos)
+    parts = [part for part in sympy.preorder_traversal(expression) if isinstance(part, kinds)]
+    return all(sympy.N(part, 15, subs=values).is_real for part in parts)
 
 
 def _near(rng: random.Random) -> Any:

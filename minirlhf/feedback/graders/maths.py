@@ -4,81 +4,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 
-from minirlhf.feedback.graders.answers import ANOTHER, answer_number, without_markup
+from minirlhf.feedback.graders.answers import without_markup
+from minirlhf.feedback.graders.equality import same
+from minirlhf.feedback.graders.notation import LONGEST, NO_UNIT, TEXT, plain
 from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
-from minirlhf.sandbox import algebra
+from minirlhf.feedback.graders.units import quantity
 
-LONGEST = 300  # characters of an answer
-_BRACKETS = {"(": ")", "[": "]", "{": "}"}
-_A_NUMBER = r"-?(?:[0-9]+ [0-9]+/[0-9]+|[0-9]*\.?[0-9]+\.?(?:/[0-9.]+)?)"
-_TEXT = r"\\(?:text|mathrm|mbox|textbf|mathbf)\{([^{}]*)\}"
-#: Words before a number that only introduce it as the answer.
-_ANSWERS = frozenset(
-    re.findall(
-        "[a-z]+",
-        "a an and answer are costs equal equals final find gets get gives has have he her his hence i in is it its must be result she so solution sum takes that "
-        "the their there therefore they this thus to total value we which will x y z",
-    )
-)
-#: Words after a number that change or negate it. Any other word after a space is read as a unit.
-_NO_UNIT = re.compile(
-    rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|cos|exp|if|incorrect|is|isn|less|ln|log|more|never|nor|not|no|of [a-z]|only|or|pi|roughly|sin|sqrt|tan|than|times|to|was|wrong)\b"
-)
 #: Words before a formula that negate or change it.
 _TAKEN_BACK = re.compile(
     r"(?i)(?:\b(?:at (?:least|most)|but|doubt (?:that )?it is|(?:half|halves|quarters?|root|square|thirds?) of|minus|negative|neither|nor|or|"
     r"than|twice)|(?:\bnever|not\b|n['’]t)(?: (?:be|equal|equal to|is))?)\s*$"
 )
-#: Texts that are not read as a product of letters: words, sequences of capitals, digits of a base above ten.
-_WORD = re.compile(r"[a-zA-Z]{3,}|[A-Z]{2,}|(?=[0-9A-Z]*[0-9])(?=[0-9A-Z]*[A-Z])[0-9A-Z]+")
-#: Units that may follow a number without a space. Capitals are required if they tell a unit from a product (7kW, 7kw).
-_GLUED = (
-    r"[ckmd]?m|[mk]?g|[mcd]?l|lbs?|oz|ft|in|yds?|mi|h|hrs?|min|secs?|[mn]?s|am|pm|mph|km/?h|rpm|fps|psi|a|d|c|f|k|w|v|j|n|st|nd|rd|th|men|x|ac|cc|"
-    r"k?cal|usd|eur|gbp|yrs?|mos?|wks?|deg|m?mol|px|gal|qts?|pts?|tsp|hp|[kmg]?hz|bce|[nu]m|[up]s|rad|ha|atm|bar|lx|lm|ppm|mpg|kph|pcs|pct|ct|yen|"
-    r"-(?:days?|min|[ckm]m|[km]g|ml|ft|in|lbs?|oz|yds?|yrs?|hrs?|secs?|mi|mph|gal|hp|px)|"
-    r"(?-i:BC|AD|CE|[mkKMG]W|[kM]J|[kKMGT]B|[KMG]iB|[MG]b|[kM]?eV|[hkMG]?Pa|dB|[mk]V|[mk]A|m?Ah|[kM]N|Nm|[kM]?Wh|[kMG]?Bq|m?Gy|m?Sv|CHF|JPY|CNY|CAD|AUD|INR)"
+#: The commands that frame an answer, with an opening brace or before a formula: ``\\boxed{7}``, ``\\boxed 7``.
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox|Boxed)(?![a-zA-Z])\s*(\{)?")
+#: Between two boxes of one answer: ``\\boxed{1} and \\boxed{2}``.
+_BETWEEN = re.compile(r"\}\s*\$?\s*(?:,|and|or|, and|\\text\{\s*(?:and|or)\s*\})\s*\$?\s*\\(?:boxed|fbox)\{")
+_ANNOUNCED = re.compile(
+    r"(?i)^\W*(?:(?:so|thus|therefore|hence),? )?(?:the |my )?(?:final |correct |right )?(?:answer|result|option|choice)(?: is| are| =|:)+\s+(?=\S)"
 )
-#: A product of letters after a number, which is not a unit: 7xy, 7 ab, 7-xy; not 7km.
-_PRODUCT = re.compile(
-    rf"(?<=[0-9])(?: ?(?!(?:am|ac|cc|by|my|ax|bay|cab|(?-i:BC))\b)[abcxyz]{{2,3}}|[-=]? ?[xyz]|(?!(?:{_GLUED})\b)[-=]?[a-zA-Z]{{1,3}})(?![a-zA-Z])",
-    re.IGNORECASE,
-)
-#: Upright letters that are not a unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}, 300 \mathrm{K}.
-_FACTOR = re.compile(r"(?<!\s)\\[a-z]+\{K\s*\}|\{\s*(?:[eijkMBxyz]|of)\s*\}")
-#: After a sum of money, K means thousand, not kelvin.
-_MONEY = re.compile(r"[$€£¥]\s*-?[0-9.,]+\s*$")
-
-
-def _thousands(match: re.Match[str]) -> bool:
-    return re.search(r"\{\s*K\b", match[0]) is not None and _MONEY.search(match.string, 0, match.start()) is not None
-
-
-#: A unit: text after a value, with an exponent of its own, up to the end of the part.
-_UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
-_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
-    (r"(?<!\\)\\[,;:! ]|~", " "),
-    (
-        _UNIT,
-        lambda match: match[0] if _NO_UNIT.search(match[0]) or _FACTOR.search(match[0]) or _thousands(match) else "",
-    ),
-    (_TEXT, r" \1 "),
-    (
-        r"\\(?:left|right|displaystyle|big|Big|quad|qquad)(?![a-zA-Z])|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
-        " ",
-    ),
-    (r"(?<![\^0-9a-zA-Z.}])([0-9]+)\s*\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9]))", r"(\1+\2\4/\3\5)"),  # 1½
-    (r"\\(?:cdot|times)(?![a-zA-Z])|·|×", "*"),
-    (r"\\div(?![a-zA-Z])|÷", "/"),
-    (r"\\pi(?![a-zA-Z])|π", " pi "),
-    (r"\\(?:ln|log)(?![a-zA-Z])|\bln\b", " log "),
-    (r"\\(sin|cos|tan|exp|sqrt)(?![a-zA-Z])", r" \1 "),
-    (r"\\[dt]frac(?![a-zA-Z])", r"\\frac"),
-    (r"−|–", "-"),
-    (r"√", " sqrt "),
-)
+#: One of a few choices: A, (A), A., or with the words of the choice: (A) 12.
+_CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:\)|\.|$)")
+_CHOSEN = re.compile(r"\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|$)", re.DOTALL)
 
 
 def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
@@ -90,11 +37,12 @@ def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> 
     last line.
 
     Two answers are equal if they are expressions of the same value (:func:`minirlhf.sandbox.algebra.same_value`). Of
-    ``x = …`` the right side counts. Tuples and intervals must agree in every part and in their brackets, sets
-    ``\\{…\\}`` in any order. Words, sequences of three letters or of capitals (*ABC*) and digits with capitals (*2A7*)
-    are compared as text. Units (``\\text{ cm}`` after a value), currency and per cent signs are ignored, as in
-    :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. Inequalities, matrices and units are
-    not understood: a text that is not an expression is compared as text.
+    ``x = …`` the right side counts. Tuples, intervals and matrices must agree in every part and in their brackets, sets
+    and lists in any order; an inequality of one variable is an interval. Words, sequences of three letters or of
+    capitals (*ABC*) and digits with capitals (*2A7*) are compared as text, and a choice by its letter. If both texts
+    have a known unit, the quantities are compared; else units (``\\text{ cm}`` after a value) and currency are ignored,
+    as in :func:`~minirlhf.feedback.graders.numeric`. 50 % is 50 or one half, ``1\\frac12`` one and a half. A text that
+    is none of this is compared as text.
 
     In words about a number, the number counts if the words only introduce it as the answer (``The answer is 7``, ``7
     apples``). A text with two numbers, or with *at least*, *negative* or *squared*, gives another answer or none. A
@@ -103,9 +51,33 @@ def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> 
     """
     answer, given = (final_text(answer_part(text, thoughts)) for text in (reference, completion))
     expected, actual = (plain(text) if len(text) <= LONGEST else "" for text in (answer, given))
-    if re.fullmatch(_TEXT, answer) and expected.isalpha():
-        return float(actual.casefold() == expected.casefold())
-    return float(actual != "" and _same(actual, expected)) if expected else math.nan
+    if not expected:
+        return math.nan
+    return float(actual != "" and _same_answer(given, answer, actual, expected))
+
+
+def _same_answer(given: str, answer: str, actual: str, expected: str) -> bool:
+    """Compare two answers, each as it was written and in plain notation."""
+    choice = _CHOICE.fullmatch(expected)
+    if choice is not None and (chosen := _CHOSEN.fullmatch(actual)):
+        return choice[1] == (chosen[1] or chosen[2])
+    if re.fullmatch(TEXT, answer) and expected.isalpha():
+        return actual.casefold() == expected.casefold()
+    quantities = [quantity(text) for text in (given, answer)]
+    if quantities[0] and quantities[1]:
+        (value, size, kind), (value_, size_, kind_) = quantities[0], quantities[1]
+        if kind.strip("+") != kind_.strip("+"):
+            return False
+        if size != size_ or kind != kind_:
+            return same(f"({plain(value)})*({size})", f"({plain(value_)})*({size_})")
+    elif any(found and found[2].endswith("+") for found in quantities):
+        return actual == expected
+    if same(actual, expected):
+        return True
+    shares = [text.rstrip(" .$}").endswith("%") for text in (given, answer)]
+    if shares[0] != shares[1]:
+        return same(f"({actual})/100", expected) if shares[0] else same(actual, f"({expected})/100")
+    return False
 
 
 def final_text(text: str) -> str:
@@ -113,9 +85,9 @@ def final_text(text: str) -> str:
     text = re.sub(r"(?<!\\)\\[()\[\]]|\$\$", "$", without_markup(text))  # \(7\), \[7\] and $$7$$
     if "<answer>" in text:
         text = text.rpartition("<answer>")[2].partition("</answer>")[0]
-    boxed, marked = text.rfind("\\boxed{"), text.rfind("####")
-    if boxed > marked:
-        return _balanced(text[boxed + len("\\boxed{") :]).strip()
+    boxes, marked = list(_BOX.finditer(text)), text.rfind("####")
+    if boxes and boxes[-1].start() > marked:
+        return _boxed(text, boxes[-1])
     if marked >= 0:
         return text[marked + len("####") :].strip().partition("\n")[0].strip()
     before, dollar, rest = text.rpartition("$")
@@ -123,13 +95,37 @@ def final_text(text: str) -> str:
     if dollar and opening and inside.strip() and not _taken_back(before, rest):
         return inside.strip()
     lines = text.strip().splitlines()
-    return lines[-1].strip().removesuffix(".") if lines else ""
+    return _ANNOUNCED.sub("", lines[-1].strip()).removesuffix(".") if lines else ""
+
+
+def _boxed(text: str, box: re.Match[str]) -> str:
+    """Return what stands in the last box, and in the boxes that are joined to it by a comma or *and*."""
+    if box[1] is None:
+        return (
+            text[box.end() :].partition("$")[0].split(maxsplit=1)[0].rstrip(".,;") if text[box.end() :].strip() else ""
+        )
+    parts = [_balanced(text[box.end() :]).strip()]
+    joint = list(_BETWEEN.finditer(text[: box.end()][-4 * LONGEST :]))
+    offset = max(0, box.end() - 4 * LONGEST)
+    end = box.end()
+    for match in reversed(joint):
+        if match.end() + offset != end:
+            break
+        opened = text.rfind("{", 0, match.start() + offset)
+        box_before = next(
+            (b for b in _BOX.finditer(text, max(0, opened - 20), opened + 1) if b.end() == opened + 1), None
+        )
+        if box_before is None:
+            break
+        parts.insert(0, text[opened + 1 : match.start() + offset].strip())
+        end = opened + 1
+    return ", ".join(parts)
 
 
 def _taken_back(before: str, after: str) -> bool:
     """Return whether the words around a formula say that it is not the answer, or a number follows it."""
     rest = re.split(r"[.;\n]", after, maxsplit=1)[0]
-    return bool(_TAKEN_BACK.search(before[-LONGEST:]) or _NO_UNIT.search(rest) or re.search("[0-9]", after))
+    return bool(_TAKEN_BACK.search(before[-LONGEST:]) or NO_UNIT.search(rest) or re.search("[0-9]", after))
 
 
 def _balanced(text: str) -> str:
@@ -140,114 +136,3 @@ def _balanced(text: str) -> str:
         if not depth:
             return text[:position]
     return text
-
-
-def plain(text: str) -> str:
-    """Turn a LaTeX answer into plain text: ``\\frac{1}{2}`` into ``((1)/(2))``; at most :data:`LONGEST` characters."""
-    text = text.replace("\\{", "⦃").replace("\\}", "⦄")
-    for pattern, replacement in _WORDS:
-        text = re.sub(pattern, replacement, text)
-    text = _joined(text)
-    for _ in range(LONGEST):
-        changed = re.sub(r"\\frac\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))", _fraction, text)
-        changed = re.sub(r"sqrt\s*\[([^][{}]*)\]\s*\{([^{}]*)\}", r"((\2)**(1/(\1)))", changed)
-        changed = re.sub(r"(?:\^|\*\*)\s*\{([^{}]*)\}", r"**(\1)", changed)
-        changed = re.sub(r"(sqrt|sin|cos|tan|exp|log)\s*\{([^{}]*)\}", r"\1(\2)", changed)
-        changed = re.sub(r"(sqrt|sin|cos|tan|exp|log)\s+([0-9]+|[a-zA-Z])(?![a-zA-Z0-9(.])", r"\1(\2)", changed)
-        if changed == text:
-            break
-        text = changed
-    text = text.replace("^", "**").replace("⦃", "{").replace("⦄", "}")
-    return " ".join(text.split()).removesuffix(".").strip()
-
-
-def _joined(text: str) -> str:
-    """Remove the commas that mark thousands. Between brackets a comma separates two numbers."""
-    depth, pieces, end = 0, [], 0
-    for match in re.finditer(r"[(\[⦃)\]⦄]|(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", text):
-        depth += (match[0] in "([⦃") - (match[0] in ")]⦄")
-        if match[0] == "," and depth == 0:
-            pieces.append(text[end : match.start()])
-            end = match.end()
-    return "".join([*pieces, text[end:]])
-
-
-def _fraction(match: re.Match[str]) -> str:
-    numerator, denominator = match[1] or match[2] or "", match[3] or match[4] or ""
-    return f"(({numerator})/({denominator}))"
-
-
-def _same(actual: str, expected: str) -> bool:
-    if actual == expected or re.sub(r",\s+", ",", actual) == re.sub(r",\s+", ",", expected):
-        return True
-    actual, expected = (re.sub(r"^[a-zA-Z](?:\([a-zA-Z]\))? ?= ?(?!=)", "", text) for text in (actual, expected))
-    parts = [_parts(text) for text in (actual, expected)]
-    if parts[0] and parts[1]:
-        (left, inner, right), (left_, inner_, right_) = parts[0], parts[1]
-        if (left, right) != (left_, right_) or len(inner) != len(inner_):
-            return False
-        if left != "{":
-            return all(map(_same, inner, inner_))
-        remaining = list(inner_)
-        for item in inner:
-            match = next((other for other in remaining if _same(item, other)), None)
-            if match is None:
-                return False
-            remaining.remove(match)
-        return True
-    if any(parts):
-        return False
-    if actual.casefold() == expected.casefold() and len(actual) > 1:
-        return True
-    if re.search(r"[<>≤≥=\\^_|]|^(?:[a-zA-Z] )+[a-zA-Z]$", expected) and _joint(actual) == _joint(expected):
-        return True
-    if _is_number(actual) and _is_number(expected):
-        numbers = [answer_number(text) for text in (actual, expected)]
-        return numbers[0] is not None and numbers[0] == numbers[1]
-    if re.fullmatch(r"[a-zA-Z0-9 .,'!/:=-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/:=-]*", actual) and _is_number(expected):
-        return _says_only(actual) and answer_number(actual) == answer_number(expected)
-    if all(_WORD.fullmatch(re.sub(r"[()\s]", "", text)) for text in (actual, expected)):
-        return False
-    return algebra.same_value(actual, expected)
-
-
-def _joint(text: str) -> str:
-    """Remove spaces from a formula. Between digits, only the spaces that mark thousands are removed."""
-    text = re.sub(r"(?<=[0-9])\s+(?=[0-9]{3}(?![0-9]))", "", text)
-    return re.sub(r"(?<![0-9.])\s+|\s+(?![0-9.])", "", text)
-
-
-def _says_only(text: str) -> bool:
-    """Return whether a text has one number and its words only introduce it as the answer."""
-    numbers = list(re.finditer(rf"(?<![a-zA-Z0-9.]){_A_NUMBER}(?![0-9])", text))
-    if len(numbers) != 1:
-        return False
-    before, after = text[: numbers[0].start()], text[numbers[0].end() :]
-    if _PRODUCT.match(text, numbers[0].end()):
-        return False
-    introduces = set(re.split("[^a-z']+", before.casefold())) - {""} <= _ANSWERS
-    return introduces and not _NO_UNIT.search(after) and re.search("[0-9/^!]", after) is None
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(_A_NUMBER, text) is not None
-
-
-def _parts(text: str) -> tuple[str, list[str], str] | None:
-    """Return brackets and parts of ``(1, 2)``, ``[0, 1)``, ``{1, 2}``; None for anything else.
-
-    Tuples and intervals need a comma at the top level, sets do not.
-    """
-    if len(text) < 2 or text[0] not in _BRACKETS or text[-1] not in _BRACKETS.values():
-        return None
-    depth, parts = 0, [""]
-    for char in text[1:-1]:
-        depth += (char in _BRACKETS) - (char in _BRACKETS.values())
-        if depth < 0:
-            return None
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    inner = [part.strip() for part in parts]
-    return (text[0], inner, text[-1]) if len(inner) > 1 or text[0] == "{" else None
