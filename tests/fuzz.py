@@ -314,9 +314,35 @@ MARKS += (
 FORMULAS = (
     "x", "y", "7", "-", "+", "*", "/", "(", ")", "^2", "^{", "}", "{", "\\frac{1}{2}", "\\frac", "\\frac12", "\\sqrt{x}", "sqrt", "\\sqrt[3]{8}", "\\pi",
     "sin(x)", "\\log x", "\\text{ cm}", "\\text{not }", "\\boxed{", "$", "####", "<answer>", "</answer>", "x = ", ",", "(1, 2)", "\\{1, 2\\}",
-    "[0, 1)", "1,000", "1 1/2", "0.5", "\\%", "^\\circ", "\\cdot", "≤", "√", "٧", "\x00", "\ud800", "The answer is ", "squared", "e^{x}", "|x|",
+    "[0, 1)", "1,000", "1 1/2", "\\le", "<", "\\in ", "\\cup", "\\infty", "\\pm", "\\alpha", "_1", "_{12}", "!", "\\binom{5}{2}", "\\arctan 1", "\\sin^2 x",
+    "\\log_2 8", "0.\\overline{3}", "...", "1e-3", " or ", " and ", "5 ft 3 in", "\\text{ hours}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "&", "\\textbf{(A)}",
+    "½", "²", "α", "∪", "i", "\\boxed 7", "\\approx", "]", "|", "\\lfloor", "⟨", "‗", "</think>", "<think>", "0.5", "\\%", "^\\circ", "\\cdot", "≤", "√", "٧", "\x00", "\ud800", "The answer is ", "squared", "e^{x}", "|x|",
 )  # fmt: skip
-WANTED = ("7", "-7", "1/2", "x", "x+1", "\\sqrt{8}", "(1, 2)", "\\{1, 2\\}", "[0, 1)", "\\text{even}", "e^{x}", "\\pi")
+WANTED = (
+    "7",
+    "-7",
+    "1/2",
+    "x",
+    "x+1",
+    "\\sqrt{8}",
+    "(1, 2)",
+    "\\{1, 2\\}",
+    "[0, 1)",
+    "\\text{even}",
+    "e^{x}",
+    "\\pi",
+    "x > 3",
+    "1, 2",
+    "(A)",
+    "5\\text{ cm}",
+    "50\\%",
+    "y = 2x",
+    "\\pm 2",
+    "|x|",
+    "n!",
+    "2i",
+    "x_1",
+)
 #: Pieces of programs; none loops for ever.
 PROGRAMS = (
     "    return 2 * x\n", "    return x + x\n", "    return 4\n", "def double(x):\n    return x * 2\n", "double = lambda x: 2 * x\n", "```python\n", "```\n",

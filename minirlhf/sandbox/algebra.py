@@ -212,7 +212,8 @@ def _same_to_digits(expressions: list[Any], rng: random.Random) -> bool:
     letters = sorted(expressions[0].free_symbols | expressions[1].free_symbols, key=str)
     sizes = [size for expression in expressions for size in _sizes(expression)]
     reach = _reach(expressions, sizes)
-    is_nested = max(map(_towers, expressions)) > 1  # far from 1, exp(exp(x)) uses up all the time
+    counts = (sympy.factorial, sympy.binomial)
+    is_nested = max(map(_towers, expressions)) > 1 or any(e.has(*counts) for e in expressions)  # far from 1 too slow
     is_real = not any(expression.has(sympy.I) for expression in expressions)
     difference = expressions[0] - expressions[1]
     for point in range((NEAR if is_nested else NEAR + FAR) if letters else 1):
@@ -243,6 +244,11 @@ def _same_at(expressions: list[Any], difference: Any, values: dict[Any, Any]) ->
         magnitude = max(magnitude, sympy.log(abs(value) + 1, 10).evalf(5))
     bits = round((DIGITS + min(float(magnitude), FARTHEST)) / math.log10(2))
     real, imaginary, real_bits, imaginary_bits = evalf(difference, 53, {"maxprec": bits, "subs": values})
+    if difference.has(sympy.I):  # sin(pi) within exp(i*pi) is no certain digit, although it is taken for one
+        least = sympy.Float(10) ** -DIGITS * max(
+            abs(sympy.N(expression, 15, subs=values)) for expression in expressions
+        )
+        return bool(abs(sympy.N(difference, 15, subs=values, maxn=round(bits * math.log10(2)))) <= least)
     return not (real is not None and (real_bits or 0) > CERTAIN) and not (
         imaginary is not None and (imaginary_bits or 0) > CERTAIN
     )
@@ -299,7 +305,9 @@ def _reach(expressions: list[Any], sizes: list[Any]) -> float:
     if any(expression.has(sympy.log) for expression in expressions):  # log(x) reaches 1000 only far from 1
         reach += float(min(max(sizes, default=0), FARTHEST))
     for exponent in {power.exp for expression in expressions for power in expression.atoms(sympy.Pow)}:
-        if not exponent.free_symbols and 0 < abs(sympy.N(exponent)) < 1:  # and x**(1/1000) grows only far from 1
+        if (
+            not exponent.free_symbols and exponent.is_real and 0 < abs(sympy.N(exponent)) < 1
+        ):  # and x**(1/1000) grows only far from 1
             reach = min(reach / abs(float(exponent)), FARTHEST)
     return min(reach, FARTHEST)
 

@@ -53,12 +53,19 @@ def same(actual: str, expected: str) -> bool:
         return True
     if actual.casefold() == expected.casefold() and len(actual) > 1:
         return True
-    actual, expected = (_CONDITION.sub(r"\1", text) for text in (actual, expected))
+    actual, expected = (_CONDITION.sub(r"\1", _usual_brackets(text)) for text in (actual, expected))
     for form in (_rounded, _unions, _lists, _ranges, _equations, _brackets):
         verdict = form(actual, expected)
         if verdict is not None:
             return verdict
     return _alike(actual, expected)
+
+
+def _usual_brackets(text: str) -> str:
+    """Turn the brackets of ``]0,1[`` into those of ``(0,1)``."""
+    if not re.fullmatch(r"[\](\[][^][(){}⟬]*,[^][(){}⟬]*[\[)\]]", text):
+        return text
+    return f"{'(' if text[0] == ']' else text[0]}{text[1:-1]}{')' if text[-1] == '[' else text[-1]}"
 
 
 def _rounded(actual: str, expected: str) -> bool | None:
@@ -218,8 +225,6 @@ def _brackets(actual: str, expected: str) -> bool | None:
 def _parts(text: str) -> tuple[str, list[str], str] | None:
     """Return brackets and parts of ``(1, 2)``, ``[0, 1)`` or a matrix; None for anything else."""
     text = text.strip()
-    text = re.sub(r"^\](?=.*,)", "(", text)
-    text = re.sub(r"^([(\[].*,.*)\[$", r"\1)", text)
     if text.startswith("⟬") and text.endswith("⟭") and text.count("⟬") == 1:
         rows = [row.split("¦") for row in text[1:-1].split("‖")]
         return f"⟬{len(rows)}", [cell.strip() for row in rows for cell in row], "⟭"
@@ -264,7 +269,11 @@ def _alike(actual: str, expected: str) -> bool:
             return False
     if all(_is_word(text) for text in (actual, expected)):
         return False
-    return algebra.same_value(*_named(actual, expected))
+    mixed = (
+        re.sub(r"(?<![0-9a-zA-Z.)*/] )(?<![0-9a-zA-Z.)*/])([0-9]+) ([0-9]+/[0-9]+)(?![0-9.])", r"(\1+\2)", text)
+        for text in (actual, expected)
+    )
+    return algebra.same_value(*_named(*mixed))
 
 
 def _is_word(text: str) -> bool:

@@ -68,8 +68,9 @@ def _same_answer(given: str, answer: str, actual: str, expected: str) -> bool:
         (value, size, kind), (value_, size_, kind_) = quantities[0], quantities[1]
         if kind.strip("+") != kind_.strip("+"):
             return False
-        if size != size_ or kind != kind_:
-            return same(f"({plain(value)})*({size})", f"({plain(value_)})*({size_})")
+        if size == size_:
+            return same(plain(value), plain(value_))
+        return same(f"({plain(value)})*({size})", f"({plain(value_)})*({size_})")
     elif any(found and found[2].endswith("+") for found in quantities):
         return actual == expected
     if same(actual, expected):

@@ -82,6 +82,7 @@ _RAISED, _LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "01234567
 _DOTS = r"(?:\.\.\.|\\(?:ldots|dots|cdots)(?![a-zA-Z]))"
 #: The last step is a loop over what is nested; these come first, in this order.
 _STEPS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"(?<=[0-9])_\{([0-9]+)\}", r"_\1"),
     (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
     (r"(?<!\\)\\[,;:! ]|~", " "),
     (r"\\(?:left|right|displaystyle|textstyle|limits|[bB]igg?[lrm]?|quad|qquad)(?![a-zA-Z])\.?", " "),
@@ -175,6 +176,9 @@ def plain(text: str) -> str:
             break
         text = changed
     text = _with_arguments(" ".join(text.split()))
+    text = re.sub(
+        r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9.]| [0-9])", lambda m: m[0].replace(" ", ""), text
+    )
     return text.replace("⦃", "{").replace("⦄", "}").removesuffix(".").strip()
 
 
