@@ -223,7 +223,8 @@ def _same_to_digits(expressions: list[Any], rng: random.Random) -> bool:
             if not _same_at(expressions, difference, values):
                 return False
             if point < NEAR and is_real:
-                values = {letter: value * rng.choice((1, -1)) for letter, value in values.items()}
+                signs = [(-1, -1), (-1, 1), (1, -1)][point] if point < 3 else rng.choices((-1, 1), k=2)
+                values = {letter: values[letter] * signs[i % 2] for i, letter in enumerate(letters)}
                 if all(_stays_real(e, values) for e in expressions) and not _same_at(expressions, difference, values):
                     return False
         except (OverflowError, MemoryError, ValueError, NotImplementedError):
