@@ -314,7 +314,7 @@ MARKS += (
 FORMULAS = (
     "x", "y", "7", "-", "+", "*", "/", "(", ")", "^2", "^{", "}", "{", "\\frac{1}{2}", "\\frac", "\\frac12", "\\sqrt{x}", "sqrt", "\\sqrt[3]{8}", "\\pi",
     "sin(x)", "\\log x", "\\text{ cm}", "\\text{not }", "\\boxed{", "$", "####", "<answer>", "</answer>", "x = ", ",", "(1, 2)", "\\{1, 2\\}",
-    "[0, 1)", "1,000", "1 1/2", "\\le", "<", "\\in ", "\\cup", "\\infty", "\\pm", "\\alpha", "_1", "_{12}", "!", "\\binom{5}{2}", "\\arctan 1", "\\sin^2 x",
+    "[0, 1)", "1,000", "1 1/2", "\\le", "<", "\\in ", "\\cup", "\\infty", "\\pm", "\\alpha", "_1", "_", "_{12}", "!", "\\binom{5}{2}", "\\arctan 1", "\\sin^2 x",
     "\\log_2 8", "0.\\overline{3}", "...", "1e-3", " or ", " and ", "5 ft 3 in", "\\text{ hours}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "&", "\\textbf{(A)}",
     "½", "²", "α", "∪", "i", "\\boxed 7", "\\approx", "]", "|", "\\lfloor", "⟨", "‗", "</think>", "<think>", "0.5", "\\%", "^\\circ", "\\cdot", "≤", "√", "٧", "\x00", "\ud800", "The answer is ", "squared", "e^{x}", "|x|",
 )  # fmt: skip

@@ -15,6 +15,8 @@ from minirlhf.feedback import graders
 FILE = Path(__file__).parent / "samples" / "maths_pairs.tsv"
 with FILE.open(encoding="utf-8", newline="") as _file:
     ROWS = list(csv.DictReader(_file, delimiter="\t", quoting=csv.QUOTE_NONE))
+with FILE.with_name("maths_completions.tsv").open(encoding="utf-8", newline="") as _file:
+    WHOLE = list(csv.DictReader(_file, delimiter="\t", quoting=csv.QUOTE_NONE))
 KINDS = list(dict.fromkeys(row["kind"] for row in ROWS))
 
 
@@ -40,6 +42,13 @@ def test_maths_grader_agrees_with_judgement(kind):
         if row["kind"] == kind and graders.maths(answer(row), row["reference"]) != float(row["right"])
     ]
     assert not mistaken
+
+
+@pytest.mark.slow
+def test_maths_grader_reads_whole_completions():
+    """Where the answer stands in a completion, and how it is announced."""
+    mistaken = [row for row in WHOLE if graders.maths(row["completion"], row["reference"]) != float(row["right"])]
+    assert len(WHOLE) > 70 and not mistaken
 
 
 @pytest.mark.slow

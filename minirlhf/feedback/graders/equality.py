@@ -69,10 +69,11 @@ def _usual_brackets(text: str) -> str:
 
 
 def _rounded(actual: str, expected: str) -> bool | None:
-    """Of ``x ≈ y`` either side is an answer."""
+    """Of ``x ≈ 3.14`` either side is an answer."""
     if "≈" not in actual + expected or actual.count("≈") > 1 or expected.count("≈") > 1:
         return None
     sides = [[side.strip() for side in text.split("≈") if side.strip()] for text in (actual, expected)]
+    sides = [[side for i, side in enumerate(every) if i == 0 or _is_number(side)] for every in sides]
     return any(same(one, other) for one in sides[0] for other in sides[1])
 
 
@@ -95,9 +96,14 @@ def _lists(actual: str, expected: str) -> bool | None:
     parts = [_items(text) for text in (actual, expected)]
     if parts[0] is None and parts[1] is None:
         return None
-    if parts[0] is None or parts[1] is None:
-        return False
-    return _same_in_any_order(parts[0], parts[1])
+    if parts[0] is not None and parts[1] is not None:
+        return _same_in_any_order(parts[0], parts[1])
+    (text, items), other = ((actual, parts[0]), expected) if parts[0] else ((expected, parts[1] or []), actual)
+    coordinates = [re.fullmatch(rf"({_VARIABLE})\s*=\s*([^=]+)", piece) for piece in _split(text, ",")]
+    names = [match[1] for match in coordinates if match]
+    if len(items) > 1 and names == sorted(set(names)) and len(names) == len(items):
+        return same(f"({', '.join(match[2] for match in coordinates if match)})", other)  # x = 1, y = 2 is (1, 2)
+    return all(same(item, other) for item in items)  # 7/2 or 3.5
 
 
 def _items(text: str) -> list[str] | None:
@@ -116,7 +122,7 @@ def _items(text: str) -> list[str] | None:
 
 def _same_in_any_order(actual: Sequence[str], expected: Sequence[str]) -> bool:
     if len(actual) != len(expected) or len(actual) > 12:
-        return False
+        return len(actual) == len(expected) and all(map(same, actual, expected))
     remaining = list(expected)
     for item in actual:
         match = next((other for other in remaining if same(item, other)), None)

@@ -25,7 +25,10 @@ _ANNOUNCED = re.compile(
 )
 #: One of a few choices: A, (A), A., or with the words of the choice: (A) 12.
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:\)|\.|$)")
-_CHOSEN = re.compile(r"\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|$)", re.DOTALL)
+_CHOSEN = re.compile(
+    r"(?:(?:option|choice|answer|Option|Choice|Answer):?\s+)?(?:\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|$))",
+    re.DOTALL,
+)
 
 
 def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
@@ -63,7 +66,7 @@ def _same_answer(given: str, answer: str, actual: str, expected: str) -> bool:
         return choice[1] == (chosen[1] or chosen[2])
     if re.fullmatch(TEXT, answer) and expected.isalpha():
         return actual.casefold() == expected.casefold()
-    quantities = [quantity(text) for text in (given, answer)]
+    quantities = [quantity(text) if len(text) <= LONGEST else None for text in (given, answer)]
     if quantities[0] and quantities[1]:
         (value, size, kind), (value_, size_, kind_) = quantities[0], quantities[1]
         if kind.strip("+") != kind_.strip("+"):
