@@ -11,9 +11,11 @@ from minirlhf.feedback.signatures import role_of
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.records import Problem
-from minirlhf.feedback import custom_rewards
+from minirlhf.feedback import custom_rewards, graders, rewards
 from minirlhf.feedback.rewards import Part, WeightedReward, score
 from minirlhf_cli import dispatch
+from minirlhf_cli.export import write
+from minirlhf_cli.files.sources import OnlineSource
 
 PROMPT = [{"role": "user", "content": "2+2?"}]
 ROW = {"prompt": "2+2?", "answer": "4", "difficulty": 3, "data_source": "sums", "extra_info": {"index": 7}}
@@ -193,6 +195,29 @@ def test_weighted_reward_sums_parts_that_apply():
     alone = score(WeightedReward((Part("some", some),)), [PLAIN] * 3, texts)
     assert alone.applies == [True, False, True] and math.isnan(alone.values[1]) and not alone.parts
     assert score(WeightedReward((Part("some", some),)), [PLAIN], ["none"]).failure is None
+
+
+def test_weighted_reward_sums_parts_of_one_name():
+    parts = tuple(Part("f", lambda problems, texts, value=value: [value] * len(texts)) for value in (1.0, 2.0))
+    assert score(WeightedReward(parts), [PLAIN], ["a"]).values == [3.0]
+
+
+def test_exported_sum_of_own_graders_grades_alike(tmp_path):
+    (tmp_path / "a.py").write_text("def one(completion): return 1.0")
+    (tmp_path / "b.py").write_text("def two(reference, completion): return float(reference == completion)")
+    out = tmp_path / "out"
+    out.mkdir()
+    source = OnlineSource(
+        out=str(out),
+        model="m",
+        grader=f"{tmp_path}/a.py:one+{tmp_path}/b.py:two*0.5+numeric*2",
+        thought_tags="<a>,</a>",
+    )
+    code = write._own_reward(source, out)
+    for file in ("a.py", "b.py"):
+        (tmp_path / file).unlink()
+    scope = {"HERE": out, "rewards": rewards, "custom_rewards": custom_rewards, "graders": graders}
+    assert eval(code, scope)([PLAIN] * 2, ["4", "<a>4</a>5"]) == [3.5, 1.0]
 
 
 def test_role_of_measures_is_none():

@@ -62,10 +62,11 @@ def score(reward: Reward, problems: Sequence[Problem], completions: Sequence[str
         UserError: raised by the grader itself, or because the number of scores is not the number of completions.
     """
     parts = reward.parts if isinstance(reward, WeightedReward) else (Part("reward", reward),)
-    scored = {part.name: _score_part(part.reward, problems, completions) for part in parts}
-    totals = _total(parts, [values for values, _ in scored.values()], len(completions))
-    failure = next((failure for _, failure in scored.values() if failure is not None), None)
-    by_part = {name: _as_numbers(values) for name, (values, _) in scored.items()} if len(parts) > 1 else {}
+    scored = [_score_part(part.reward, problems, completions) for part in parts]
+    totals = _total(parts, [values for values, _ in scored], len(completions))
+    failure = next((failure for _, failure in scored if failure is not None), None)
+    by_part = {part.name: _as_numbers(values) for part, (values, _) in zip(parts, scored, strict=True)}
+    by_part = by_part if len(parts) > 1 else {}
     return Scores(_as_numbers(totals), [value is not None for value in totals], failure, by_part)
 
 
