@@ -172,7 +172,7 @@ def _equations(actual: str, expected: str) -> bool | None:
         return None
     values = [_value_of(parts) for parts in sides]
     if len(sides[0]) > 1 and len(sides[1]) > 1:
-        if None not in values and _one_name(sides[0][0]) == _one_name(sides[1][0]):
+        if None not in values and _one_name(sides[0][0], sides[1][0]):
             return same(str(values[0]), str(values[1]))
         if len(sides[0]) == len(sides[1]) == 2:
             return _same_up_to_factor(*(f"({left})-({right})" for left, right in sides))
@@ -189,9 +189,10 @@ def _value_of(sides: Sequence[str]) -> str | None:
     return sides[-1] if all(_alike(sides[0], side) for side in sides[1:]) else None
 
 
-def _one_name(name: str) -> str:
-    name = "".join(name.split())
-    return "y" if re.fullmatch(r"[a-zA-Z]\([a-zA-Z]\)", name) else name
+def _one_name(*names: str) -> bool:
+    """Return whether two names are the same, or are ``y`` and the value of a function."""
+    one, other = sorted(("".join(name.split()) for name in names), key=len)
+    return one == other or (one == "y" and re.fullmatch(r"[a-zA-Z]\([a-zA-Z]\)", other) is not None)
 
 
 def _same_up_to_factor(one: str, other: str) -> bool:
