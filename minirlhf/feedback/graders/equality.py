@@ -103,7 +103,7 @@ def _lists(actual: str, expected: str) -> bool | None:
     names = [match[1] for match in coordinates if match]
     if len(items) > 1 and names == sorted(set(names)) and len(names) == len(items):
         return same(f"({', '.join(match[2] for match in coordinates if match)})", other)  # x = 1, y = 2 is (1, 2)
-    return all(same(item, other) for item in items)  # 7/2 or 3.5
+    return bool(items) and all(same(item, other) for item in items)  # 7/2 or 3.5
 
 
 def _items(text: str) -> list[str] | None:
