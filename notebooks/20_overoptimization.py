@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 20 · Too much of a good thing
 #
-# A policy is trained against a reward model. The reward rises, step after step. **Are the replies getting better?** In real life
-# nobody knows. Here we do: the worlds of this notebook have a *gold* reward that nobody may optimise and that everybody may look at.
+# A policy is trained against a reward model. The reward rises, step after step. **Are the completions getting better?** In practice
+# you cannot see this. Here you can: the environments of this notebook have a *gold reward* that no optimiser may use and that everyone may look at.
 #
-# The first world has seven words and 19,607 replies, so every number in it is a sum and not an estimate. In the second a language model
+# The first environment has seven words and 19,607 completions, so every number in it is a sum and not an estimate. In the second a language model
 # is trained.
 
 # %%
@@ -66,23 +66,26 @@ predict = Predictions("20")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-print(f"{len(everything):,} replies; gold of the reference on average {everything.probs @ everything.gold:.3f}")
-print("\nreply                              reference    gold")
+print(
+    f"{len(everything):,} completions; mean gold reward of the reference policy {everything.probs @ everything.gold:.3f}"
+)
+print("\ncompletion                         reference    gold")
 order = everything.probs.argsort(descending=True)[:5].tolist() + everything.gold.argsort(descending=True)[:2].tolist()
 for i in [*order, everything.texts.index("great great great great great")]:
     print(f"{everything.texts[i]:34} {everything.probs[i]:9.1e} {everything.gold[i]:7.2f}")
 
 # %% [markdown]
-# Gold likes facts (less and less of them), one polite word, one *great*; it dislikes *um*, repetition and length. Somebody compares pairs
-# of replies of the reference; a reward model learns from 400 of the comparisons. It sees how often each word is said, and is linear.
+# The gold reward pays for facts (with diminishing returns), for one polite word and for one *great*; it subtracts for *um*, repetition and length.
+# A simulated annotator compares pairs of the reference policy's completions, and a reward model is fitted to 400 of the comparisons. The reward model
+# sees how often each word occurs, and is linear.
 #
 # ## The path of an optimiser
 #
-# The best policy at each KL is a tilt of the reference. We write it ourselves, and hold it against the library.
+# The best policy at each KL is a tilt of the reference policy. We write it ourselves and compare it with the library.
 
 # %%
 harder = predict(
-    "The policy is optimised for the reward model, harder and harder. What does gold do?",
+    "The policy is optimised for the reward model, more and more strongly. What happens to the gold reward?",
     "it rises",
     "it falls",
     "it rises, then falls",
@@ -99,7 +102,7 @@ def tilt(logps, rewards, strength):
 learned = fit(world, compare(world, 400, seed=0), "counts")
 torch.testing.assert_close(tilt(world.ref_logps, learned, 2.0), over.tilt(world.ref_logps, learned, strength=2.0))
 on_the_way = []
-print("strength     KL    proxy   gold   dgold/dstrength   likeliest bag of words")
+print("strength     KL    proxy   gold   dgold/dstrength   most probable bag of words")
 for strength in (0, 0.5, 1, 1.5, 2, 4, 10):
     logps = tilt(world.ref_logps, learned, strength)
     p = logps.exp()
@@ -112,11 +115,11 @@ best, last = max(on_the_way), on_the_way[-1]
 harder.reveal("it rises" if last == best else "it falls" if best == on_the_way[0] else "it rises, then falls")
 
 # %% [markdown]
-# The column *dgold/dstrength* is the covariance of gold and proxy **under the policy as it is now**. Under the reference it is positive:
-# the reward model is a good one, there. Where it changes sign, gold turns.
+# The column *dgold/dstrength* is the covariance of gold and proxy reward **under the current policy**. Under the reference policy it is positive:
+# there the reward model is a good one. The gold reward turns where the covariance changes its sign.
 #
-# Three optimisers, twenty draws of the 400 comparisons (for policy gradient four): the tilt; best-of-n by its exact law; and gradient ascent on a
-# word-by-word policy, with the gradient summed over all replies.
+# Next come three optimisers on twenty data sets of 400 comparisons (policy gradient on four): the tilt, best-of-n by its exact law, and gradient ascent on a
+# word-by-word policy, with the gradient summed over all completions.
 
 # %%
 proxies = [fit(world, compare(world, 400, seed=s), "counts") for s in range(20)]
@@ -134,8 +137,8 @@ for name, found in curves.items():
 
 # %%
 # figure: overview
-# alt: Three panels of mean reward against the root of the KL: exact tilt, best-of-n, policy gradient. In each the proxy rises all the way while
-#   gold rises to a peak at a distance of about 1.4 and then falls, in every seed; the band over seeds widens as it falls.
+# alt: Three panels of mean reward against the root of the KL: exact tilt, best-of-n, policy gradient. In each the proxy reward rises all the way while
+#   the gold reward rises to a peak at a distance of about 1.4 and then falls, on every data set; the band over data sets widens as it falls.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained", sharey=True)
 figures.overview(axes, curves)
 plt.show()
@@ -148,11 +151,11 @@ assert seen.holds("tilt_fall", above=0) and seen.holds("bon_fall", above=0) and 
 # ## Which law?
 #
 # Gao, Schulman and Hilton fitted $d(\alpha - \beta d)$ to best-of-n and $d(\alpha - \beta\log d)$ to RL, with $d = \sqrt{\mathrm{KL}}$. Which of the two
-# fits our three optimisers? Bands: seeds drawn again, whole seeds at a time.
+# fits our three optimisers? The bands resample whole data sets.
 
 # %%
 # figure: fits
-# alt: Gold gained against distance for three optimisers, thin grey lines per seed and a black mean. The blue parabola lies on the mean;
+# alt: Gain in gold reward against distance for three optimisers, thin grey lines per data set and a black mean. The blue parabola lies on the mean;
 #   the red logarithmic form starts too steeply and falls too slowly, in all three panels.
 verdicts = {name: judge(found) for name, found in curves.items()}
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
@@ -165,16 +168,17 @@ for name, verdict in verdicts.items():
     )
 
 # %% [markdown]
-# The parabola, for the tilt and best-of-n. Policy gradient has only four draws here; over the study's twenty the two forms cannot be told apart there. The logarithmic form has an infinite slope at 0;
-# gold here starts with a finite one, as the exact theory says it must. This is one small world, and no verdict on the large ones; it *is* a warning against reading a mechanism into a fit.
+# The parabola, for the tilt and best-of-n. Policy gradient has only four data sets here; over the study's twenty the two forms do not differ significantly in fit.
+# The logarithmic form has an infinite slope at 0, whereas the exact theory demands a finite one. This is one small environment, and no verdict on large models. It *is* a warning
+# against reading a mechanism into a fit.
 #
 # ## How much data, and which class
 #
-# More comparisons for a reward model that counts words; and more for one that also sees products of two counts.
+# We vary the number of comparisons for a reward model that counts words, and for one that also sees products of two counts.
 
 # %%
 cured = predict(
-    "Does gold still fall when the counting reward model has all the comparisons there could be?", "yes", "no"
+    "Does the gold reward still fall when the counting reward model has all possible comparisons?", "yes", "no"
 )
 
 
@@ -191,13 +195,13 @@ for proxy_class, limit in limits.items():
         f"{n:,} comparisons": [by_tilt(fit(world, compare(world, n, seed=s), proxy_class)) for s in range(4)]
         for n in progress((50, 200, 1600), proxy_class)
     }
-    by_data[proxy_class]["all there could be"] = [by_tilt(limit)]
-cured.reveal("yes" if by_data["counts"]["all there could be"][0].fall > 0.2 else "no")
+    by_data[proxy_class]["all possible"] = [by_tilt(limit)]
+cured.reveal("yes" if by_data["counts"]["all possible"][0].fall > 0.2 else "no")
 
 # %%
 # figure: data
-# alt: Two panels of gold against distance. A proxy that counts words falls however many comparisons it has, even with all there could be. A
-#   proxy with pairs of words rises higher and falls less the more comparisons it has, and with all data reaches the best gold.
+# alt: Two panels of gold reward against distance. For a proxy that counts words it falls with any number of comparisons, even with all possible ones. For a
+#   proxy with pairs of words it rises higher and falls less with more comparisons, and with all possible ones it does not fall.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", sharey=True)
 for ax, (proxy_class, found) in zip(axes, by_data.items(), strict=True):
     figures.gold_curves(ax, found)
@@ -205,23 +209,23 @@ for ax, (proxy_class, found) in zip(axes, by_data.items(), strict=True):
 plt.show()
 
 # %%
-assert by_data["pairs"]["all there could be"][0].fall < 1e-6  # exact
-assert by_data["counts"]["all there could be"][0].fall > 0.5  # exact
+assert by_data["pairs"]["all possible"][0].fall < 1e-6  # exact
+assert by_data["counts"]["all possible"][0].fall > 0.5  # exact
 assert seen.holds("pairs_1600_peak", above=1.7) and seen.holds("pairs_50_peak", below=1.6)
 
 # %% [markdown]
-# Two diseases. A class that cannot say what gold says (*misspecification*) falls with any amount of data. A class that can, but has
-# been taught too little (*estimation error*), gets well with data.
+# There are two causes. A class that cannot express the gold reward (*misspecification*) fails with any amount of data. A class that can, but has
+# too few comparisons (*estimation error*), improves with data.
 #
 # ## Two controls
 #
-# Two errors of another kind. The first is Gaussian noise that is independent of everything. The second sits in one per cent of replies, the worst ones: there gold's sign is
-# turned round.
+# Two errors of another kind. The first is Gaussian noise that is independent of everything. The second affects one per cent of completions, the worst ones: there the sign of the
+# gold reward is flipped.
 
 # %%
 noise = predict(
-    "The proxy is gold plus independent noise as large as gold's own spread. How much of its peak does gold lose?",
-    "nothing to speak of",
+    "The proxy is the gold reward plus independent noise with the same standard deviation. How much does the gold reward lose from its peak?",
+    "almost nothing",
     "about half a point",
     "two points or more",
 )
@@ -233,22 +237,22 @@ correlation = over.tilt_slope(world.ref_logps, world.gold, with_flipped_tail(wor
     world.ref_logps, world.gold, world.gold
 )
 print(
-    f"under the reference the flipped proxy correlates with gold to {float(correlation):.2f}; it ends at {flipped.gold[-1]:.2f}"
+    f"under the reference policy the flipped proxy has a correlation of {float(correlation):.2f} with gold; at the end gold is {flipped.gold[-1]:.2f}"
 )
 fall = max(curve.fall for curve in noisy)
-noise.reveal("nothing to speak of" if fall < 0.1 else "about half a point" if fall < 1 else "two points or more")
+noise.reveal("almost nothing" if fall < 0.1 else "about half a point" if fall < 1 else "two points or more")
 
 # %%
 # figure: controls
-# alt: Gold against distance for three proxies. Gold itself never falls, nor gold plus independent noise up to d = 2. Gold with its sign turned in
-#   the worst one per cent rises like gold at first and then drops below minus four.
+# alt: Gold reward against distance for three proxies. With the gold reward as proxy it never falls, and with added independent noise it does not fall up to d = 2. With the sign flipped in
+#   the worst one per cent it rises in the same way at first and then drops below minus four.
 fig, ax = plt.subplots(figsize=(5.4, 3.1), layout="constrained")
 figures.gold_curves(
     ax,
     {
         "proxy = gold": [tilt_curve(world.ref_logps, world.gold, world.gold)],
         "gold + independent noise": noisy,
-        "gold, sign turned in the worst 1 %": [flipped],
+        "gold, sign flipped in the worst 1 %": [flipped],
     },
 )
 plt.show()
@@ -257,11 +261,12 @@ plt.show()
 assert seen.holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
 
 # %% [markdown]
-# Independent Gaussian noise costs a part of the gain and brings no fall up to d = 2 (heavy-tailed noise can do more). The other error is rare, hardly lowers the correlation, and is enough for ruin.
+# Independent Gaussian noise costs a part of the gain and brings no fall up to d = 2 (heavy-tailed noise can do more). The second error is rare and hardly lowers the correlation,
+# and it takes the gold reward far below its initial value.
 #
-# ## Where the gold goes
+# ## Error decomposition
 #
-# Best gold at this KL, less the gold of a trained policy, is a sum of three: the class, the data, the optimiser.
+# The best gold reward at this KL, less the gold reward of a trained policy, is a sum of three parts: class, data, optimiser.
 
 # %%
 parts = {}
@@ -274,7 +279,7 @@ for proxy_class, n in progress((("counts", 400), ("pairs", 200), ("pairs", 1600)
 
 # %%
 # figure: errors
-# alt: Stacked bars of gold lost at distance 1.5. For the counting proxy nearly all of it is approximation error; for the proxy with pairs and 200
+# alt: Stacked bars of gold reward lost at distance 1.5. For the counting proxy nearly all of it is approximation error; for the proxy with pairs and 200
 #   comparisons most is estimation error; with 1,600 half as much is lost, and most of that is the optimiser's.
 fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")
 figures.errors(ax, parts)
@@ -288,12 +293,12 @@ assert seen.holds("counts_estimation", below=0.2)
 # %% [markdown]
 # ## A penalty or a stop?
 #
-# The two oldest remedies: a KL penalty, and stopping early. Train with a penalty until nothing moves any more; or train without one and stop at the same
-# distance from the reference. Which of the two has more gold there?
+# The two oldest remedies are a KL penalty and early stopping. Train with a penalty until the policy converges; or train without one and stop at the same
+# distance from the reference policy. Which of the two has more gold reward there?
 
 # %%
 more_proxy = predict(
-    "Which has more proxy at the same distance, in our six cases?", "the penalty", "the stop", "now this, now that"
+    "Which has more proxy reward at the same distance, in our six cases?", "the penalty", "the stop", "it varies"
 )
 
 # %%
@@ -311,12 +316,12 @@ for proxy_class, n in progress((("counts", 400), ("pairs", 200)), "leashes"):
         print(
             f"{proxy_class}, β = {beta:<4}: ends at {d:.2f}; ahead of the stopped run by {proxy_ahead:+.2f} proxy, {gold_ahead:+.2f} gold"
         )
-more_proxy.reveal("the penalty" if min(leads) > 0 else "the stop" if max(leads) < 0 else "now this, now that")
+more_proxy.reveal("the penalty" if min(leads) > 0 else "the stop" if max(leads) < 0 else "it varies")
 
 # %%
 # figure: leash
-# alt: Two panels of proxy and gold against distance. Lines are one policy-gradient run without a penalty, dots the ends of runs under three penalties. The dots lie a
-#   little above the line of the proxy, and close to that of gold. A star marks where a second reward model is highest: at the end of the path for the proxy that counts words, before the
+# alt: Two panels of proxy and gold reward against distance. Lines are one policy-gradient run without a penalty, dots the ends of runs under three penalties. The dots lie a
+#   little above the line of the proxy, and close to the line of the gold reward. A star marks where a second reward model is highest: at the end of the path for the proxy that counts words, before the
 #   peak of gold for the one with pairs.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.3), layout="constrained")
 for ax, (title, (free, held, turn)) in zip(axes, leashes.items(), strict=True):
@@ -328,40 +333,43 @@ plt.show()
 assert seen.holds("counts_beta_0.5_proxy_ahead", above=0)
 
 # %% [markdown]
-# The penalty buys proxy in all of the study's draws, and gold in most of them, but for pairs at β = ½:
+# The penalty has more proxy reward on all of the study's data sets. It also has more gold reward on most of them, except for pairs at β = ½:
 
 # %%
 ahead = lambda c, b: sum(x > 0 for x in seen.values(f"{c}_beta_{b}_gold_ahead"))
 for proxy_class in ("counts", "pairs"):
-    print(f"{proxy_class}: ahead in gold, of 20 draws", {b: ahead(proxy_class, b) for b in ("1", "0.5", "0.25")})
+    print(
+        f"{proxy_class}: more gold under the penalty, of 20 data sets",
+        {b: ahead(proxy_class, b) for b in ("1", "0.5", "0.25")},
+    )
 
 # %% [markdown]
-# And look at what one penalty means for two proxies: β = 0.25 ends at one place for one and far beyond it for the
-# other. Runs are compared at equal KL or not at all.
+# One penalty also means different distances for two proxies: β = 0.25 ends at one distance for one and far beyond it for the
+# other. So compare runs at equal KL.
 #
-# The star is early stopping without gold: a second reward model, trained on fresh comparisons, looks on, and the run stops where that one is highest. It sees what its twin has learned by accident, and
-# nothing that both are blind to.
+# The star is early stopping without the gold reward: a second reward model, fitted to fresh comparisons, scores the policy, and the run stops where this score is highest. The second model detects
+# errors that come from the first model's data, and cannot detect errors that both models share.
 #
 # ## Remedies, at equal KL
 #
-# Every remedy gets the same comparisons and goes to $\sqrt{\mathrm{KL}} = 2$, or as far as it goes. Which helps against which of the two diseases? Five
-# bootstrap reward models (mean, worst case, mean − variance), half of the labels in a second round where the first policy went, a rule against
-# repetition, the rule alone, constraints on how many words of each kind.
+# Every remedy gets the same comparisons and goes to $\sqrt{\mathrm{KL}} = 2$, or as far as it goes. Which helps against which of the two causes? The remedies are five
+# bootstrap reward models (mean, worst case, mean − variance), half of the labels in a second round at the completions of the first policy, a rule against
+# repetition, the rule alone, and constraints on the number of words of each kind.
 
 # %%
 second_round = predict(
-    "In how many of four draws does a second round of labels help the reward model that counts words?", 0, 2, 4
+    "On how many of four data sets does a second round of labels help the reward model that counts words?", 0, 2, 4
 )
 
 # %%
 oracle = tilt_curve(world.ref_logps, world.gold, world.gold).gold_at(2.0)
 reached, helps = {}, {}
-print("better than one reward model, of four draws")
+print("better than one reward model, of four data sets")
 for proxy_class, n in progress((("counts", 400), ("pairs", 200)), "remedies"):
     cases = [remedies.Evidence(world, compare(world, n, seed=s), proxy_class, s) for s in range(4)]
     gold = {name: [remedies.curve_of(name, case).gold_by(2.0) for case in cases] for name in remedies.REMEDIES}
     gold["constraints"] = [remedies.constrained_curve(case).gold_by(2.0) for case in cases]
-    reached[proxy_class] = gold  # nothing here is sampled but the comparisons: four draws of them
+    reached[proxy_class] = gold  # only the comparisons are sampled: four data sets
     alone = gold["one reward model"]
     helps[proxy_class] = {name: sum(a > b for a, b in zip(x, alone, strict=True)) for name, x in gold.items()}
     print(f"{proxy_class}: {helps[proxy_class]}")
@@ -369,8 +377,8 @@ second_round.reveal(helps["counts"]["second round of labels"])
 
 # %%
 # figure: remedies
-# alt: Two panels of gold at distance 2, a dot for each of the study's twenty draws and a bar for the mean, for eight remedies. Where the proxy cannot express gold, only a written rule helps much,
-#   and a second round of labels hurts. Where it has too little data, the second round and the rule help alike; ensembles change little.
+# alt: Two panels of gold reward at distance 2, a dot for each of the study's twenty data sets and a bar for the mean, for eight remedies. Where the proxy cannot express the gold reward, only a written rule helps much,
+#   and a second round of labels hurts. Where it has too few data, the second round and the rule help most; ensembles change little.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained", sharey=True)
 for ax, (proxy_class, gold), n in zip(axes, reached.items(), (400, 200), strict=True):
     drawn = {name: seen.values(f"{proxy_class}_{short(name)}_gold") for name in gold}
@@ -379,25 +387,25 @@ for ax, (proxy_class, gold), n in zip(axes, reached.items(), (400, 200), strict=
 plt.show()
 
 # %% [markdown]
-# The failure on purpose is in the left panel: **a second round of labels makes the counting proxy worse**, in 15 of the study's 20 draws. The new comparisons come from where the policy
-# went, the class cannot fit both places, and gives up the first. Ask what is wrong before you buy a remedy.
+# The failure on purpose is in the left panel: **a second round of labels makes the counting proxy worse**, on 15 of the study's 20 data sets. The new comparisons come from the completions of the
+# policy. The class cannot fit both these and the reference policy's completions, and fits the first ones less well than before. Find the cause before you choose a remedy.
 #
 # ## Members that share too much
 #
-# Those members differed in their comparisons; a linear class leaves no other way. A network remembers its start. Here are reward models with one hidden layer and 100 comparisons, five at a
-# time, that differ in the order in which they saw the data and in nothing else (as fine-tuned reward models with one pretraining do), in their initial weights, or in the comparisons. The
-# numbers are those of the study's twenty draws.
+# Those members differed in their comparisons, which is the only way for a linear class. A network depends on its initial weights. The next reward models have one hidden layer and 100 comparisons, five to an
+# ensemble. They differ in the order of the data and in nothing else (as fine-tuned reward models with one pretraining do), in their initial weights, or in the comparisons. The
+# numbers are those of the study's twenty data sets.
 
 # %%
 mean = lambda name: statistics.fmean(seen.values(name))
-print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
+print("members differ in     disagreement (ref.)   gold lost after the peak, worst case; 20 data sets")
 print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
 for key in ("order_of_the_data", "initial_weights", "comparisons"):
     print(f"{key.replace('_', ' '):24} {mean(f'{key}_apart'):17.2f} {mean(f'other_{key}_worst_case_fall'):10.2f}")
 
 # %%
 # figure: ensembles
-# alt: Gold at distance 2 for one network and nine ensembles, a dot for each of twenty draws and a bar for the mean. The draws of each row spread over about a point; the bars of all ten rows lie
+# alt: Gold reward at distance 2 for one network and nine ensembles, a dot for each of twenty data sets and a bar for the mean. The dots of each row range over about a point; the bars of all ten rows lie
 #   within a tenth of a point of each other.
 kinds = [f"other {k}: {how}" for k in DIFFERENCES for how in ("mean", "worst case", "mean − variance")]
 fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
@@ -410,12 +418,12 @@ assert seen.all_exceed("initial_weights_apart", "order_of_the_data_apart")
 # %% [markdown]
 # ## A detector
 #
-# A reply is a *hack* if the proxy overstates it by more than 1. Half of the traffic comes from the reference, half from the policy at $\sqrt{\mathrm{KL}} = 2$. Which number,
-# known without gold, gives the hacks away?
+# A completion is a *hack* if the proxy overstates its gold reward by more than 1. Half of the traffic comes from the reference policy, half from the policy at $\sqrt{\mathrm{KL}} = 2$. Which score,
+# known without the gold reward, detects the hacks?
 
 # %%
 # figure: detector
-# alt: ROC curves of six scores. How unusual the words are, how unlikely the reference finds the reply and the proxy itself reach areas of
+# alt: ROC curves of six scores. The distance of the words, the negative log-probability under the reference policy and the proxy itself reach areas of
 #   about .95; the second model .85 and the disagreement of an ensemble about .7, as all of its members share the same mistake.
 alarm = detection(remedies.Evidence(world, compare(world, 400, seed=0), "counts", 0))
 fig, ax = plt.subplots(figsize=(4.6, 3.8), layout="constrained")
@@ -426,28 +434,28 @@ plt.show()
 assert seen.holds("auc_distance_of_the_words", above=0.9)
 
 # %% [markdown]
-# The log-ratio and the proxy draw the same curve: under a tilt one is a straight line in the other. What is *unusual* is suspicious; what an ensemble *disagrees about* is
-# a poor guide where all members err alike.
+# The log-ratio and the proxy give the same curve: under a tilt one is a straight line in the other. *Unusual* words are suspicious. The *disagreement* of an ensemble is
+# a poor score where all members make the same error.
 #
-# Is it the hacks that stand out, or merely the policy? Half of the traffic is the reference's, where hacks are rare. Over the study's twenty draws:
+# Does the score detect hacks, or only the policy? Half of the traffic is the reference policy's, where hacks are rare. Over the study's twenty data sets:
 
 # %%
 alone = evidence.StudyResults("ch20_detector")
 share = lambda name: statistics.fmean(alone.values(name))
 print(
-    f"hacks: {share('hacks_reference'):.1%} of the reference's replies, {share('hacks_policy'):.0%} of the policy's\n"
+    f"hacks: {share('hacks_reference'):.1%} of the reference policy's completions, {share('hacks_policy'):.0%} of the policy's\n"
 )
-print("area under the ROC curve   mixed traffic   the policy's replies alone")
+print("area under the ROC curve   mixed traffic   policy's completions alone")
 for key in ("words", "proxy", "ensemble", "second"):
     print(f"{key:26} {share(f'{key}_mixed'):13.2f} {share(f'{key}_policy'):28.2f}")
 
 # %% [markdown]
-# Most of the area is earned among the policy's own replies.
+# Most of the area remains among the policy's own completions.
 #
-# ## Writing into what is graded
+# ## Reward tampering
 #
-# An assistant has three slots for *work* (one is worth 1, two 1.6, three 2) or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. What does policy gradient make
-# of it; and what, if the grade that is asked for is not the grade of what was carried out, but of an independent draw (*decoupled approval*)?
+# An assistant has three slots for *work* (gold reward 1 for one, 1.6 for two, 2 for three) or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. What does policy gradient learn?
+# And what does it learn if the requested grade belongs to an independent sample, and not to the executed completion (*decoupled approval*)?
 
 # %%
 edits = predict("How many of the three slots are edits after ordinary policy gradient?", 0, 1, 2, 3)
@@ -463,43 +471,43 @@ for name, edit, approval in (
     runs[name] = tampering.train_on_approval(tampering.score_sheet(edit), approval, steps=150)
 print(f"{'':30} after 150 steps")
 for name, run in runs.items():
-    print(f"{name:30} grade {run.grade[-1]:.1f}   worth {run.worth[-1]:.1f}   edits {run.edits[-1]:.1f}")
+    print(f"{name:30} grade {run.grade[-1]:.1f}   gold {run.worth[-1]:.1f}   edits {run.edits[-1]:.1f}")
 edits.reveal(float(runs["coupled"].edits[-1]))
 
 # %%
 # figure: tampering
-# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth, after a first rise, stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
-#   edit raises the grades of edits only, decoupled approval is fooled as well and the worth goes to 0.
+# alt: Ordinary policy gradient raises the grade to 2.8 with two edits per completion while the gold reward, after a first rise, stays at 1. Decoupled approval brings the gold reward to 2 and edits to 0. If an
+#   edit raises the grades of edits only, decoupled approval fails as well and the gold reward goes to 0.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 figures.tampering(axes, runs)
 plt.show()
 
 # %% [markdown]
-# ## Two habits
+# ## Over-refusal and sycophancy
 #
-# A reward model that knows the word *kill* but not what is meant; and a perfect model of labellers who like to be agreed with.
+# The first reward model knows the word *kill* but not what is meant. The second is a perfect model of annotators who prefer agreement.
 
 # %%
 # figure: habits
-# alt: Left, the share of refusals: falling from a tenth to none without the word, and rising alike to 1 for harmless and harmful prompts with it, while mean gold rises a little
-#   and then falls. Right, agreement with users who are right rises to 1, then so does agreement with users who are wrong, and gold rises a little and then falls to 0.
+# alt: Left, the fraction of refusals: falling from a tenth to none without the word, and rising alike to 1 for harmless and harmful prompts with it, while the mean gold reward rises a little
+#   and then falls. Right, agreement with users who are right rises to 1, then so does agreement with users who are wrong, and the gold reward rises a little and then falls to 0.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 figures.habit(axes[0], habits.over_refusal(), 2)
 figures.habit(axes[1], habits.sycophancy(), 0)
 plt.show()
 
 # %% [markdown]
-# ## On a trained language model
+# ## A trained language model
 #
-# The assistant world: 1,600 labelled pairs of the model's own replies, a reward model on top of the language model, then RLOO without a KL penalty, best-of-n up to 256, and DPO on the same pairs.
-# Nothing is exact any more; every point is a sample mean. DPO never meets the reward model: its proxy is its own implicit reward.
+# In the assistant environment we label 1,600 pairs of the model's own completions and train a reward model on top of the language model. Then come RLOO without a KL penalty, best-of-n up to 256, and DPO on the same pairs.
+# Nothing is exact any more; every point is a sample mean. DPO does not use the reward model: its proxy is its own implicit reward.
 
 # %%
 start = Trained(*zoo.load("assistant-sft"))
 plan = language_model.LanguagePlan()
 DPO_STOPS = (5, 10, 15, 20, 30, 50, 75, 100, 150)  # three passes over the pairs
 assistant = language_model.language_world(tasks.get("assistant"), start, plan, quiet=False)
-print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
+print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the annotator did")
 logging.getLogger("minirlhf.trainers.online").setLevel("ERROR")  # a KL term of weight 0: it is measured, not charged
 rl, history, policy = language_model.rloo(assistant, plan, monitors=counts(), quiet=False)
 trained = {
@@ -510,8 +518,8 @@ trained = {
 
 # %%
 # figure: language
-# alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
-#   then falls far below its start while the proxy stays near 2; best-of-n rises to about 1.6 and loses a tenth at the end; DPO's gold rises by a little more than half a point and levels off, while its own implicit reward
+# alt: Three panels of proxy and gold reward against distance for the trained language model. Under RLOO the gold reward rises by about half a point, peaks near a distance of 1.4 and
+#   then falls far below its initial value while the proxy stays near 2; best-of-n rises to about 1.6 and loses a tenth at the end; DPO's gold reward rises by a little more than half a point and levels off, while its own implicit reward
 #   claims more than twice that rise.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
 figures.overview(axes, trained)
@@ -519,7 +527,7 @@ plt.show()
 
 # %%
 # figure: phrases
-# alt: Words per reply against distance while RLOO trains. Facts fall to about half of what they were; polite words rise about sixfold, praise about sevenfold, and repeated
+# alt: Words per completion against distance while RLOO trains. Facts fall to about half of their initial number; polite words rise about sixfold, praise about sevenfold, and repeated
 #   words fall at first and then rise to more than five times as many.
 fig, ax = plt.subplots(figsize=(5, 3.1), layout="constrained")
 figures.counted(ax, [history], COUNTED)
@@ -543,39 +551,36 @@ for prompt, (before, *_), (after,) in zip(
     print(f"{prompt}\n    before: {before[:90]}\n    after:  {after[:90]}")
 
 # %% [markdown]
-# That is what over-optimisation reads like: one polite word is right, so five must be better. Stock phrases are the reward model's idea of a good reply, without the
-# reply.
+# Over-optimisation reads like this. One polite word is right, so the reward model prefers five. Its stock phrases replace the content.
 
 # %%
 predict.tally()
 
 # %% [markdown]
-# ## Now you
-#
-# A proxy and a gold of your own: two functions of a prompt and a reply. `minirlhf tour overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.
+# A proxy and a gold reward of your own are two functions of a prompt and a completion. `minirlhf tour overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
-def eager(prompt, reply):
+def eager(prompt, completion):
     """What the thumbs-up button rewards."""
-    return reply.count("great") + reply.count("thanks") + 0.5 * reply.count("fact")
+    return completion.count("great") + completion.count("thanks") + 0.5 * completion.count("fact")
 
 
-def useful(prompt, reply):
+def useful(prompt, completion):
     """What was wanted."""
-    told = set(reply.split())
-    return len(told & {"fact", "detail"}) - 0.1 * len(reply.split())
+    words = set(completion.split())
+    return len(words & {"fact", "detail"}) - 0.1 * len(completion.split())
 
 
 mine = report.overopt(proxy=eager, gold=useful, optimizer="tilt")
 print(mine.table())
 
 # %% [markdown]
-# `mine.figures` holds the figures, `mine.write("over")` makes files of them.
+# `mine.figures` holds the figures; `mine.write("over")` writes them to files.
 #
-# * Write a proxy that correlates with gold to .95 under the reference and still ends below −1.
+# * Write a proxy that has a correlation of .95 with the gold reward under the reference policy and still ends below −1.
 # * Give the counting proxy the feature *number of different words*. Which error shrinks, and by how much?
-# * Stop the run of the language model where you would have stopped it, knowing only `reward` and `kl` of its history. How much gold did you leave?
+# * Stop the run of the language model where you would have stopped it, knowing only `reward` and `kl` of its history. How much gold reward did you lose?
 #
 # The graded exercises of this chapter: `minirlhf check 20`.

@@ -30,11 +30,11 @@ def _all_counts():
 
 
 all_comparisons = Ask(
-    "A reward model can only count words. It is trained on all comparisons that there could be, and not on 400, and a policy is pushed towards it as far as it goes. What becomes of what the replies are worth?",
+    "A reward model can only count words. It is trained on all possible comparisons, not on 400, and a policy is optimised for it as far as possible. How does the gold reward of the completions change?",
     {
-        "it rises to the end": "More comparisons take away the errors of luck. But a count cannot say that more of a good word is worth less, whatever their number: the count likes “{best}” best, and the policy ends there, at a worth of {end:.2f}.",
+        "it rises to the end": "More comparisons remove the estimation error. But a count cannot express that each further good word adds less: the counting proxy ranks “{best}” highest, and the policy ends there, at a gold reward of {end:.2f}.",
         "it rises, peaks and falls": "",
-        "it hardly changes": "A count of words does tell much of what is good in the reference's replies, such as facts. So the first part of the way is a gain, from {start:.2f} to {peak:.2f}.",
+        "it hardly changes": "A count of words does predict much of what is good in the reference policy's completions, such as facts. So the gold reward rises at first, from {start:.2f} to {peak:.2f}.",
     },
     _all_counts,
 )
@@ -59,18 +59,18 @@ def _rare_tail():
     assert all(len(set(world.texts[i].split())) == 1 and len(world.texts[i].split()) == 5 for i in left.tolist())
     found["left"] = ["one", "two", "three", "four", "five"][len(left) - 1]
     if end > best - 0.1:
-        return "about as high as if gold itself had been the proxy", found
+        return "about as high as with the gold reward as the proxy", found
     if start < end:
-        return "lower than with gold as the proxy, but above the reference", found
-    return "far below the reference" if end < start - 1 else "a little below the reference", found
+        return "lower than with the gold reward as the proxy, but above the reference policy", found
+    return "far below the reference policy" if end < start - 1 else "a little below the reference policy", found
 
 
 rare_tail = Ask(
-    "Gold reaches from {worst:.2f} to {most:.2f}. A proxy is gold itself, but with the sign turned round for the worst one per cent of the reference's replies. A policy is pushed towards it far, to 1/β = 33. Where is gold then?",
+    "The gold reward of a completion lies between {worst:.2f} and {most:.2f}. A proxy is the gold reward itself, with its sign flipped for the worst one per cent of the reference policy's completions. A policy is optimised for it strongly, to 1/β = 33. What is its gold reward at that point?",
     {
-        "about as high as if gold itself had been the proxy": "The proxy is right about 99 of 100 of the reference's replies. But the one that it now pays most is among the others: a very bad reply has become a very good one.",
-        "lower than with gold as the proxy, but above the reference": "On the way gold does rise, to {peak:.2f}. At 1/β = 33 hardly more than {left} replies are left, each of them one word five times: those with the most proxy, and the worst of all. In the limit the worst one is left alone.",
-        "far below the reference": "",
+        "about as high as with the gold reward as the proxy": "The proxy is right about 99 of 100 of the reference policy's completions. But the completion that it now rewards most is one of the rest: a very bad completion counts as a very good one.",
+        "lower than with the gold reward as the proxy, but above the reference policy": "On the way the gold reward does rise, to {peak:.2f}. At 1/β = 33 nearly all probability is on {left} completions, each of them one word five times. They have the most proxy reward and are the worst of all. In the limit only the worst one remains.",
+        "far below the reference policy": "",
     },
     _rare_tail,
 )
@@ -89,21 +89,21 @@ def _second_form():
 
 
 second_form = Ask(
-    "With α = 1 and β = ¼ the parabola is highest at d = {parabola:.0f}, {nats:.0f} nats away. At which d is the second form, d (α − β log d), highest with the same numbers?",
+    "With α = 1 and β = ¼ the parabola is highest at d = {parabola:.0f}, at a KL of {nats:.0f} nats. At which d is the second form, d (α − β log d), highest with the same numbers?",
     Typed(
         within=2,
         factor=True,
         unit="√nats",
         form=".0f",
-        low="The slope of the second form is 1 − ¼ · (log d + 1). At d = {parabola:.0f} it is still {slope:.2f}, and it falls ever more slowly.",
-        high="At d = e⁴ = {nothing:.0f} all that was gained is lost again, since α = β log d there. The peak comes before: where the derivative is 0, and not the gain.",
+        low="The slope of the second form is 1 − ¼ · (log d + 1). At d = {parabola:.0f} it is still {slope:.2f}, and it decreases more and more slowly.",
+        high="At d = e⁴ = {nothing:.0f} the whole gain is lost again, since α = β log d there. The peak comes before, where the derivative is 0 and not the gain.",
     ),
     _second_form,
 )
 
 
 def _alone() -> float:
-    """What one of the five earns, on average over the members and the study's twenty draws; fitted by Newton's method, which is quick."""
+    """Return the gold reward of one of the five members, averaged over members and the study's twenty data sets. The fit is by Newton's method, which is fast."""
     world = seven_words.bags()
     known = proxies.standardised(world, "pairs")
     drawn = [proxies.compare(world, 200, seed=seed) for seed in range(20)]
@@ -134,10 +134,10 @@ def _mean_of_five():
 
 
 mean_of_five = Ask(
-    "Too few comparisons are the trouble: 200, for a reward model that knows products of two counts. Five such models, each from a bootstrap sample of the 200, are averaged, and the mean is optimised to d = 2. At that distance one of the five by itself earns {alone:.2f} of gold on average. What does their mean earn, compared with the {one:.2f} of one model that learned from all 200?",
+    "A reward model that knows products of two counts has too few comparisons, 200. Five such models, each fitted to a bootstrap sample of the 200, are averaged, and the mean is optimised to d = 2. Optimising one of the five alone gives a gold reward of {alone:.2f} at that distance, on average. One model fitted to all 200 gives {one:.2f}. What does the mean of the five give, compared with that one model?",
     {
-        "more": "A mean does even out what each member has wrong by itself, from {alone:.2f} to {five:.2f}. But a bootstrap sample holds about {different:.0f} % of the comparisons, some of them more than once, and five members make up for only a part of that.",
-        "about as much": "Nearly all comparisons are somewhere among the five, but each member learned from fewer different ones. The mean of five earns {five:.2f}, less by {gap:.2f}, with a 95 % interval from {from:.2f} to {to:.2f}.",
+        "more": "A mean does reduce the errors of the single members, from {alone:.2f} to {five:.2f}. But a bootstrap sample holds about {different:.0f} % of the comparisons, some of them more than once, and five members compensate only a part of that loss.",
+        "about as much": "Nearly all comparisons occur in one of the five samples, but each member learned from fewer different ones. The mean of five gives {five:.2f}, lower by {gap:.2f} (95 % interval from {from:.2f} to {to:.2f}).",
         "less": "",
     },
     _mean_of_five,
@@ -153,10 +153,10 @@ def _which_ranks_better():
 
 
 which_ranks_better = Ask(
-    "The policy is the tilt of the reference by the proxy. Two detectors score each reply, one by the proxy, one by the log-ratio of policy and reference. Which of them ranks a hack above an honest reply more often?",
+    "The policy is the tilt of the reference policy by the proxy. Two detectors score each completion, one by the proxy, one by the log-ratio of the two policies. Which of them ranks a hack above an honest completion more often?",
     {
-        "the proxy": "The proxy is a good score: it ranks the hack higher in about {area:.0f} % of such pairs. But the log-ratio of this policy is λ times the proxy, less a constant, and so puts any two replies in the same order.",
-        "the log-ratio": "It says what the optimiser has made likelier. But this optimiser went by nothing but the proxy: the log-ratio is λ times the proxy, less a constant, and so puts any two replies in the same order.",
+        "the proxy": "The proxy is a good score: it ranks the hack higher in about {area:.0f} % of such pairs. But the log-ratio of this policy is λ times the proxy, less a constant, so it ranks any two completions in the same order.",
+        "the log-ratio": "It measures what the optimiser has made more probable. But this optimiser used only the proxy: the log-ratio is λ times the proxy, less a constant, so it ranks any two completions in the same order.",
         "both exactly as often": "",
     },
     _which_ranks_better,
@@ -177,12 +177,12 @@ def _liking_that_decides():
 
 
 liking_that_decides = Ask(
-    "A user is wrong. To contradict is worth 1, to say nothing 0, to agree −1; the people who label pay b on top of that for agreeing. A policy is pushed to the end towards a reward model that has learned just this. From which b on does it agree in the end?",
+    "A user is wrong. The gold reward is 1 for contradicting, 0 for saying nothing and −1 for agreeing. The annotators add a bias b for agreeing. A reward model has learned exactly these labels, and a policy is optimised for it to the end. From which b on does the policy end by agreeing?",
     Typed(
         within=0.3,
         form=".0f",
-        low="A smaller liking bends the labels, too. But in the end only the reply with the most reward is left, and that is to contradict as long as −1 + b is below 1. With b = 1 agreeing only catches up with saying nothing.",
-        high="It is enough that agreeing has more reward than contradicting, −1 + b more than 1. By how much it is ahead decides how soon the end comes, and not which one.",
+        low="A smaller bias changes the labels, too. But at the end only the completion with the most reward remains, and this is to contradict while −1 + b is below 1. With b = 1 agreeing has only the reward of saying nothing.",
+        high="It is enough that agreeing has more reward than contradicting, −1 + b more than 1. The size of the lead decides how fast the policy gets there, and not where it ends.",
     ),
     _liking_that_decides,
 )

@@ -1,5 +1,5 @@
 # ---
-# title: How gold bends
+# title: The second derivative of the gold reward
 # kind: derive
 # minutes: 30
 # ---
@@ -9,20 +9,20 @@
 #
 # $$\pi_\lambda(y) \;\propto\; \pi_\text{ref}(y)\, e^{\lambda r(y)} .$$
 #
-# What is wanted is another reward, $g$, called gold. As $\lambda$ grows, the policy moves, its expected gold $\mathbb{E}_{\pi_\lambda}[g]$ changes, and so
+# The gold reward $g$ is another reward. As $\lambda$ grows, the policy moves. Its expected gold reward $\mathbb{E}_{\pi_\lambda}[g]$ changes, and so
 # does its distance $\mathrm{KL}(\pi_\lambda \| \pi_\text{ref})$.
 #
-# The chapter derives the first derivative of each: a covariance, and $\lambda$ times a variance. It is the *second* that says whether the rise is slowing down already,
-# long before gold turns. **Find the second derivatives with respect to $\lambda$, as formulas in which nothing is differentiated any more**, only expectations under
-# $\pi_\lambda$. Then: how much gold does the next nat of KL bring?
+# The chapter derives the first derivative of each: a covariance, and $\lambda$ times a variance. The *second* derivative says whether the rise is slowing down,
+# long before the gold reward falls. **Find the second derivatives with respect to $\lambda$, as formulas in which nothing is differentiated any more**, only expectations under
+# $\pi_\lambda$. Then find how much gold reward the next nat of KL brings.
 #
-# Write them down as functions of tensors:
+# Write them as functions of tensors:
 #
 # * `gold_bend(ref, proxy, gold, strength)`: $\frac{d^2}{d\lambda^2}\mathbb{E}_{\pi_\lambda}[g]$;
 # * `kl_bend(ref, proxy, strength)`: $\frac{d^2}{d\lambda^2}\mathrm{KL}(\pi_\lambda\|\pi_\text{ref})$;
-# * `gold_per_nat(ref, proxy, gold, strength)`: the derivative of gold with respect to the KL along the path, for $\lambda > 0$.
+# * `gold_per_nat(ref, proxy, gold, strength)`: the derivative of the expected gold reward with respect to the KL along the path, for $\lambda > 0$.
 #
-# The checker differentiates numerically. No autograd, no small steps: a formula. When you have the first, read off from which replies a slowing rise comes.
+# The checker differentiates numerically. You may use neither autograd nor finite differences: give a formula. When you have the first, ask which completions cause a slowing rise.
 
 # %% [given]
 import torch
@@ -40,7 +40,7 @@ def kl_bend(ref, proxy, strength):
 
 
 def gold_per_nat(ref, proxy, gold, strength):
-    """Gold gained per nat of KL, at strength > 0. Returns one number."""
+    """Gain in gold reward per nat of KL, at strength > 0. Returns one number."""
     raise NotImplementedError
 
 
@@ -71,7 +71,7 @@ from minirlhf.core import exact
 
 
 def problem(draw):
-    """Reference, proxy, gold and a strength; proxy and gold are not alike."""
+    """Reference, proxy, gold and a strength; proxy and gold reward differ."""
     n = draw.integer(3, 4)
     proxy = torch.arange(n).double() + tidy(draw.uniform(n, high=0.4))
     gold = tidy(draw.uniform(n, low=-2, high=2))
@@ -107,8 +107,8 @@ def central(p, values, power):
     points=2,
     against="second differences in the strength",
     hints=(
-        "Each probability changes by itself times (its proxy minus the mean proxy). Differentiate the covariance as a sum over replies: three things in it move.",
-        "The terms from the moving means vanish, because a centred variable has mean 0. What remains has one centred gold and two centred proxies.",
+        "The derivative of each probability is the probability times (its proxy minus the mean proxy). Differentiate the covariance as a sum over completions: three factors in it depend on λ.",
+        "The terms from the derivatives of the two means vanish, because a centred variable has mean 0. What remains has one centred gold reward and two centred proxies.",
     ),
 )
 def bend_of_gold(sub, draw):
@@ -130,14 +130,14 @@ def bend_of_gold(sub, draw):
         mistakes={
             "gold is not centred": exact.expectation(p, gold * centred**2),
             "a derivative is lost: this is λ times the covariance": strength * exact.expectation(p, gold * centred),
-            "the third moment of the proxy stands where gold belongs": central(p, proxy, 3),
+            "it is the third moment of the proxy alone; one factor must be the gold reward": central(p, proxy, 3),
             "this is the first derivative, a covariance": exact.expectation(p, gold * centred),
             "gold is squared instead of the proxy": exact.expectation(p, gold_centred**2 * centred),
-            "only one of the two proxies is centred: the mean proxy moves too": exact.expectation(
+            "only one of the two proxies is centred: the mean proxy also depends on λ": exact.expectation(
                 p, gold_centred * centred * proxy
             ),
             "the proxy is not centred": exact.expectation(p, gold_centred * proxy**2),
-            "only the product's own mean is differentiated: the two means move too": exact.expectation(
+            "only the mean of the product is differentiated: the two means also depend on λ": exact.expectation(
                 p, centred * gold * proxy
             ),
             "the variance of the proxy multiplies the mean gold; it belongs inside the mean": exact.expectation(
@@ -145,7 +145,7 @@ def bend_of_gold(sub, draw):
             )
             * exact.expectation(p, gold),
             "the policy is a softmax of the proxy alone, without the reference": no_reference,
-            "this is the value at the reference, where the policy no longer is": at_reference,
+            "this is the value at the reference policy, not at the current policy": at_reference,
         },
     )
 
@@ -155,7 +155,7 @@ def bend_of_gold(sub, draw):
     against="second differences in the strength",
     hints=(
         "The first derivative is λ times the variance of the proxy. It is a product, and both of its factors depend on λ.",
-        "The variance itself, plus λ times the derivative of the variance; and that you know from the first part, with the proxy in the place of gold.",
+        "The result is the variance plus λ times the derivative of the variance. You know this derivative from the first part, with the proxy in the place of the gold reward.",
     ),
 )
 def bend_of_kl(sub, draw):
@@ -173,7 +173,7 @@ def bend_of_kl(sub, draw):
             "the third moment is that of the proxy, not of the centred proxy": variance
             + strength * exact.expectation(p, proxy**3),
             "the change of the variance is measured at the reference": variance + strength * central(ref, proxy, 3),
-            "only the variance's own change is there": strength * skew,
+            "only the derivative of the variance is there; the variance itself is missing": strength * skew,
             "this is the first derivative": strength * variance,
             "the strength is missing": variance + skew,
             "the change of the variance has the wrong sign": variance - strength * skew,
@@ -187,12 +187,12 @@ def bend_of_kl(sub, draw):
     points=1,
     against="finite differences of both",
     hints=(
-        "By the chain rule it is a quotient of two first derivatives, both of which the chapter has.",
-        "By the chain rule dg/dKL = (dg/dλ) / (dKL/dλ). With the proxy in the place of gold the quotient is 1/λ, which is β.",
+        "By the chain rule it is a quotient of two first derivatives, both of which the chapter derives.",
+        "By the chain rule dg/dKL = (dg/dλ) / (dKL/dλ). With the proxy in the place of the gold reward the quotient is 1/λ, which is β.",
     ),
 )
 def exchange(sub, draw):
-    "`gold_per_nat` is what the next nat of KL brings."
+    "`gold_per_nat` is the gain in gold reward from the next nat of KL."
     ref, proxy, gold, strength = problem(draw)
     rate = numerically(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength)
     nats = numerically(kl_at(ref, proxy), strength)
@@ -211,7 +211,7 @@ def exchange(sub, draw):
             "this is gold per unit of strength": rate,
             "the quotient is upside down": nats / rate,
             "this is gold per unit of proxy": strength * rate / nats,
-            "it is gold gained so far over nats so far, the mean rate from the reference": so_far,
+            "it is the total gain divided by the total KL, the mean rate from the reference policy": so_far,
             "the second derivatives are divided, not the first": bends,
             "the variance of gold divides, where that of the proxy belongs": covariance
             / (strength * central(p, gold, 2)),
@@ -240,7 +240,7 @@ def gold_bend(ref, proxy, gold, strength):
 
 # %% [mutant] at the reference
 # caught by: bend_of_gold
-# says: at the reference
+# says: at the reference policy
 def gold_bend(ref, proxy, gold, strength):
     return _moment(ref, proxy, gold, 0.0, 2)
 

@@ -5,26 +5,26 @@
 # ---
 
 # %% [statement]
-# Somebody has optimised a proxy by best-of-n and, at great expense, had people grade the replies at nine distances. `run(STUDENT)` has a
-# row per distance: $[d, \text{gold}]$ with $d = \sqrt{\mathrm{KL}}$, KL in nats; the first row is the reference. (The table is yours; put your student id
-# into `STUDENT` at the top of the notebook.) Nobody measured beyond the last row, and the fitted curve still rises there. Assume the chapter's law for best-of-n, with its
-# $\alpha$ and $\beta$ fitted by least squares to the gold *gained* over the first row.
+# A team has optimised a proxy by best-of-n and paid annotators to grade the completions at nine distances. `run(STUDENT)` has one
+# row per distance: $[d, \text{gold}]$ with $d = \sqrt{\mathrm{KL}}$ and the KL in nats. The first row is the reference policy. (The table is yours; put your student id
+# into `STUDENT` at the top of the notebook.) The team measured nothing beyond the last row, and the fitted curve still rises there. Assume the chapter's law for best-of-n. Fit its
+# $\alpha$ and $\beta$ by least squares to the *gain* in gold reward over the first row.
 #
-# The chapter says where the fitted curve is highest. Somebody who has to decide asks other questions:
+# The chapter says where the fitted curve is highest. To decide when to stop you need more:
 #
 # 1. `alpha` and `beta`, the fit;
-# 2. `low_kl` and `high_kl`: the curve is flat near its peak. In which interval of KL, in **nats**, does it promise at least 95 % of the largest gain?
-# 3. `worth_it`: every nat of KL costs something too (worse style, longer replies, more compute). At `price(STUDENT)` of gold per nat, how many **nats** are best?
-#    The sum that you maximise is the gain less the price times the KL.
+# 2. `low_kl` and `high_kl`: the curve is flat near its peak. In which interval of KL, in **nats**, does it predict at least 95 % of the largest gain?
+# 3. `worth_it`: every nat of KL also has a cost (worse style, longer completions, more compute). At a cost of `price(STUDENT)` gold reward per nat, how many **nats** are best?
+#    Maximise the gain less the cost per nat times the KL.
 #
-# Right to 1 %. Then look at 2: how exactly must one know $\alpha$ and $\beta$ to stop in time?
+# The tolerance is 1 %. Then look at your answer to 2: how exactly must you know $\alpha$ and $\beta$ to stop in time?
 
 # %% [given]
 import torch
 
 from minirlhf_course.ledger.registry import Draw
 
-# Each: the last distance, a price per nat, and gold at nine distances in equal steps from 0.
+# Each: the last distance, a cost per nat, and the gold reward at nine distances in equal steps from 0.
 RUNS = [
     "1.23 0.08 0.5677 0.6545 0.7947 0.8708 0.9556 1.0541 1.0660 1.1211 1.1465",
     "1.51 0.08 0.6568 0.7888 0.9749 1.0960 1.2253 1.3065 1.3670 1.4475 1.4822",
@@ -114,7 +114,7 @@ def on_a_grid(student, cost=0.0):
 
 
 def near(sub, name, want, mistakes):
-    """Right to one percent, without saying what is right."""
+    """Compare to one per cent, without printing the right value."""
     tolerance = 0.01 * abs(want) / max(1.0, abs(want))
     expect(sub.number(name), want, what=f"`{name}`", tolerance=tolerance, reveal=False, mistakes=mistakes)
 
@@ -124,11 +124,11 @@ def near(sub, name, want, mistakes):
     rounds=1,
     hints=(
         "The law is linear in α and β, so no iterative fit is needed. What are its two columns?",
-        "Columns d and −d², right side gold minus the gold of the first row, no column of ones. Any least-squares solver will do.",
+        "The columns are d and −d², the right side is the gold reward minus that of the first row, and there is no column of ones. Any least-squares solver works.",
     ),
 )
 def the_fit(sub, draw):
-    "`alpha` and `beta` are the least-squares fit of the gold gained."
+    "`alpha` and `beta` are the least-squares fit of the gain in gold reward."
     alpha, beta = fitted(sub.student)
     raw, free = fitted(sub.student, gained=False), fitted(sub.student, intercept=True)
     near(
@@ -136,13 +136,13 @@ def the_fit(sub, draw):
         "alpha",
         alpha,
         {
-            "gold is fitted, not the gold gained": raw[0],
+            "the gold reward is fitted, not its gain": raw[0],
             "the curve has an intercept of its own": free[0],
             "the column is d², not d": beta,
             "the gain is divided by the square of the distance, row by row": float(
                 ((run(sub.student)[1:, 1] - run(sub.student)[0, 1]) / run(sub.student)[1:, 0] ** 2).mean()
             ),
-            "the gain is divided by the distance, row by row, as if nothing bent": float(
+            "the gain is divided by the distance, row by row, as if the curve were a straight line": float(
                 ((run(sub.student)[1:, 1] - run(sub.student)[0, 1]) / run(sub.student)[1:, 0]).mean()
             ),
         },
@@ -154,7 +154,7 @@ def the_fit(sub, draw):
         {
             "the sign is that of the coefficient of d²": -beta,
             "the factor 2 of a second derivative is in it": 2 * beta,
-            "gold is fitted, not the gold gained": raw[1],
+            "the gold reward is fitted, not its gain": raw[1],
             "the curve has an intercept of its own": free[1],
         },
     )
@@ -164,12 +164,12 @@ def the_fit(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Write the curve as its peak less β times the squared distance from the peak. Which distances cost 5 % of the peak?",
-        "At d = (1 ± √0.05) times the peak's distance the gain is 95 % of the largest. Then mind what is asked for: nats.",
+        "Write the curve as its peak value less β times the squared distance from the peak. At which distances is 5 % of the peak value lost?",
+        "At d = (1 ± √0.05) times the peak's distance the gain is 95 % of the largest. The question asks for nats, which are squares of these distances.",
     ),
 )
 def how_exactly(sub, draw):
-    "`low_kl` and `high_kl` enclose what promises 95 % of the largest gain."
+    "`low_kl` and `high_kl` enclose the KLs at which at least 95 % of the largest gain is predicted."
     kl, gain = on_a_grid(sub.student)
     enough = kl[gain >= 0.95 * gain.max()]
     peak = float(kl[gain.argmax()])
@@ -186,7 +186,7 @@ def how_exactly(sub, draw):
                 "it encloses 90 % of the largest gain": peak * (1 + sign * 0.1**0.5) ** 2,
                 "5 % of the peak's KL is taken for 5 % of its gain": peak * (1 + sign * 0.05),
                 "5 % of the peak's distance is taken for 5 % of its gain": peak * (1 + sign * 0.05) ** 2,
-                "the root of 5 % is taken off the KL; it belongs to the distance": peak * (1 + sign * 0.05**0.5),
+                "the root of 5 % is subtracted from the KL; it belongs to the distance": peak * (1 + sign * 0.05**0.5),
             },
         )
 
@@ -195,12 +195,12 @@ def how_exactly(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "The price is paid per nat, and a nat is d². Which of the two parameters does the price change?",
-        "Gain less price is d(α − βd) − c d² = d(α − (β + c)d): the same law with a larger β.",
+        "The cost is per nat, and the number of nats is d². Which of the two parameters does the cost change?",
+        "The gain less the cost is d(α − βd) − c d² = d(α − (β + c)d): the same law with a larger β.",
     ),
 )
 def at_a_price(sub, draw):
-    "`worth_it` is where gain less price is largest, in nats."
+    "`worth_it` is the KL in nats at which the gain less the cost is largest."
     cost = price(sub.student)
     kl, net = on_a_grid(sub.student, cost)
     alpha, beta = fitted(sub.student)
@@ -211,10 +211,10 @@ def at_a_price(sub, draw):
         want,
         {
             "this is a distance, the root of the KL": want**0.5,
-            "the price is not paid": (alpha / (2 * beta)) ** 2,
-            "the price is paid per unit of distance, not per nat": ((alpha - cost) / (2 * beta)) ** 2,
-            "the price is a gain": (alpha / (2 * (beta - cost))) ** 2,
-            "the price is counted twice": (alpha / (2 * (beta + 2 * cost))) ** 2,
+            "the cost is not subtracted": (alpha / (2 * beta)) ** 2,
+            "the cost is per unit of distance, not per nat": ((alpha - cost) / (2 * beta)) ** 2,
+            "the cost is added, not subtracted": (alpha / (2 * (beta - cost))) ** 2,
+            "the cost is counted twice": (alpha / (2 * (beta + 2 * cost))) ** 2,
             "the net gain is given, not where it is": float(net.max()),
             "it is the last row measured": float(run(sub.student)[-1, 0] ** 2),
         },
@@ -223,7 +223,7 @@ def at_a_price(sub, draw):
 
 # %% [mutant] gold itself is fitted
 # caught by: the_fit
-# says: not the gold gained
+# says: not its gain
 d, g = run(STUDENT).unbind(-1)
 alpha, beta = torch.linalg.lstsq(torch.stack([d, -(d**2)], -1), g).solution.tolist()
 
@@ -244,7 +244,7 @@ low_kl, high_kl = 0.95 * peak**2, 1.05 * peak**2
 
 # %% [mutant] the peak without a price
 # caught by: at_a_price
-# says: the price is not paid
+# says: the cost is not subtracted
 worth_it = peak**2
 
 # %% [mutant] the price per distance

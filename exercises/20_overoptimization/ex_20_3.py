@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# Three people wanted their policy to be careful where its reward models disagree. Each reward model has a scale of its own, so the scores are first
-# *standardised*: over the replies of the reference each member gets mean 0 and (population) standard deviation 1. Then a policy reply earns
+# Three engineers wanted their policy to be conservative where its reward models disagree. Each reward model has its own scale, so the scores are first
+# *standardised*: over the reference policy's completions each member gets mean 0 and (population) standard deviation 1. Then the reward of a completion is one of two:
 #
-# * pessimistically, the smallest of the members' standardised scores;
-# * or the members' mean minus `coef` times their variance (divisor M).
+# * the worst case, which is the smallest of the members' standardised scores;
+# * the members' mean minus `coef` times their variance (divisor M).
 #
-# The two functions below were shipped for that. The policies they trained were over-optimised *faster* than with one reward model; one member with a large scale
-# decided everything; and the reward of one and the same reply changed with the other replies in its batch.
+# The two functions below were written for this. The policies that they trained were over-optimised *faster* than with one reward model. One member with a large scale
+# dominated the result. And the reward of the same completion changed with the other completions in its batch.
 #
-# **There are three bugs. Find and fix them.** `scores` are the members' raw scores `(M, B)` of the replies to be rewarded, `ref_scores` `(M, N)` those of replies of the
-# reference.
+# **There are three bugs. Find and fix them.** `scores` `(M, B)` are the members' raw scores of the completions to be rewarded, `ref_scores` `(M, N)` those of completions of the
+# reference policy.
 
 # %% [given]
 import torch
@@ -58,7 +58,7 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
-    """Three members on very different scales; the replies to be rewarded score higher than those of the reference."""
+    """Three members on very different scales; the completions to be rewarded score higher than those of the reference policy."""
     scale = torch.tensor([[0.5], [2.0], [8.0]], dtype=torch.float64)
     ref_scores = tidy(scale * (draw.normal(3, 6) + draw.uniform(3, 1, low=-1, high=1)))
     scores = tidy(scale * (draw.normal(3, 3) + 2))
@@ -78,38 +78,38 @@ def by_hand(values, reference):
 @test(
     points=2,
     hints=(
-        "Reward one reply alone, then together with two others. Should its reward change? What must the mean be a mean of?",
-        "Whatever is used to standardise has to come from the reference's replies: they stay the same while the policy moves.",
+        "Reward one completion alone, then together with two others. Should its reward change? Over which completions must the mean be taken?",
+        "Standardise with statistics of the reference policy's completions: they stay the same while the policy moves.",
     ),
 )
 def same_in_any_batch(sub, draw):
-    "The standardised score of a reply does not depend on the other replies in its batch."
+    "The standardised score of a completion does not depend on the other completions in its batch."
     scores, ref_scores = problem(draw)
     together = sub.standardised(scores, ref_scores)
     if not isinstance(together, torch.Tensor) or together.shape != scores.shape:
         expect(together, scores, what="the result of `standardised`")
     order = scores.argsort(-1)
     if not bool((together.double().gather(-1, order).diff() >= 0).all()) or bool((together == together[:, :1]).all()):
-        fail("a higher score does not come out higher", scores=scores, yours=together)
+        fail("a higher raw score must have a higher standardised score", scores=scores, yours=together)
     alone = torch.cat([sub.standardised(scores[:, i : i + 1], ref_scores) for i in range(3)], -1)
     expect(
         alone,
         together,
-        what="the scores of replies that are rewarded one by one",
+        what="the scores of completions that are rewarded one by one",
         given={"scores": scores, "ref_scores": ref_scores},
-        mistakes={"a single reply is its own mean": torch.zeros_like(scores)},
+        mistakes={"a single completion is its own mean": torch.zeros_like(scores)},
     )
 
 
 @test(
     points=2,
     hints=(
-        "Standardise the reference's own scores. Does every member have standard deviation 1?",
-        "One number was computed for all members together; each member needs its own. Mind the axis, and keep it for the division.",
+        "Standardise the scores of the reference policy's completions. Does every member have standard deviation 1?",
+        "One number is computed for all members together, but each member needs its own. Check the axis, and keep it (`keepdim`) for the division.",
     ),
 )
 def one_scale(sub, draw):
-    "Every member's scores have mean 0 and standard deviation 1 over the reference's replies."
+    "Every member's scores have mean 0 and standard deviation 1 over the reference policy's completions."
     scores, ref_scores = problem(draw)
     want = by_hand(scores, ref_scores)
     mean = ref_scores.mean(-1, keepdim=True)
@@ -121,7 +121,8 @@ def one_scale(sub, draw):
         mistakes={
             "all members share one standard deviation": (scores - mean) / ref_scores.std(correction=0),
             "the scores are centred, not scaled": scores - mean,
-            "the sample deviation is used, with divisor N − 1": (scores - mean) / ref_scores.std(-1, keepdim=True),
+            "the sample standard deviation is used, with divisor N − 1": (scores - mean)
+            / ref_scores.std(-1, keepdim=True),
             "the variance divides, not the standard deviation": (scores - mean)
             / ref_scores.var(-1, correction=0, keepdim=True),
         },
@@ -131,8 +132,8 @@ def one_scale(sub, draw):
 @test(
     points=2,
     hints=(
-        "Take two replies with the same mean score, one of which all members agree about. Which should earn more?",
-        "Disagreement is a cost. Look at the sign before `coef`; the worst case is right as it is.",
+        "Take two completions with the same mean score. All members agree about one of them. Which should have the higher reward?",
+        "Disagreement must lower the reward. Look at the sign before `coef`; the worst case is already correct.",
     ),
 )
 def disagreement_costs(sub, draw):
@@ -151,11 +152,11 @@ def disagreement_costs(sub, draw):
     expect(
         sub.careful_reward(scores, ref_scores, coef),
         members.mean(0) - coef * spread,
-        what="the reward with a price on disagreement",
+        what="the reward with a penalty on disagreement",
         given=given | {"coef": coef},
         mistakes={
             "disagreement is rewarded": members.mean(0) + coef * spread,
-            "the standard deviation is charged, not the variance": members.mean(0) - coef * spread.sqrt(),
+            "the standard deviation is subtracted, not the variance": members.mean(0) - coef * spread.sqrt(),
             "the variance has divisor M − 1": members.mean(0) - coef * members.var(0),
         },
     )

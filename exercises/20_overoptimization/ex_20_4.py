@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# An assistant draws one of $N$ actions from a softmax over `logits`. An overseer grades, but some actions write into the score sheet: `feedback[a, b]` is the grade that action $b$
-# is given *in a world where $a$ has been carried out*, and `approval[b]` the grade that it would get if nobody had touched anything.
+# An assistant samples one of $N$ actions from a softmax over `logits`. An overseer grades, but some actions write into the score sheet: `feedback[a, b]` is the grade of action $b$
+# *in a round in which $a$ has been executed*, and `approval[b]` is the grade of $b$ with an untouched sheet.
 #
-# The chapter has both methods: *coupled*, carry out $a$ and make $a$ likelier by its own grade $F(a,a)$; *decoupled*, carry out $a$, draw a second action $b$ independently, and make
-# $b$ likelier by $F(a,b)$. Their one-sample estimates of the gradient with respect to the logits are $F(a,a)\,\nabla\log\pi(a)$ and $F(a,b)\,\nabla\log\pi(b)$. Compute exactly, by
+# The chapter has both methods. *Coupled*: execute $a$ and make $a$ more probable by its own grade $F(a,a)$. *Decoupled*: execute $a$, sample a second action $b$ independently, and make
+# $b$ more probable by $F(a,b)$. Their one-sample estimates of the gradient with respect to the logits are $F(a,a)\,\nabla\log\pi(a)$ and $F(a,b)\,\nabla\log\pi(b)$. Compute exactly, by
 # summing over actions and without autograd ($\nabla_\text{logits}\log\pi(b)$ is a one-hot vector minus a distribution):
 #
-# 1. `pulled(logits, feedback, approval, coupled)`: by how much the expected step differs from that of the untouched approval, $\sum_b \nabla\pi(b)\,A(b)$: what tampering is rewarded with. `coupled` is True or False;
-# 2. `noise(logits, feedback, coupled)`: the variance of *one* sample's estimate, summed over the $N$ entries. Nothing is free: compare the two;
-# 3. `safe(feedback)`: True if, *whatever the policy is*, what an action does to the grades cannot change the decoupled step: that is, if every action moves all grades by one
-#    amount (up to rounding), compared with carrying out action 0.
+# 1. `pulled(logits, feedback, approval, coupled)`: the expected step less the step of the untouched approval, $\sum_b \nabla\pi(b)\,A(b)$. This is the incentive to tamper. `coupled` is True or False;
+# 2. `noise(logits, feedback, coupled)`: the variance of *one* sample's estimate, summed over the $N$ entries. Compare the two methods: decoupling has a cost;
+# 3. `safe(feedback)`: True if, *for every policy*, the effect of the executed action on the grades cannot change the decoupled step. This holds if every action moves all grades by one
+#    amount (up to rounding), compared with executing action 0.
 
 # %% [given]
 import torch
@@ -64,7 +64,7 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw, n):
-    """Logits, approval, and feedback in which what is carried out matters and is not symmetric."""
+    """Logits, approval, and a feedback matrix that depends on the executed action and is not symmetric."""
     approval = tidy(draw.normal(n)) + torch.arange(n)
     feedback = approval + tidy(draw.normal(n, n)) + 2 * torch.triu(torch.ones(n, n, dtype=torch.float64))
     return tidy(draw.normal(n)), feedback, approval
@@ -99,12 +99,12 @@ def spread_of(found):
 @test(
     points=2,
     hints=(
-        "An expected step is linear in the grades. So what does the difference of two steps depend on?",
-        "Coupled, action b's grade is off by F(b,b) − A(b); decoupled, by the mean over a of F(a,b), less A(b). Entry k of the step is π(k) times (that of k minus its mean).",
+        "An expected step is linear in the grades. So on which difference of grades does the difference of two steps depend?",
+        "Coupled, action b's grade is off by F(b,b) − A(b); decoupled, by the mean over a of F(a,b), less A(b). Entry k of the step is π(k) times (the error of k minus the mean error under π).",
     ),
 )
 def reward_of_tampering(sub, draw):
-    "`pulled` is the expected step less that of the untouched approval."
+    "`pulled` is the expected step less the step of the untouched approval."
     for n, coupled in ((3, True), (4, False)):
         logits, feedback, approval = problem(draw, n)
         p = torch.softmax(logits, -1)
@@ -115,18 +115,18 @@ def reward_of_tampering(sub, draw):
         expect(
             sub.pulled(logits, feedback, approval, coupled),
             step - honest,
-            what=f"what tampering is rewarded with, {'coupled' if coupled else 'decoupled'},",
+            what=f"the incentive to tamper, {'coupled' if coupled else 'decoupled'},",
             given={"logits": logits, "feedback": feedback, "approval": approval},
             mistakes={
-                "the step is given, and that of the approval is not taken away": step,
+                "this is the step itself; the step of the approval is not subtracted": step,
                 "coupled and decoupled are exchanged": other - honest,
-                "the mean is not taken away: ∇log π is one-hot minus π": p * lie,
-                "it is the lie about the grades, not what it does to the logits": lie,
-                "the action carried out is made likelier, not the one that was asked about": mean_of(
+                "the mean is not subtracted: ∇log π is one-hot minus π": p * lie,
+                "it is the error of the grades, not its effect on the logits": lie,
+                "the executed action is made more probable, not the action whose grade was requested": mean_of(
                     samples(logits, feedback.T, False)
                 )
                 - honest,
-                "the columns are averaged alike, not by the policy": p
+                "the columns are averaged with equal weights, not by the policy": p
                 * (feedback.mean(0) - approval - (p * (feedback.mean(0) - approval)).sum()),
             },
         )
@@ -135,8 +135,8 @@ def reward_of_tampering(sub, draw):
 @test(
     points=2,
     hints=(
-        "Variance is the mean of squares less the square of the mean. Over what is the mean taken in each method?",
-        "Coupled there are N samples, with chance π(a); decoupled N², with chance π(a)π(b). A sample's square is F² times the squared length of one-hot(b) − π.",
+        "Variance is the mean of squares less the square of the mean. Over which samples is the mean taken in each method?",
+        "Coupled there are N samples, with probability π(a); decoupled N², with probability π(a)π(b). A sample's square is F² times the squared length of one-hot(b) − π.",
     ),
 )
 def price_of_decoupling(sub, draw):
@@ -154,10 +154,10 @@ def price_of_decoupling(sub, draw):
             what=f"the variance, {'coupled' if coupled else 'decoupled'},",
             given={"logits": logits, "feedback": feedback},
             mistakes={
-                "the square of the mean is not taken away": squares,
+                "the square of the mean is not subtracted": squares,
                 "coupled and decoupled are exchanged": spread_of(samples(logits, feedback, not coupled)),
                 "it is the root, a standard deviation": spread_of(found) ** 0.5,
-                "grades are averaged over what is carried out before they are squared": spread_of(averaged),
+                "grades are averaged over the executed actions before they are squared": spread_of(averaged),
                 "the entries are averaged, not summed": spread_of(found) / n,
                 "it is the variance of the grade, not of the estimate": (
                     float(p @ feedback.diagonal() ** 2 - (p @ feedback.diagonal()) ** 2)
@@ -172,17 +172,17 @@ def price_of_decoupling(sub, draw):
     points=1,
     hints=(
         "If a adds the number Δ(a) to all grades, how do the rows of `feedback` differ from each other?",
-        "Subtract the first row from every row: what is left must be constant along each row (not the same for all rows).",
+        "Subtract the first row from every row: the result must be constant along each row, and may differ between rows.",
     ),
 )
 def when_it_is_safe(sub, draw):
-    "`safe` is True for grades that are moved alike, and False if an action changes what is liked."
+    "`safe` is True if each action moves all grades by one amount, and False if it changes their differences."
     n = draw.integer(3, 4)
     _, feedback, _ = problem(draw, n)
     alike = feedback[0][None, :] + tidy(draw.normal(n))[:, None]
     cases = [(alike, True), (feedback[:1].expand(n, n).clone(), True)]
     for action in range(n):
-        for liked in range(n):  # to carry one action out changes what one is worth
+        for liked in range(n):  # executing one action changes the grade of one action
             praise = alike.clone()
             praise[action, liked] += [1.0, -1.0][draw.integer(0, 1)]
             cases.append((praise, False))
@@ -203,7 +203,7 @@ def when_it_is_safe(sub, draw):
 
 # %% [mutant] the step itself
 # caught by: reward_of_tampering
-# says: not taken away
+# says: not subtracted
 def pulled(logits, feedback, approval, coupled):
     p = torch.softmax(logits, -1)
     grade = feedback.diagonal() if coupled else p @ feedback
@@ -221,7 +221,7 @@ def pulled(logits, feedback, approval, coupled):
 
 # %% [mutant] the wrong axis is averaged
 # caught by: reward_of_tampering
-# says: the action carried out is made likelier
+# says: the executed action is made more probable
 def pulled(logits, feedback, approval, coupled):
     p = torch.softmax(logits, -1)
     lie = (feedback.diagonal() if coupled else feedback @ p) - approval
@@ -230,7 +230,7 @@ def pulled(logits, feedback, approval, coupled):
 
 # %% [mutant] the mean of squares
 # caught by: price_of_decoupling
-# says: not taken away
+# says: not subtracted
 def noise(logits, feedback, coupled):
     p = torch.softmax(logits, -1)
     scores = torch.eye(len(p), dtype=p.dtype) - p
@@ -263,7 +263,7 @@ def safe(feedback):
     return True
 
 
-# %% [partial] 2: only what tampering is rewarded with
+# %% [partial] 2: only the incentive to tamper
 def noise(logits, feedback, coupled):
     raise NotImplementedError
 

@@ -6,17 +6,17 @@
 # ---
 
 # %% [statement]
-# A policy is optimised against a proxy. The proxy rises to the end; what people really think of the replies, *gold*, rises, turns and falls. After every few steps
-# forty replies are shown to people, and their mean grade is all you know of gold: it is noisy. There is no way back: the policy that you stop at is the one that is shipped.
+# A policy is optimised against a proxy. The proxy reward rises to the end; the *gold reward* rises, turns and falls. After every few steps
+# annotators grade forty completions. Their mean grade is your only information about the gold reward, and it is noisy. You cannot go back: the policy at which you stop is the one that is shipped.
 #
-# 1. (five minutes) `smoothed(grades, window)`: for a list of grades so far, oldest first, the list of trailing means: entry $i$ is the mean of the grades $i - \text{window} + 1$ to
-#    $i$, as many of them as there are.
-# 2. `stop(proxy, grades)`: called after every evaluation with two lists, the proxy's values and the grades so far. Return True to stop there, False to go on. How you
-#    decide is up to you.
+# 1. (five minutes) `smoothed(grades, window)`: for a list of grades so far, oldest first, return the list of trailing means. Entry $i$ is the mean of the grades $i - \text{window} + 1$ to
+#    $i$, or of as many of them as exist.
+# 2. `stop(proxy, grades)`: called after every evaluation with two lists, the proxy rewards and the grades so far. Return True to stop there, False to continue. The rule
+#    is up to you.
 #
-# How it is judged: over six seeds, each with 40 runs of up to 40 evaluations. In each run rewards, replies and noise are new, and so is the point at which gold turns. The
-# score is the *true* gold of the policies that you stopped at, averaged, and compared with our rule's on the same runs. Ours is a simple one. Its mean may lie 0.4 below
-# ours, with the whole of its 95 % interval; gold has a standard deviation of about 1 over replies.
+# How it is scored: over six seeds, each with 40 runs of up to 40 evaluations. Each run has new rewards, completions and noise, and a new turning point of the gold reward. Your
+# score is the mean *gold reward* of the policies at which you stop. It is compared with our rule, which is a simple one, on the same runs. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.4.
+# The gold reward has a standard deviation of about 1 over completions.
 
 # %% [given]
 import statistics
@@ -61,7 +61,7 @@ LENGTH, REPLIES, GRADED = 40, 60, 40
     ),
 )
 def trails(sub, draw):
-    "`smoothed` is the mean of the last `window` grades, or of as many as there are."
+    "`smoothed` is the mean of the last `window` grades, or of as many as exist."
     grades, window = tidy(draw.uniform(7, low=-1, high=2)).tolist(), draw.integer(2, 4)
     right, whole, ahead = [], [], []
     for i in range(7):
@@ -82,7 +82,7 @@ def trails(sub, draw):
         mistakes={
             "the first sums are divided by the whole window": torch.tensor(whole, dtype=torch.float64),
             "the window looks ahead": torch.tensor(ahead, dtype=torch.float64),
-            "the grade stands in the middle of its window, which looks ahead": past(
+            "the window is centred on the grade, so it looks ahead": past(
                 lambda i: grades[max(0, i - window // 2) : i + window // 2 + 1]
             ),
             "the window is one too wide": past(lambda i: grades[max(0, i - window) : i + 1]),
@@ -93,11 +93,11 @@ def trails(sub, draw):
 
 
 def run(draw):
-    """One run against a proxy: the mean proxy, the true gold and the noisy grade of the policy at each evaluation."""
+    """One run against a proxy: the mean proxy reward, the gold reward and the noisy grade of the policy at each evaluation."""
     gold = draw.normal(REPLIES)
     proxy = gold + draw.normal(REPLIES, scale=0.7)
     reference = draw.normal(REPLIES, scale=0.5)
-    flattery = draw.permutation(REPLIES)[:3]  # what the proxy overrates: rare at first, liked best in the end
+    flattery = draw.permutation(REPLIES)[:3]  # what the proxy overrates: rare at first, ranked highest at the end
     proxy[flattery], gold[flattery] = 4.5, -1.5
     reference[flattery] = -3.0 - 3 * draw.uniform(1)
     pressure = torch.linspace(0, 4.0, LENGTH, dtype=torch.float64)[:, None]
@@ -109,15 +109,15 @@ def run(draw):
 @trains(
     points=4,
     hints=(
-        "Which of the two lists knows anything about gold? And how far does its noise alone carry it up or down, from one evaluation to the next?",
-        "Smooth the grades over a few evaluations. Remember where the smoothed curve was best, and stop when it has been below that for three evaluations or so.",
+        "Which of the two lists has information about the gold reward? And how far does noise alone move it from one evaluation to the next?",
+        "Smooth the grades over a few evaluations. Record the best smoothed value, and stop when the smoothed curve has been below it for about three evaluations.",
     ),
     seeds=6,
     bar=0.4,
-    what="the gold of the policies that were stopped at",
+    what="the gold reward of the policies at the stops",
 )
 def in_time(sub, draw):
-    "`stop` stops near the top of gold: six seeds of 40 runs, each beside our rule."
+    "`stop` stops near the peak of the gold reward: six seeds of 40 runs, each compared with our rule."
     begun, reached = [], []
     for _ in range(40):
         proxy, gold, grades = run(draw)
@@ -126,7 +126,7 @@ def in_time(sub, draw):
             if getattr(answer, "dtype", None) == torch.bool and answer.numel() == 1:
                 answer = bool(answer)
             if not isinstance(answer, bool):
-                fail(f"`stop` answers {answer!r}; expected True or False")
+                fail(f"`stop` returned {answer!r}; expected True or False")
             if answer:
                 break
         begun.append(gold[0])
