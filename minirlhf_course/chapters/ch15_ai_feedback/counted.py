@@ -243,6 +243,31 @@ def constitution(names: tuple[str, ...], *, clamp: float = 0.0, distance: float 
     return gold_at(fit(features, first, second, label, weight), distance)
 
 
+# -- direct RLAIF ------------------------------------------------------------------------------------------------
+
+
+def direct_feedback(
+    bias: float, *, levels: int = 5, distances: tuple[float, ...] = (1.0, 2.0, 4.0)
+) -> dict[str, float]:
+    """Return the gold reward at some KL distances for three rewards that come from one judge with a length bias.
+
+    ``direct``: the judge's score is the reward. ``levels``: the score is rounded to so many levels, equally spaced from
+    the worst completion to the best. ``model``: a reward model, linear in the rubric's items and the length, is fitted
+    to the judge's preferences in the limit of infinitely many pairs of the reference policy.
+    """
+    score = GOLD + bias * LENGTH
+    low, high = score.min(), score.max()
+    first, second = (index.flatten() for index in torch.meshgrid(*[torch.arange(len(REPLIES))] * 2, indexing="ij"))
+    preferences = torch.sigmoid((score[first] - score[second]) / TEMPERATURE)
+    features = standardised(torch.cat([MET, LENGTH[:, None]], -1))
+    rewards = {
+        "direct": score,
+        "levels": ((score - low) / (high - low) * (levels - 1)).round(),
+        "model": fit(features, first, second, preferences, REFERENCE[first] * REFERENCE[second]),
+    }
+    return {f"{name}_{d:g}": gold_at(reward, d) for name, reward in rewards.items() for d in distances}
+
+
 # -- self-rewarding ----------------------------------------------------------------------------------------------
 
 

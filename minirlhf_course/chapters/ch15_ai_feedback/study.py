@@ -1,4 +1,5 @@
-"""Labels of people and of an AI, judges, rubrics, constitutions and self-rewarding in the world of counted replies, ten seeds: python -m minirlhf_course.chapters.ch15_ai_feedback.study
+"""Human and AI labels, judges, rubrics, constitutions, direct RLAIF and self-rewarding in the enumerable toy environment, ten seeds:
+python -m minirlhf_course.chapters.ch15_ai_feedback.study
 
 What is exact is the same in every seed.
 """
@@ -28,11 +29,13 @@ def _named(prefix: str, numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def exact() -> dict[str, float]:
-    """Judges with a liking for the first place (and for length), rubrics, constitutions: nothing is drawn."""
+    """Return what is exact: judges with a position bias (and a length bias), direct RLAIF, rubrics, constitutions."""
     found: dict[str, float] = {}
     for place in PLACES:
         found |= _named(f"place_{place}", lab.judge_accuracies(place))
         found |= _named(f"tasteful_{place}", lab.judge_accuracies(place, taste=0.3))
+    for bias in BIASES:
+        found |= _named(f"judge_{bias:g}", lab.direct_feedback(bias))
     found |= lab.rubrics()
     for name, principles in CONSTITUTIONS.items():
         found[f"constitution_{name}"] = lab.constitution(principles)
@@ -41,7 +44,7 @@ def exact() -> dict[str, float]:
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """A seed draws pairs and labels."""
+    """Return all measurements; the seed decides the pairs and the labels."""
     found = exact()
     for bias in BIASES:
         found |= _named(f"bias_{bias:g}", lab.budgets(seed, bias))
@@ -51,7 +54,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 def probe() -> dict[str, float]:
-    """One budget, two rounds, and what is exact."""
+    """Return one budget, two rounds, and what is exact."""
     found = exact() | lab.budgets(0, 0.3, sizes=(500,))
     found |= _named("kept", lab.self_rewarding(0, 2, learns=False))
     return found | _named("self", lab.self_rewarding(0, 2)) | _named("people", lab.self_rewarding(0, 2, fresh=100))
