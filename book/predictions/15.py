@@ -18,13 +18,13 @@ def _swap():
 
 
 no_liking = Ask(
-    "A judge has no liking for a place. It finds one reply better by .7 nats, so that a single draw names it in {single:.0f} % of the cases. What percentage of such pairs passes the swap test, with one draw in each order?",
+    "A judge has no position bias. It prefers one completion by .7 nats, so a single sampled verdict names it in {single:.0f} % of the cases. What percentage of such pairs passes the swap test, with one sampled verdict in each presentation order?",
     Typed(
         within=5.0,
         unit="%",
         form=".0f",
-        low="Both draws name the better reply in {both:.0f} % of the cases. In another {neither:.0f} % both name the worse one, and then they agree as well.",
-        high="Nothing but chance sets the two orders apart here, but they are two draws. Each of them goes wrong by itself in a third of the cases.",
+        low="Both verdicts name the better completion in {both:.0f} % of the cases. In another {neither:.0f} % both name the worse one, and then they agree as well.",
+        high="The two orders differ only by chance here, but they are two samples. Each of them is wrong in one third of the cases, independently of the other.",
     ),
     _swap,
 )
@@ -38,18 +38,18 @@ def _own_hand():
 
 
 own_hand = Ask(
-    "A judge without any self-preference sees the better of two replies with probability σ(d). Among the replies that people preferred, its own are ahead of their rivals by d = 2, those of others by .5. What is s (a number between −1 and 1)?",
+    "A judge without self-preference names the better of two completions with probability σ(d). Among the completions that annotators preferred, its own lead their rivals by d = 2, those of others by .5. What is s (a number between −1 and 1)?",
     Typed(
         within=0.06,
-        low="The judge is fair, but its own replies are ahead by more, and easier to be right about: in {own:.2f} of the cases, where the others' are seen in {others:.2f}.",
-        high="s is a difference of two shares: the judge prefers {own:.2f} of its own replies that people preferred, and {others:.2f} of the others'.",
+        low="The judge has no self-preference, but its own completions have a larger lead and are easier to judge: it is right about them in {own:.2f} of the cases, and about the others' in {others:.2f}.",
+        high="s is a difference of two fractions. Of the completions that annotators preferred, the judge prefers {own:.2f} of its own and {others:.2f} of the others'.",
     ),
     _own_hand,
 )
 
 
 def _split():
-    """The AI's sum in the best mixture of a small and of a large budget: of all splits in steps of one unit."""
+    """Return the AI's sum in the best mixture for a small and a large budget, over all splits in steps of one unit."""
     best = []
     for budget in (1_000, 100_000):
         ai = torch.arange(1.0, budget, dtype=torch.float64)
@@ -59,15 +59,15 @@ def _split():
     small, large = best
     if abs(large - small) <= 2:
         return "the sum stays as it is"
-    return "the sum grows with the budget" if large > small else "the sum shrinks to nothing"
+    return "the sum grows with the budget" if large > small else "the sum shrinks to zero"
 
 
 split = Ask(
-    "In the example, with b = .3, a budget C is split at best between the cheap, biased AI and dear, unbiased people. What becomes of the sum for the AI as C grows from 1,000 units?",
+    "In the example, with b = .3, a budget C is split optimally between the cheap, biased AI and expensive, unbiased annotators. How does the sum for the AI change as C grows from 1,000 units?",
     {
-        "the sum grows with the budget": "So it would be if the AI's error went on falling like 1/C: then all of the money would go to it. But that error does not fall below b², so that each further label of the AI brings less, and at some point less than the same money brings with people.",
+        "the sum grows with the budget": "This would be right if the AI's error continued to fall like 1/C: then the whole budget would go to the AI. But that error does not fall below b². Each further AI label brings less, and at some point less than the same money brings as human labels.",
         "the sum stays as it is": "",
-        "the sum shrinks to nothing": "On a large budget people alone beat the AI alone. But in a mixture the AI's first labels still bring more for their money than people's do.",
+        "the sum shrinks to zero": "With a large budget human labels alone are better than AI labels alone. But in a mixture the AI's first labels still bring more for their cost than human labels do.",
     },
     _split,
 )
@@ -88,19 +88,19 @@ def _people_label():
         "manners_right": mean("ch15", "people_manners_right"),
     }
     if not (fallen.significant and fallen.mean < 0):
-        return "as large as at first", found
+        return "as high as at first", found
     return (
-        "smaller than a coin's" if below.significant and below.mean < 0 else "smaller, but no smaller than a coin's",
+        "below chance" if below.significant and below.mean < 0 else "lower, but not below chance",
         found,
     )
 
 
 people_label = Ask(
-    "In other runs people label 400 pairs of each round, and the judge learns from them and not from itself. At first it orders {first:.2f} of the policy's pairs rightly. Which share does it order rightly after twelve rounds, when the policy is {far:.1f} nats from the reference (means of ten seeds)?",
+    "In other runs annotators label 400 pairs of each round, and the judge learns from these labels and not from its own. At first it orders {first:.2f} of the policy's pairs correctly. What fraction does it order correctly after twelve rounds, when the policy is {far:.1f} nats from the reference policy (means of ten seeds)?",
     {
-        "smaller than a coin's": "",
-        "smaller, but no smaller than a coin's": "After seven rounds it is so, {seven:.2f}; after twelve it is {people:.2f}, below one half in {below} of 10 seeds. The policy is paid by this judge: it states {facts:.2f} facts of three, which the judge has right, so that {manners:.0f} % of its pairs with different gold differ in polite words and praise alone, and of these the judge orders {manners_right:.2f} rightly.",
-        "as large as at first": "The labels are of the new pairs, but the judge cannot hold what they say: it has one weight for all polite words, and in gold the first one earns and the second costs.",
+        "below chance": "",
+        "lower, but not below chance": "This holds after seven rounds, {seven:.2f}. After twelve rounds it is {people:.2f}, below one half in {below} of 10 seeds. This judge rewards the policy. The policy states {facts:.2f} facts of three, and the judge is right about facts. So {manners:.0f} % of its pairs with different gold reward differ in polite words and praise alone, and of these the judge orders {manners_right:.2f} correctly.",
+        "as high as at first": "The labels are for the new pairs, but the judge cannot represent them: it has one weight for all polite words, whereas the gold reward pays for the first one and subtracts for the second.",
     },
     _people_label,
 )
@@ -113,16 +113,16 @@ def _told():
     direct, told, thought = (sum(of) / len(of) for of in ways.values())
     found = {"direct": direct, "thought": thought, "share": 100 * (told - direct) / (thought - direct)}
     if not above.significant:
-        return "about half way between them", found
+        return "about halfway between them", found
     near = "nearer to the second" if above.mean > 0 else "nearer to the first"
     return near, found | {"seeds": above.above, "of": above.seeds}
 
 
 told = Ask(
-    "On questions not seen, a model that answers at once is right in {direct:.2f} of the cases, one that first names the category and cites the rule in {thought:.2f}. A third answers at once, too, but half of its lessons ask only what a category or a rule is. Where is it?",
+    "On unseen questions, a model that gives the action directly is right in {direct:.2f} of the cases. A model that first names the category and cites the rule is right in {thought:.2f}. A third model gives the action directly, but half of its training examples ask only for a category or a rule. Where is its accuracy?",
     {
-        "nearer to the first": "What the first one lacks is mostly to be told which category a name is in and what the rules are. A model that is told this in other lessons uses it without writing it down.",
-        "about half way between them": "Only half of its lessons are about the questions. But what the other half tells, each name's category and the sixteen rules, is all that a thought tells. Being told closes {share:.0f} % of the gap, and in {seeds} of {of} seeds more than half of it.",
+        "nearer to the first": "The first model mostly lacks the category of each name and the rules. A model that learns them from other examples uses them without writing them down.",
+        "about halfway between them": "Only half of its training examples are about the questions. But the other half contains each name's category and the sixteen rules, which is all the information in a chain of thought. These examples close {share:.0f} % of the gap, and in {seeds} of {of} seeds more than half of it.",
         "nearer to the second": "",
     },
     _told,

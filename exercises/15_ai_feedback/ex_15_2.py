@@ -1,19 +1,19 @@
 # ---
-# title: A critic who errs
+# title: A critic with errors
 # kind: derive
 # minutes: 25
 # ---
 
 # %% [statement]
-# There are $K$ principles, each of which names one flaw, and `start` is the share of flaws in first replies. A principle is applied to a reply in two steps. First the **critic**: a flaw that is there is noticed with probability $1 - m$ (it is missed with $m$); where there is none, one is announced
-# nevertheless with probability $a$. Then the **reviser**, who believes the critic: told of a flaw, it rewrites that place. A true flaw is gone afterwards with probability $q$; a place that was whole is broken with probability $h$. Told that all is fine, it changes nothing.
+# There are $K$ principles, each of which names one flaw, and `start` is the fraction of flaws in first completions. A principle is applied to a completion in two steps. First the **critic**: it reports a flaw that is present with probability $1 - m$ (it misses the flaw with $m$). If the flaw is absent, it still reports one
+# with probability $a$. Then the **reviser**, which believes the critic. If a flaw is reported, it rewrites that part: a true flaw is removed with probability $q$, and a correct part is broken with probability $h$. If no flaw is reported, it changes nothing.
 #
-# 1. `end(miss, alarm, repair, harm)`: the share of flaws that any such chain ends in.
-# 2. `in_turn(start, passes, miss, alarm, repair, harm)`: the expected share after every principle was applied exactly `passes` times, in a fixed order.
-# 3. `drawn(start, rounds, K, miss, alarm, repair, harm)`: the same after `rounds` rounds, each of which draws one principle at random.
-# 4. `enough(target, start, K, miss, alarm, repair, harm)`: the smallest number of rounds with drawn principles after which the expected share is at most `target`; `math.inf` if it never is.
+# 1. `end(miss, alarm, repair, harm)`: the limit of the fraction of flaws, for any such chain.
+# 2. `in_turn(start, passes, miss, alarm, repair, harm)`: the expected fraction after every principle was applied exactly `passes` times, in a fixed order.
+# 3. `drawn(start, rounds, K, miss, alarm, repair, harm)`: the expected fraction after `rounds` rounds, each of which samples one principle at random.
+# 4. `enough(target, start, K, miss, alarm, repair, harm)`: the smallest number of rounds with sampled principles after which the expected fraction is at most `target`; `math.inf` if it never is.
 #
-# All are functions of numbers; `miss`, `alarm`, `repair` and `harm` lie strictly between 0 and 1, and `start` above `end`.
+# All are functions of numbers. `miss`, `alarm`, `repair` and `harm` lie strictly between 0 and 1, and `start` is above `end`.
 
 # %% [given]
 import math
@@ -78,7 +78,7 @@ def numbers(draw):
 
 
 def step(miss, alarm, repair, harm):
-    """What one application does to a place, (whole, flawed) -> (whole, flawed), from the tree of what critic and reviser do."""
+    """The transition matrix of one application, (correct, flawed) -> (correct, flawed), from the tree of the critic's and the reviser's outcomes."""
     table = torch.zeros(2, 2, dtype=torch.float64)
     for flawed in (0, 1):
         told = (1 - miss) if flawed else alarm
@@ -94,29 +94,29 @@ def share(start, times, table):
 
 
 def lazy(table, principles):
-    """One principle of K is drawn: this place is looked at once in K rounds."""
+    """One principle of K is sampled: this part is examined once in K rounds on average."""
     return table / principles + torch.eye(2, dtype=torch.float64) * (1 - 1 / principles)
 
 
 @test(
     points=1,
     hints=(
-        "How likely is a flaw repaired when its principle is applied? How likely is one put in?",
+        "When the principle is applied, with what probability is a flaw repaired? With what probability is one introduced?",
         "(1 − m)q and ah. In the end as many come as go: f·(1 − m)q = (1 − f)·ah.",
     ),
     against="the chain of two states, iterated",
 )
 def resting(sub, draw):
-    "`end` is where it ends."
+    "`end` is the limit."
     given = numbers(draw)
     miss, alarm, repair, harm = given
     expect(
         sub.end(*given), share(0.9, 4000, step(*given)), what="`end`", given=dict(zip(("miss", "alarm", "repair", "harm"), given, strict=True)), tolerance=1e-9,
         mistakes={
-            "it is forgotten that the critic's errors change it": harm / (repair + harm),
-            "it is forgotten that a missed flaw cannot be repaired": alarm * harm / (repair + alarm * harm),
-            "it is forgotten that harm is done only where the critic raised an alarm": harm / ((1 - miss) * repair + harm),
-            "that is the share that is whole": 1 - share(0.9, 4000, step(*given)),
+            "the critic's errors change the limit": harm / (repair + harm),
+            "a missed flaw cannot be repaired": alarm * harm / (repair + alarm * harm),
+            "harm is done only where the critic reports a flaw": harm / ((1 - miss) * repair + harm),
+            "this is the fraction without a flaw": 1 - share(0.9, 4000, step(*given)),
         },
     )  # fmt: skip
 
@@ -124,24 +124,24 @@ def resting(sub, draw):
 @test(
     points=2,
     hints=(
-        "In one pass every place is looked at once. What does that do to the distance from the end?",
-        "It is multiplied by 1 − (1 − m)q − ah. K does not appear: every principle has its own place.",
+        "In one pass every part is examined once. How does this change the distance from the limit?",
+        "It is multiplied by 1 − (1 − m)q − ah. K does not appear: every principle has its own part.",
     ),
     against="the chain of two states, iterated",
 )
 def passes_in_turn(sub, draw):
-    "`in_turn` is the share after whole passes."
+    "`in_turn` is the fraction after whole passes."
     given, start, passes = numbers(draw), [0.7, 0.85, 1.0][draw.integer(0, 2)], draw.integer(2, 4)
     miss, alarm, repair, harm = given
     last, factor = share(0.9, 4000, step(*given)), 1 - (1 - miss) * repair - alarm * harm
     expect(
         sub.in_turn(start, passes, *given), share(start, passes, step(*given)), what="`in_turn`", given={"start": start, "passes": passes}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that in a whole pass every place is looked at, not one in K": share(start, passes, lazy(step(*given), 4)),
-            "it is forgotten that flaws are put in, too": start * (1 - (1 - miss) * repair) ** passes,
-            "it is forgotten that it ends above 0": start * factor**passes,
+            "in a whole pass every part is examined, not one in K": share(start, passes, lazy(step(*given), 4)),
+            "flaws are introduced, too": start * (1 - (1 - miss) * repair) ** passes,
+            "the limit is above 0": start * factor**passes,
             "the critic's errors are left out": (harm / (repair + harm)) + (start - harm / (repair + harm)) * (1 - repair - harm) ** passes,
-            "that is one pass": last + (start - last) * factor,
+            "this is one pass": last + (start - last) * factor,
         },
     )  # fmt: skip
 
@@ -149,13 +149,13 @@ def passes_in_turn(sub, draw):
 @test(
     points=1,
     hints=(
-        "How likely is a given place looked at in one round?",
+        "With what probability is a given part examined in one round?",
         "With probability 1/K, so the factor is 1 − ((1 − m)q + ah)/K.",
     ),
     against="the chain of two states, iterated",
 )
 def rounds_drawn(sub, draw):
-    "`drawn` is the share after rounds with drawn principles."
+    "`drawn` is the fraction after rounds with sampled principles."
     given, start, rounds, K = (
         numbers(draw),
         [0.7, 0.85, 1.0][draw.integer(0, 2)],
@@ -165,8 +165,8 @@ def rounds_drawn(sub, draw):
     expect(
         sub.drawn(start, rounds, K, *given), share(start, rounds, lazy(step(*given), K)), what="`drawn`", given={"start": start, "rounds": rounds, "K": K}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that only one of K principles is drawn in a round": share(start, rounds, step(*given)),
-            "it is forgotten that a place may be drawn twice, and another not at all": share(start, 1, step(*given)) if rounds >= K else -1.0,
+            "only one of K principles is sampled in a round": share(start, rounds, step(*given)),
+            "one principle may be sampled twice, and another never": share(start, 1, step(*given)) if rounds >= K else -1.0,
         },
     )  # fmt: skip
 
@@ -174,8 +174,8 @@ def rounds_drawn(sub, draw):
 @test(
     points=1,
     hints=(
-        "Try round after round. Which targets are never reached?",
-        "None at or below `end`: the chain comes as near as one likes and never arrives. A target of `start` or more needs 0 rounds.",
+        "Compute round after round. Which targets are never reached?",
+        "Targets at or below `end` are never reached: the chain approaches the limit without reaching it. A target of `start` or more needs 0 rounds.",
     ),
     against="the chain of two states, iterated",
 )
@@ -187,17 +187,17 @@ def rounds_enough(sub, draw):
         want = next(n for n in range(2000) if share(start, n, table) <= target)
         got = sub.enough(target, start, K, *given)
         if got == math.inf:
-            fail("the target lies above the end, and `enough` is infinite")
+            fail("the target is above the limit, but `enough` returns infinity; expected a number of rounds")
         expect(
             got, float(want), what="`enough`", given={"target": target, "start": start, "K": K},
-            mistakes={"that round is still above the target": float(want - 1), "one round too many is made; one round fewer is enough": float(want + 1)},
+            mistakes={"after that round the fraction is still above the target": float(want - 1), "this is one round too many; one round fewer is enough": float(want + 1)},
         )  # fmt: skip
     if sub.enough(1.0, last + 0.2 * (1 - last), K, *given) != 0:
-        fail("first replies that are far below the target need no round, and `enough` is not 0")
+        fail("first completions far below the target need no round, but `enough` does not return 0")
     if sub.enough(0.9 * last, start, K, *given) != math.inf:
-        fail("a target below the end is never reached, and `enough` is not infinite")
+        fail("a target below the limit is never reached, but `enough` does not return infinity")
     if sub.enough(sub.end(*given), start, K, *given) != math.inf:
-        fail("the end itself is approached and never reached, and `enough` is not infinite")
+        fail("the limit itself is approached and never reached, but `enough` does not return infinity")
 
 
 # %% [probes]
@@ -213,14 +213,14 @@ def end(miss, alarm, repair, harm):
 
 # %% [mutant] harm without an alarm
 # caught by: resting
-# says: raised an alarm
+# says: reports a flaw
 def end(miss, alarm, repair, harm):
     return harm / ((1 - miss) * repair + harm)
 
 
 # %% [mutant] nothing is ever broken
 # caught by: passes_in_turn
-# says: put in, too
+# says: are introduced, too
 def in_turn(start, passes, miss, alarm, repair, harm):
     return start * (1 - (1 - miss) * repair) ** passes
 

@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# A judge has read $N$ pairs of replies, each with $K$ principles and in both orders. `logits` `(N, K, 2, V)` are its logits of the next token: index 0 of the third axis with the replies as given, index 1 with the replies exchanged. `letters` are the ids of the tokens "(A)" and "(B)".
+# A judge has read $N$ pairs of completions, each with $K$ principles and in both presentation orders. `logits` `(N, K, 2, V)` are its logits of the next token: index 0 of the third axis with the completions as given, index 1 with the completions exchanged. `letters` are the ids of the tokens "(A)" and "(B)".
 # Write three functions, each of which uses the one before.
 #
-# * `leans(logits, letters)`: `(N, K)`, by how many nats the judge leans to the **first reply as given**, by each principle, with both orders and without any liking for a place or a letter.
-# * `labels(logits, letters, votes, clamp)`: `(N,)`, the probability that the first reply is the better one: by each principle the probability that follows from its lean, held between `clamp` and 1 − `clamp`, averaged with the weights `votes` `(K,)`, which need not sum to 1.
-# * `agreed(logits, letters, votes)`: `(N,)` of booleans: does the pair pass the swap test? Take each order by itself: the share of the votes of those principles whose **probability is above one half** for the first reply as given. A pair passes if in both orders that share is above one half, or in both orders below.
+# * `leans(logits, letters)`: `(N, K)`, the log-odds in nats with which the judge prefers the **first completion as given**, by each principle, from both orders and without any bias for a position or a letter.
+# * `labels(logits, letters, votes, clamp)`: `(N,)`, the probability that the first completion is the better one. For each principle take the probability that follows from its log-odds, clamped between `clamp` and 1 − `clamp`. Average them with the weights `votes` `(K,)`, which need not sum to 1.
+# * `agreed(logits, letters, votes)`: `(N,)` of booleans: does the pair pass the swap test? Take each order separately: the fraction of the votes whose principles have a **probability above one half** for the first completion as given. A pair passes if this fraction is above one half in both orders, or below in both orders.
 
 # %% [given]
 import torch
@@ -60,7 +60,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def judge(draw, place=0.0):
-    """Logits of a judge with known leans, a liking for the first place, and tokens that do not matter."""
+    """Logits of a judge with known log-odds, a bias towards the first position, and other tokens that do not matter."""
     n, k, v = 4, draw.integer(2, 4), 6
     letters = tuple(draw.permutation(v)[:2].tolist())
     truth = 2.0 * draw.normal(n, k)
@@ -77,21 +77,21 @@ def judge(draw, place=0.0):
     points=2,
     hints=(
         'With the replies exchanged, which reply does "(A)" name?',
-        "z_A − z_B of the first order less that of the second, divided by two. Other tokens have no say.",
+        "Take z_A − z_B of the first order less z_A − z_B of the second, divided by two. Ignore other tokens.",
     ),
     against="leans that were put in",
 )
 def without_places(sub, draw):
-    "`leans` finds the lean and no place."
+    "`leans` returns the log-odds without the position bias."
     logits, letters, truth, liking = judge(draw, 1.5)
     whole = logits.softmax(-1)[..., letters[0]]
     p = torch.sigmoid(torch.stack([truth + liking, -(-truth + liking)]))
     expect(
         sub.leans(logits, letters), truth, what="`leans`", tolerance=1e-9,
         mistakes={
-            "that is the liking for the place": liking, "one order alone keeps the liking for the place": truth + liking, "that is twice as much": 2 * truth,
+            "this is the position bias": liking, "one order alone keeps the position bias": truth + liking, "this is twice the log-odds": 2 * truth,
             "the letters are exchanged": -truth, "probabilities are averaged in place of log-odds": torch.logit(p.mean(0)),
-            "other tokens have a say": torch.logit((whole[:, :, 0] + 1 - whole[:, :, 1]) / 2),
+            "other tokens enter the probability": torch.logit((whole[:, :, 0] + 1 - whole[:, :, 1]) / 2),
         },
     )  # fmt: skip
 
@@ -99,13 +99,13 @@ def without_places(sub, draw):
 @test(
     points=2,
     hints=(
-        "First the probability of each principle, then the bound, then the mean.",
-        "σ(lean), clamped to [c, 1 − c], times votes, divided by the sum of the votes.",
+        "First compute the probability for each principle, then clamp it, then take the mean.",
+        "Take σ(log-odds), clamped to [c, 1 − c], times the votes, divided by the sum of the votes.",
     ),
     against="the definition, in plain loops",
 )
 def soft(sub, draw):
-    "`labels` is the weighted mean of bounded probabilities."
+    "`labels` is the weighted mean of clamped probabilities."
     logits, letters, truth, _ = judge(draw, 1.0)
     votes = 1.0 + torch.arange(truth.shape[1], dtype=torch.float64)[draw.permutation(truth.shape[1])]
     clamp = [0.1, 0.25, 0.4][draw.integer(0, 2)]
@@ -118,9 +118,9 @@ def soft(sub, draw):
     expect(
         sub.labels(logits, letters, votes, clamp), torch.tensor(want, dtype=torch.float64), what="`labels`", given={"votes": votes, "clamp": clamp}, tolerance=1e-9,
         mistakes={
-            "the mean is bounded, and not each principle's probability": (p @ share).clamp(clamp, 1 - clamp), "the votes are not used": p.clamp(clamp, 1 - clamp).mean(-1),
-            "it is forgotten that the votes need not sum to 1": p.clamp(clamp, 1 - clamp) @ votes, "log-odds are averaged, not probabilities": torch.sigmoid(truth @ share).clamp(clamp, 1 - clamp),
-            "nothing is bounded": p @ share,
+            "the mean is clamped, not the probability of each principle": (p @ share).clamp(clamp, 1 - clamp), "the votes are not used": p.clamp(clamp, 1 - clamp).mean(-1),
+            "the votes need not sum to 1": p.clamp(clamp, 1 - clamp) @ votes, "log-odds are averaged, not probabilities": torch.sigmoid(truth @ share).clamp(clamp, 1 - clamp),
+            "nothing is clamped": p @ share,
         },
     )  # fmt: skip
 
@@ -128,8 +128,8 @@ def soft(sub, draw):
 @test(
     points=1,
     hints=(
-        'In the second order "(A)" speaks for the second reply. Turn it round before you count votes.',
-        "Votes of the principles with z_A − z_B > 0 in the first order, and < 0 in the second: both shares above ½, or both below.",
+        'In the second order "(A)" is a vote for the second completion. Flip it before you count votes.',
+        "Count the votes of the principles with z_A − z_B > 0 in the first order, and < 0 in the second. Both fractions must be above ½, or both below.",
     ),
     against="the definition, in plain loops",
 )
@@ -140,8 +140,8 @@ def swapped(sub, draw):
     plain[..., letters[0]] = torch.tensor([1.0, -1.0], dtype=torch.float64)
     if not bool(sub.agreed(plain, letters, torch.ones(2, dtype=torch.float64))[0]):
         fail(
-            "all principles are for the first reply in both orders, and `agreed` lets the pair fail: "
-            "in the second order (A) speaks for the other reply"
+            "all principles prefer the first completion in both orders, but `agreed` returns False: "
+            "in the second order (A) is a vote for the other completion"
         )
     turned = torch.zeros(
         1, 3, 2, 6, dtype=torch.float64
@@ -149,22 +149,22 @@ def swapped(sub, draw):
     turned[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], dtype=torch.float64)
     if not bool(sub.agreed(turned, letters, torch.ones(3, dtype=torch.float64))[0]):
         fail(
-            "two of three principles are for the first reply in each order, though not the same two, and `agreed` lets the pair fail: "
-            "what counts is the vote of each order, not whether each principle agrees with itself"
+            "two of three principles prefer the first completion in each order, though not the same two, but `agreed` returns False: "
+            "compare the votes of the two orders, not each principle with itself"
         )
     loud = torch.zeros(1, 3, 2, 6, dtype=torch.float64)  # as given, one principle is sure and two are not
     loud[0, :, :, letters[0]] = torch.tensor([[5.0, 1.0], [-0.1, 1.0], [-0.1, 1.0]], dtype=torch.float64)
     if not bool(sub.agreed(loud, letters, torch.ones(3, dtype=torch.float64))[0]):
         fail(
-            "two of three principles are for the second reply in the first order, all three in the second, and `agreed` lets the pair fail, "
-            "since the third is surer than the two: a vote counts the same however sure it is. Count principles, not probabilities or leans"
+            "two of three principles prefer the second completion in the first order, all three in the second, but `agreed` returns False, "
+            "because the third has larger log-odds than the two: a vote does not depend on their size. Count votes, not probabilities or log-odds"
         )
     heavy = torch.zeros(1, 3, 2, 6, dtype=torch.float64)
     heavy[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
     if not bool(sub.agreed(heavy, letters, torch.tensor([1.0, 1.0, 3.0], dtype=torch.float64))[0]):
         fail(
-            "three of five votes are for the second reply in the first order, all in the second, and `agreed` lets the pair fail, since two of the three "
-            "principles are for the first: it is forgotten that principles have votes"
+            "three of five votes are for the second completion in the first order, all in the second, but `agreed` returns False, because two of the three "
+            "principles prefer the first: principles have different numbers of votes"
         )
     votes = torch.tensor([1.0, 2.2, 3.1, 4.0], dtype=torch.float64)[
         draw.permutation(truth.shape[1])
@@ -179,15 +179,15 @@ def swapped(sub, draw):
     got = sub.agreed(logits, letters, votes)
     expect(
         got.double(), whole.double(), what="`agreed`", given={"votes": votes},
-        mistakes={"in the second order (A) speaks for the other reply": torch.tensor(first).double()},
+        mistakes={"in the second order (A) is a vote for the other completion": torch.tensor(first).double()},
     )  # fmt: skip
 
 
 @test(
     points=1,
     hints=(
-        "What if the votes of one order are equal?",
-        "A share of one half is neither above nor below. Multiply what both shares have above ½: the pair passes if the product is above zero.",
+        "What is the result if the votes of one order are equal?",
+        "A fraction of one half is neither above nor below. Subtract ½ from both fractions and multiply: the pair passes if the product is positive.",
     ),
     against="the definition",
 )
@@ -200,9 +200,9 @@ def tied(sub, draw):
     )  # a tie as given; a tie exchanged; both orders for the first reply; both for the second
     one, other, *clear = sub.agreed(pairs, letters, torch.ones(2, dtype=torch.float64)).tolist()
     if one or other:
-        fail("in one order the votes are equal, one half is neither above nor below, and `agreed` lets the pair pass")
+        fail("in one order the votes are equal, and one half is neither above nor below, but `agreed` returns True")
     if not all(clear):
-        fail("all votes of both orders are for one reply, and `agreed` lets the pair fail")
+        fail("all votes of both orders are for one completion, but `agreed` returns False")
 
 
 # %% [probes]
@@ -238,7 +238,7 @@ def leans(logits, letters):
 
 # %% [mutant] the mean is bounded
 # caught by: soft
-# says: the mean is bounded
+# says: the mean is clamped
 def labels(logits, letters, votes, clamp):
     return (torch.sigmoid(leans(logits, letters)) @ votes / votes.sum()).clamp(clamp, 1 - clamp)
 
@@ -255,7 +255,7 @@ def agreed(logits, letters, votes):
 
 # %% [mutant] the mean probability
 # caught by: swapped
-# says: not probabilities or leans
+# says: not probabilities or log-odds
 def agreed(logits, letters, votes):
     a, b = letters
     p = torch.sigmoid(logits[..., a] - logits[..., b])
@@ -265,7 +265,7 @@ def agreed(logits, letters, votes):
 
 # %% [mutant] no votes
 # caught by: swapped
-# says: principles have votes
+# says: different numbers of votes
 def agreed(logits, letters, votes):
     a, b = letters
     first = logits[..., a] - logits[..., b]
@@ -275,7 +275,7 @@ def agreed(logits, letters, votes):
 
 # %% [mutant] the second order as it is
 # caught by: swapped
-# says: speaks for the other
+# says: is a vote for the other
 def agreed(logits, letters, votes):
     a, b = letters
     first = logits[..., a] - logits[..., b]

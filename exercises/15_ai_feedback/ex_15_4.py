@@ -1,16 +1,16 @@
 # ---
-# title: When does asking again pay?
+# title: When does asking again help?
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# On a pair a judge leans to the better reply by $d > 0$ nats, and to whatever is shown first by $b \ge 0$ nats. Each draw is independent: shown first, the better reply gets the verdict with probability $\sigma(d + b)$, shown second with $\sigma(d - b)$. `difference` is a tensor `(N,)` of such $d$, `bias` is one number.
-# All functions return, for each pair, `(N,)`.
+# On a pair a judge prefers the better completion by $d > 0$ nats, and has a position bias of $b \ge 0$ nats towards the first position. Each verdict is sampled independently: shown first, the better completion gets the verdict with probability $\sigma(d + b)$, shown second with $\sigma(d - b)$. `difference` is a tensor `(N,)` of such $d$, `bias` is one number.
+# All functions return one value for each pair, `(N,)`.
 #
-# * `one_order(difference, bias, draws)`: how often the majority of `draws` verdicts (an odd number) names the better reply, all of them in **one** order, which for each pair is chosen once, by a fair coin.
-# * `both_orders(difference, bias, draws)`: the same with `draws` verdicts in **each** of the two orders, so twice as many together; a tie is decided by a fair coin.
-# * `hurts(difference, bias)`: booleans; is the majority of *endlessly many* draws in one order right less often than a single draw? No pair has $d = b$.
+# * `one_order(difference, bias, draws)`: how often the majority of `draws` verdicts (an odd number) names the better completion, all of them in **one** order, which is chosen once for each pair, by a fair coin.
+# * `both_orders(difference, bias, draws)`: the same with `draws` verdicts in **each** of the two orders, so twice as many in total; a tie is decided by a fair coin.
+# * `hurts(difference, bias)`: booleans. In the limit of many verdicts in one order, is the majority right less often than a single verdict? No pair has $d = b$.
 
 # %% [given]
 import math
@@ -36,7 +36,7 @@ def hurts(difference, bias):
 
 # %% [solution]
 def counts(p, draws):
-    """(N, draws + 1): how likely so many of the draws name the better reply."""
+    """(N, draws + 1): the probability that so many of the verdicts name the better completion."""
     k = torch.arange(draws + 1)
     ways = torch.tensor([math.comb(draws, i) for i in range(draws + 1)], dtype=p.dtype)
     return ways * p[:, None] ** k * (1 - p[:, None]) ** (draws - k)
@@ -76,7 +76,7 @@ def sigma(x):
 
 
 def by_listing(chances):
-    """The majority of independent verdicts, by every sequence there is; a tie counts one half."""
+    """The majority of independent verdicts, by enumerating all sequences; a tie counts one half."""
     total = 0.0
     for said in itertools.product((0, 1), repeat=len(chances)):
         chance = math.prod(p if s else 1 - p for p, s in zip(chances, said, strict=True))
@@ -96,7 +96,7 @@ def column(values):
 @test(
     points=2,
     hints=(
-        "The order is chosen once for the pair, and all draws are in it. What is the majority worth in each of the two orders?",
+        "The order is chosen once for the pair, and all verdicts are in it. How often is the majority right in each of the two orders?",
         "Sum the binomial probabilities of more than half, with p = σ(d + b) and with p = σ(d − b), and take the mean of the two sums.",
     ),
     against="all sequences of verdicts",
@@ -109,10 +109,10 @@ def in_one_order(sub, draw):
         sub.one_order(d, b, n), column((by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()),
         what="`one_order`", given={"difference": d, "bias": b, "draws": n}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that the order is drawn once for a pair, not for each verdict": column(by_listing([mean(x)] * n) for x in d.tolist()),
-            "it is forgotten that the better reply is shown first only half of the time": column(by_listing([sigma(x + b)] * n) for x in d.tolist()),
-            "that is a single draw": column(mean(x) for x in d.tolist()),
-            "it is forgotten that the place does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
+            "the order is chosen once for a pair, not for each verdict": column(by_listing([mean(x)] * n) for x in d.tolist()),
+            "the better completion is shown first only half of the time": column(by_listing([sigma(x + b)] * n) for x in d.tolist()),
+            "this is a single verdict": column(mean(x) for x in d.tolist()),
+            "the position bias does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
         },
     )  # fmt: skip
 
@@ -120,8 +120,8 @@ def in_one_order(sub, draw):
 @test(
     points=3,
     hints=(
-        "The verdicts of the two orders have different chances; let i and j of them name the better reply.",
-        "Sum over i and j the product of the two binomial probabilities; i + j above the number of draws is a win, equal to it half a one.",
+        "The verdicts of the two orders have different probabilities; let i and j of them name the better completion.",
+        "Sum over i and j the product of the two binomial probabilities; i + j above `draws` is a win, and equal to `draws` half a win.",
     ),
     against="all sequences of verdicts",
 )
@@ -143,12 +143,12 @@ def in_both_orders(sub, draw):
     expect(
         sub.both_orders(d, b, n), want, what="`both_orders`", given={"difference": d, "bias": b, "draws in each order": n}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that the two orders have different chances; a mean chance is something else": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
-            "it is forgotten that verdicts are drawn with the place in them; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
-            "it is forgotten that all verdicts are counted together, not first each order by itself": column(
+            "the two orders have different probabilities; their mean gives another distribution": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
+            "verdicts are sampled with the position bias; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
+            "all verdicts are counted together, not first each order separately": column(
                 (by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()
             ),
-            "it is forgotten that a tie is half a win": want - ties / 2, "it is forgotten that a tie is half a win, not a whole one": want + ties / 2,
+            "a tie is half a win": want - ties / 2, "a tie is half a win, not a whole one": want + ties / 2,
         },
     )  # fmt: skip
 
@@ -156,13 +156,13 @@ def in_both_orders(sub, draw):
 @test(
     points=1,
     hints=(
-        "In the limit the likelier verdict of each order wins for certain. What is that worth where b exceeds d?",
-        "One half: right where the better reply is first, wrong where it is second. A single draw is right with ½(σ(d+b) + σ(d−b)), which is more than ½ for every d > 0.",
+        "In the limit the more probable verdict of each order wins with certainty. How often is it right where b exceeds d?",
+        "One half: right where the better completion is first, wrong where it is second. A single verdict is right with ½(σ(d+b) + σ(d−b)), which is more than ½ for every d > 0.",
     ),
-    against="the likelier verdict of each order, which has the majority in the limit",
+    against="the more probable verdict of each order, which has the majority in the limit",
 )
 def worse_by_asking(sub, draw):
-    "`hurts` says where endless draws are worse than one."
+    "`hurts` is True where the limit of many verdicts is worse than one verdict."
     b = [0.6, 0.8, 1.0][draw.integer(0, 2)]
     near = torch.tensor([b - 0.02, b + 0.02], dtype=torch.float64)  # some hundred draws do not tell these two apart
     d = torch.cat([near, b - 0.2 - 0.3 * draw.uniform(1), b + 0.5 + draw.uniform(1)])[draw.permutation(4)]
@@ -182,7 +182,7 @@ def worse_by_asking(sub, draw):
     got = torch.as_tensor(sub.hurts(d, b))
     expect(
         got.double(), torch.tensor(want).double(), what="`hurts`", given={"difference": d, "bias": b},
-        mistakes={"that is the majority of some draws, not of endlessly many": torch.tensor(some).double(), "those are the pairs on which it helps": 1 - torch.tensor(want).double(), "it is forgotten that it depends on the pair": torch.ones(4, dtype=torch.float64)},
+        mistakes={"this is the majority of some verdicts, not the limit of many": torch.tensor(some).double(), "these are the pairs on which it helps": 1 - torch.tensor(want).double(), "the result depends on the pair": torch.ones(4, dtype=torch.float64)},
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def worse_by_asking(sub, draw):
 
 # %% [mutant] the order is drawn anew for every verdict
 # caught by: in_one_order
-# says: drawn once for a pair
+# says: chosen once for a pair
 def one_order(difference, bias, draws):
     p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
     return counts(p, draws)[:, draws // 2 + 1 :].sum(-1)
@@ -208,7 +208,7 @@ def one_order(difference, bias, draws):
 
 # %% [mutant] a mean chance
 # caught by: in_both_orders
-# says: a mean chance
+# says: their mean gives
 def both_orders(difference, bias, draws):
     p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
     each = counts(p, 2 * draws)
@@ -236,7 +236,7 @@ def both_orders(difference, bias, draws):
 
 # %% [mutant] some draws
 # caught by: worse_by_asking
-# says: not of endlessly many
+# says: not the limit of many
 def hurts(difference, bias):
     p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
     return one_order(difference, bias, 201) < p

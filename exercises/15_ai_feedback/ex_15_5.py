@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# Four judges look at the same pairs of replies, the better one shown first in half of them. They see the quality of a reply equally well, and their single verdicts are equally noisy. What they like beside quality differs. `judges(STUDENT)` gives, for each judge in an order of your own, four exact shares:
+# Four judges compare the same pairs of completions, the better one shown first in half of them. They see the quality of a completion equally well, and their single verdicts are equally noisy. They differ in their biases. `judges(STUDENT)` gives, for each judge in an order of your own, four exact fractions:
 #
-# * `one`: a single verdict names the better reply;
-# * `majority`: the majority of endlessly many verdicts in **one** order does (an even split is a coin toss);
-# * `both`: a single draw does whose log-odds are the mean of both orders;
-# * `passes`: with endlessly many verdicts in each order, the two orders do not contradict each other (an even split contradicts nothing).
+# * `one`: a single verdict names the better completion;
+# * `majority`: the majority of verdicts in **one** order names it, in the limit of many verdicts (an even split is decided by a fair coin);
+# * `both`: one verdict, sampled with the mean log-odds of both orders, names it;
+# * `passes`: in the limit of many verdicts in each order, the two orders do not contradict each other (an even split contradicts nothing).
 #
 # Which is which? Answer `judge_1`, `judge_2`, `judge_3` and `judge_4` with letters, each used once.
 #
-# (a) likes nothing beside quality\
-# (b) likes the first place\
-# (c) likes long replies\
-# (d) likes the first place and long replies
+# (a) has no bias\
+# (b) has a position bias\
+# (c) has a length bias\
+# (d) has a position bias and a length bias
 
 # %% [given]
 import itertools
@@ -38,7 +38,7 @@ VARIANTS = (
 
 
 def judges(student):
-    """Four rows of four shares."""
+    """Four rows of four fractions."""
     draw = Draw("15.5", student)
     rows = [kind[draw.integer(0, len(kind) - 1)] for kind in VARIANTS]
     order = list(itertools.permutations(range(4)))[draw.integer(0, 23)]
@@ -61,7 +61,7 @@ def likes(row):
     _, majority, both, passes = row
     if passes == 1:
         return "a" if majority == 1 else "c"  # nothing depends on the order
-    return "b" if both == 0.812 else "d"  # without the place it is as good as the judge that likes nothing
+    return "b" if both == 0.812 else "d"  # without its position bias it is as good as the judge without a bias
 
 
 judge_1, judge_2, judge_3, judge_4 = (likes(row) for row in judges(STUDENT))
@@ -73,7 +73,7 @@ TRUTH = "bdac"  # of VARIANTS
 
 
 def ask(sub, letter, said):
-    """The judge that has this letter in truth must have it in the answer."""
+    """The judge with this letter must have it in the answer."""
     for number, row in enumerate(judges(sub.student), 1):
         if TRUTH[[row in kind for kind in VARIANTS].index(True)] == letter:
             got = sub.choice(f"judge_{number}", "abcd")
@@ -85,26 +85,31 @@ def ask(sub, letter, said):
     points=1,
     rounds=1,
     hints=(
-        "Whose majority is right on every pair?",
-        "Only noise can be voted away entirely. A liking stays in every majority.",
+        "Which judge has a majority that is right on every pair?",
+        "Voting removes noise completely. A bias stays in every majority.",
     ),
 )
 def fair(sub, draw):
-    "The judge that likes nothing else is found."
-    ask(sub, "a", dict.fromkeys("bcd", "endlessly many of its verdicts are right on every pair, in one order"))
+    "The judge without a bias is found."
+    ask(
+        sub, "a", dict.fromkeys("bcd", "in one order the majority of its verdicts is right on every pair, in the limit")
+    )
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("For whom does the order make no difference?", "`passes` is 1, and still the majority errs."),
+    hints=(
+        "For which judges does the order make no difference?",
+        "`passes` is 1, but the majority is sometimes wrong.",
+    ),
 )
 def wordy(sub, draw):
-    "The judge that likes length is found."
+    "The judge with a length bias is found."
     ask(
         sub, "c",
         {
-            "a": "the majority of its verdicts errs", "b": "its verdicts do not depend on the order",
+            "a": "the majority of its verdicts is sometimes wrong", "b": "its verdicts do not depend on the order",
             "d": "its verdicts do not depend on the order",
         },
     )  # fmt: skip
@@ -114,31 +119,31 @@ def wordy(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Both orders take a liking for the place out. What is left of the two judges that fail the swap test?",
-        "Compare `both` with that of the judge that likes nothing: one of the two has the same, the other has less.",
+        "The mean of both orders removes the position bias. What bias remains in the two judges that fail the swap test?",
+        "Compare `both` with the value of the judge without a bias: one of the two has the same value, the other a lower one.",
     ),
 )
 def place(sub, draw):
-    "The two that like the first place are told apart."
+    "The two judges with a position bias are distinguished."
     ask(
         sub, "b",
         {
             "a": "the orders disagree on some pairs", "c": "the orders disagree on some pairs",
-            "d": "without the place it is as good as the judge that likes nothing",
+            "d": "without its position bias it is as good as the judge without a bias",
         },
     )  # fmt: skip
     ask(
         sub, "d",
         {
             "a": "the orders disagree on some pairs", "c": "the orders disagree on some pairs",
-            "b": "both orders together are worse than the judge that likes nothing",
+            "b": "both orders together are worse than the judge without a bias",
         },
     )  # fmt: skip
 
 
 # %% [mutant] place with and without length exchanged
 # caught by: place
-# says: without the place
+# says: without its position bias
 def likes(row):
     _, majority, both, passes = row
     if passes == 1:

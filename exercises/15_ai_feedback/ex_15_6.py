@@ -5,21 +5,21 @@
 # ---
 
 # %% [statement]
-# Eight replies with three features each, and a judge whose leans are gold plus a liking for the first place. It labels all pairs in both orders, a reward is fitted to the labels, and the reference is tilted by the reward: $\pi \propto \pi_{\mathrm{ref}}\,e^{r/\beta}$.
-# `report` prints, in a line for each of smaller and smaller $\beta$, the policy's gold and its KL from the reference. Gold should rise from top to bottom, and so should the KL, from near 0. What it prints is something else: the labels take gold's side on **fewer pairs than a coin would**, the reward that is fitted to them orders **most pairs the wrong way round**, and the KL is large at first and **falls** from top to bottom. (Look at the first world, the one with the seed that stands there. In others two of the bugs hide one another.)
+# There are eight completions with three features each, and a judge whose log-odds are the difference in gold reward plus a position bias. It labels all pairs in both orders, a reward is fitted to the labels, and the reference policy is tilted by the reward: $\pi \propto \pi_{\mathrm{ref}}\,e^{r/\beta}$.
+# `report` prints one line for each of several decreasing $\beta$: the policy's gold reward and its KL from the reference policy. The gold reward should rise from top to bottom, and so should the KL, from near 0. The output is different. The labels agree with the gold reward on **fewer pairs than chance**, the fitted reward orders **most pairs wrongly**, and the KL is large at first and **falls** from top to bottom. (Use the given seed of the environment. With other seeds two of the bugs hide each other.)
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `soft_labels(given, exchanged)`: log-odds `(M,)` with which the judge prefers the reply shown first, for pairs as given and with the replies exchanged. Returns `(M,)`, the probability that the pair's first reply is better, from the mean of the log-odds of both orders, both in words of the given order.
-# * `fit(features, first, second, labels, steps, lr)`: gradient descent on the mean cross-entropy of $\sigma(r_{\text{first}} - r_{\text{second}})$ with the soft labels, from weights 0. `features` `(N, F)`, `first` and `second` `(M,)` are rows. Returns the rewards `(N,)`, features times weights.
-# * `tilted(logps, rewards, beta)`: the log-probabilities `(N,)` of the tilted policy, which sum to one as probabilities.
+# * `soft_labels(given, exchanged)`: log-odds `(M,)` with which the judge prefers the completion shown first, for pairs as given and with the completions exchanged. Returns `(M,)`, the probability that the pair's first completion is better, from the mean of the log-odds of both orders, both expressed for the given order.
+# * `fit(features, first, second, labels, steps, lr)`: gradient descent on the mean cross-entropy of $\sigma(r_{\text{first}} - r_{\text{second}})$ with the soft labels, from weights 0. `features` is `(N, F)`, `first` and `second` `(M,)` are rows. Returns the rewards `(N,)`, features times weights.
+# * `tilted(logps, rewards, beta)`: the log-probabilities `(N,)` of the tilted policy; its probabilities sum to one.
 
 # %% [given]
 import torch
 
 
 def world(seed=33):
-    """Features, gold, log-probabilities of the reference, and the judge's leans on all pairs."""
+    """Features, gold reward, log-probabilities of the reference policy, and the judge's log-odds on all pairs."""
     rng = torch.Generator().manual_seed(seed)
     features = torch.randn(8, 3, generator=rng, dtype=torch.float64)
     gold = features @ torch.tensor([1.0, -0.5, 0.7], dtype=torch.float64)
@@ -31,7 +31,7 @@ def world(seed=33):
 
 
 def report(seed=33):
-    """Prints how often labels and reward agree with gold, and gold and KL for smaller and smaller β."""
+    """Prints how often labels and reward agree with the gold reward, and gold reward and KL for decreasing β."""
     features, gold, logps, first, second, given, exchanged = world(seed)
     labels = soft_labels(given, exchanged)
     gap = gold[first] - gold[second]
@@ -94,22 +94,22 @@ from minirlhf_course.classroom.testing import expect, test
 @test(
     points=2,
     hints=(
-        "With the replies exchanged, for which reply is a positive lean?",
-        "For the pair's second. Turn its sign before you take the mean: (given − exchanged)/2.",
+        "With the completions exchanged, which completion do positive log-odds prefer?",
+        "The second completion of the pair. Flip the sign before you take the mean: (given − exchanged)/2.",
     ),
     against="leans that were put in",
 )
 def places(sub, draw):
-    "`soft_labels` is the judge's preference without the place."
+    "`soft_labels` is the judge's preference without the position bias."
     gap, place = draw.normal(6), 2 * draw.uniform(6) + 0.3
     given, exchanged = gap + place, -gap + place
     expect(
         sub.soft_labels(given, exchanged), torch.tensor([1 / (1 + math.exp(-x)) for x in gap.tolist()], dtype=torch.float64),
         what="`soft_labels`", given={"given": given, "exchanged": exchanged}, tolerance=1e-9,
         mistakes={
-            "that is the liking for the place": torch.sigmoid(place), "the second order is not used": torch.sigmoid(given),
+            "this is the position bias": torch.sigmoid(place), "the second order is not used": torch.sigmoid(given),
             "probabilities are averaged in place of log-odds": (torch.sigmoid(given) + torch.sigmoid(-exchanged)) / 2,
-            "that is the sum of the two orders, not the mean": torch.sigmoid(2 * gap), "it is the probability of the other reply": torch.sigmoid(-gap),
+            "this is the sum of the two orders, not the mean": torch.sigmoid(2 * gap), "this is the probability of the other completion": torch.sigmoid(-gap),
         },
     )  # fmt: skip
 
@@ -117,8 +117,8 @@ def places(sub, draw):
 @test(
     points=2,
     hints=(
-        "The gradient of the cross-entropy is the mean of (p − label) times the gap of features. Which way does descent go?",
-        "Against the gradient: weights − lr · gradient. What the gradient is was right already.",
+        "The gradient of the cross-entropy is the mean of (p − label) times the gap of features. In which direction is a descent step?",
+        "Against the gradient: weights − lr · gradient. The gradient itself is already correct.",
     ),
     against="gradient descent by autograd",
 )
@@ -141,8 +141,8 @@ def descends(sub, draw):
     expect(
         sub.fit(features, first, second, labels, steps, lr), descended(), what="the rewards of `fit`", given={"labels": labels, "steps": steps, "lr": lr}, tolerance=1e-9,
         mistakes={
-            "the loss is climbed": descended(1.0), "it is forgotten that it is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
-            "it is forgotten that soft labels are not rounded": descended(hard=True), "it is forgotten that rewards are features times weights": torch.zeros(5, dtype=torch.float64),
+            "the loss is increased": descended(1.0), "the loss is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
+            "soft labels are not rounded": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
         },
     )  # fmt: skip
 
@@ -150,13 +150,13 @@ def descends(sub, draw):
 @test(
     points=2,
     hints=(
-        "What should a policy with a very large β be?",
-        "The reference: rewards are *divided* by β. The sum over replies was right already.",
+        "Which policy is the limit for very large β?",
+        "The reference policy: rewards are *divided* by β. The sum over completions is already correct.",
     ),
     against="the definition, in plain numbers",
 )
 def tilts(sub, draw):
-    "`tilted` is the reference times e^(r/β), normalised."
+    "`tilted` is the reference policy times e^(r/β), normalised."
     logps, rewards, beta = draw.logps(5), 1.5 * draw.normal(5), [0.3, 0.5, 2.0, 4.0][draw.integer(0, 3)]
     raw = [math.exp(a + r / beta) for a, r in zip(logps.tolist(), rewards.tolist(), strict=True)]
     want = torch.tensor([math.log(x / sum(raw)) for x in raw], dtype=torch.float64)
@@ -164,7 +164,7 @@ def tilts(sub, draw):
         sub.tilted(logps, rewards, beta), want, what="`tilted`", given={"rewards": rewards, "beta": beta}, tolerance=1e-9,
         mistakes={
             "rewards are multiplied by β": (logps + beta * rewards).log_softmax(0), "the probabilities do not sum to one": logps + rewards / beta,
-            "the reference is left out": (rewards / beta).log_softmax(0), "these are probabilities": want.exp(),
+            "the reference policy is missing": (rewards / beta).log_softmax(0), "these are probabilities, not log-probabilities": want.exp(),
         },
     )  # fmt: skip
 

@@ -6,14 +6,14 @@
 # ---
 
 # %% [statement]
-# Replies have eight features, of which the last is their length. What a reply is worth is $w^*\cdot x$, and long replies may well be worth more: $w^*$ has a weight for length, too. You get two sets of labelled pairs:
+# Completions have eight features, of which the last is their length. The gold reward is $w^*\cdot x$, and long completions may well have more of it: $w^*$ has a weight for length, too. You get two sets of labelled pairs:
 #
-# * **4,000 by an AI**, which sees $w^*\cdot x$ and likes length *more than it is worth*, nobody knows by how much;
-# * **100 by people**, who have no such liking.
+# * **4,000 by an AI**, which sees $w^*\cdot x$ and has an additional length bias of unknown size;
+# * **100 by people**, who have no such bias.
 #
-# Each set is a pair `(gaps, won)`: differences of features `(M, 8)`, first reply less second, and zeros and ones `(M,)`, whether the first was preferred. Write `learn(ai, people)`, which returns weights `(8,)` that order *new* pairs by what they are worth. `bradley_terry(gaps, won)` below fits a Bradley–Terry model by Newton's method, with any number of features.
+# Each set is a pair `(gaps, won)`: differences of features `(M, 8)`, first completion less second, and zeros and ones `(M,)`, whether the first was preferred. Write `learn(ai, people)`, which returns weights `(8,)` that order *new* pairs by gold reward. `bradley_terry(gaps, won)` below fits a Bradley–Terry model by Newton's method, with any number of features.
 #
-# Where the AI happens to have no liking, you must order .943 of new pairs rightly, on average over ten data sets. The last test trains: on twelve seeds, each beside our answer. What counts is the share of new pairs that your weights order rightly; its mean may lie 0.05 below ours, with the whole of its 95 % interval. Neither set alone is enough, nor are both in one pool.
+# If the AI happens to have no bias, you must order .943 of new pairs correctly, on average over ten data sets. The last test trains on twelve seeds. Your score is the fraction of new pairs that your weights order correctly, and it is compared with our answer on the same data. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.05. Neither set alone is enough, nor are both in one pool.
 
 # %% [given]
 import torch
@@ -55,7 +55,7 @@ from minirlhf_course.classroom.training import trains
 
 
 def made(seed, liking, pairs=(4000, 100)):
-    """A taste, the labels of both, and new pairs with what they are worth."""
+    """A random bias, the labels of both sets, and new pairs with their gold rewards."""
     rng = torch.Generator().manual_seed(seed)
     taste = torch.randn(8, generator=rng, dtype=torch.float64)
     taste = 2.5 * taste / taste.norm()
@@ -78,7 +78,7 @@ def share(sub, data):
     taste, ai, people, new = data
     found = sub.learn(ai, people)
     if not isinstance(found, torch.Tensor) or tuple(found.shape) != (8,) or not bool(found.isfinite().all()):
-        fail("the result of `learn` is not eight finite weights")
+        fail("`learn` must return eight finite weights")
     return float(((new @ found.double() > 0) == (new @ taste > 0)).double().mean())
 
 
@@ -86,31 +86,31 @@ def share(sub, data):
     points=1,
     rounds=1,
     hints=(
-        "Begin with the AI's labels alone. They should do where it likes nothing beside what a reply is worth.",
-        "`bradley_terry(*ai)` orders nearly all pairs then. What you add from the people must not spoil it.",
+        "Begin with the AI's labels alone. They are sufficient where the AI has no bias.",
+        "In that case `bradley_terry(*ai)` orders nearly all pairs correctly. What you add from the human labels must not make this worse.",
     ),
 )
 def without_liking(sub, draw):
-    "Where the AI has no liking, .943 of new pairs are ordered rightly on average over ten data sets."
+    "Where the AI has no bias, .943 of new pairs are ordered correctly on average over ten data sets."
     got = [share(sub, made(draw.integer(0, 2**28), 0.0)) for _ in range(10)]
     if sum(got) / len(got) < 0.943:
         fail(
-            f"the AI's labels are clean, and only {sum(got) / len(got):.3f} of new pairs are ordered as they should be"
+            f"the AI has no bias here, but only {sum(got) / len(got):.3f} of new pairs are ordered correctly; expected at least .943"
         )
 
 
 @trains(
     points=4,
     hints=(
-        "How many numbers can a hundred labels find? Which would you ask them for?",
-        "Fit the AI's reward first. Then fit two weights to people's labels: of that reward, and of the length.",
+        "How many numbers can a hundred labels determine? Which numbers do you need from them?",
+        "Fit the AI's reward first. Then fit two weights to the human labels: one for that reward, and one for the length.",
     ),
     seeds=12,
     bar=0.05,
-    what="the share of new pairs in the right order",
+    what="the fraction of new pairs in the right order",
 )
 def learns(sub, draw):
-    "With a liking of 1.5 nats for length, as many new pairs are in order as with ours: twelve data sets."
+    "With a length bias of 1.5 nats, the fraction of new pairs in the right order is compared with ours: twelve data sets."
     return [0.5, share(sub, made(draw.integer(0, 2**28), 1.5))]
 
 
@@ -133,7 +133,7 @@ def learn(ai, people):
 
 # %% [mutant] people alone
 # caught by: without_liking
-# says: clean
+# says: no bias here
 def learn(ai, people):
     return bradley_terry(*people)
 

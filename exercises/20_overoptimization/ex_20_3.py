@@ -1,5 +1,5 @@
 # ---
-# title: Bug hunt: an ensemble that likes what it should fear
+# title: Bug hunt: an ensemble that is not conservative
 # kind: bughunt
 # minutes: 25
 # ---

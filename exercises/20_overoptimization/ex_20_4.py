@@ -1,5 +1,5 @@
 # ---
-# title: What decoupling buys, and what it costs
+# title: Decoupled approval: benefit and cost
 # kind: implement
 # minutes: 35
 # ---
