@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 15 · Who judges, and what the judge likes
+# # 15 · Who judges, and which biases the judge has
 #
-# A model can label a thousand pairs while a person reads one. **What does such a judge like besides good replies, what can be done about it, and what becomes of a policy that learns from it?**
+# A model can label a thousand pairs while a person reads one. **Which biases does such a judge have, how can they be removed, and what happens to a policy that learns from its labels?**
 #
-# Two worlds. In the first a small language model judges replies of the assistant world by two letters. In the second there are 192 replies, counted by their facts, polite words, praise and filler, and every number is a sum over them.
+# There are two environments. In the first a small language model judges completions of the assistant environment by two letters. In the second there are 192 completions, described by their numbers of facts, polite words, praise and filler, and every number is a sum over them.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,31 +28,31 @@ judge = Trained(*zoo.load("assistant-judge"))
 
 
 def mean(values):
-    """Of a list."""
+    """Return the mean of a list."""
     return sum(values) / len(values)
 
 
 # %% [markdown]
-# ## Both orders
+# ## Both presentation orders
 #
-# The judge has been taught on 9,600 labelled pairs, each in both orders. We show it pairs of replies to questions that it has not seen, in both orders, and look at the log-odds of its two letters.
+# The judge was trained on 9,600 labelled pairs, each in both orders. We show it pairs of completions to new questions, in both orders, and look at the log-odds of its two letters.
 
 # %%
-swap = predict("On how many of 100 pairs will both orders name the same reply?", 50, 70, 90, 100)
+swap = predict("On how many of 100 pairs will both orders name the same completion?", 50, 70, 90, 100)
 
 # %%
-[pairs] = [judges.two_replies(writer, judges.WORLD.prompts("test") * 3, 100) for _ in progress([1], "replies")]
+[pairs] = [judges.two_replies(writer, judges.WORLD.prompts("test") * 3, 100) for _ in progress([1], "completions")]
 found = judges.leans(judge, pairs)
 for (prompt, first, second), given, exchanged in list(
     zip(pairs, found.given.tolist(), found.exchanged.tolist(), strict=True)
 )[:3]:
     print(
-        f"{prompt}\n   {first}\n   {second}\n   leans {given:+.2f} to the first; exchanged {exchanged:+.2f} to the second\n"
+        f"{prompt}\n   {first}\n   {second}\n   log-odds {given:+.2f} for the first; exchanged {exchanged:+.2f} for the second\n"
     )
 seen = judges.likings(found, writer)
-print(f"both orders name the same reply: {seen['agree']:.2f} of {len(pairs)} pairs")
+print(f"both orders name the same completion: {seen['agree']:.2f} of {len(pairs)} pairs")
 print(f"right: {seen['one_order']:.2f} in one order, {seen['both']:.2f} by the mean log-odds of both")
-print(f"liking for the first place: {seen['place']:+.2f} nats on average, {seen['place_spread']:.2f} between pairs")
+print(f"position bias: {seen['place']:+.2f} nats on average, standard deviation {seen['place_spread']:.2f} over pairs")
 swap.reveal(100 * seen["agree"])
 
 # %%
@@ -60,19 +60,19 @@ assert 0.5 < seen["agree"] < 0.95 and seen["both"] > 0.58
 assert told.holds("both_3", above=0.58)
 
 # %% [markdown]
-# It is right on about two pairs of three; many pairs are nearly equal. Now five other judges in the middle of their school.
+# It is right on about two of three pairs; many pairs are nearly equal. Now look at five other judges in the middle of their training.
 
 # %%
 early = predict(
-    "After a third of their lessons both orders agree on a quarter of the pairs, on average. Take the mean log-odds of both orders: how often is it right?",
-    "half of the time, like a coin",
-    "about halfway between a coin and the finished judge",
-    "nearly as often as the finished judge",
+    "After one third of their training both orders agree on one quarter of the pairs, on average. Take the mean log-odds of both orders: how often is it right?",
+    "half of the time, which is chance",
+    "about halfway between chance and the trained judge",
+    "nearly as often as the trained judge",
 )
 
 # %%
 # figure: ages
-# alt: Shares after a third, two thirds and all of the judge's lessons, a line for each of five seeds. Pairs on which both orders agree rise from between none and a half to about seven in ten. A verdict in one order is right in a half to two
+# alt: Fractions after one third, two thirds and all of the judge's training, a line for each of five seeds. Pairs on which both orders agree rise from between none and a half to about seven in ten. A verdict in one order is right in one half to two
 #   thirds of the cases at first, in two thirds later. The mean log-odds of both orders is right in about two of three cases from the beginning.
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.1), layout="constrained", sharey=True)
 titles = {"agree": "both orders agree", "one_order": "right, one order", "both": "right, mean of both orders"}
@@ -81,62 +81,62 @@ for ax, (key, title), colour in zip(axes, titles.items(), ("orange", "red", "blu
         ax.plot((150, 300, 450), row, "o-", ms=4, lw=1.2, alpha=0.6, color=PALETTE[colour])
     ax.axhline(0.5, ls=":", lw=1, color=PALETTE["black"])
     ax.set(title=title, xlabel="steps of training", ylim=(0, 1), xticks=(150, 300, 450))
-axes[0].set_ylabel("share of pairs")
+axes[0].set_ylabel("fraction of pairs")
 plt.show()
 start, end = mean(told.values("both_1")), mean(told.values("both_3"))
 part = (start - 0.5) / (end - 0.5)
 early.reveal(
-    "half of the time, like a coin"
+    "half of the time, which is chance"
     if part < 0.25
-    else "about halfway between a coin and the finished judge"
+    else "about halfway between chance and the trained judge"
     if part < 0.75
-    else "nearly as often as the finished judge"
+    else "nearly as often as the trained judge"
 )
 
 # %% [markdown]
-# In some of the seeds a liking for a place is all that the verdicts show at first, and it covers up what the judge already knows. Where the liking is a constant, it cancels.
+# In some of the seeds the verdicts show only a position bias at first, and it hides what the judge already knows. A constant bias cancels in the mean of both orders.
 #
 # ## Asking again
 #
-# In the counted world, exactly: a judge that sees gold and likes the first place. A single verdict; the majority of endlessly many in one order; both orders.
+# In the enumerable environment this is exact. A judge sees the gold reward and has a position bias. We compare a single verdict, the majority in one order in the limit of many verdicts, and both orders.
 
 # %%
 again = predict(
-    "It likes the first place by 2 nats. What does the majority of endless draws in one order do to a single verdict's accuracy?",
+    "The judge has a position bias of 2 nats. How does the majority vote in one order, in the limit of many verdicts, change the accuracy of a single verdict?",
     "it raises it",
     "it lowers it",
-    "nothing",
+    "it does not change it",
 )
 
 # %%
 # NBVAL_CHECK_OUTPUT
-print("liking   one verdict   majority   both orders, one draw   both orders, majority")
+print("bias     one verdict   majority   both orders, 1 sample   both orders, majority")
 table = {place: counted.judge_accuracies(place) for place in (0, 1, 2, 4)}
 for place, row in table.items():
     print(f"{place:6} {row['one']:13.3f} {row['majority']:10.3f} {row['both']:23.3f} {row['both_majority']:23.3f}")
 gain = table[2]["majority"] - table[2]["one"]
-again.reveal("it raises it" if gain > 0.005 else "it lowers it" if gain < -0.005 else "nothing")
+again.reveal("it raises it" if gain > 0.005 else "it lowers it" if gain < -0.005 else "it does not change it")
 
 # %%
 # figure: again
-# alt: Share of pairs judged rightly against the liking for the first place from 0 to 5 nats. Both orders are a horizontal line at .81, with endless draws at 1. The majority in one order falls from 1 and crosses the falling
+# alt: Fraction of pairs judged correctly against the position bias from 0 to 5 nats. Both orders are a horizontal line at .81, and at 1 in the limit of many verdicts. The majority in one order falls from 1 and crosses the falling
 #   line of a single verdict between 1 and 2 nats; both end near one half.
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 places = np.linspace(0, 5, 41)
 rows = [counted.judge_accuracies(float(place)) for place in places]
 looks = {
     "both_majority": ("both orders, majority", "blue", "--"),
-    "both": ("both orders, one draw", "blue", "-"),
+    "both": ("both orders, one sample", "blue", "-"),
     "majority": ("one order, majority", "red", "--"),
     "one": ("one verdict", "red", "-"),
 }
 for key, (label, colour, style) in looks.items():
     ax.plot(places, [row[key] for row in rows], style, lw=1.8, color=PALETTE[colour], label=label)
 ax.set(
-    xlabel="liking for the first place (nats)",
+    xlabel="position bias (nats)",
     ylabel="right verdicts",
     ylim=(0.5, 1.02),
-    title="more of the same is not more of the truth",
+    title="more samples do not remove a bias",
 )
 ax.legend(frameon=False)
 plt.show()
@@ -147,12 +147,12 @@ assert table[2]["majority"] < table[2]["one"] and table[1]["majority"] > table[1
 # %% [markdown]
 # ## One budget, three ways
 #
-# People's labels cost ten and are noisy; the AI's cost one, and it likes every word of length by .3 of gold. A reward is fitted to the labels, and the reference is tilted until it is one nat away.
+# Human labels cost ten units and are noisy; the AI's cost one, and the AI has a length bias of .3 gold reward per word. A reward is fitted to the labels, and the reference policy is tilted until it is one nat away.
 
 # %%
 spend = predict(
-    "With 32,000 units to spend: whose labels make the best policy?",
-    "people's",
+    "With a budget of 32,000 units: which labels give the best policy?",
+    "human labels",
     "the AI's",
     "half of each, in one pool",
 )
@@ -160,21 +160,25 @@ spend = predict(
 # %%
 runs = counted.budgets(100, 0.3)
 ways = {
-    "human": "people",
+    "human": "human labels",
     "ai": "the AI",
     "pool": "half of each, pooled",
-    "corrected": "half of each, AI corrected by people",
+    "corrected": "half of each, AI corrected",
 }
-print(f"{'gold at one nat, by budget':38}" + "".join(f"{size:8,}" for size in counted.BUDGETS))
+print(f"{'gold reward at one nat, by budget':38}" + "".join(f"{size:8,}" for size in counted.BUDGETS))
 for way, label in ways.items():
     print(f"{label:38}" + "".join(f"{runs[f'{way}_{size}']:8.2f}" for size in counted.BUDGETS))
-last = {"people's": runs["human_32000"], "the AI's": runs["ai_32000"], "half of each, in one pool": runs["pool_32000"]}
+last = {
+    "human labels": runs["human_32000"],
+    "the AI's": runs["ai_32000"],
+    "half of each, in one pool": runs["pool_32000"],
+}
 spend.reveal(max(last, key=last.get))
 
 # %%
 # figure: budgets
-# alt: Gold at one nat against the budget on a logarithmic axis, four lines with bands over ten seeds. The AI's labels and half of each in a pool begin highest, near one and a half, and
-#   stay nearly flat, the pool a little higher from 2,000 on. People's begin far lower and cross both before 2,000. The AI corrected by people is as high as people at 2,000 and beyond, with a wide band at 500.
+# alt: Gold reward at one nat against the budget on a logarithmic axis, four lines with bands over ten seeds. The AI's labels and half of each in a pool begin highest, near one and a half, and
+#   stay nearly flat, the pool a little higher from 2,000 on. Human labels begin far lower and cross both before 2,000. The AI corrected by human labels is as high as human labels alone at 2,000 and beyond, with a wide band at 500.
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 looks = {"human": ("blue", "o-"), "ai": ("red", "s-"), "pool": ("orange", "D--"), "corrected": ("green", "^-.")}
 for way, (colour, style) in looks.items():
@@ -186,7 +190,7 @@ for way, (colour, style) in looks.items():
 ax.set(
     xscale="log",
     xlabel="budget (labels of the AI)",
-    ylabel="gold of the policy at one nat",
+    ylabel="gold reward at one nat",
     title="noise averages out, bias does not",
     xticks=counted.BUDGETS,
 )
@@ -199,42 +203,42 @@ plt.show()
 assert runs["human_32000"] > runs["ai_32000"] and exact.all_exceed("bias_0.3_human_32000", "bias_0.3_ai_32000")
 
 # %% [markdown]
-# And with language models? Two thousand units: 200 labels of people, 2,000 of the judge above (each seed has its own), or half of the money for each; DPO on them. Gold where the policy is one nat from its start.
+# And with language models? A budget of 2,000 units buys 200 human labels, 2,000 of the judge above (each seed has its own), or half of the budget for each. Then comes DPO on the labels. The figure shows the gold reward where the policy is one nat from the initial model.
 
 # %%
 # figure: arms
-# alt: Gold of the policy at one nat for five ways to spend the labels, five seeds as dots joined by thin lines, and the start as a dashed line below them. All five ways lie close together, well above the start; ten times the money for people lies highest.
+# alt: Gold reward of the policy at one nat for five ways to spend the labels, five seeds as dots joined by thin lines, and the initial model as a dashed line below them. All five ways lie close together, well above the initial model; ten times the budget for human labels lies highest.
 fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 arms = {
-    "people": "200 by\npeople",
+    "people": "200\nhuman",
     "ai": "2,000 by\nthe judge",
     "ai_agreed": "of these, where\nboth orders agree",
-    "mixed": "100 by people,\n1,000 by the judge",
-    "people_all": "2,000 by people\n(ten times the money)",
+    "mixed": "100 human,\n1,000 by the judge",
+    "people_all": "2,000 human\n(ten times the budget)",
 }
 for row in zip(*(told.values(f"{arm}_gold_1") for arm in arms), strict=True):
     ax.plot(range(len(arms)), row, "-", lw=0.7, color="0.7")
 for at, (arm, colour) in enumerate(zip(arms, ("blue", "red", "sky", "orange", "green"), strict=True)):
     ax.plot([at] * len(told.values(f"{arm}_gold_1")), told.values(f"{arm}_gold_1"), "o", color=PALETTE[colour])
 ax.axhline(mean(told.values("start_gold")), ls="--", lw=1, color=PALETTE["black"])
-ax.annotate("the start", (0, mean(told.values("start_gold"))), (0, 4), textcoords="offset points")
-ax.set(xticks=range(len(arms)), ylabel="gold at one nat", title="one budget, DPO in the assistant world")
+ax.annotate("initial model", (0, mean(told.values("start_gold"))), (0, 4), textcoords="offset points")
+ax.set(xticks=range(len(arms)), ylabel="gold reward at one nat", title="one budget, DPO in the assistant environment")
 ax.set_xticklabels(arms.values(), fontsize=8)
 plt.show()
 
 # %% [markdown]
 # ## One principle too many
 #
-# Six principles, and what each finds better: 1.5 nats a fact; 2 for a polite word and 2 for a word of praise; −1.5 for each further one of these; −.8 for each word of length (a fact has two); −1.5 for each filler word. The label is their mean preference; labels are endless and exact. Then somebody writes one of them a second time, in other words.
+# There are six principles. Their scores are 1.5 nats a fact; 2 for a polite word and 2 for a word of praise; −1.5 for each further one of these; −.8 for each word of length (a fact has two); −1.5 for each filler word. The label is their mean preference, in the limit of infinitely many pairs. Then someone writes one of them a second time, in other words.
 
 # %%
-twice = predict("Which of the six does most harm to gold if it stands there twice?", *counted.PRINCIPLES)
+twice = predict("Which of the six lowers the gold reward most if it is listed twice?", *counted.PRINCIPLES)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 every = tuple(counted.PRINCIPLES)
 six = counted.constitution(every)
-print(f"gold with the six: {six:.2f}\n{'':16}left out   twice")
+print(f"gold reward with the six: {six:.2f}\n{'':16}left out   twice")
 left_out, doubled = {}, {}
 for name in every:
     left_out[name] = counted.constitution(tuple(other for other in every if other != name))
@@ -246,19 +250,19 @@ twice.reveal(min(doubled, key=doubled.get))
 assert doubled["be brief"] < six < left_out["be brief"] and min(doubled.values()) == doubled["be brief"]
 
 # %% [markdown]
-# "Be brief" is too strong with its single vote: a fact costs 1.6 nats by it and earns 1.5. The votes of a constitution count, and so do the strengths of what it says.
+# "Be brief" is too strong already with its single vote: it costs 1.6 nats per fact, and a fact gains 1.5. Both the votes of a constitution and the strengths of its principles matter.
 
 # %% [markdown]
 # ## Critique and revise
 #
-# A model of the assistant world writes a reply of seven words, draws a principle, criticises the reply by it and revises it, ten rounds long. Four flaws are possible: no polite word, no praise, a false or repeated fact, a hum at the end.
+# A model of the assistant environment writes a completion of seven words, samples a principle, criticises the completion by it and revises it, for ten rounds. Four flaws are possible: no polite word, no praise, a false or repeated fact, a hum at the end.
 
 # %%
-flaw = predict("Which flaw is still there after ten rounds?", *(f"not {name}" for name in FLAWS))
+flaw = predict("Which flaw is most frequent after ten rounds?", *(f"not {name}" for name in FLAWS))
 
 # %%
 # figure: revising
-# alt: Left, the share of replies with each of four flaws over ten rounds, means of five seeds as dots, and lines of the law. Three fall from a half to a few hundredths; the facts hardly change. Right, gold by round rises and levels off.
+# alt: Left, the fraction of completions with each of four flaws over ten rounds, means of five seeds as dots, and lines of the law. Three fall from one half to a few hundredths; the facts hardly change. Right, the gold reward by round rises and levels off.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 rounds = range(11)
 for name, colour, style in zip(FLAWS, ("blue", "orange", "red", "green"), ("o", "s", "D", "^"), strict=True):
@@ -271,22 +275,22 @@ for name, colour, style in zip(FLAWS, ("blue", "orange", "red", "green"), ("o", 
         label=f"not {name}",
     )
     axes[0].plot(rounds, [mean(revised.values(f"law_{name}_{n}")) for n in rounds], "-", lw=1, color=PALETTE[colour])
-axes[0].set(xlabel="round", ylabel="share of replies", ylim=(0, 0.8), title="flaws that are left, and the law")
+axes[0].set(xlabel="round", ylabel="fraction of completions", ylim=(0, 0.8), title="flaws that are left, and the law")
 axes[0].legend(frameon=False, fontsize=8, ncols=2)
 for row in zip(*(revised.values(f"gold_{n}") for n in rounds), strict=True):
     axes[1].plot(rounds, row, lw=1, alpha=0.6, color=PALETTE["blue"])
-axes[1].set(xlabel="round", ylabel="gold", title="gold of the revisions, five seeds")
+axes[1].set(xlabel="round", ylabel="gold reward", title="gold reward of the revisions, five seeds")
 plt.show()
 flaw.reveal("not " + max(FLAWS, key=lambda name: mean(revised.values(f"{name}_10"))))
 
 # %% [markdown]
-# ## A model that rewards itself
+# ## Self-rewarding
 #
-# Back to the counted world: 100 labels by people, then in each of twelve rounds the judge labels 400 pairs of the newest policy, learns from all labels so far, and the policy is tilted by its reward.
+# Back to the enumerable environment. We take 100 human labels. Then in each of twelve rounds the judge labels 400 pairs of the current policy, learns from all labels so far, and the policy is tilted by its reward.
 
 # %%
 alone = predict(
-    "Beside it: keep the first judge as it is, ask for no more labels, tilt as often. Where is gold after twelve rounds?",
+    "As a control: freeze the initial judge, ask for no more labels, tilt the same number of times. What is the gold reward after twelve rounds?",
     "lower by more than .1",
     "within .1 of the self-rewarding run",
     "higher by more than .1",
@@ -295,9 +299,9 @@ alone = predict(
 # %%
 own, kept = counted.self_rewarding(100, 12), counted.self_rewarding(100, 12, learns=False)
 print("round                " + "".join(f"{n:7}" for n in range(0, 13, 2)))
-for run, label in ((own, "rewards itself"), (kept, "first judge kept")):
+for run, label in ((own, "self-rewarding"), (kept, "frozen judge")):
     print(f"{label + ', gold':22}" + "".join(f"{run[f'gold_{n}']:7.2f}" for n in range(0, 13, 2)))
-print(f"{'pairs it orders rightly':22}" + "".join(f"{own[f'accuracy_{n}']:7.2f}" for n in range(0, 13, 2)))
+print(f"{'pairs ordered correctly':22}" + "".join(f"{own[f'accuracy_{n}']:7.2f}" for n in range(0, 13, 2)))
 gap = kept["gold_12"] - own["gold_12"]
 alone.reveal(
     "lower by more than .1"
@@ -309,39 +313,39 @@ alone.reveal(
 
 # %%
 # figure: self
-# alt: Left, gold over twelve rounds, ten seeds each: the model that rewards itself and the one whose first judge is kept lie nearly on one another, rise for some seven rounds and level off. Right, the share of its policy's pairs that the judge
-#   orders rightly sinks from about .8 to below one half in all but one seed; with labels of people in each round, in all but two.
+# alt: Left, the gold reward over twelve rounds, ten seeds each: the self-rewarding model and the one with a frozen judge lie nearly on one another, rise for some seven rounds and level off. Right, the fraction of its policy's pairs that the judge
+#   orders correctly falls from about .8 to below one half in all but one seed; with human labels in each round, in all but two.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 steps = range(13)
-looks = {"self": ("rewards itself", "red", "-"), "kept": ("first judge kept", "blue", "--")}
+looks = {"self": ("self-rewarding", "red", "-"), "kept": ("frozen judge", "blue", "--")}
 for key, (label, colour, style) in looks.items():
     for i, row in enumerate(zip(*(exact.values(f"{key}_gold_{n}") for n in steps), strict=True)):
         axes[0].plot(steps, row, style, lw=1, alpha=0.6, color=PALETTE[colour], label=label if i == 0 else None)
-looks = {"self": ("rewards itself", "red", "-"), "people": ("people label each round", "green", "-.")}
+looks = {"self": ("self-rewarding", "red", "-"), "people": ("human labels each round", "green", "-.")}
 for key, (label, colour, style) in looks.items():
     for i, row in enumerate(zip(*(exact.values(f"{key}_accuracy_{n}") for n in steps), strict=True)):
         axes[1].plot(steps, row, style, lw=1, alpha=0.6, color=PALETTE[colour], label=label if i == 0 else None)
-axes[0].set(xlabel="round", ylabel="gold", title="its own labels teach it nothing")
-axes[1].set(xlabel="round", ylabel="share of pairs", title="pairs that the judge orders rightly")
+axes[0].set(xlabel="round", ylabel="gold reward", title="its own labels teach it nothing")
+axes[1].set(xlabel="round", ylabel="fraction of pairs", title="pairs that the judge orders correctly")
 axes[1].axhline(0.5, ls=":", lw=1, color=PALETTE["black"])
-axes[1].annotate("a coin", (0, 0.5), (0, 3), textcoords="offset points")
+axes[1].annotate("chance", (0, 0.5), (0, 3), textcoords="offset points")
 for ax in axes:
     ax.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %% [markdown]
-# The judge's labels are drawn from its own preferences. Whoever knows the judge could have written them, and a fit to them gives the same judge back. All that rises is the use that is made of the first hundred labels.
+# The judge samples its labels from its own preferences. Anyone who has the judge could have written them, and a fit to them returns the same judge. The rise comes from the first hundred labels, which the policy follows further and further.
 
 # %%
 assert abs(gap) < 0.3 and not exact.all_exceed("self_gold_12", "kept_gold_12")
 assert exact.all_exceed("self_accuracy_0", "self_accuracy_12") and own["accuracy_12"] < own["accuracy_0"]
 
 # %% [markdown]
-# And a language model? A small one, taught to write and to judge by the same weights, labels 640 pairs of its own in each of six rounds, and learns from them by DPO. Beside it: the same with its first weights as the judge, and with careful people. Five seeds, a minute and a half each, from the study.
+# And a language model? A small one, trained to write and to judge with the same weights, labels 640 pairs of its own in each of six rounds and learns from them by DPO. The controls are a frozen initial judge and low-noise human labels. The numbers are those of the study with five seeds.
 
 # %%
 helps = predict(
-    "Rewarded by its own newest weights, after which round is gold highest, on average over the seeds?",
+    "With its own current weights as the judge, after which round is the gold reward highest, on average over the seeds?",
     "before the first",
     "after one to three",
     "after four or five",
@@ -349,9 +353,9 @@ helps = predict(
 )
 
 # %%
-ways = {"itself": ("newest weights", "red", "-"), "kept": ("first weights", "blue", "--"), "people": ("people", "green", "-.")}  # fmt: skip
+ways = {"itself": ("current judge", "red", "-"), "kept": ("frozen judge", "blue", "--"), "people": ("human labels", "green", "-.")}  # fmt: skip
 golds = {way: [mean(itself.values(f"{way}_gold_{n}")) for n in range(7)] for way in ways}
-print("gold after round      " + "".join(f"{n:7}" for n in range(7)))
+print("gold reward by round  " + "".join(f"{n:7}" for n in range(7)))
 for way, (label, *_) in ways.items():
     print(f"{label:22}" + "".join(f"{gold:7.2f}" for gold in golds[way]))
 top = golds["itself"].index(max(golds["itself"]))
@@ -360,8 +364,8 @@ helps.reveal(options[top])
 
 # %%
 # figure: itself
-# alt: Left, gold against the distance from the first weights over six rounds, five seeds each. Judged by the newest weights or by the first, the runs rise for two or three nats and then fall, most of them below where
-#   they began. With people's labels the runs are higher at the same distance, go less far and still rise at the end. Right, the share of the policy's own pairs that are ordered rightly, by round: it falls to near one half for both judges.
+# alt: Left, the gold reward against the KL from the initial weights over six rounds, five seeds each. With the current or with the frozen judge, the runs rise for two or three nats and then fall, most of them below their initial value.
+#   With human labels the runs are higher at the same KL, go less far and still rise at the end. Right, the fraction of the policy's own pairs that are ordered correctly, by round: it falls to near one half for both judges.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 for way, (label, colour, style) in ways.items():
     columns = {key: [itself.values(f"{way}_{key}_{n}") for n in range(7)] for key in ("gold", "kl", "right")}
@@ -370,10 +374,10 @@ for way, (label, colour, style) in ways.items():
         axes[0].plot(kl, gold, f"o{style}", ms=3, **looks)
         if way != "people":
             axes[1].plot(range(7), right, f"o{style}", ms=3, **looks)
-axes[0].set(xlabel="nats from the first weights", ylabel="gold", title="gold, round by round")
-axes[1].set(xlabel="round", ylabel="share of its policy's pairs", title="what the judge orders rightly")
+axes[0].set(xlabel="KL from the initial weights (nats)", ylabel="gold reward", title="gold reward, round by round")
+axes[1].set(xlabel="round", ylabel="fraction of its policy's pairs", title="pairs ordered correctly")
 axes[1].axhline(0.5, ls=":", lw=1, color=PALETTE["black"])
-axes[1].annotate("a coin", (0, 0.5), (0, 3), textcoords="offset points")
+axes[1].annotate("chance", (0, 0.5), (0, 3), textcoords="offset points")
 for ax in axes:
     ax.legend(frameon=False, fontsize=8)
 plt.show()
@@ -383,7 +387,7 @@ assert itself.all_exceed("people_best", "itself_best") and itself.all_exceed("it
 assert all(itself.difference(f"{way}_right_0", f"{way}_right_6").significant for way in ("itself", "kept"))
 
 # %% [markdown]
-# A few rounds help, with either judge, and then gold falls; the two cannot be told apart. The further the policy goes, the more its judge errs: of pairs like those of the first round the judge orders seven in ten rightly, of the last ones hardly more than half. (It need not be that the policy seeks its errors: on the pairs of the run with people's labels, of which it gives none, it errs nearly as often at the same distance.) People, who see what is there, are still gaining at the end.
+# A few rounds help, with either judge, and then the gold reward falls. At their best the two judges do not differ significantly. The further the policy goes, the more errors its judge makes: of the first round's pairs it orders seven in ten correctly, of the last ones hardly more than half. (The policy need not seek these errors. In the run with human labels the judge gives no label, and on that run's pairs it makes nearly as many errors at the same KL.) With human labels the gold reward is still rising at the end.
 
 # %%
 predict.tally()
@@ -391,8 +395,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Let people turn no label round: set `counted.FLIP = 0` and call `counted.budgets(100, 0.3)` again. Where does the crossover move, and does the formula of the text say so?
-# * In `counted.self_rewarding`, let people label a tenth of each round (`fresh=40`). How much of what 400 labels buy do 40 buy?
-# * `minirlhf evaluate judge` compares two files of answers with a judge of yours. Write two files that differ in length alone. What does it say?
+# * Flip no human label: set `counted.FLIP = 0` and call `counted.budgets(100, 0.3)` again. Where does the crossover move, and does the formula of the text predict it?
+# * In `counted.self_rewarding`, let people label one tenth of each round (`fresh=40`). What fraction of the gain from 400 labels do 40 give?
+# * `minirlhf evaluate judge` compares two files of completions with a judge of your choice. Write two files that differ only in length. What does it report?
 #
 # The graded exercises of this chapter: `minirlhf check 15`.

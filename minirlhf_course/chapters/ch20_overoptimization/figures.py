@@ -47,8 +47,8 @@ def _at(distance: Tensor, values: Tensor, grid: Tensor) -> Tensor:
 def overview(axes: Sequence[Any], curves: Mapping[str, Sequence[Curve]]) -> None:
     """Plot one panel per optimiser: proxy and gold against √KL, mean and range over seeds."""
     for ax, (name, runs) in zip(axes, curves.items(), strict=True):
-        _band(ax, runs, "proxy", colour=PALETTE["orange"], style="--", label="proxy: what is optimised")
-        _band(ax, runs, "gold", colour=PALETTE["green"], style="-", label="gold: what is wanted")
+        _band(ax, runs, "proxy", colour=PALETTE["orange"], style="--", label="proxy reward")
+        _band(ax, runs, "gold", colour=PALETTE["green"], style="-", label="gold reward")
         ax.set(title=name, xlabel=DISTANCE)
     axes[0].set_ylabel("mean reward, in units of gold")
     axes[0].legend(frameon=False)
@@ -58,7 +58,7 @@ def gold_curves(ax: Any, curves: Mapping[str, Sequence[Curve]]) -> None:
     """Plot gold reward against √KL for several proxies, optimisers or remedies in one panel."""
     for colour, (name, runs) in zip(COLOURS, curves.items(), strict=False):
         _band(ax, runs, "gold", colour=colour, style="-", label=name)
-    ax.set(xlabel=DISTANCE, ylabel="gold")
+    ax.set(xlabel=DISTANCE, ylabel="gold reward")
     ax.legend(frameon=False)
 
 
@@ -66,7 +66,7 @@ def fits(axes: Sequence[Any], verdicts: Mapping[str, FitVerdict]) -> None:
     """Plot one panel per optimiser: the gains of single seeds, and both fitted forms with their bands."""
     for ax, (name, verdict) in zip(axes, verdicts.items(), strict=True):
         ax.plot(verdict.grid, verdict.gains[:6].T, color="0.8", lw=0.6)  # six seeds are enough to see how they differ
-        ax.plot(verdict.grid, verdict.gains.mean(0), color="black", lw=1.5, label="mean over seeds")
+        ax.plot(verdict.grid, verdict.gains.mean(0), color="black", lw=1.5, label="mean over data sets")
         for (form, fit), colour in zip(verdict.pooled.items(), (PALETTE["blue"], PALETTE["red"]), strict=True):
             low, high = verdict.bands[form]
             ax.fill_between(verdict.grid, low, high, color=colour, alpha=0.25, lw=0)
@@ -87,7 +87,7 @@ def remedies(ax: Any, gold: Mapping[str, Sequence[float]], *, oracle: float) -> 
     first = next(iter(gold.values()))
     ax.axvline(sum(first) / len(first), color="0.6", lw=0.8, ls=":")
     ax.axvline(oracle, color=PALETTE["green"], lw=1)
-    ax.set(yticks=range(len(gold)), yticklabels=list(gold), xlabel="gold")
+    ax.set(yticks=range(len(gold)), yticklabels=list(gold), xlabel="gold reward")
     ax.set_ylim(len(gold) - 0.5, -0.5)
 
 
@@ -102,7 +102,7 @@ def errors(ax: Any, parts: Mapping[str, Sequence[Errors]]) -> None:
         up = [u + max(h, 0) for h, u in zip(heights, up, strict=True)]
         down = [d + min(h, 0) for h, d in zip(heights, down, strict=True)]
     ax.axhline(0, color="black", lw=0.8)
-    ax.set(ylabel="gold lost")
+    ax.set(ylabel="gold reward lost")
     ax.legend(frameon=False)
 
 
@@ -112,7 +112,7 @@ def counted(ax: Any, histories: Sequence[History], names: Sequence[str]) -> None
     distance = [max(0.0, kl) ** 0.5 for kl in smoothed("kl")]
     for colour, name in zip(COLOURS, names, strict=False):
         ax.plot(distance, smoothed(name), color=colour, label=name)
-    ax.set(xlabel=DISTANCE, ylabel="per reply")
+    ax.set(xlabel=DISTANCE, ylabel="per completion")
     ax.legend(frameon=False)
 
 
@@ -120,12 +120,12 @@ def leash(ax: Any, free: Curve, held: Curve, turn: tuple[float, float] | None) -
     """Plot gold and proxy of one policy-gradient run without a penalty, the ends of runs under a KL penalty, and the
     point at which a second reward model is highest."""
     ax.plot(free.distance, free.proxy, color=PALETTE["orange"], ls="--", label="proxy, no penalty")
-    ax.plot(held.distance[1:], held.proxy[1:], "o", color=PALETTE["orange"], label="proxy, end under a penalty")
+    ax.plot(held.distance[1:], held.proxy[1:], "o", color=PALETTE["orange"], label="proxy, converged under a penalty")
     ax.plot(free.distance, free.gold, color=PALETTE["green"], label="gold, no penalty")
-    ax.plot(held.distance[1:], held.gold[1:], "o", color=PALETTE["green"], label="gold, end under a penalty")
+    ax.plot(held.distance[1:], held.gold[1:], "o", color=PALETTE["green"], label="gold, converged under a penalty")
     if turn is not None:
         ax.plot(*turn, "*", ms=12, color="black", label="a second reward model is highest")
-    ax.set(xlabel=DISTANCE, ylabel="mean reward, in units of gold")
+    ax.set(xlabel=DISTANCE, ylabel="mean reward, in units of gold reward")
     ax.legend(frameon=False, fontsize="small")
 
 
@@ -135,7 +135,7 @@ def tampering(axes: Sequence[Any], runs: Mapping[str, TamperingRun]) -> None:
         axes[0].plot(run.grade, color=colour, ls="--")
         axes[0].plot(run.worth, color=colour, label=name)
         axes[1].plot(run.edits, color=colour, label=name)
-    axes[0].set(xlabel="step", ylabel="grade (dashed), worth (solid)")
+    axes[0].set(xlabel="step", ylabel="grade (dashed), gold reward (solid)")
     axes[1].set(xlabel="step", ylabel="lines written into the sheet")
     axes[1].legend(frameon=False)
 
@@ -146,7 +146,7 @@ def detector(ax: Any, found: Detection) -> None:
         false, true = found.curve(name)
         ax.plot(false, true, color=colour, label=f"{name}: {found.auc(name):.2f}")
     ax.plot([0, 1], [0, 1], color="0.7", lw=0.8, ls=":")
-    ax.set(xlabel="honest replies flagged", ylabel="hacks flagged")
+    ax.set(xlabel="honest completions flagged", ylabel="hacks flagged")
     ax.legend(frameon=False, fontsize="small", title="area under the curve")
 
 
@@ -156,6 +156,6 @@ def habit(ax: Any, found: Habit, reply: int) -> None:
     lines = policies[..., reply].T
     for colour, style, kind, line in zip(COLOURS, ("-", "-", (0, (2, 2))), found.kinds, lines, strict=False):
         ax.plot(distance, line, color=colour, ls=style, lw=2, label=kind)
-    ax.plot(distance, gold, color="black", ls=":", label="gold, mean over what is asked")
-    ax.set(title=f"How often the reply is: {found.replies[reply]}", xlabel=DISTANCE)
+    ax.plot(distance, gold, color="black", ls=":", label="gold reward, mean over prompts")
+    ax.set(title=f"fraction of completions: {found.replies[reply]}", xlabel=DISTANCE)
     ax.legend(frameon=False, fontsize="small")

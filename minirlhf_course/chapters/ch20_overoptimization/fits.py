@@ -113,7 +113,7 @@ class FitVerdict:
         first, second = FORMS
         mean, low, high = self.difference
         if low <= 0 <= high:
-            return f"cannot be told apart (R² {self.within[first]:.3f} and {self.within[second]:.3f})"
+            return f"no significant difference (R² {self.within[first]:.3f} and {self.within[second]:.3f})"
         best, other = (first, second) if mean > 0 else (second, first)
         return f"{best} fits better (R² {self.within[best]:.3f} against {self.within[other]:.3f})"
 
