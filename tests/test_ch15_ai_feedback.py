@@ -100,3 +100,24 @@ def test_judge_accuracies_of_both_orders_undo_position_bias_only():
     assert biased["one"] < fair["one"]
     assert fair["majority"] == pytest.approx(1.0) and biased["both_majority"] == pytest.approx(1.0)
     assert counted.judge_accuracies(2.0, taste=0.3)["both_majority"] < 0.9
+
+
+def test_direct_feedback_without_bias_is_the_gold_reward():
+    measured = counted.direct_feedback(0.0, distances=(1.0,))
+    close(measured["direct_1"], counted.gold_at(counted.GOLD, 1.0))
+    assert measured["levels_1"] < measured["direct_1"] and measured["model_1"] < measured["direct_1"]
+
+
+def test_direct_feedback_in_many_levels_is_the_score():
+    measured = counted.direct_feedback(0.3, levels=100_000, distances=(2.0,))
+    close(measured["levels_2"], measured["direct_2"], digits=3)
+
+
+def test_direct_feedback_keeps_the_bias_and_loses_the_model_error():
+    found = {bias: counted.direct_feedback(bias) for bias in (0.1, 0.3, 0.6)}
+    for measured in found.values():
+        for distance in (1, 2, 4):
+            assert measured[f"direct_{distance}"] > measured[f"model_{distance}"]
+            assert measured[f"direct_{distance}"] < counted.gold_at(counted.GOLD, distance)
+    assert found[0.6]["model_4"] < found[0.6]["model_2"]
+    assert all(found[bias][f"levels_{d}"] < found[bias][f"model_{d}"] for bias in (0.1, 0.3) for d in (1, 2, 4))
