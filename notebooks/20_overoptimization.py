@@ -557,6 +557,8 @@ for prompt, (before, *_), (after,) in zip(
 predict.tally()
 
 # %% [markdown]
+# ## Now you
+#
 # A proxy and a gold reward of your own are two functions of a prompt and a completion. `minirlhf tour overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.
 
 
