@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.feedback import custom_rewards, graders
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 from minirlhf.feedback.rewards import (
     COMBINATIONS,
     Part,
@@ -87,8 +87,8 @@ def _graded_by(grader: str, seconds: float, thoughts: ThoughtTags) -> tuple[Rewa
     if custom_rewards.is_named(grader):
         file, function = custom_rewards.function(grader)
         name = getattr(function, "__name__", type(function).__name__)
-        reward = custom_rewards.custom_reward(grader, seconds=seconds)
-        return reward, f"{name} in a file with digest {start.file_digest(file)}"
+        own = custom_rewards.custom_reward(grader, seconds=seconds)
+        return own, f"{name} in a file with digest {start.file_digest(file)}"
     if grader.startswith(BY_FIELD):
         field = grader.removeprefix(BY_FIELD)
         reward = reward_of_field(field, lambda name: reference_reward(graders.get(name, thoughts), thoughts))
