@@ -622,7 +622,7 @@ NO_PART = {
 #: What goes as files of the folder, which the tests of the folder look at: data, model, tokenizer, reference, grader.
 AS_FILES = {
     "data", "format", "split", "limit", "eval_fraction", "drop_identical", "drop_long", "task", "demonstrations", "ptx_data", "model",
-    "vocab_size", "context", "chat_template", "chat_template_kwargs", "ref_model", "grader", "grader_timeout", "reward_model",
+    "vocab_size", "context", "chat_template", "chat_template_kwargs", "ref_model", "grader", "grader_timeout", "thought_tags", "reward_model",
     "reward_aggregation", "prompt_field", "completion_field", "chosen_field", "rejected_field", "messages_field", "answer_field",
 }  # fmt: skip
 VALUES = {

@@ -343,13 +343,13 @@ def test_loaders_read_sharegpt_turns_by_other_names(tmp_path):
     assert two.messages == [{"role": "system", "content": "be kind"}, *conversation("hi", "yo")]
 
 
-def test_loaders_refuse_tool_calls_and_report_other_unused_fields(tmp_path):
-    """A call of a tool would be an empty reply; a weight of 0 says not to learn it."""
+def test_loaders_read_tool_calls_and_report_unused_fields(tmp_path):
+    """A weight of 0 would say not to learn the turn."""
     ask, reply = conversation("w?", "rain")
     call = {"type": "function", "function": {"name": "weather", "arguments": "{}"}}
     for content in (None, ""):
         called = {**reply, "content": content, "tool_calls": [call]}
-        with raises(UserError, argument="messages[1]", value="tool_calls"):
-            read(tmp_path, json.dumps({"messages": [ask, called, ask, reply]}))
+        [one] = read(tmp_path, json.dumps({"messages": [ask, called, ask, reply]}))
+        assert one.messages[1]["tool_calls"][0]["function"]["name"] == "weather"
     (tmp_path / "d.jsonl").write_text(json.dumps({"messages": [ask, {**reply, "weight": 0, "tool_calls": None}]}))
     assert loaders.load(tmp_path / "d.jsonl").ignored == ("messages.weight",)

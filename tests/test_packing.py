@@ -366,7 +366,7 @@ def test_train_sft_command_reports_what_packing_saves(tmp_path, capsys):
     (tmp_path / "d.jsonl").write_text("".join(rows))
     argv = ["train", "sft", "--data", f"{tmp_path}/d.jsonl", "--max-steps", "1", "--batch-size", "4", "--vocab-size", "270"]  # fmt: skip
     assert dispatch([*argv, "--context", "128", "--packing", "true", "--out", f"{tmp_path}/run"]) == 0
-    assert re.search(r"\b19 \w+ in \d \w+ \w+ 128 .*\d% .*\d% .* 4\b", capsys.readouterr().out)
+    assert re.search(r"\b18 \w+ in \d \w+ \w+ 128 .*\d% .*\d% .* 4\b", capsys.readouterr().out)
     assert dispatch([*argv, "--context", "256", "--max-length", "64", "--out", f"{tmp_path}/plain"]) == 0
     with raises(UserError, argument="max_length", value=1, expected=2):
         dispatch([*argv, "--packing", "true", "--max-length", "1", "--out", f"{tmp_path}/no"])
