@@ -363,7 +363,7 @@ plt.show()
 assert fell["rejected, larger rate"] < -3 and seen.holds("losers_winner_fell", below=-3)
 
 # %% [markdown]
-# The rejected completions say what to leave out, and at a small learning rate that alone helps. At three times the rate the same loss destroys the model. The chosen completions lost probability together with the rejected ones, because
+# The rejected completions say what to leave out, and that alone helps if training is short enough for its learning rate. With as many steps at three times the rate the same loss destroys the model. The chosen completions lost probability together with the rejected ones, because
 # they consist of the same words. Negative feedback needs an anchor that keeps the model in place. In DPO the chosen completion of the pair and the reference model are this anchor.
 #
 # ## Skipping SFT
@@ -576,7 +576,7 @@ assert seen.holds("known_on_topic", above=0.4) and seen.holds("other_on_topic", 
 # ## Before language models: a garden
 #
 # All of this is older than chatbots. A robot should walk from S to the bench G and stay off the flowers (`*`). Its owner knows what
-# they want, and cannot write it down as a program. First **imitation**: the owner walks on a day without wind, and the robot copies what it saw. Then the wind rises, and one step in five goes in a wrong direction.
+# they want, and cannot write it down as a program. First **imitation**: the owner walks on a day without wind, and the robot copies what it saw. Then the wind rises, and one step in five goes in a random direction.
 
 # %%
 # NBVAL_CHECK_OUTPUT
