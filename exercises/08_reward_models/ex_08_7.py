@@ -132,6 +132,10 @@ def against_plain(sub, draw):
         fail(f"better than the plain fit on {better} of 10 data sets, by {sum(gains) / len(gains):+.3f} on average")
 
 
+# %% [shared]
+# 0.8: a part of our gain that a test asks for
+
+
 # %% [probes]
 # no inputs, gradient, float32, size, values, keywords, nan, integers: what it finds is judged, however it is computed
 

@@ -157,6 +157,19 @@ def pulls_back(sub, draw):
     )
 
 
+def every_argument(sub, draw):
+    """The update with other numbers for all its arguments, with advantages and the penalty together."""
+    reference = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
+    weights = reference + 0.5 * draw.normal(12, 4)
+    games, tokens, mask, _ = played(sub, draw, weights)
+    for epsilon in (0.1, 0.35):
+        numbers = (draw.integer(2, 4), float(draw.uniform(1, low=8, high=16)), epsilon, 0.3)
+        asked = (weights, reference, games, tokens, mask, draw.normal(16, 8), *numbers)
+        names = ("epochs", "lr", "epsilon", "beta")
+        given = dict(zip(names, numbers, strict=True))
+        expect(sub.update(*asked), by_hand(*asked), what="the weights after an update", given=given, reveal=False)
+
+
 @trains(
     points=3,
     hints=(
@@ -167,6 +180,7 @@ def pulls_back(sub, draw):
     seeds=6,
     bar=0.15,
     what="the fraction of games won",
+    also=(every_argument,),
 )
 def learns(sub, draw):
     "In 12 batches the policy learns the game: six runs, each paired with ours."

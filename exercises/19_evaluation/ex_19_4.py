@@ -229,6 +229,10 @@ def nearly_perfect(sub, draw):
     )  # fmt: skip
 
 
+# %% [shared]
+# 1.96: a quantile of the normal distribution
+
+
 # %% [mutant] overlap
 # caught by: better
 def verdict_by_overlap(counts, claim):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,8 +164,10 @@ class Recorder:
         self.calls.append(ProbeCall(name, copied(args), copied(kwargs), self.test, parameters))
         return copied(args), copied(kwargs)
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], world: Mapping[str, Callable[..., Any]] = {}
+    ) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; worlds belong to trainings, which are not recorded."""
         args, kwargs = self._asked(name, args, kwargs)
         answer = copied(self.namespace[name](*args, **kwargs))
         self.answers[self.calls[-1]] = copied(answer)

@@ -14,7 +14,7 @@ from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import wire
 from minirlhf.sandbox.inside import SandboxWorker, describe
-from minirlhf_course.classroom import cells
+from minirlhf_course.classroom import cells, handles
 
 
 class Student(SandboxWorker):
@@ -75,8 +75,24 @@ class Student(SandboxWorker):
         return self._find(question["name"])
 
     def _on_call(self, question: dict[str, Any]) -> Any:
-        args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
-        return self._find(question["name"])(*args, **kwargs)
+        args, kwargs, world = (
+            handles.unpacked(wire.decode(question[part]), self._stand_in) for part in ("args", "kwargs", "world")
+        )
+        function = self._find(question["name"])
+        with handles.replaced(function, world):
+            return function(*args, **kwargs)
+
+    def _stand_in(self, number: int) -> handles.Handle:
+        """Return the function that asks the grader's handle of this number."""
+
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            wire.send(self.sock, {"handle": number, "args": wire.encode((args, kwargs))})
+            answer = wire.receive(self.sock)
+            if answer is None or "error" in answer:
+                raise RuntimeError(answer["error"] if answer else "nobody answers")
+            return wire.decode(answer["ok"])
+
+        return ask
 
     def _on_gradient(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
