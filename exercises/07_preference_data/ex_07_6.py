@@ -175,7 +175,7 @@ def bayes(sub, draw):
 
 
 # %% [shared]
-# 0.001: what a test says is added to every count, as the statement asks
+# 0.001: what is added to every count, by the statement
 
 
 # %% [probes]

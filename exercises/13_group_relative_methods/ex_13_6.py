@@ -94,6 +94,10 @@ def counts(sub, draw):
             "it is the mean over completions": sum(sum(row) / len(row) for row in out) / len(out),
         },
     )
+    edge = torch.tensor([[0.75, 1.25, 1.5, 1.0]], dtype=torch.float64)  # 0.75 and 1.25 lie in the interval
+    got = sub.aside.share_clipped(edge, torch.ones(1, 4, dtype=torch.bool), 0.25)
+    slips = {"a ratio of exactly 1 ± ε is counted, and lies in the interval": 0.75}
+    expect(got, 0.25, what="the share", given={"ratio": edge, "epsilon": 0.25}, mistakes=slips)
 
 
 def played(sub, draw, weights, groups=16, size=8):
@@ -195,6 +199,10 @@ def learns(sub, draw):
         if number % 2 == 0:
             curve.append(nano_shell.accuracy(weights)[0])
     return curve
+
+
+# %% [edges]
+# counts: lies outside of $[1-\varepsilon, 1+\varepsilon]$
 
 
 # %% [probes]
@@ -309,6 +317,13 @@ def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsi
         objective[mask].mean().backward()
         weights = weights + lr * weights.grad
     return weights.detach()
+
+
+# %% [mutant] the ends of the interval count
+# caught by: counts
+# says: exactly 1 ± ε
+def share_clipped(ratio, mask, epsilon):
+    return ((ratio[mask] - 1).abs() >= epsilon).double().mean()
 
 
 # %% [partial] 1: the fraction

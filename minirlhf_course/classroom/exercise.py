@@ -15,6 +15,7 @@
     # %% [solution]                          earns all points
     # %% [tests]                             hidden: functions (sub, draw) under @test(points=…, hints=(…, …))
     # %% [probes]                            automatic probes to switch off, and why, see :mod:`.probes` (optional)
+    # %% [edges]                             which test asks each edge that the statement names (optional)
     # %% [shared]                            constants of the tests that students read, and why they may (optional)
     # %% [picture]                           hidden: ``picture(sub)``, the learner's and the correct curve (optional)
     # %% [mutant] what is wrong with it      a wrong answer: definitions that replace those of the solution
@@ -44,8 +45,8 @@ from minirlhf_course.classroom.testing import Asked, Picture, Test
 
 KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
-SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "shared", "picture")
-OPTIONAL = ("given", "probes", "shared", "picture")
+SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "edges", "shared", "picture")
+OPTIONAL = ("given", "probes", "edges", "shared", "picture")
 PROBES = ("inputs", "integers", "keywords", "size", "values", "float32", "nan", "gradient")
 SWITCHES = (*PROBES, "cheats")  # what the block [probes] can switch off
 DEFAULT_STUDENT = "reader"
@@ -93,6 +94,7 @@ class Exercise:
     partials: tuple[Variant, ...]
     cheats: tuple[Variant, ...]
     picture: Callable[[Asked], Picture] | None
+    edges: tuple[tuple[str, str], ...]  # (name of a test, words of the statement or the stub that it asks)
     hidden: str  # the code of the tests
     shared: Mapping[float, str]  # constant that tests may have in common with what students read -> the reason
     off: Mapping[str, Mapping[str, str]]  # kind of probe -> "", function or function.argument -> the reason
@@ -247,6 +249,7 @@ def read(path: Path) -> Exercise:
         partials=tuple(variants["partial"]),
         cheats=tuple(variants["cheat"]),
         picture=picture,
+        edges=_edges(single["edges"], path) if "edges" in single else (),
         hidden=single["tests"].text,
         shared=_shared(single["shared"], path) if "shared" in single else {},
         off=_switched_off(single["probes"], path) if "probes" in single else {},
@@ -319,6 +322,19 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
     return reasons
 
 
+def _edges(block: Block, path: Path) -> tuple[tuple[str, str], ...]:
+    """Parse the lines ``# test: words of the statement`` of a block [edges]."""
+    found: list[tuple[str, str]] = []
+    for i, line in enumerate(block.text.splitlines(), block.line):
+        match = re.fullmatch(r"# (\w+): (\S.*)", line.rstrip())
+        if match:
+            found.append((match[1], match[2]))
+        elif line.strip():
+            message = f"{path} line {i}: expected '# name_of_the_test: words of the statement'"
+            raise UserError(message, argument="edges", value=line, file=path, line=i)
+    return tuple(found)
+
+
 def _shared(block: Block, path: Path) -> dict[float, str]:
     """Parse the lines ``# 0.1, 2.4: reason`` of a block [shared]."""
     reasons: dict[float, str] = {}
@@ -352,7 +368,7 @@ def _check_switches(exercise: Exercise) -> None:
 def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
     """Check that every code block is valid Python."""
     for block in blocks:
-        if block.name not in ("statement", "probes", "shared"):
+        if block.name not in ("statement", "probes", "edges", "shared"):
             try:
                 compiled(block.text, path, block.line)
             except (SyntaxError, ValueError) as problem:

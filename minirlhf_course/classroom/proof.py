@@ -77,6 +77,8 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExercisePr
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
     for what, problem in machine(exercise, seed):
         yield ExerciseProof(what, problem)
+    for test, words in exercise.edges:
+        yield ExerciseProof(f"edge: {words}: asked by {test}", edge(exercise, test, words), "edge")
     for what, problem in cheats.tried(exercise, seed):
         yield ExerciseProof(what, problem)
     yield ExerciseProof("hidden data share no constant with what students read", published(exercise), "published")
@@ -161,6 +163,14 @@ def leaks(exercise: Exercise) -> str:
         if leaked_lines := release.leaks(exercise, text):
             return f"it holds {leaked_lines[0]!r}"
     return ""
+
+
+def edge(exercise: Exercise, test: str, words: str) -> str:
+    """Return the problem if no such test exists, or the statement does not say these words."""
+    if test not in (names := [t.name for t in exercise.tests]):
+        return f"no test {test!r}; there are {', '.join(names)}"
+    said = " ".join(f"{exercise.statement} {exercise.stub}".split())
+    return "" if words in said else "the statement does not say it"
 
 
 def published(exercise: Exercise) -> str:

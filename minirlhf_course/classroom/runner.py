@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -78,6 +79,10 @@ class Local:
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         return self._answer(worker.gradient, self._find(name), *self._copied((args, kwargs)), wrt)
+
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return float(self._answer(worker.seconds, self._find(name), *self._copied((args, kwargs))))
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
@@ -196,6 +201,11 @@ class SandboxedSubmission:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
         return self._ask({"op": "gradient", "name": name, "wrt": wrt, **inputs})
+
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; a process that reports no number took for ever."""
+        reported = self._ask({"op": "seconds", "name": name, "args": wire.encode(args), "kwargs": wire.encode(kwargs)})
+        return float(reported) if isinstance(reported, float) and reported >= 0 else math.inf
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""

@@ -55,6 +55,9 @@ class Submission(Protocol):
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """Return the result, the inputs after the call and gradients, see :func:`minirlhf_course.classroom.worker.examine`."""
 
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """Return the seconds of computing that a call takes in the process in which it runs."""
+
     def value(self, name: str) -> Any:
         """Return the student's value ``name``."""
 
@@ -98,9 +101,18 @@ class Asked:
         world = (self._world,) if self._world else ()
         return lambda *args, **kwargs: self._submission.call(name, args, kwargs, *world)
 
+    @property
+    def aside(self) -> Asked:
+        """This submission, for calls of which no probes are made: edges, beyond which nothing is promised."""
+        return Asked(getattr(self._submission, "unrecorded", self._submission), self._beside, self._world)
+
     def in_world(self, **world: Callable[..., Any]) -> Asked:
         """Return this submission in another world: these functions stand in for its global ones of the same names."""
         return Asked(self._submission, self._beside, world)
+
+    def seconds(self, name: str, *args: Any, **kwargs: Any) -> float:
+        """Return the seconds of computing that ``name(*args)`` takes, the fewer of two tries."""
+        return min(float(self._submission.seconds(name, args, kwargs)) for _ in range(2))
 
     def value(self, name: str) -> Any:
         """Return the student's value ``name``; raise :class:`Failure` if it is still None."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import sys
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,10 @@ class Student(SandboxWorker):
 
         return ask
 
+    def _on_seconds(self, question: dict[str, Any]) -> Any:
+        args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
+        return seconds(self._find(question["name"]), args, kwargs)
+
     def _on_gradient(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
         return gradient(self._find(question["name"]), args, kwargs, question["wrt"])
@@ -101,6 +106,13 @@ class Student(SandboxWorker):
     def _on_examine(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
         return examine(self._find(question["name"]), args, kwargs, question["wrt"])
+
+
+def seconds(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Return the seconds of computing of ``f(*args)``."""
+    start = time.thread_time()
+    f(*args, **kwargs)
+    return time.thread_time() - start
 
 
 def gradient(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
