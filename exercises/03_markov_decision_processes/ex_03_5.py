@@ -267,6 +267,11 @@ def learns(sub, draw):
     return [worth(torch.zeros(16, 4), world, 0.9), worth(q, world, 0.9)]
 
 
+# %% [edges]
+# learns: An episode is cut off after 100 steps
+# learns: It counts the episodes
+
+
 # %% [probes]
 # no gradient: values are learned step by step
 # no inputs, integers, keywords, size, values, float32 of learn: any learner that finds the way is right

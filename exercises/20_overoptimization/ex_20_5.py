@@ -152,6 +152,10 @@ def in_time(sub, draw):
     return [float(torch.stack(x).mean()) for x in (begun, reached)]
 
 
+# %% [edges]
+# in_time: while they rise it may not stop
+
+
 # %% [probes]
 # no gradient: lists of numbers
 # no keywords, size, values, float32 of stop: any rule that stops in time is right

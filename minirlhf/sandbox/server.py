@@ -68,7 +68,7 @@ class SandboxPool:
         code = (
             f"import sys; sys.path.insert(0, {str(provenance.ROOT)!r}); "
             "from minirlhf.sandbox import inside; "
-            f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r}, {[str(p) for p in self.hidden]!r})"
+            f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r})"
         )
         # A clean environment: programs must not see the variables of this process, such as tokens and paths.
         self._process = subprocess.Popen(
@@ -81,6 +81,7 @@ class SandboxPool:
         )
         child_end.close()
         self._socket = parent_end
+        wire.send(parent_end, {"hidden": [str(p) for p in self.hidden]})
         greeting = parent_end.makefile("rb", buffering=0).readline()
         if not greeting:
             raise RuntimeError(f"the sandbox server did not start (exit status {self._process.wait()})")
