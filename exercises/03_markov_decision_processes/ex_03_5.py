@@ -218,8 +218,8 @@ def rate(sub, draw):
 
 def explores(sub, draw):
     """Of two actions that end the episode, the worse is taken in ε/2 of the episodes, once both are known."""
-    better, episodes = draw.integer(0, 1), 800
-    for epsilon in (0.0, 0.5):
+    better = draw.integer(0, 1)
+    for epsilon, episodes in ((0.0, 60), (0.5, 800)):
         leads, earns = [[1, 2], [1, 1], [2, 2]], [0.0, 0.5, 0.5]
         earns[1 + better] = 1.0
         world = World(leads, earns, [False, True, True])

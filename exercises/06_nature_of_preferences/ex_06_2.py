@@ -164,6 +164,16 @@ def no_agreement(sub, draw):
         fail(
             "eight items take much longer than six, and it should work for some hundreds: is there a sum over rankings?"
         )
+    # For strong agreement and many items each item has about 1/(e^θ − 1) items before it that should come after.
+    far = sub.expected_distance(6.0, 100)
+    exact = sum(1 / math.expm1(6.0) - k / math.expm1(6.0 * k) for k in range(1, 101))
+    expect(
+        far,
+        exact,
+        what="the mean distance of 100 items at θ = 6",
+        given={"theta": 6.0, "size": 100},
+        mistakes={"it is 0 for a row that is too long": 0.0},
+    )
     many = draw.integer(250, 400)
     for theta in (0.0, 0.01, 10.0):
         weights = [math.exp(-theta * j) for j in range(many)]
@@ -182,16 +192,6 @@ def no_agreement(sub, draw):
             mass, moment = mass + w, moment + jw
             total += moment / mass
         expect(sub.aside.expected_distance(theta, many), total, what="the mean distance", given=given)
-    # For strong agreement and many items each item has about 1/(e^θ − 1) items before it that should come after.
-    far = sub.expected_distance(6.0, 100)
-    exact = sum(1 / math.expm1(6.0) - k / math.expm1(6.0 * k) for k in range(1, 101))
-    expect(
-        far,
-        exact,
-        what="the mean distance of 100 items at θ = 6",
-        given={"theta": 6.0, "size": 100},
-        mistakes={"it is 0 for a row that is too long": 0.0},
-    )
 
 
 # %% [edges]

@@ -111,7 +111,7 @@ def without_liking(sub, draw):
 )
 def learns(sub, draw):
     "With a length bias, the fraction of new pairs in the right order is compared with ours: twelve data sets, twelve biases."
-    bias = float(draw.uniform(1, low=0.8, high=3.0))
+    bias = float(draw.uniform(1, low=0.5, high=5.0))
     return [0.5, share(sub, made(draw.integer(0, 2**28), bias))]
 
 
