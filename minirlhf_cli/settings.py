@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from minirlhf.feedback.graders.thoughts import THOUGHTS
 
 from minirlhf.core.errors import UserError, format_value, unknown
 from minirlhf.feedback.graders import GRADERS
+from minirlhf.feedback.graders.thoughts import THOUGHTS
 
 if typing.TYPE_CHECKING:
     from minirlhf.recipes.binding import ConfigurableRecipe, Option

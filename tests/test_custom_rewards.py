@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 from facts import raises
-from minirlhf.feedback.signatures import role_of
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.records import Problem
 from minirlhf.feedback import custom_rewards, graders, rewards
 from minirlhf.feedback.rewards import Part, WeightedReward, score
+from minirlhf.feedback.signatures import role_of
 from minirlhf_cli import dispatch
 from minirlhf_cli.export import write
 from minirlhf_cli.files.sources import OnlineSource

@@ -5,13 +5,13 @@ import math
 
 import pytest
 from facts import raises
-from minirlhf.feedback.graders.thoughts import answer_part, parse_tags
 from test_graders import DOUBLE
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 from minirlhf.data.records import Problem
 from minirlhf.feedback import graders, rewards
+from minirlhf.feedback.graders.thoughts import answer_part, parse_tags
 from minirlhf.models.tokenizers import word_tokenizer
 
 #: For each grader of answers: a right and a wrong completion for a reference.

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minirlhf.data.messages import FOR_TEMPLATE
-from minirlhf.feedback.graders.thoughts import THOUGHTS, parse_tags
-
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
 from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
 from minirlhf.data.examples import of_last_completion
 from minirlhf.data.loaders import Records
+from minirlhf.data.messages import FOR_TEMPLATE
 from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.feedback import custom_rewards, graders
+from minirlhf.feedback.graders.thoughts import THOUGHTS, parse_tags
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.classifiers import as_classifier, save_adapter

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, parse_tags
 
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
@@ -16,6 +15,7 @@ from minirlhf.data.chat import encode_prompt, end_tokens
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.selection import select_top_per_prompt
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, parse_tags
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from minirlhf.feedback.graders.thoughts import parse_tags
-
 from minirlhf import recipes
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
@@ -21,6 +19,7 @@ from minirlhf.data.loaders import Records
 from minirlhf.data.records import Conversation, Problem
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
+from minirlhf.feedback.graders.thoughts import parse_tags
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models import adapters
 from minirlhf.recipes.distill import Distillation, describe_distillation

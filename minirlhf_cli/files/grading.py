@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.feedback import custom_rewards, graders
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 from minirlhf.feedback.rewards import (
     COMBINATIONS,
     Part,

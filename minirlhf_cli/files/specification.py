@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 from torch import Tensor
 
 from minirlhf.core.errors import UserError, unknown
@@ -22,6 +21,7 @@ from minirlhf.core.statistics import holm, sign_flips
 from minirlhf.data.records import Problem
 from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.graders import forms
+from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags
 from minirlhf.feedback.rewards import Reward, score_completions, with_generation_prompts
 from minirlhf_cli.files import start
 from minirlhf_cli.files.answering import GenerationRequest, Generator
