@@ -87,7 +87,7 @@ def _graded_by(grader: str, seconds: float, thoughts: ThoughtTags) -> tuple[Rewa
     if custom_rewards.is_named(grader):
         file, function = custom_rewards.function(grader)
         name = getattr(function, "__name__", type(function).__name__)
-        reward = custom_rewards.custom_reward(grader, seconds=seconds)
+        reward: Reward = custom_rewards.custom_reward(grader, seconds=seconds)
         return reward, f"{name} in a file with digest {start.file_digest(file)}"
     if grader.startswith(BY_FIELD):
         field = grader.removeprefix(BY_FIELD)

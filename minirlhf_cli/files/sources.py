@@ -107,8 +107,8 @@ class Source:
             )
         if self.eval_data is not None:
             unused["eval_fraction"] = "--eval-data is the eval set"
-        elif self.held_out == 0:
-            unused["eval_steps"] = "held_out = 0: there is no eval set"
+        elif self.eval_fraction == 0:
+            unused["eval_steps"] = "eval_fraction = 0: there is no eval set"
         if self.eval_steps > max_steps:
             unused["eval_steps"] = f"the run has only {max_steps} steps"
         return unused
