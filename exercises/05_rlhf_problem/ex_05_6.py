@@ -104,7 +104,7 @@ def stands(sub, draw):
 
 
 def one_step(sub, draw):
-    """Where each reply is drawn as often as the policy says, the step is `lr` times the exact gradient, whatever β."""
+    """Where each completion is drawn as often as the policy says, the step is `lr` times the exact gradient, whatever β."""
     often = torch.tensor([24, 16, 8, 6, 4, 3, 2, 1])[draw.permutation(8)]
     logits = (often / 64).double().log() + float(draw.uniform(1, low=-1, high=1))
     drawn = torch.arange(8).repeat_interleave(often)[draw.permutation(64)]

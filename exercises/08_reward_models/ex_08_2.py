@@ -12,7 +12,7 @@
 #
 # 1. `last_token`: the score at each row's last real token.
 # 2. `reply_mean(scores, attention_mask, prompt_lengths)`: the mean score of the real tokens *after the prompt*. The lengths of the prompts, in real tokens, are the integers
-#    `prompt_lengths` of shape $(B,)$, each smaller than the row's number of real tokens, also 0.
+#    `prompt_lengths` of shape $(B,)$, each at least 0 and smaller than the row's number of real tokens.
 #
 # Neither may change by more than $10^{-5}$ when the same rows have their padding on the other side, or more padding. Gradients must flow to the scores that count and
 # must be exactly zero, not NaN, at padding.
@@ -167,8 +167,8 @@ def the_reply(sub, draw):
 
 
 # %% [edges]
-# the_reply: each smaller than the row's number of real tokens, also 0
-# on_the_left: or wider
+# the_reply: each at least 0 and smaller than the row's number of real tokens
+# on_the_left: or more padding
 
 
 # %% [probes]

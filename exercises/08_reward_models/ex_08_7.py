@@ -133,7 +133,7 @@ def against_plain(sub, draw):
 
 
 # %% [shared]
-# 0.8: the liking stands in the statement, and data sets without a liking refuse an answer that subtracts it
+# 0.8: the bias stands in the statement, and data sets without a bias refuse an answer that subtracts it
 
 
 # %% [probes]

@@ -206,8 +206,8 @@ def filtered(sub, draw):
 # %% [edges]
 # no_more_than_needed: `wanted` may be 0
 # kept: at most `wanted` of them
-# no_more_than_needed: If all rounds together do not give enough, it returns what there is
-# filtered: If none is finished, all weights are 0
+# no_more_than_needed: If all rounds together do not give enough groups, it returns those it has
+# filtered: If no completion is finished, all weights are 0
 
 
 # %% [probes]

@@ -97,7 +97,7 @@ def counts(sub, draw):
     edge = torch.tensor([[0.75, 1.25, 1.5, 1.0]], dtype=torch.float64)  # 0.75 and 1.25 lie in the interval
     got = sub.aside.share_clipped(edge, torch.ones(1, 4, dtype=torch.bool), 0.25)
     slips = {"a ratio of exactly 1 ± ε is counted, and lies in the interval": 0.75}
-    expect(got, 0.25, what="the share", given={"ratio": edge, "epsilon": 0.25}, mistakes=slips)
+    expect(got, 0.25, what="the fraction", given={"ratio": edge, "epsilon": 0.25}, mistakes=slips)
 
 
 def played(sub, draw, weights, groups=16, size=8):
@@ -202,7 +202,7 @@ def learns(sub, draw):
 
 
 # %% [edges]
-# counts: lies outside of $[1-\varepsilon, 1+\varepsilon]$
+# counts: is outside $[1-\varepsilon, 1+\varepsilon]$
 
 
 # %% [probes]

@@ -155,7 +155,7 @@ def learn(ai, people):
     return 2 * a / a.norm() + b / b.norm()
 
 
-# %% [cheat] a liking as in a set that somebody has seen
+# %% [cheat] a length bias as in a set that somebody has seen
 def learn(ai, people):
     weights = bradley_terry(*ai)
     weights[-1] -= 1.5

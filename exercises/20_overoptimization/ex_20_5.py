@@ -153,7 +153,7 @@ def in_time(sub, draw):
 
 
 # %% [edges]
-# in_time: while they rise it may not stop
+# in_time: While they rise, it must not stop
 
 
 # %% [probes]
