@@ -12,7 +12,7 @@ from minirlhf_course.classroom import cheats, exercise, grading, proof, training
 from minirlhf_course.classroom.runner import Local, Missing, SandboxedSubmission, Server
 from minirlhf_course.classroom.testing import Asked, Failure
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 
 CODE = """
 def push(x):

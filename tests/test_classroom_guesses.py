@@ -10,7 +10,7 @@ from minirlhf.core import provenance
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import grading, proof
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = provenance.ROOT / "exercises"
 CHOICES = [e for e in sources.load(ROOT) if e.kind == "choice"]
 GUESSERS = 60
 
