@@ -15,7 +15,7 @@
 # **1.** Derive the largest payment against a given opponent, $\max_\pi J(\pi,\mu)$, as a formula without a maximum: `best_payment(ref, wins, opponent, beta)`. (Put the best
 # policy into $J$. What is left of the two terms?)
 #
-# **2.** Let both sides play the same $\pi$; each is then paid $J(\pi,\pi)$. How much more would the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. The policy is a distribution. It may leave answers out. The gain is 0
+# **2.** Let both sides play the same $\pi$; each is then paid $J(\pi,\pi)$. How much more would the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. The policy is a distribution, and answers may have probability 0. The gain is 0
 # where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it tells how far from the equilibrium you are although you do not know it.
 #
 # **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker go round in circles, as rock, scissors and paper
@@ -201,7 +201,7 @@ def settles(sub, draw):
 
 
 # %% [edges]
-# gains: It may leave answers out
+# gains: answers may have probability 0
 
 
 # %% [probes]
