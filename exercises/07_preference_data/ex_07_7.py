@@ -73,7 +73,7 @@ def labeller(seed):
     at_liking, at_place = (
         (k % 8 + float(draw.uniform())) / 8 for k in (seed, 5 * seed)
     )  # from all parts of the ranges
-    liking, place = 0.3 + 2.9 * at_liking, 0.45 + 3 * at_place
+    liking, place = 0.75 + 2.5 * at_liking, 0.45 + 3 * at_place
     return signs * draw.uniform(4, low=0.35, high=1.05), liking, place
 
 
