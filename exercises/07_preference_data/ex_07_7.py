@@ -233,8 +233,7 @@ def train(x, length, first_won):
 
 
 # %% [mutant] too few steps
-# caught by: size
-# says: too small
+# caught by: order or size
 def train(x, length, first_won):
     columns = torch.cat([x, length[:, None], torch.ones_like(length)[:, None]], -1)
     weights = torch.zeros(6, dtype=x.dtype, requires_grad=True)
