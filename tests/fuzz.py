@@ -30,7 +30,7 @@ from typing import ClassVar
 import datasets
 
 from minirlhf.core.errors import UserError
-from minirlhf.data import calls, chat, inspection
+from minirlhf.data import calls, chat, inspection, rendering
 from minirlhf.data.loaders import load
 from minirlhf.feedback import graders
 from minirlhf.models.tokenizers import train_tokenizer
@@ -214,7 +214,7 @@ class Templates:
         chat.encode_prompt(self.tokenizer, messages)
         coded = chat.encode(self.tokenizer, messages)
         assert len(coded.loss_mask) == len(coded.input_ids)
-        if not any(m["role"] == "assistant" for m in messages) and not chat._MARKED.search(made[0]):
+        if not any(m["role"] == "assistant" for m in messages) and not rendering.MARKED.search(made[0]):
             assert not any(coded.loss_mask), "a loss without an assistant"
 
 

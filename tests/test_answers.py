@@ -125,7 +125,7 @@ def test_answers_of_chapter_define_what_exercises_ask(chapter):
 
 
 def test_nearly_every_wrong_answer_is_recognised():
-    """Of 1014 answers at least 85 % are told more than that the result is wrong."""
+    """Of all answers at least 85 % are told more than that the result is wrong."""
     wrong = [a for a in ANSWERS if a.kind == "wrong"]
     assert sum(bool(a.test) for a in wrong) >= 0.85 * len(wrong)
 

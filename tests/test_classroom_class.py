@@ -9,6 +9,7 @@ import time
 import unicodedata
 
 import pytest
+import torch
 from facts import raises, require
 
 import minirlhf_cli as cli
@@ -187,8 +188,17 @@ def test_grade_with_one_stranger_warns(tmp_path, capsys):
 def test_grade_merges_two_folders_of_one_student(tmp_path):
     hand_in(tmp_path, "Ada/a.py", "print(1)\n")
     hand_in(tmp_path, "ada.py", answered(EASY))
-    assert run(tmp_path) == 0
+    assert run(tmp_path, "--merge") == 0
     assert points(tmp_path) == {"Ada": EASY.points}
+
+
+@pytest.mark.parametrize("names", [("ADA", "ada"), tuple(unicodedata.normalize(f, "José") for f in ("NFC", "NFD"))])
+def test_grade_asks_whether_names_that_are_alike_are_one_student(names, tmp_path):
+    for name in names:
+        hand_in(tmp_path, f"{name}/a.py", answered(EASY))
+    with raises(UserError, argument="--merge", value=tuple(sorted(names)), problem="alike"):
+        run(tmp_path)
+    assert not (tmp_path / "g.csv").exists()
 
 
 def test_grade_uses_numbers_of_id_as_typed(tmp_path):
@@ -423,6 +433,43 @@ def test_similarity_sees_through_renaming(tmp_path):
     work = grading.students(tmp_path / "submissions")
     pairs = similarity.similar(work, [EASY])
     assert [(a, b) for _, a, b, _ in pairs] == [("ada", "bob")] and pairs[0][3] > 0.99
+
+
+def test_common_is_length_of_longest_common_subsequence():
+    """Against the table of all beginnings."""
+    random = torch.Generator().manual_seed(3)
+    for _ in range(40):
+        sizes = torch.randint(0, 30, (2,), generator=random).tolist()
+        x, y = ([str(k) for k in torch.randint(0, 5, (n,), generator=random).tolist()] for n in sizes)
+        longest = [[0] * (len(y) + 1) for _ in range(len(x) + 1)]
+        for i, a in enumerate(x, 1):
+            for j, b in enumerate(y, 1):
+                longest[i][j] = max(longest[i - 1][j], longest[i][j - 1], longest[i - 1][j - 1] + (a == b))
+        assert similarity.common(x, y) == longest[-1][-1]
+
+
+@pytest.mark.parametrize("line", ["x = [1, 2, 3]\n", "y = y + 1\n", "( "], ids=["lists", "sums", "brackets"])
+def test_similarity_of_huge_answers_ends(line, tmp_path):
+    """Two files of 2.5 MB, nearly equal: once hours of comparing, after the grades and before the totals."""
+    for name in ("ada", "bob"):
+        hand_in(tmp_path, f"{name}/a.py", answered(EASY, line * (5 * 2**19 // len(line)) + f"# {name}"))
+    work = {name: submission.read_files([tmp_path / "submissions" / name / "a.py"]) for name in ("ada", "bob")}
+    began = time.process_time()
+    pairs = similarity.similar(work, [EASY])
+    assert [(a, b) for _, a, b, _ in pairs] == [("ada", "bob")]
+    assert time.process_time() - began < 30
+
+
+def test_grade_writes_totals_before_it_compares_answers(tmp_path, monkeypatch):
+    hand_in(tmp_path, "ada/a.py", answered(EASY))
+
+    def breaks(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(similarity, "similar", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert table(tmp_path / "t.csv")[0]["student"] == "ada"
 
 
 def test_marks_data_round_trip_for_journal():

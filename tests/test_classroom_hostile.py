@@ -17,7 +17,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
 from minirlhf_course.classroom import cells, grading, marks, submission
 from minirlhf_course.classroom import exercise as sources
-from minirlhf_course.classroom.runner import Limits, Server
+from minirlhf_course.classroom.runner import Limits, SandboxedSubmission, Server
 
 pytestmark = pytest.mark.slow
 
@@ -313,3 +313,25 @@ def test_grade_goes_on_after_failing_cell(server, exercise, suite_seed, tmp_path
     path.write_text(json.dumps(notebook))
     (report,) = grading.grade_class(server, grading.students(tmp_path), [exercise], suite_seed, jobs=1)
     assert [o.points for o in report.outcomes] == [exercise.points]
+
+
+def test_frames_of_a_box_hold_no_hidden_path(server):
+    """What a submission finds in the variables and constants of the functions that called it."""
+    code = """
+import sys
+
+def seen():
+    found, frame = [], sys._getframe()
+    while frame:
+        for value in (*frame.f_locals.values(), *frame.f_code.co_consts):
+            try:
+                found.append(repr(value))
+            except Exception:
+                pass
+        frame = frame.f_back
+    return "\\n".join(found)
+"""
+    boxed = SandboxedSubmission(server, [("cell 1", code)], {}, "ada", LIMITS)
+    text = boxed.call("seen", (), {})
+    boxed.close()
+    assert "sandbox" in text and str(ROOT) not in text

@@ -184,7 +184,7 @@ def two_move(sub, draw):
 
 
 @test(
-    points=2,
+    points=1,
     rounds=1,
     hints=(
         "Two runs keep the ratios of the other completions. Which of them converges, and where?",
@@ -247,7 +247,7 @@ run_1, run_2, run_3, run_4, run_5 = ({"b": "d", "d": "b"}.get(x, x) for x in (ru
 # says: keep their ratio
 run_1, run_2, run_3, run_4, run_5 = ({"e": "d", "d": "e"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
-# %% [partial] 2: avoidance and the comparison are found
+# %% [partial] 1: avoidance and the comparison are found
 run_1, run_2, run_3, run_4, run_5 = (
     {"a": "e", "d": "a", "e": "d"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5)
 )

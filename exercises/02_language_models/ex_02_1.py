@@ -140,6 +140,10 @@ def very_sure(sub, draw):
     )
 
 
+# %% [edges]
+# very_sure: must not give $-\infty$ for the token it did not expect
+
+
 # %% [probes]
 # no nan of sequence_logps.mask: the logits that predict a token stand one place before it; a test spoils the others
 

@@ -18,7 +18,7 @@
 #    real tokens. One number. A long text counts for more than a short one: every *token* has the same weight.
 # 3. `bits_per_byte(logps, mask, num_bytes)`: perplexities of models with different tokenizers cannot be compared, for their tokens
 #    are of different size. Bytes are the same for all. Return the number of *bits* that the model needs for the whole corpus,
-#    divided by its length in bytes; `num_bytes` is `(B,)`.
+#    divided by its length in bytes; `num_bytes` is `(B,)`, whole numbers.
 
 # %% [given]
 import torch
@@ -68,7 +68,7 @@ def problem(draw):
     """Log-probabilities of three texts of unequal length, at least one of them padded, and their sizes in bytes."""
     mask = draw.mask(3, 4)
     mask[0, 1:], mask[1] = False, True
-    num_bytes = (draw.uniform(3, low=3, high=6) * mask.sum(-1)).ceil()
+    num_bytes = (draw.uniform(3, low=3, high=6) * mask.sum(-1)).ceil().long()
     return tidy(draw.logps(3, 4)), mask, num_bytes
 
 

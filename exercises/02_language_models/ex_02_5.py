@@ -13,6 +13,8 @@
 # of their code that makes labels and loss. `labels` are the tokens to be learned, in place; −100 means "nothing to learn here",
 # which is right for the prompt and for padding and wrong for everything else.
 #
+# A prompt of several turns may hold end-of-sequence tokens, too.
+#
 # **There are three bugs. Find and fix them.** Keep both functions and their arguments.
 
 # %% [given]
@@ -147,6 +149,15 @@ def first_word(sub, draw):
         given=given,
         mistakes={"the prompt's last token is learned": at(ids, prompts - 1), first: at(cut, prompts - 1)},
     )
+    turns = torch.tensor([[1, EOS, 2, 3, 4, EOS, EOS], [5, 6, EOS, 1, EOS, EOS, EOS]])
+    real, lengths = torch.tensor([[1] * 6 + [0], [1] * 5 + [0, 0]]), torch.tensor([3, 3])
+    right = torch.tensor([[-100] * 3 + [3, 4, EOS, -100], [-100] * 3 + [1, EOS, -100, -100]])
+    expect(
+        sub.aside.sft_labels(turns, real, lengths, EOS),
+        right,
+        what="the labels, with end-of-sequence tokens in the prompt",
+        given={"input_ids": turns, "attention_mask": real, "prompt_lengths": lengths},
+    )
 
 
 @test(
@@ -185,6 +196,11 @@ def looks_ahead(sub, draw):
             "each position is asked for the token before it": mean_loss(-1),
         },
     )
+
+
+# %% [edges]
+# learns_to_stop: its end-of-sequence token too
+# first_word: A prompt of several turns may hold end-of-sequence tokens, too
 
 
 # %% [probes]
@@ -234,6 +250,18 @@ def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
 # says: the token before it
 def sft_loss(logits, labels):
     return F.cross_entropy(logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten(), ignore_index=-100)
+
+
+# %% [mutant] all is over with the first end of sequence
+# caught by: first_word
+# says: in the prompt
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    labels = input_ids.clone()
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        end = (row == eos_id).nonzero()[0, 0]
+        row[end + 1 :] = -100
+        row[:length] = -100
+    return labels
 
 
 # %% [partial] 4: the labels are repaired, the loss is as it was

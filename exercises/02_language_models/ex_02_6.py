@@ -245,6 +245,10 @@ def speaks(sub, draw):
     )
 
 
+# %% [shared]
+# 0.1: the given table counts words, and the test draws tokens: nothing follows from the one for the other
+
+
 # %% [probes]
 # no gradient: tokens are drawn, not differentiated
 # no keywords, size, values, float32 of sample: any right sampler has its own random numbers; the tests count

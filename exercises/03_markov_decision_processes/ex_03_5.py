@@ -11,22 +11,20 @@
 #
 # 1. (five minutes) `target(reward, next_values, over, gamma)`: what one step says that the action was worth. `next_values` is the list of action values of the next state.
 # 2. `learn(world, episodes, alpha, gamma, epsilon, seed)`: learn action values by $\varepsilon$-greedy Q-learning from so many episodes and return them, a list of `S` lists of `A` numbers,
-#    or a tensor `(S, A)`. `world["states"]` and `world["actions"]` say how many there are. An episode is cut off after 100 steps. Use the seed for all random numbers.
-#    Keep away from the tables in `world`: a learner that reads the map has learned nothing. Among equally good actions choose at random.
+#    or a tensor `(S, A)`, all 0 at first. `world["states"]` and `world["actions"]` say how many there are. An episode is cut off after 100 steps. Use the seed for all random numbers of your own.
+#    The world has no map that you could read: `walk` asks it, and it answers only for the state that the agent is in, or for state 0, where the next episode begins. It counts the episodes. Among equally good actions choose at random.
 #
 # How it is judged: five worlds, 150 episodes in each, $\alpha = 0.3$, $\gamma = 0.9$, $\varepsilon = 0.2$. The score is the exact discounted value of acting greedily by what you return,
-# from state 0, and it is compared with our learner's in the same world. Its mean over the five may lie 0.1 below ours, with the whole of its 95 % interval.
+# from state 0, and it is compared with our learner's in the same world. Its mean over the five may lie 0.1 below ours, with the whole of its 95 % interval. Then your learner is asked in small worlds,
+# with other $\alpha$, $\gamma$, $\varepsilon$ and other numbers of episodes, in which Q-learning finds known values; and twice with the same seed, and with another.
 
 # %% [given]
 import random
 
 
-def walk(world, state, action, rng):
-    """One step: (reward, next state, whether the episode is over)."""
-    if rng.random() < world["slip"]:
-        action = rng.randrange(world["actions"])
-    after = world["leads"][state][action]
-    return world["earns"][after], after, world["ends"][after]
+def walk(world, state, action, rng=None):
+    """One step: (reward, next state, whether the episode is over). The luck is the world's; `rng` is not used."""
+    return world["walk"](state, action)
 
 
 # %% [stub]
@@ -63,10 +61,13 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
 
 
 # %% [tests]
+import random
+
 import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
+from minirlhf_course.ledger.registry import Draw
 
 
 @test(
@@ -99,9 +100,45 @@ def looks_ahead(sub, draw):
 
 
 SIDE = 4
+CUT = 100  # steps of an episode
 
 
-def world(draw):
+class World:
+    """A world that answers and counts. A learner gets :meth:`handle`, and no table.
+
+    Args:
+        leads, earns, ends: the next state of each state and action, and what a state earns and whether it is the end.
+        slip: the chance that another action is taken, at random, in its place.
+        luck: a seed.
+    """
+
+    def __init__(self, leads, earns, ends, slip=0.0, luck=0):
+        self.leads, self.earns, self.ends, self.slip = leads, earns, ends, slip
+        self.rng = random.Random(luck)
+        self.taken = []  # (state, action) of every step
+        self.state, self.steps, self.episodes, self.problem = -1, 0, 0, ""
+
+    def handle(self):
+        return {"states": len(self.leads), "actions": len(self.leads[0]), "walk": self.walk}
+
+    def walk(self, state, action):
+        begins = state == 0 and (self.state != 0 or self.steps >= CUT)
+        if begins:
+            self.episodes, self.steps = self.episodes + 1, 0
+        elif state != self.state:
+            self.problem = self.problem or f"`walk` was asked about state {state}, where the agent is not"
+        elif self.steps >= CUT:
+            self.problem = self.problem or f"an episode goes on after {CUT} steps"
+        self.steps += 1
+        self.taken.append((state, action))
+        if self.rng.random() < self.slip:
+            action = self.rng.randrange(len(self.leads[0]))
+        after = self.leads[state][action]
+        self.state = -1 if self.ends[after] else after
+        return self.earns[after], after, self.ends[after]
+
+
+def grid(draw):
     """A grid of 4 by 4, its cells numbered at random, with a coin at the far corner, which ends the episode."""
     name = [0, *(1 + draw.permutation(SIDE * SIDE - 1)).tolist()]  # the episode begins in cell 0, which is state 0
     leads = [[0] * 4 for _ in range(SIDE * SIDE)]
@@ -113,22 +150,103 @@ def world(draw):
             leads[name[cell]][action] = name[to]
     earns, ends = [0.0] * SIDE**2, [False] * SIDE**2
     earns[name[SIDE**2 - 1]], ends[name[SIDE**2 - 1]] = 1.0, True
-    return {"states": SIDE**2, "actions": 4, "slip": 0.1, "leads": leads, "earns": earns, "ends": ends}
+    return World(leads, earns, ends, 0.1, draw.integer(0, 2**28))
 
 
 def worth(found, world, gamma):
     """The exact value of acting greedily by these action values, from state 0; equals share."""
-    states, actions = world["states"], world["actions"]
+    states, actions = len(world.leads), len(world.leads[0])
     q = torch.as_tensor(found, dtype=torch.float64)
     best = (q == q.max(-1, keepdim=True).values).double()
     policy = best / best.sum(-1, keepdim=True)
-    chosen = (1 - world["slip"]) * policy + world["slip"] / actions
+    chosen = (1 - world.slip) * policy + world.slip / actions
     moves = torch.zeros(states, states, dtype=torch.float64)
     for state in range(states):
         for action in range(actions):
-            moves[state, world["leads"][state][action]] += chosen[state, action]
-    earns, goes_on = torch.tensor(world["earns"], dtype=torch.float64), ~torch.tensor(world["ends"])
+            moves[state, world.leads[state][action]] += chosen[state, action]
+    earns, goes_on = torch.tensor(world.earns, dtype=torch.float64), ~torch.tensor(world.ends)
     return torch.linalg.solve(torch.eye(states, dtype=torch.float64) - gamma * moves * goes_on, moves @ earns)[0]
+
+
+def learned(sub, world, episodes, alpha, gamma, epsilon, seed):
+    """The learner's table, if it has walked as many episodes as it was told, and from nowhere but where it was."""
+    found = sub.learn(world.handle(), episodes, alpha, gamma, epsilon, seed)
+    states, actions = len(world.leads), len(world.leads[0])
+    try:
+        q = torch.as_tensor(found, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        fail(f"expected the action values: {states} lists of {actions} numbers")
+    if q.shape != (states, actions) or not bool(q.isfinite().all()):
+        fail(f"expected the action values: {states} lists of {actions} finite numbers")
+    if world.problem:
+        fail(world.problem)
+    if world.episodes != episodes:
+        fail(f"`learn` was told to learn from {episodes} episodes, and walked through {world.episodes}")
+    return q
+
+
+def corridor(draw):
+    """Three states and two actions: one leads on to the coin, the other one back to the beginning."""
+    forth = [draw.integer(0, 1) for _ in range(3)]
+    leads = [[s + 1 if a == forth[s] else 0 for a in range(2)] for s in range(3)] + [[3, 3]]
+    return World(leads, [0.0, 0.0, 0.0, 1.0], [False, False, False, True]), forth
+
+
+def known_values(sub, draw):
+    """With α = 1 in a corridor without luck, the table holds the known optimal values, however the agent explores."""
+    for epsilon in (1.0, 0.6):
+        world, forth = corridor(draw)
+        gamma = float(draw.uniform(1, low=0.3, high=0.8))
+        q = learned(sub, world, 60, 1.0, gamma, epsilon, draw.integer(0, 2**28))[:3]
+        right = torch.tensor([[gamma ** (2 - s) if a == forth[s] else gamma**3 for a in range(2)] for s in range(3)])
+        expect(q, right, what="the action values after 60 episodes", given={"alpha": 1.0, "gamma": gamma})
+
+
+def one_action(reward):
+    """One state and one action, which ends the episode."""
+    return World([[1], [1]], [0.0, reward], [False, True])
+
+
+def rate(sub, draw):
+    """Where a single action earns a known reward, what is left of the error shrinks by 1 − α with every episode."""
+    alpha, reward, seed = float(draw.uniform(1, low=0.1, high=0.8)), 7.0, draw.integer(0, 2**28)
+    left = [reward - float(learned(sub, one_action(reward), n, alpha, 0.9, 0.2, seed)[0, 0]) for n in (0, 1, 2, 5)]
+    right = torch.tensor([left[0] * (1 - alpha) ** n for n in (0, 1, 2, 5)], dtype=torch.float64)
+    given = {"alpha": alpha, "reward": reward}
+    expect(torch.tensor(left), right, what="the error after 0, 1, 2 and 5 episodes", given=given)
+
+
+def explores(sub, draw):
+    """Of two actions that end the episode, the worse is taken in ε/2 of the episodes, once both are known."""
+    better = draw.integer(0, 1)
+    for epsilon, episodes in ((0.0, 60), (0.5, 800)):
+        leads, earns = [[1, 2], [1, 1], [2, 2]], [0.0, 0.5, 0.5]
+        earns[1 + better] = 1.0
+        world = World(leads, earns, [False, True, True])
+        learned(sub, world, episodes, 1.0, 0.9, epsilon, draw.integer(0, 2**28))
+        actions = [action for _, action in world.taken]
+        switches = sum(a != b for a, b in zip(actions, actions[1:], strict=False))
+        if epsilon == 0 and switches > 2:
+            fail(f"with ε = 0 the agent changes its action {switches} times, and nothing gives it a reason")
+        worse = sum(action != better for action in actions)
+        if epsilon and not 146 < worse < 260:  # 200 are expected, with a standard deviation of 12
+            fail(
+                f"with ε = {epsilon:g} the worse of two actions is taken {worse} times in {episodes}; 200 are expected"
+            )
+
+
+def seeded(sub, draw):
+    """The same seed in the same world gives the same walk, another seed another one."""
+    luck, seed = draw.integer(0, 2**28), draw.integer(0, 2**28)
+    walks = []
+    for number in (seed, seed, seed + 1):
+        world, _ = corridor(Draw("03.5 corridor", luck))
+        learned(sub, world, 10, 0.3, 0.9, 0.5, number)
+        walks.append(world.taken)
+    if walks[0] != walks[1]:
+        fail("the same seed gives another walk: a random number does not come from the seed")
+    if walks[0] == walks[2]:
+        fail("another seed gives the same walk: the seed is not used")
 
 
 @trains(
@@ -140,18 +258,18 @@ def worth(found, world, gamma):
     seeds=5,
     bar=0.1,
     what="the value of acting greedily",
+    also=(known_values, rate, explores, seeded),
 )
 def learns(sub, draw):
     "`learn` finds its way to the coin: five worlds, each beside our learner."
-    made = world(draw)
-    found = sub.learn(made, 150, 0.3, 0.9, 0.2, draw.integer(0, 2**28))
-    try:
-        q = torch.as_tensor(found, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        fail("expected the action values: 16 lists of 4 numbers")
-    if q.shape != (16, 4) or not bool(q.isfinite().all()):
-        fail("expected the action values: 16 lists of 4 finite numbers")
-    return [worth(torch.zeros(16, 4), made, 0.9), worth(q, made, 0.9)]
+    world = grid(draw)
+    q = learned(sub, world, 150, 0.3, 0.9, 0.2, draw.integer(0, 2**28))
+    return [worth(torch.zeros(16, 4), world, 0.9), worth(q, world, 0.9)]
+
+
+# %% [edges]
+# learns: An episode is cut off after 100 steps
+# learns: It counts the episodes
 
 
 # %% [probes]
@@ -244,6 +362,75 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
             action = rng.randrange(world["actions"]) if rng.random() < epsilon else rng.choice(greedy)
             reward, after, over = walk(world, state, action, rng)
             q[state][action] += alpha * (reward - q[state][action])
+            state = after
+            if over:
+                break
+    return q
+
+
+# %% [cheat] plans on the map, as far as there is one
+def learn(world, episodes, alpha, gamma, epsilon, seed):
+    q = [[0.0] * world["actions"] for _ in range(world["states"])]
+    for _ in range(100):
+        for state in range(world["states"]):
+            for action in range(world["actions"]):
+                reward, after, over = walk(world, state, action)
+                q[state][action] = target(reward, q[after], over, gamma)
+    return q
+
+
+# %% [cheat] SARSA: the value of what is done next, and not of the best
+def learn(world, episodes, alpha, gamma, epsilon, seed):
+    rng = random.Random(seed)
+    q = [[0.0] * world["actions"] for _ in range(world["states"])]
+
+    def choose(state):
+        greedy = [a for a, value in enumerate(q[state]) if value == max(q[state])]
+        return rng.randrange(world["actions"]) if rng.random() < epsilon else rng.choice(greedy)
+
+    for _ in range(episodes):
+        state, action = 0, choose(0)
+        for _ in range(100):
+            reward, after, over = walk(world, state, action)
+            following = choose(after)
+            goal = reward if over else reward + gamma * q[after][following]
+            q[state][action] += alpha * (goal - q[state][action])
+            state, action = after, following
+            if over:
+                break
+    return q
+
+
+# %% [cheat] learns by itself from what it has seen, again and again
+def learn(world, episodes, alpha, gamma, epsilon, seed):
+    rng, seen = random.Random(seed), []
+    q = [[0.0] * world["actions"] for _ in range(world["states"])]
+    for _ in range(episodes):
+        state = 0
+        for _ in range(100):
+            greedy = [a for a, value in enumerate(q[state]) if value == max(q[state])]
+            action = rng.randrange(world["actions"]) if rng.random() < epsilon else rng.choice(greedy)
+            reward, after, over = walk(world, state, action)
+            seen.append((state, action, reward, after, over))
+            for s, a, r, t, end in [seen[-1], *rng.choices(seen, k=5)]:
+                q[s][a] += alpha * (target(r, q[t], end, gamma) - q[s][a])
+            state = after
+            if over:
+                break
+    return q
+
+
+# %% [cheat] numbers of the system, and not of the seed
+def learn(world, episodes, alpha, gamma, epsilon, seed):
+    rng = random.SystemRandom()
+    q = [[0.0] * world["actions"] for _ in range(world["states"])]
+    for _ in range(episodes):
+        state = 0
+        for _ in range(100):
+            greedy = [a for a, value in enumerate(q[state]) if value == max(q[state])]
+            action = rng.randrange(world["actions"]) if rng.random() < epsilon else rng.choice(greedy)
+            reward, after, over = walk(world, state, action)
+            q[state][action] += alpha * (target(reward, q[after], over, gamma) - q[state][action])
             state = after
             if over:
                 break

@@ -230,6 +230,10 @@ def how_low(sub, draw):
     ask(sub, "lowest", 1)
 
 
+# %% [shared]
+# 0.1: an edge of the range of a personal number
+
+
 # %% [mutant] clipped on both sides
 # caught by: where_it_ends
 # says: has lost its gradient

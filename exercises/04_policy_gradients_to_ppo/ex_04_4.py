@@ -219,6 +219,6 @@ run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
 found = {name: {"b": "e", "e": "b"}.get(letter, letter) for name, letter in found.items()}
 run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
 
-# %% [partial] 3: all but the two that say too little
+# %% [partial] 2: all but the two that say too little
 found = {name: {"b": "e", "e": "b"}.get(letter, letter) for name, letter in found.items()}
 run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))

@@ -16,7 +16,9 @@
 #    starts again. How many passes, which optimiser, which critic: as you like. Ours has six passes over all steps with Adam at 0.02, $\gamma = 0.98$, $\lambda = 0.95$, $\varepsilon = 0.2$, advantages with mean
 #    0 and deviation 1, and a critic of the same size as the policy. Take all random numbers from the seed.
 #
-# How it is judged: eight iterations, four seeds. The score is for how many steps, of 200, the pole stands if the likelier action is taken, averaged over 32 starts. It is compared with our run
+# How it is judged: eight iterations, four seeds. In the test the world answers to the same names `start` and `push`, and it is not quite yours: in some runs the two actions are exchanged, and forces are a little
+# larger or smaller. Only what your policy tries tells it. The world counts: 64 pushes of 32 carts per iteration. With no iteration `train` returns the beginning, and the same seed gives the same policy.
+# The score is for how many steps, of 200, the pole stands if the likelier action is taken, averaged over 32 starts. It is compared with our run
 # on the same seed; its mean may lie 100 below ours, with the whole of its 95 % interval. A policy that has learned nothing keeps the pole up for about ten steps.
 
 # %% [given]
@@ -110,6 +112,7 @@ import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
+from minirlhf_course.ledger.registry import Draw
 
 
 @test(
@@ -163,7 +166,7 @@ def looks_back(sub, draw):
     )
 
 
-def stands(weights, states):
+def stands(weights, states, push):
     """For how many of 200 steps the poles stand, on average, under the likelier action."""
     scale, standing, steps = torch.tensor([1.0, 1.0, 5.0, 1.0]), torch.ones(len(states), dtype=torch.bool), 0.0
     for _ in range(200):
@@ -176,6 +179,59 @@ def stands(weights, states):
     return steps / len(states)
 
 
+class Cart:
+    """A world with carts that counts its pushes; the actions may be exchanged, and the force is a little another one."""
+
+    def __init__(self, draw):
+        self.exchanged, self.force = draw.integer(0, 1) == 1, float(draw.uniform(1, low=0.85, high=1.15))
+        self.pushes, self.problem = 0, ""
+
+    def push(self, states, actions):
+        self.pushes += 1
+        if tuple(states.shape) != (32, 4) or tuple(actions.shape) != (32,):
+            self.problem = f"`push` was given states {tuple(states.shape)} and actions {tuple(actions.shape)}; 32 carts were asked for"
+        return self.answer(states, actions)
+
+    def answer(self, states, actions):
+        right = (actions == 1) != self.exchanged
+        speed, angle, turn = states[:, 1:].unbind(-1)
+        sine, cosine = angle.sin(), angle.cos()
+        drive = (self.force * torch.where(right, 10.0, -10.0) + 0.05 * turn**2 * sine) / 1.1
+        bend = (9.8 * sine - cosine * drive) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+        states = states + 0.02 * torch.stack([speed, drive - 0.05 * bend * cosine / 1.1, turn, bend], -1)
+        return states, (states[:, 0].abs() > 2.4) | (states[:, 2].abs() > 12 * math.pi / 180)
+
+
+def trained(sub, cart, iterations, seed):
+    """The policy, if it comes from as many pushes as were allowed."""
+    weights = sub.in_world(push=cart.push).train(iterations, seed)
+    shapes = [(4, 16), (16,), (16, 2)]
+    if not isinstance(weights, list | tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
+        fail(f"expected the policy's weights, three tensors of shapes {shapes}")
+    weights = [w.detach().float() for w in weights]
+    if not all(bool(w.isfinite().all()) for w in weights):
+        fail("the weights hold NaN or an infinity")
+    if cart.problem:
+        fail(cart.problem)
+    if cart.pushes != 64 * iterations:
+        fail(
+            f"{iterations} iterations are {64 * iterations} pushes of all carts; the world was pushed {cart.pushes} times"
+        )
+    return weights
+
+
+def begins(sub, draw):
+    """Without an iteration nothing is learned; the seed, and nothing else, decides."""
+    seed, same = draw.integer(0, 2**28), draw.integer(0, 2**28)
+    if any(bool((w != 0).any()) for w in trained(sub, Cart(draw), 0, seed)[1:]):
+        fail("with no iteration `train` should return what `beginning` made: a policy to which both actions are alike")
+    one, again, other = (trained(sub, Cart(Draw("04.6", same)), 1, s) for s in (seed, seed, seed + 1))
+    if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(one, again, strict=True)):
+        fail("the same seed gives another policy in the same world: a random number does not come from the seed")
+    if all(torch.allclose(a, b, atol=1e-4) for a, b in zip(one, other, strict=True)):
+        fail("another seed gives the same policy: the seed is not used")
+
+
 @trains(
     points=4,
     hints=(
@@ -185,18 +241,18 @@ def stands(weights, states):
     seeds=4,
     bar=100.0,
     what="the number of steps that the pole stands",
+    also=(begins,),
 )
 def balances(sub, draw):
     "`train` finds a policy that keeps the pole up: four runs, each beside ours."
     seed, states = draw.integer(0, 2**28), 0.1 * (draw.uniform(32, 4).float() - 0.5)
-    weights = sub.train(8, seed)
-    shapes = [(4, 16), (16,), (16, 2)]
-    if not isinstance(weights, list | tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
-        fail(f"expected the policy's weights, three tensors of shapes {shapes}")
-    weights = [w.detach().float() for w in weights]
-    if not all(bool(w.isfinite().all()) for w in weights):
-        fail("the weights hold NaN or an infinity")
-    return [10.0, stands(weights, states)]
+    cart = Cart(draw)
+    weights = trained(sub, cart, 8, seed)
+    return [10.0, stands(weights, states, cart.answer)]
+
+
+# %% [shared]
+# 0.02, 0.05, 0.1, 1.1, 5.0, 9.8: the laws of the cart are public; hidden are its force and which action is which
 
 
 # %% [probes]
@@ -367,6 +423,30 @@ def train(iterations, seed):
             (0.005 * error - gain).backward()
             adam.step()
     return [w.detach() for w in policy]
+
+
+# %% [cheat] a controller by hand
+def train(iterations, seed):
+    weights = beginning(torch.Generator().manual_seed(seed))
+    weights[0] = torch.zeros(4, 16)
+    weights[0][:, 0] = torch.tensor([0.05, 0.1, 0.4, 0.3])
+    weights[2] = torch.zeros(16, 2)
+    weights[2][0] = torch.tensor([-5.0, 5.0])
+    return weights
+
+
+# %% [cheat] a controller by hand, after some pushes that nobody looks at
+def train(iterations, seed):
+    rng = torch.Generator().manual_seed(seed)
+    weights, states = beginning(rng), start(32, rng)
+    for _ in range(64 * iterations):
+        states, _ = push(states, torch.randint(2, (32,), generator=rng))
+        states = start(32, rng)
+    if iterations:
+        weights[0] = torch.zeros(4, 16)
+        weights[0][:, 0] = torch.tensor([0.05, 0.1, 0.4, 0.3]) + 1e-3 * torch.randn(4, generator=rng)
+        weights[2][0] = torch.tensor([-5.0, 5.0])
+    return weights
 
 
 # %% [partial] 2: the advantages

@@ -156,6 +156,10 @@ def small_penalty(sub, draw):
     expect(sub.best_value(ref, rewards, 1e-3), top, what="the best value at β = 0.001", given=given)
 
 
+# %% [shared]
+# 0.001: the extreme β is named, and the answer to it is drawn
+
+
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 

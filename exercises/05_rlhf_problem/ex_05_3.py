@@ -193,6 +193,10 @@ def waste(sub, draw):
     )
 
 
+# %% [shared]
+# 0.05: how far the rows of the table are apart, which it shows
+
+
 # %% [mutant] the last row is read
 # caught by: budget_row
 # says: the last row

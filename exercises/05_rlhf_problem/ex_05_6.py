@@ -18,6 +18,8 @@
 # **How it is graded.** For each of three coefficients, $\beta = 0.2$, 0.5 and 1, your step runs 60 times on 64 completions, with `lr = 0.5`. This gives three policies. The checker computes the exact
 # optimum of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ for each β, and how far your policy is below it. Your score is minus the mean of the three distances. It is computed for five
 # seeds, each beside our run. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.1.
+# Then one step is compared with the exact gradient of $\mathbb{E}[r] - \beta\,\mathrm{KL}$, at other β and `lr`, where each completion is sampled exactly as often as the policy says. The step
+# must have the direction of the gradient and, within a quarter, `lr` times its length. `lr = 0` changes nothing, and twice the `lr` moves twice as far.
 
 # %% [given]
 import torch
@@ -54,7 +56,7 @@ import math
 import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
-from minirlhf_course.classroom.training import trains, weights_of
+from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 from minirlhf.core import exact
 
 BETAS = (0.2, 0.5, 1.0)
@@ -101,6 +103,26 @@ def stands(sub, draw):
     )
 
 
+def one_step(sub, draw):
+    """Where each completion is drawn as often as the policy says, the step is `lr` times the exact gradient, whatever β."""
+    often = torch.tensor([24, 16, 8, 6, 4, 3, 2, 1])[draw.permutation(8)]
+    logits = (often / 64).double().log() + float(draw.uniform(1, low=-1, high=1))
+    drawn = torch.arange(8).repeat_interleave(often)[draw.permutation(64)]
+    ref, rewards = draw.normal(8), draw.uniform(8, low=-1, high=1)
+
+    def exact_step(beta, lr):
+        leaf = logits.clone().requires_grad_()
+        value = exact.regularised_value(leaf.softmax(-1), ref.softmax(-1), rewards, beta)
+        return lr * torch.autograd.grad(value, leaf)[0]
+
+    for beta in (0.2, float(draw.uniform(1, low=0.6, high=3.0))):
+        lr = float(draw.uniform(1, low=0.1, high=1.0))
+        step = lambda rate, beta=beta: sub.step(logits, ref, drawn, rewards[drawn], beta, rate)
+        steps_by(step, logits, lr)
+        slips = {f"{times:g} β is charged in place of β": exact_step(times * beta, lr) for times in (0, 0.5, 2)}
+        points_along(moved(step(lr), logits), exact_step(beta, lr), times=(0.75, 1.25), mistakes=slips)
+
+
 @trains(
     points=4,
     hints=(
@@ -110,6 +132,7 @@ def stands(sub, draw):
     seeds=5,
     bar=0.1,
     what="minus the distance from the frontier",
+    also=(one_step,),
 )
 def frontier(sub, draw):
     "Your three policies are close to the frontier: five runs, each beside ours."

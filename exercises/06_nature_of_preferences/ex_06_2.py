@@ -87,8 +87,11 @@ def places(sub, draw):
     j = torch.arange(size, dtype=torch.float64)
     for theta in (some, round(some + 1.2, 1)):  # little agreement, and much
         want = place_of_best(theta, size)
+        got = sub.first_item(theta, size)
+        if isinstance(got, torch.Tensor) and got.dtype == torch.float32:
+            fail("the result of `first_item` is a float32 tensor; float64 is asked for")
         expect(
-            sub.first_item(theta, size),
+            got,
             want,
             what="the distribution of item 0's place",
             given={"theta": theta, "size": size},
@@ -156,6 +159,11 @@ def no_agreement(sub, draw):
                 "the mean distance is right at θ = 0 and not at θ = 1e-9: are large numbers subtracted there?", **given
             )
         expect(got, want, what="the mean distance", given=given)
+    few, more = (sub.seconds("first_item", 0.5, n) + sub.seconds("expected_distance", 0.5, n) for n in (6, 8))
+    if more > 10 * few + 0.1:  # eight items have 56 times as many rankings as six; those of some hundreds never end
+        fail(
+            "eight items take much longer than six, and it should work for some hundreds: is there a sum over rankings?"
+        )
     # For strong agreement and many items each item has about 1/(e^θ − 1) items before it that should come after.
     far = sub.expected_distance(6.0, 100)
     exact = sum(1 / math.expm1(6.0) - k / math.expm1(6.0 * k) for k in range(1, 101))
@@ -166,6 +174,30 @@ def no_agreement(sub, draw):
         given={"theta": 6.0, "size": 100},
         mistakes={"it is 0 for a row that is too long": 0.0},
     )
+    many = draw.integer(250, 400)
+    for theta in (0.0, 0.01, 10.0):
+        weights = [math.exp(-theta * j) for j in range(many)]
+        want = torch.tensor(weights, dtype=torch.float64) / math.fsum(weights)
+        given = {"theta": theta, "size": many}
+        got = sub.aside.first_item(theta, many)
+        expect(
+            got * many if isinstance(got, torch.Tensor) else got,
+            want * many,
+            what="`size` times the places",
+            given=given,
+        )
+        partial = [(w, j * w) for j, w in enumerate(weights)]
+        total, mass, moment = 0.0, 0.0, 0.0
+        for w, jw in partial:
+            mass, moment = mass + w, moment + jw
+            total += moment / mass
+        expect(sub.aside.expected_distance(theta, many), total, what="the mean distance", given=given)
+
+
+# %% [edges]
+# no_agreement: They should work for sizes of some hundreds
+# no_agreement: for $\theta$ up to 10
+# places: a float64 tensor of shape `(size,)`
 
 
 # %% [probes]
@@ -206,6 +238,26 @@ def expected_distance(theta, size):
 # says: θ is not used
 def expected_distance(theta, size):
     return size * (size - 1) / 4
+
+
+# %% [mutant] all rankings, one by one
+# caught by: no_agreement
+# says: sum over rankings
+def first_item(theta, size):
+    import itertools
+
+    found = torch.zeros(size, dtype=torch.float64)
+    for row in itertools.permutations(range(size)):
+        wrong = sum(a > b for a, b in itertools.combinations(row, 2))
+        found[row.index(0)] += float(torch.exp(torch.tensor(-theta * wrong)))
+    return found / found.sum()
+
+
+# %% [mutant] no more than fifty places
+# caught by: no_agreement
+def first_item(theta, size):
+    places = torch.softmax(-theta * torch.arange(min(size, 50), dtype=torch.float64), -1)
+    return torch.cat([places, torch.zeros(size - len(places), dtype=torch.float64)])
 
 
 # %% [partial] 4: closed forms, which are 0/0 at θ = 0

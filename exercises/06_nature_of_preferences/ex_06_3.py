@@ -218,6 +218,10 @@ def fewest_disagreements(sub, draw):
         )
 
 
+# %% [edges]
+# winner: or `-1` if there is none
+
+
 # %% [probes]
 # no gradient: orders are asked for
 # no size: rows hold the answers 0 … K−1; the tests take several sizes

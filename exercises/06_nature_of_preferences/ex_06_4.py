@@ -178,6 +178,10 @@ def many_labels(sub, draw):
     )
 
 
+# %% [edges]
+# many_labels: Somebody with two thousand labels must not break it
+
+
 # %% [probes]
 # no gradient: probabilities are asked for, however they are computed
 # no values: counts are whole numbers, and shares sum to 1

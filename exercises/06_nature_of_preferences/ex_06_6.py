@@ -190,6 +190,10 @@ def draws(sub, draw):
     )
 
 
+# %% [shared]
+# 1500.0: the statement says where ratings begin
+
+
 # %% [probes]
 # no gradient: a table of ratings is asked for
 

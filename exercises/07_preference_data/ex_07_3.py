@@ -155,6 +155,16 @@ def nothing_to_say(sub, draw):
         found = sub.weighted_kappa(torch.tensor(a), torch.tensor(b))
         if not math.isnan(float(found)):
             fail(f"{why}: expected NaN", a=a, b=b, yours=float(found))
+    # where one of them gives the same grade to all, the cost within an item is that between items
+    for a, b in (([same], [same - 1]), ([same] * 3, [0, same, 4]), ([4, same, 0], [same] * 3)):
+        found = sub.aside.weighted_kappa(torch.tensor(a), torch.tensor(b))
+        expect(found, 0.0, what="the weighted κ", given={"a": a, "b": b})
+
+
+# %% [edges]
+# nothing_to_say: an item with itself included
+# nothing_to_say: no difference between any two of them
+# nothing_to_say: no item with both grades
 
 
 # %% [probes]
@@ -201,6 +211,16 @@ def weighted_kappa(a, b):
         return torch.tensor(float("nan"))
     expected = ((a[:, None] - b) ** 2).mean()
     return 1 - ((a - b) ** 2).mean() / expected if float(expected) else torch.tensor(1.0)
+
+
+# %% [mutant] NaN where one of them always gives the same grade
+# caught by: nothing_to_say
+def weighted_kappa(a, b):
+    both = (a >= 0) & (b >= 0)
+    a, b = a[both].double(), b[both].double()
+    if len(a) == 0 or len(a.unique()) == 1 or len(b.unique()) == 1:
+        return torch.tensor(float("nan"))
+    return 1 - ((a - b) ** 2).mean() / ((a[:, None] - b[None, :]) ** 2).mean()
 
 
 # %% [partial] 4: NaN is forgotten

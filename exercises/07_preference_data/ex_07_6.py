@@ -174,6 +174,10 @@ def bayes(sub, draw):
     )
 
 
+# %% [shared]
+# 0.001: what is added to every count, by the statement
+
+
 # %% [probes]
 # no gradient: counts are asked for
 # no values, nan: labels are whole numbers, and the others are probabilities

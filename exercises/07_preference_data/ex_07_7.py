@@ -17,7 +17,7 @@
 # a few hundred full-batch steps are enough.
 #
 # Your function is judged on eight seeds, each with a labeller who has tastes of their own. For each, your weights are compared with the labeller's true ones by the accuracy with which they order 4,000 new pairs, and with two others that saw the same
-# labels: a reward model that ignores the problem, and ours. Yours must be better than the first on average by half of what ours is, and in seven of eight seeds or more. The *size* of the weights is judged too: on average over the seeds it must lie within 20 % of the true one.
+# labels: a reward model that ignores the problem, and ours. Yours must be better than the first on average by half of what ours is, and in seven of eight seeds or more. The *size* of the weights is judged too: on average over the seeds it must lie within 20 % of the true one, and their squared distance from the true ones may be .1 more than twice that of ours.
 
 # %% [given]
 import torch
@@ -65,17 +65,29 @@ import torch
 from minirlhf_course.classroom.testing import fail, test
 
 
+@functools.cache
+def labeller(seed):
+    """The tastes of this seed's labeller: weights, liking for length and for the first place."""
+    draw = Draw("07.7 tastes", seed)
+    signs = 1 - 2 * (draw.permutation(4) % 2).double()
+    at_liking, at_place = (
+        (k % 8 + float(draw.uniform())) / 8 for k in (seed, 5 * seed)
+    )  # from all parts of the ranges
+    liking, place = 0.75 + 2.5 * at_liking, 0.45 + 3 * at_place
+    return signs * draw.uniform(4, low=0.35, high=1.05), liking, place
+
+
 def truth(seed):
-    """The tastes of this seed's labeller."""
-    return torch.tensor([0.6, 0.9, -0.7, 0.4], dtype=torch.float64)[Draw("07.7 tastes", seed).permutation(4)]
+    """The weights of what this seed's labeller finds good."""
+    return labeller(seed)[0]
 
 
 def asked(seed):
     """What this labeller said, as `labelled` has it for another."""
-    draw = Draw("07.7 asked", seed)
-    x = draw.normal(1000, 4)
-    length = 0.8 * x[:, 0] + 0.6 * draw.normal(1000)
-    return x, length, draw.uniform(1000) < torch.sigmoid(x @ truth(seed) + 1.5 * length + 2.0)
+    draw, (weights, liking, place) = Draw("07.7 asked", seed), labeller(seed)
+    x, goes_along = draw.normal(1000, 4), float(draw.uniform(low=0.55, high=0.85))
+    length = goes_along * x[:, 0] + (1 - goes_along**2) ** 0.5 * draw.normal(1000)
+    return x, length, draw.uniform(1000) < torch.sigmoid(x @ weights + liking * length + place)
 
 
 def newton(columns, won):
@@ -95,16 +107,20 @@ def accuracy(weights, seed):
 
 @functools.cache
 def rivals(seed):
-    """Accuracy of a reward model that ignores the biases, and of one that knows of both."""
+    """Accuracy of a reward model that ignores the biases, and of one that knows of both; and the latter's error."""
     x, length, won = asked(seed)
     ones = torch.ones(len(x), 1, dtype=torch.float64)
     careful = newton(torch.cat([x, length[:, None], ones], -1), won)
-    return accuracy(newton(x, won), seed), accuracy(careful[:4], seed)
+    return (
+        accuracy(newton(x, won), seed),
+        accuracy(careful[:4], seed),
+        float((careful[:4] - truth(seed)).square().sum()),
+    )
 
 
 def trained(sub, draw):
     """The answer's weights on eight seeds."""
-    seeds = [draw.integer(0, 10**6) for _ in range(8)]
+    seeds = [8 * draw.integer(0, 10**6) + k for k in range(8)]
     found = []
     for seed in seeds:
         x, length, won = asked(seed)
@@ -127,7 +143,7 @@ def order(sub, draw):
     "On eight seeds the weights order new pairs better than those of a model that ignores the bias."
     seeds, found = trained(sub, draw)
     mine = [accuracy(w, s) for w, s in zip(found, seeds, strict=True)]
-    plain, ours = zip(*[rivals(s) for s in seeds], strict=True)
+    plain, ours, _ = zip(*[rivals(s) for s in seeds], strict=True)
     gains = [a - b for a, b in zip(mine, plain, strict=True)]
     best = sum(ours) / 8 - sum(plain) / 8
     if sum(gains) / 8 < 0.5 * best or sum(g > 0 for g in gains) < 7:
@@ -154,6 +170,9 @@ def size(sub, draw):
     ratio = float(((found * right).sum(-1) / (right**2).sum(-1)).mean())
     if not 0.8 < ratio < 1.2:
         fail("the weights are too small" if ratio < 1 else "the weights are too large", yours=found[0], ratio=ratio)
+    distances = [float((w - truth(seed)).square().sum()) for w, seed in zip(found, seeds, strict=True)]
+    if sum(distances) > 2 * sum(rivals(seed)[2] for seed in seeds) + 0.8:
+        fail("the weights are far from the labeller's", yours=found[0], labellers=truth(seeds[0]))
 
 
 # %% [probes]
@@ -214,8 +233,7 @@ def train(x, length, first_won):
 
 
 # %% [mutant] too few steps
-# caught by: size
-# says: too small
+# caught by: order or size
 def train(x, length, first_won):
     columns = torch.cat([x, length[:, None], torch.ones_like(length)[:, None]], -1)
     weights = torch.zeros(6, dtype=x.dtype, requires_grad=True)
@@ -226,6 +244,23 @@ def train(x, length, first_won):
         loss.backward()
         optimiser.step()
     return weights.detach()[:4]
+
+
+# %% [mutant] the tastes of another labeller are subtracted
+# caught by: order or size
+def train(x, length, first_won):
+    weights = torch.zeros(4, dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=30)
+
+    def loss():
+        optimiser.zero_grad()
+        felt = x @ weights + 1.5 * length + 2.0
+        value = torch.nn.functional.binary_cross_entropy_with_logits(felt, first_won.to(x.dtype))
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return weights.detach()
 
 
 # %% [partial] 3: the order is right, the size is not

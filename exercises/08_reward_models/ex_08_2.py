@@ -12,7 +12,7 @@
 #
 # 1. `last_token`: the score at each row's last real token.
 # 2. `reply_mean(scores, attention_mask, prompt_lengths)`: the mean score of the real tokens *after the prompt*. The lengths of the prompts, in real tokens, are the integers
-#    `prompt_lengths` of shape $(B,)$, each smaller than the row's number of real tokens.
+#    `prompt_lengths` of shape $(B,)$, each at least 0 and smaller than the row's number of real tokens.
 #
 # Neither may change by more than $10^{-5}$ when the same rows have their padding on the other side, or more padding. Gradients must flow to the scores that count and
 # must be exactly zero, not NaN, at padding.
@@ -159,6 +159,16 @@ def the_reply(sub, draw):
                 "the sum is divided by all real tokens": want * counts / (counts + prompts),
             },
         )
+        prompts[0] = 0
+        whole = torch.stack([row[n:].mean() for row, n in zip(found, prompts.tolist())])
+        given = {"scores": scores, "attention_mask": mask, "prompt_lengths": prompts}
+        expect(sub.aside.reply_mean(scores, mask, prompts), whole, what="the mean, one prompt empty", given=given)
+        prompts[0] = 1
+
+
+# %% [edges]
+# the_reply: each at least 0 and smaller than the row's number of real tokens
+# on_the_left: or more padding
 
 
 # %% [probes]
@@ -200,6 +210,15 @@ def reply_mean(scores, attention_mask, prompt_lengths):
 def reply_mean(scores, attention_mask, prompt_lengths):
     places = torch.arange(scores.shape[1])
     counted = attention_mask.bool() & (places >= prompt_lengths[:, None])
+    return torch.where(counted, scores, torch.zeros((), dtype=scores.dtype)).sum(1) / counted.sum(1)
+
+
+# %% [mutant] every prompt has a token
+# caught by: the_reply
+# says: one prompt empty
+def reply_mean(scores, attention_mask, prompt_lengths):
+    real = attention_mask.bool()
+    counted = real & (real.long().cumsum(1) > prompt_lengths[:, None].clamp(min=1))
     return torch.where(counted, scores, torch.zeros((), dtype=scores.dtype)).sum(1) / counted.sum(1)
 
 

@@ -174,6 +174,6 @@ q4 = "a"
 # says: by chance
 q6 = "a"
 
-# %% [partial] 3: the loss is understood, the reward is not
+# %% [partial] 1.5: the loss is understood, the reward is not
 q4 = "a"
 q6 = "b"

@@ -201,6 +201,10 @@ def cost_of_two(sub, draw):
     expect(sub.tension(ref1, ref1, beta1, beta2), 0.0, what="`tension` of a reference with itself", tolerance=1e-7)
 
 
+# %% [edges]
+# value_there: Rewards may be large
+
+
 # %% [probes]
 # no gradient of best.ref1, best.ref2, worth.ref1, worth.ref2, tension: the references are data
 

@@ -200,6 +200,10 @@ def picture(sub):
     )
 
 
+# %% [shared]
+# 0.2: the bound of the correction, by the statement
+
+
 # %% [probes]
 # no gradient, keywords: a simulation
 # no size: the number of steps is asked in all tests

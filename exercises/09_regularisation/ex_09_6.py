@@ -15,6 +15,7 @@
 #
 # How it is judged: your `step` runs 60 times on six seeds at `lr = 0.5`. The score is the *worse* of two numbers, the mean probability of the right label on fresh new points and on fresh old ones. Over the six seeds the mean may lie .06
 # below ours, with the whole of its 95 % interval. A check shows both curves.
+# A step is one step from `weights` and from the points it is given: `lr = 0` changes nothing, and twice the `lr` moves twice as far.
 
 # %% [given]
 import torch
@@ -50,7 +51,7 @@ import math
 import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
-from minirlhf_course.classroom.training import trains, weights_of
+from minirlhf_course.classroom.training import steps_by, trains, weights_of
 
 
 def surprise(logits, labels):
@@ -142,6 +143,15 @@ def moves(sub, draw):
         fail("the weights are what they were before the step")
 
 
+def one_step(sub, draw):
+    """`step` takes one step of the size that it is given."""
+    world = World(draw)
+    new_x, new_y = world.points(32, new=True)
+    old_x, old_y = world.points(4, new=False)
+    step = lambda lr: sub.step(world.weights, new_x, new_y, old_x, old_y, lr)
+    steps_by(step, world.weights, float(draw.uniform(1, low=0.1, high=1.0)), dim=0)
+
+
 @trains(
     points=2,
     hints=(
@@ -151,6 +161,7 @@ def moves(sub, draw):
     seeds=6,
     bar=0.06,
     what="the worse of old and new",
+    also=(one_step,),
 )
 def keeps(sub, draw):
     "In 60 steps the new kinds are learned and the old ones kept: six runs, each beside ours."
@@ -173,6 +184,7 @@ def keeps(sub, draw):
 
 
 # %% [probes]
+# no cheats of step.lr: a larger weight on the old points makes larger steps, and any weight that keeps them is right
 # no keywords, size, values, float32, gradient of step: any step that learns is right
 # no gradient of rehearsed_loss.new_labels, rehearsed_loss.old_labels: labels
 

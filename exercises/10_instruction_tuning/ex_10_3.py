@@ -217,6 +217,12 @@ def saved(sub, draw):
         expect(share, 0.0, what=f"the share of padding {name} where nothing is kept")
 
 
+# %% [edges]
+# edges: a conversation that is longer than `width` is left out
+# saved: If nothing is kept, both are 0
+# best_fit: of equally full ones into the one that was opened first
+
+
 # %% [probes]
 # no gradient, float32, values: lengths are counts
 # no integers: places are asked for

@@ -136,6 +136,9 @@ def resting(sub, draw):
                 "the powers are not divided by their sum": q ** (1 / (1 - a)),
             },
         )
+    q = tidy_distribution(draw, 4)
+    near = (q.log() * 1000).softmax(-1)  # q to the power of 1000 is 0 in floating point
+    expect(sub.aside.rest(q, 0.999), near, what="`rest` near a = 1", given={"q": q, "a": 0.999})
 
 
 @test(
@@ -163,6 +166,11 @@ def ending(sub, draw):
                 "both are taken to come to one half": 0.5,
             },
         )
+
+
+# %% [edges]
+# resting: for $0 \le a < 1$
+# ending: For `a = 1` there is no
 
 
 # %% [probes]
@@ -214,6 +222,14 @@ def rest(q, a):
 # caught by: ending
 def ends(p, a):
     return p
+
+
+# %% [mutant] powers that vanish
+# caught by: resting
+# says: NaN
+def rest(q, a):
+    power = q ** (1 / (1 - a))
+    return power / power.sum()
 
 
 # %% [partial] 2: the gradient only

@@ -48,7 +48,7 @@ def step(logits, demonstrations, lr):
 import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test
-from minirlhf_course.classroom.training import trains, weights_of
+from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 
 WORDS, USER, ASSISTANT, END = 8, 8, 9, 10
 
@@ -173,6 +173,20 @@ def one_step(sub, draw):
     )
 
 
+def any_size(sub, draw):
+    """One step at any `lr`, on demonstrations like those of the training."""
+    users, assistants = speaker(draw), speaker(draw)
+    logits, shown = base(draw, users), talks(draw, users, assistants, 5)
+    lr = float(draw.uniform(1, low=1, high=20))
+    step = lambda rate: sub.step(logits, shown, rate)
+    steps_by(step, logits, lr)
+    rows = [[ASSISTANT, *ids, END] for talk in shown for who, ids in talk if who == "assistant"]
+    pairs = torch.tensor([pair for row in rows for pair in zip(row[:-1], row[1:], strict=True)])
+    leaf = logits.clone().requires_grad_()
+    [slope] = torch.autograd.grad(leaf.log_softmax(-1)[pairs[:, 0], pairs[:, 1]].mean(), leaf)
+    points_along(moved(step(lr), logits), lr * slope, times=(0.99, 1.01))
+
+
 @trains(
     points=2,
     hints=(
@@ -182,6 +196,7 @@ def one_step(sub, draw):
     seeds=6,
     bar=0.1,
     what="minus the KL of a reply",
+    also=(any_size,),
 )
 def answers(sub, draw):
     "In 60 steps the base model comes to answer as the demonstrators do: six runs, each beside ours."

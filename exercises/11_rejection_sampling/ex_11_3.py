@@ -132,6 +132,11 @@ def ungraded(sub, draw):
     wanted(sub, rewards, 4, 2)
 
 
+# %% [edges]
+# limited: at most `most` of any prompt
+# ungraded: their reward is NaN, and they are never kept
+
+
 # %% [probes]
 # no float32, gradient: places are integers
 # no nan: NaN has a meaning here, which a test of its own asks about

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # In statistics, rejection sampling means something else, and it is *exact*. Draw a reply from the reference. Keep it with probability $e^{(r(y) - r_{\max})/\beta}$, where $r_{\max}$ is the
-# highest reward of any reply that the reference can give; otherwise throw it away and draw again, until one is kept. (Liu et al. 2023, "Statistical rejection sampling improves preference
+# highest reward of any reply, all of which the reference can give; otherwise throw it away and draw again, until one is kept. (Liu et al. 2023, "Statistical rejection sampling improves preference
 # optimization", make preference data in this way.)
 #
 # Derive two things, and write them as functions. No sampling: both are exact, and gradients through `rewards` count.
@@ -36,7 +36,7 @@ def kept(ref, rewards, beta):
 
 def tries(ref, rewards, beta):
     # as β → 0 only the best replies are kept, and this goes to 1/π_ref(the best)
-    return 1 / (ref * torch.exp((rewards - rewards.max()) / beta)).sum()
+    return 1 / (ref * torch.exp((rewards - rewards[ref > 0].max()) / beta).where(ref > 0, 0.0)).sum()
 
 
 # %% [tests]

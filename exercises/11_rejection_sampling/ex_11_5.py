@@ -265,7 +265,7 @@ run_1, run_2, run_3, run_4, run_5 = ({"c": "a", "a": "c"}.get(x, x) for x in (ru
 # says: new weights write them
 run_1, run_2, run_3, run_4, run_5 = ({"a": "c"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
-# %% [partial] 2: the control and the axis are found
+# %% [partial] 1: the control and the axis are found
 run_1, run_2, run_3, run_4, run_5 = (
     {"a": "c", "c": "e", "e": "a"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5)
 )

@@ -19,7 +19,7 @@
 #    average is right if it learns as fast (a mean over tokens makes smaller steps at the same `lr`, and may not).
 #
 # How it is judged: 12 rounds of 27 games with 8 replies each, five steps a round at `lr = 8`, on six seeds, each beside our run. The share of games won in the end is exact. Its mean may lie 0.15 below
-# ours, with the whole of its 95 % interval. A check shows both curves.
+# ours, with the whole of its 95 % interval. A check shows both curves. A step is a step: with `lr = 0` nothing changes, and with `steps = 1` twice the `lr` moves twice as far, along the gradient.
 
 # %% [given]
 import torch
@@ -60,7 +60,7 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
-from minirlhf_course.classroom.training import trains, weights_of
+from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 from minirlhf.data import nano_shell
 
 
@@ -178,6 +178,23 @@ def steps_count(sub, draw):
         fail("three steps make the kept replies no more likely than one does")
 
 
+def one_step(sub, draw):
+    """One step goes along the gradient, by `lr`. One reply is kept of each game, all of one length: whatever the average."""
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3), thinks=0.8)
+    games, tokens, mask, _ = played(sub, draw, weights)
+    kept = torch.zeros(27, 8, dtype=torch.bool)
+    for row, long in zip(kept, (mask.sum(-1) == 4).reshape(27, 8), strict=True):
+        row[long.nonzero()[:1, 0]] = True
+    marks = draw.uniform(27, 1, low=-2, high=2) + kept
+    lr = float(draw.uniform(1, low=1, high=6))
+    step = lambda rate: sub.update(weights, games, tokens, mask, marks, rate, 1)
+    steps_by(step, weights, lr)
+    leaf = weights.clone().requires_grad_()
+    each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)[kept.flatten()]
+    [slope] = torch.autograd.grad(each.mean(), leaf)
+    points_along(moved(step(lr), weights), lr * slope, times=(0.2, 1.5))
+
+
 @trains(
     points=2,
     hints=(
@@ -187,6 +204,7 @@ def steps_count(sub, draw):
     seeds=6,
     bar=0.15,
     what="the share of games won",
+    also=(one_step,),
 )
 def learns(sub, draw):
     "In 12 rounds the policy learns the game from its own best replies: six runs, each beside ours."
@@ -202,6 +220,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# no cheats of update.lr: a mean over tokens makes smaller steps, and is right if it learns as fast
 # no keywords, size, values, float32, gradient of update: any update that learns is right
 # no gradient of worth_keeping: True or False
 

@@ -155,6 +155,10 @@ def all_alone(sub, draw):
     )
 
 
+# %% [edges]
+# all_alone: a reply that is the only valid one of its group has nobody to be compared with
+
+
 # %% [probes]
 # no gradient: advantages are data
 

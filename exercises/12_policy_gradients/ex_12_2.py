@@ -164,6 +164,10 @@ def whatever_the_size(sub, draw):
             )
 
 
+# %% [edges]
+# whatever_the_size: The last micro-batch may be smaller
+
+
 # %% [probes]
 # no gradient of sequence_mean_weights, token_mean_weights: weights are data
 

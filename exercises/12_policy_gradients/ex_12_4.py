@@ -251,7 +251,7 @@ run_1, run_2, run_3, run_4, run_5 = ({"e": "d", "d": "e"}.get(x, x) for x in (ru
 # says: worse than a constant
 run_1, run_2, run_3, run_4, run_5 = ({"e": "a", "a": "e"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
-# %% [partial] 2: temperature and mask are found
+# %% [partial] 1: temperature and mask are found
 run_1, run_2, run_3, run_4, run_5 = (
     {"a": "d", "d": "e", "e": "a"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5)
 )

@@ -12,7 +12,7 @@
 # 2. **Dynamic sampling.** A group whose rewards are all equal has no gradient. `refill(rounds, wanted)` receives several rounds of sampling, a list of reward
 #    tensors `(P, G)`, in the order in which they would be sampled. It keeps groups with different rewards until it has `wanted` of them, and stops sampling
 #    as early as it can. It returns `(kept, sampled)`: `kept` is the list of pairs `(round, row)`, at most `wanted` of them. `sampled` is the number
-#    of groups that had to be sampled. A round is sampled as a whole or not at all. If all rounds together do not give enough groups, it returns those it has.
+#    of groups that had to be sampled. A round is sampled as a whole or not at all. If all rounds together do not give enough groups, it returns those it has. `wanted` may be 0.
 # 3. **Overlong filtering.** A truncated completion was not wrong, only long. `token_weights(mask, finished)` gives the weights of the token-level mean and leaves
 #    completions that are not `finished` out of the sum *and* of the count. Every token of a finished completion weighs one over the number of such tokens; all other
 #    tokens weigh 0. If no completion is finished, all weights are 0.
@@ -150,7 +150,7 @@ def kept(sub, draw):
 def no_more_than_needed(sub, draw):
     "`refill` counts the groups of the rounds that it needed, and returns all kept groups if there are too few."
     rounds = sampling(draw)
-    for wanted in (1, 2, 3, 4, 5, 99):
+    for wanted in (0, 1, 2, 3, 4, 5, 99):
         needed, have = 0, 0
         for rewards in rounds:
             if have < wanted:
@@ -201,6 +201,13 @@ def filtered(sub, draw):
     )
     none = sub.token_weights(mask, torch.zeros(4, dtype=torch.bool))
     expect(none, torch.zeros(4, 6, dtype=torch.float64), what="the weights when nothing is finished")
+
+
+# %% [edges]
+# no_more_than_needed: `wanted` may be 0
+# kept: at most `wanted` of them
+# no_more_than_needed: If all rounds together do not give enough groups, it returns those it has
+# filtered: If no completion is finished, all weights are 0
 
 
 # %% [probes]
@@ -265,6 +272,19 @@ def refill(rounds, wanted):
 # says: still count in the divisor
 def token_weights(mask, finished):
     return (mask & finished[:, None]).double() / mask.sum()
+
+
+# %% [mutant] one round, wanted or not
+# caught by: no_more_than_needed
+def refill(rounds, wanted):
+    kept, sampled = [], 0
+    for number, rewards in enumerate(rounds):
+        sampled += len(rewards)
+        alive = rewards.amax(-1) > rewards.amin(-1)
+        kept += [(number, row) for row in alive.nonzero().flatten().tolist()]
+        if len(kept) >= wanted:
+            break
+    return kept[:wanted], sampled
 
 
 # %% [partial] 2: the punishment

@@ -94,6 +94,10 @@ def counts(sub, draw):
             "it is the mean over completions": sum(sum(row) / len(row) for row in out) / len(out),
         },
     )
+    edge = torch.tensor([[0.75, 1.25, 1.5, 1.0]], dtype=torch.float64)  # 0.75 and 1.25 lie in the interval
+    got = sub.aside.share_clipped(edge, torch.ones(1, 4, dtype=torch.bool), 0.25)
+    slips = {"a ratio of exactly 1 ± ε is counted, and lies in the interval": 0.75}
+    expect(got, 0.25, what="the fraction", given={"ratio": edge, "epsilon": 0.25}, mistakes=slips)
 
 
 def played(sub, draw, weights, groups=16, size=8):
@@ -157,6 +161,19 @@ def pulls_back(sub, draw):
     )
 
 
+def every_argument(sub, draw):
+    """The update with other numbers for all its arguments, with advantages and the penalty together."""
+    reference = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
+    weights = reference + 0.5 * draw.normal(12, 4)
+    games, tokens, mask, _ = played(sub, draw, weights)
+    for epsilon in (0.1, 0.35):
+        numbers = (draw.integer(2, 4), float(draw.uniform(1, low=8, high=16)), epsilon, 0.3)
+        asked = (weights, reference, games, tokens, mask, draw.normal(16, 8), *numbers)
+        names = ("epochs", "lr", "epsilon", "beta")
+        given = dict(zip(names, numbers, strict=True))
+        expect(sub.update(*asked), by_hand(*asked), what="the weights after an update", given=given, reveal=False)
+
+
 @trains(
     points=3,
     hints=(
@@ -167,6 +184,7 @@ def pulls_back(sub, draw):
     seeds=6,
     bar=0.15,
     what="the fraction of games won",
+    also=(every_argument,),
 )
 def learns(sub, draw):
     "In 12 batches the policy learns the game: six runs, each paired with ours."
@@ -181,6 +199,10 @@ def learns(sub, draw):
         if number % 2 == 0:
             curve.append(nano_shell.accuracy(weights)[0])
     return curve
+
+
+# %% [edges]
+# counts: is outside $[1-\varepsilon, 1+\varepsilon]$
 
 
 # %% [probes]
@@ -295,6 +317,13 @@ def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsi
         objective[mask].mean().backward()
         weights = weights + lr * weights.grad
     return weights.detach()
+
+
+# %% [mutant] the ends of the interval count
+# caught by: counts
+# says: exactly 1 ± ε
+def share_clipped(ratio, mask, epsilon):
+    return ((ratio[mask] - 1).abs() >= epsilon).double().mean()
 
 
 # %% [partial] 1: the fraction

@@ -183,6 +183,15 @@ def pushes(sub, draw):
             "these people follow Bradley and Terry": -beta * torch.sigmoid(-beta * gap),
         },
     )
+    wrong, none = torch.tensor([-4.0, -6.0, -7.4], dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    expect(
+        sub.aside.slope(wrong / beta, none, none, none, beta),
+        # with two decimals, because 1 + erf has lost most of its digits there, and is right nevertheless
+        exact.finite_difference(lambda x: -torch.special.log_ndtr(beta * x).sum(), wrong / beta),
+        what="the slope, far on the wrong side",
+        given={"the margin times beta": wrong},
+        tolerance=0.01,
+    )
 
 
 @test(
@@ -239,6 +248,10 @@ def picture(sub):
     )
 
 
+# %% [edges]
+# pushes: when the pair is far on the wrong side, where DPO's slope levels off
+
+
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
@@ -285,6 +298,13 @@ def slope(chosen, rejected, ref_chosen, ref_rejected, beta):
 # says: β times the margin
 def best_margin(p, beta):
     return torch.special.ndtri(p)
+
+
+# %% [mutant] the probability is held above 1e-12
+# caught by: pushes
+def slope(chosen, rejected, ref_chosen, ref_rejected, beta):
+    u = beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
+    return -beta * torch.exp(-0.5 * u**2) / (2 * math.pi) ** 0.5 / torch.special.ndtr(u).clamp(min=1e-12)
 
 
 # %% [partial] 4: probability and slope are derived, the margin not begun

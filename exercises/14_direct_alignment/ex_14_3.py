@@ -15,7 +15,7 @@
 # **1.** Derive the largest payment against a given opponent, $\max_\pi J(\pi,\mu)$, as a formula without a maximum: `best_payment(ref, wins, opponent, beta)`. (Put the best
 # policy into $J$. What is left of the two terms?)
 #
-# **2.** Let both sides play the same $\pi$; each is then paid $J(\pi,\pi)$. How much more would the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. It is 0
+# **2.** Let both sides play the same $\pi$; each is then paid $J(\pi,\pi)$. How much more would the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. The policy is a distribution, and answers may have probability 0. The gain is 0
 # where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it tells how far from the equilibrium you are although you do not know it.
 #
 # **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker go round in circles, as rock, scissors and paper
@@ -158,6 +158,11 @@ def gains(sub, draw):
             "the price is counted twice": want + beta * exact.divergence(policy, ref),
         },
     )
+    alone = torch.zeros(3, dtype=torch.float64)
+    alone[draw.permutation(3)[:2]] = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    gain = most(ref, wins, alone, beta)[1] - payment(alone, ref, wins, alone, beta)
+    given = {"policy": alone, "ref": ref, "wins": wins, "beta": beta}
+    expect(sub.aside.exploit(alone, ref, wins, beta), gain, what="the gain over a policy with a zero", given=given)
 
 
 @test(
@@ -193,6 +198,10 @@ def settles(sub, draw):
         fail(f"the best response to your policy gains {gain:.2g} over it; at the equilibrium none gains", **given)
     what = "the equilibrium, against the best response to it"
     expect(found, best, what=what, given=given, tolerance=1e-4, mistakes=slips)
+
+
+# %% [edges]
+# gains: answers may have probability 0
 
 
 # %% [probes]
@@ -249,6 +258,14 @@ def equilibrium(ref, wins, beta):
 # caught by: settles
 def equilibrium(ref, wins, beta):
     return torch.softmax(ref.log() + wins @ ref / beta, -1)
+
+
+# %% [mutant] 0 · log 0
+# caught by: gains
+# says: with a zero
+def exploit(policy, ref, wins, beta):
+    price = beta * (policy * (policy / ref).log()).sum()
+    return best_payment(ref, wins, policy, beta) - (policy @ wins @ policy - price)
 
 
 # %% [partial] 4: both payments, no equilibrium

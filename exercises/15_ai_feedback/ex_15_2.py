@@ -200,6 +200,10 @@ def rounds_enough(sub, draw):
         fail("the limit itself is approached and never reached, but `enough` does not return infinity")
 
 
+# %% [edges]
+# rounds_enough: `math.inf` if it never is
+
+
 # %% [probes]
 # no inputs, integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
 

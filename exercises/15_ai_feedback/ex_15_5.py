@@ -180,7 +180,7 @@ def likes(row):
 judge_1, judge_2, judge_3, judge_4 = (likes(row) for row in judges(STUDENT))
 
 
-# %% [partial] 2: those that pass
+# %% [partial] 1: those that pass
 def likes(row):
     _, majority, both, passes = row
     if passes == 1:

@@ -169,6 +169,10 @@ def tilts(sub, draw):
     )  # fmt: skip
 
 
+# %% [shared]
+# 0.3: one of several β, and the edge of a range
+
+
 # %% [probes]
 # no gradient, integers, values, size, keywords: the three are parts of a fit, and nobody differentiates through them
 

@@ -110,8 +110,9 @@ def without_liking(sub, draw):
     what="the fraction of new pairs in the right order",
 )
 def learns(sub, draw):
-    "With a length bias of 1.5 nats, the fraction of new pairs in the right order is compared with ours: twelve data sets."
-    return [0.5, share(sub, made(draw.integer(0, 2**28), 1.5))]
+    "With a length bias, the fraction of new pairs in the right order is compared with ours: twelve data sets, twelve biases."
+    bias = float(draw.uniform(1, low=0.5, high=5.0))
+    return [0.5, share(sub, made(draw.integer(0, 2**28), bias))]
 
 
 # %% [probes]
@@ -152,6 +153,13 @@ def learn(ai, people):
 def learn(ai, people):
     a, b = bradley_terry(*ai), bradley_terry(*people)
     return 2 * a / a.norm() + b / b.norm()
+
+
+# %% [cheat] a length bias as in a set that somebody has seen
+def learn(ai, people):
+    weights = bradley_terry(*ai)
+    weights[-1] -= 1.5
+    return weights
 
 
 # %% [partial] 1: the AI alone

@@ -58,7 +58,7 @@ def amount(text):
     over, under = whole.replace(",", ""), (below or "1").replace(",", "")
     if len(over) > 300 or len(under) > 300 or int(under) == 0:
         return math.nan
-    value = float(over + (after or "")) / int(under)
+    value = float(over + (after or "")) if after else int(over) / int(under)  # int by int is the nearest float
     return -value if sign == "-" else value
 
 
@@ -153,6 +153,8 @@ def numbers(sub, draw):
         same(sub, "amount", (f"{c}" * times,), float(f"{c}" * times), "a whole number may have up to 300 digits")
     same(sub, "amount", (f"{a}/" + f"{c}" * 40,), a / int(f"{c}" * 40), "a whole number may have up to 300 digits")
     same(sub, "amount", ("007",), 7.0)
+    same(sub, "amount", (f"0,{c}",), float(c), "a zero is a digit like others, before a comma as well")
+    same(sub, "amount", (f"00,{c}.5",), c + 0.5, "a zero is a digit like others, before a comma as well")
 
 
 @test(
@@ -230,6 +232,13 @@ def grades(sub, draw):
         same(sub, "grade", (reply, f"{a}"), 0.0, "whatever a reply is, it earns a number")
 
 
+# %% [edges]
+# numbers: with commas that cut groups of exactly three from the right
+# numbers: No whole number has more than 300 digits
+# grades: Whatever they are, `grade` returns a number and raises nothing
+# boxes: An empty text if there is no `\boxed{`
+
+
 # %% [probes]
 # no inputs, integers, keywords, size, values, float32, gradient: texts, not tensors
 
@@ -301,6 +310,24 @@ def grade(reply, reference):
 def grade(reply, reference):
     given, wanted = amount(boxed(reply)), amount(reference)
     return math.nan if math.isnan(wanted) else 1.0 if given and given == wanted else 0.0
+
+
+# %% [mutant] no zero before a comma
+# caught by: numbers
+# says: like others
+def amount(text):
+    found = re.fullmatch(
+        r"([+-]?)([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:(\.[0-9]+)|/([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+))?",
+        text.strip(" \t\r\n$"),
+    )
+    if found is None:
+        return math.nan
+    sign, whole, after, below = found.groups()
+    over, under = whole.replace(",", ""), (below or "1").replace(",", "")
+    if len(over) > 300 or len(under) > 300 or int(under) == 0:
+        return math.nan
+    value = float(over + (after or "")) / int(under)
+    return -value if sign == "-" else value
 
 
 # %% [partial] 4: reads boxes and numbers, and believes in float

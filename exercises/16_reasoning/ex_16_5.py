@@ -200,7 +200,7 @@ def paid(log):
 log_1, log_2, log_3, log_4 = (paid(log) for log in logs(STUDENT))
 
 
-# %% [partial] 2: those that are plain
+# %% [partial] 1: those that are plain
 def paid(log):
     reward, _, right = log
     if max(abs(a - b) for a, b in zip(reward, right, strict=True)) < 0.005:

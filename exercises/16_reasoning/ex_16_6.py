@@ -168,6 +168,13 @@ def ties(sub, draw):
             "an answer that weighs nothing is taken for none; it was given": torch.tensor([high, high, -1, -1]).double(),
         },
     )  # fmt: skip
+    answers = torch.tensor([[third, high, high, -1], [high, low, low, low]])
+    votes = torch.zeros(2, V)
+    votes[0, [third, high]] = votes[1, [high, low]] = 0.75
+    expect(
+        sub.aside.winner(votes, answers).double(), torch.tensor([third, high]).double(), what="`winner` of equal weights", given={"votes": votes, "answers": answers},
+        mistakes={"of equal weights it takes the answer that was given more often": torch.tensor([high, low]).double()},
+    )  # fmt: skip
 
 
 @test(
@@ -214,6 +221,14 @@ def all_questions(sub, draw):
         got, float(solved.mean()), what="`accuracy`", given={"answers": answers, "right": right, "n": n},
         mistakes={say: float(x) for say, x in others.items() if abs(float(x) - float(solved.mean())) > 1e-9},
     )  # fmt: skip
+
+
+# %% [edges]
+# ties: `votes` decides, not how often an answer was given
+# ties: of several, the one that was given first
+# ties: Where no reply has an answer it is −1
+# silent: A reply without an answer votes for nothing
+# all_questions: A question without an answer is not solved
 
 
 # %% [probes]
@@ -283,6 +298,18 @@ def accuracy(answers, right, V, n):
 # says: not with the first n
 def accuracy(answers, right, V, n):
     return float((winner(tally(answers, V), answers) == right).double().mean())
+
+
+# %% [mutant] equal weights, and the more frequent answer
+# caught by: ties
+# says: more often
+def winner(votes, answers):
+    best = torch.full((len(votes),), -1)
+    for p, row in enumerate(answers.tolist()):
+        given = [a for a in row if a >= 0]
+        if given:
+            best[p] = max(given, key=lambda a: (float(votes[p, a]), given.count(a), -given.index(a)))
+    return best
 
 
 # %% [partial] 4: the mean is still that of the answered

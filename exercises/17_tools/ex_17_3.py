@@ -69,7 +69,7 @@ def calls(reply, tools):
 
 
 # %% [tests]
-import time
+import itertools
 
 from minirlhf_course.classroom.testing import fail, test
 
@@ -90,16 +90,6 @@ def plain(x):
     if isinstance(x, dict):
         return {key: plain(each) for key, each in x.items()}
     return type(x).__name__, x
-
-
-def spent(function, text):
-    """Processor seconds, the fewer of two tries."""
-    tries = []
-    for _ in range(2):
-        start = time.process_time()
-        function(text)
-        tries.append(time.process_time() - start)
-    return min(tries)
 
 
 def word(draw):
@@ -258,11 +248,30 @@ def survives(sub, draw):
     for function, text in (
         ("parse", " "), ("parse", a), ("parse", f"{a} "), ("parse", f"{a}("), ("parse", '"'), ("parse", "\\"), ("bodies", "<call>"), ("bodies", "<"), ("bodies", " <think>"),
     ):  # fmt: skip
-        short, long = (spent(getattr(sub, function), text * (length // len(text))) for length in (5_000, 40_000))
+        short, long = (sub.seconds(function, text * (length // len(text))) for length in (5_000, 40_000))
         if long > 24 * short + 0.02:
             fail(
                 f"`{function}` needs {long / short:.0f} times as long for {text!r} repeated 8 times as often; expected about 8 times"
             )
+    # a text that is cut off behind each part is copied once for each part: that shows where texts are long
+    keys = ["".join(key) for key in itertools.product("abcdefghijkl", repeat=5)]
+    for function, made in (
+        ("bodies", lambda n: f"<call>{a}</call>" * (n // 17)),
+        ("parse", lambda n: f"{a}(" + ",".join(f"{key}=1" for key in keys[: n // 8]) + ")"),
+    ):
+        short, long = (sub.seconds(function, made(length)) for length in (60_000, 600_000))
+        if long > 25 * short + 0.3:
+            fail(
+                f"`{function}` needs {long / short:.0f} times as long for a text that is ten times as long; expected about ten times"
+            )
+
+
+# %% [edges]
+# survives: the time grows with the length of the text, not with its square
+# survives: Whatever they are, nothing is evaluated and nothing is raised
+# refuses: no comma may be left over
+# refuses: No key may occur twice
+# reads: at most twelve digits
 
 
 # %% [probes]
@@ -367,6 +376,21 @@ def parse(body):
 def calls(reply, tools):
     found = [parse(body) for body in bodies(reply)]
     return [one if one and one[0] in tools and set(tools[one[0]]) <= set(one[1]) else () for one in found]
+
+
+# %% [mutant] the rest is cut off behind each call
+# caught by: survives
+# says: ten times as long
+def bodies(reply):
+    if reply.lstrip().startswith("<think>"):
+        _, _, reply = reply.partition("</think>")
+    found = []
+    while "<call>" in reply:
+        reply = reply[reply.index("<call>") + 6 :]
+        end = reply.find("</call>")
+        found.append(reply if end < 0 else reply[:end])
+        reply = "" if end < 0 else reply[end + 7 :]
+    return found
 
 
 # %% [partial] 4: finds them, and takes none for a call

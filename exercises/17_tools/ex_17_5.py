@@ -179,5 +179,5 @@ log_1, log_2, log_3, log_4 = ({"a": "b", "b": "a"}.get(tool(log), tool(log)) for
 log_1, log_2, log_3, log_4 = ({"b": "d", "d": "b"}.get(tool(log), tool(log)) for log in logs(STUDENT))
 
 
-# %% [partial] 2: those that work
+# %% [partial] 1: those that work
 log_1, log_2, log_3, log_4 = ({"c": "d", "d": "c"}.get(tool(log), tool(log)) for log in logs(STUDENT))

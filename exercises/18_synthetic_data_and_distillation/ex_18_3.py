@@ -222,6 +222,11 @@ def order(sub, draw):
         fail("`admit` has changed the lists that it was given")
 
 
+# %% [edges]
+# order: which may be empty at first
+# long_texts: Texts have up to forty words
+
+
 # %% [probes]
 # no inputs, integers, keywords, size, values, float32, gradient: lists of words, not tensors
 

@@ -221,7 +221,7 @@ def who(row):
 student_1, student_2, student_3, student_4, student_5 = (who(row) for row in students(STUDENT))
 
 
-# %% [partial] 2: those that are unlike the others
+# %% [partial] 1: those that are unlike the others
 def who(row):
     clean, _, forward, reverse = row.tolist()
     if forward > 3:

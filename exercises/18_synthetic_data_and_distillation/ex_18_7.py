@@ -13,7 +13,7 @@
 #
 # 1. (five minutes) `apart(logits, teacher)`: the reverse KL of the student to the teacher at each word. `logits` `(2, 6)` is the student, `teacher` `(N, 2, 6)` the teacher's log-probabilities for both words after the beginnings of `N` sayings.
 #    Returns `(N, 2)`; gradients through `logits` count.
-# 2. `update(logits, words, teacher, lr)`: one step on `N` sayings `words` `(N, 2)` that the student has just sampled. Returns new logits `(2, 6)`. What you make of the samples is up to you; plain gradient descent with `lr` is enough. But where every saying is among `words` as often as the student says it, the step has to go straight down the gradient of that KL, however far.
+# 2. `update(logits, words, teacher, lr)`: one step on `N` sayings `words` `(N, 2)` that the student has just sampled. Returns new logits `(2, 6)`. What you make of the samples is up to you; plain gradient descent with `lr` is enough. But where every saying is among `words` as often as the student says it, the step has to go straight down the gradient of that KL, however far; `lr = 0` changes nothing, and twice the `lr` goes twice as far.
 #
 # How it is judged: 150 steps of 64 sayings at `lr = 1`, on six seeds, each beside our run. The curve is minus the KL of whole sayings, exactly. Its mean may lie 0.5 below ours in the end, with the whole of its 95 % interval. A check shows both curves.
 
@@ -53,7 +53,7 @@ import math
 import torch
 
 from minirlhf_course.classroom.testing import expect, test, tidy
-from minirlhf_course.classroom.training import trains, weights_of
+from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 
 SLIP = 0.05
 
@@ -172,6 +172,24 @@ def downhill(sub, draw):
     )  # fmt: skip
 
 
+def any_size(sub, draw):
+    """One step at any `lr`, on sayings as in the training."""
+    logits, words = exactly([draw.permutation(6).tolist() for _ in range(2)])
+    first, second = teacher_table()
+    told = torch.stack([first.expand(len(words), 6), second[words[:, 0]]], 1)
+    lr = float(draw.uniform(1, low=0.2, high=2))
+    step = lambda rate: sub.update(logits, words, told, rate)
+    steps_by(step, logits, lr)
+
+    def kl(logps):
+        both = logps[0][:, None] + logps[1]
+        return (both.exp() * (both - first[:, None] - second)).sum()
+
+    leaf = logits.clone().requires_grad_()
+    [slope] = torch.autograd.grad(kl(leaf.log_softmax(-1)), leaf)
+    points_along(moved(step(lr), logits), -lr * slope)
+
+
 @trains(
     points=3,
     hints=(
@@ -181,6 +199,7 @@ def downhill(sub, draw):
     seeds=6,
     bar=0.5,
     what="minus the KL of whole sayings",
+    also=(any_size,),
 )
 def learns(sub, draw):
     "In 150 steps the student decides: six runs, each beside ours."
@@ -198,6 +217,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# no cheats of update.lr: the statement asks for the direction, however far
 # no inputs, integers, keywords, size, values, float32, gradient of update: any update that learns is right
 # no gradient of apart.teacher: data, cut off or not
 

@@ -238,6 +238,11 @@ def gaps(sub, draw):
     )
 
 
+# %% [edges]
+# names: they may be negative, and as large as an `int64` can be
+# gaps: An item counts only if *both* models have a grade for it
+
+
 # %% [probes]
 # no gradient: a measurement is asked for
 # no integers: passages are names

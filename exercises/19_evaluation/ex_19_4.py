@@ -229,6 +229,10 @@ def nearly_perfect(sub, draw):
     )  # fmt: skip
 
 
+# %% [shared]
+# 1.96: a quantile of the normal distribution
+
+
 # %% [mutant] overlap
 # caught by: better
 def verdict_by_overlap(counts, claim):
@@ -275,7 +279,7 @@ def believed(counts, claim):
 claim_1, claim_2, claim_3, claim_4, claim_5 = (believed(*row) for row in report(STUDENT))
 
 
-# %% [partial] 4: all but the recipes
+# %% [partial] 3.5: all but the recipes
 def without(counts, claim):
     return "c" if claim == 3 else verdict(counts, claim)
 

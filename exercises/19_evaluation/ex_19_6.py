@@ -301,6 +301,10 @@ def picture(sub):
     )
 
 
+# %% [shared]
+# 0.95: the usual level, which a test asks for beside others
+
+
 # %% [probes]
 # no values, keywords, size, float32, inputs, integers, gradient, nan of resampled, gap: any draws of the right distribution are right
 # no gradient, values, float32, size of ends: quantiles are interpolated in more than one way

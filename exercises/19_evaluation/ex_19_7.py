@@ -48,7 +48,7 @@ def update(logits, facts, replies, earned, lr):
 import torch
 
 from minirlhf_course.classroom.testing import expect, fail, test
-from minirlhf_course.classroom.training import trains, weights_of
+from minirlhf_course.classroom.training import moved, steps_by, trains, weights_of
 
 FACTS, PENALTY, STEPS = 24, 3.0, 30
 
@@ -64,25 +64,26 @@ def priced(sub, draw):
     "`grades` gives 1, −penalty or 0."
     replies, truths = torch.arange(5).repeat(4), torch.arange(4).repeat_interleave(5)
     order = draw.permutation(20)
-    replies, truths, penalty = replies[order], truths[order], [0.5, 1.5, 3.0][draw.integer(0, 2)]
+    replies, truths = replies[order], truths[order]
     pairs = list(zip(replies.tolist(), truths.tolist(), strict=True))
 
     def scored(right, wrong, silent):
         return torch.tensor([silent if r == 4 else right if r == t else wrong for r, t in pairs], dtype=torch.float64)
 
-    got = sub.grades(replies, truths, penalty)
-    expect(
-        got.double() if isinstance(got, torch.Tensor) else got,
-        scored(1.0, -penalty, 0.0),
-        what="the grades",
-        given={"replies": replies, "truths": truths, "penalty": penalty},
-        mistakes={
-            '"I do not know" is graded as a wrong answer': scored(1.0, -penalty, -penalty),
-            "a wrong answer costs nothing": scored(1.0, 0.0, 0.0),
-            "the penalty is paid out": scored(1.0, penalty, 0.0),
-            '"I do not know" is graded as a right answer': scored(1.0, -penalty, 1.0),
-        },
-    )
+    for penalty in (0.5, 1.5, 3.0):
+        got = sub.grades(replies, truths, penalty)
+        expect(
+            got.double() if isinstance(got, torch.Tensor) else got,
+            scored(1.0, -penalty, 0.0),
+            what="the grades",
+            given={"replies": replies, "truths": truths, "penalty": penalty},
+            mistakes={
+                '"I do not know" is graded as a wrong answer': scored(1.0, -penalty, -penalty),
+                "a wrong answer costs nothing": scored(1.0, 0.0, 0.0),
+                "the penalty is paid out": scored(1.0, penalty, 0.0),
+                '"I do not know" is graded as a right answer': scored(1.0, -penalty, 1.0),
+            },
+        )
 
 
 def world(draw):
@@ -97,31 +98,6 @@ def worth(logits, chances):
     """The expected grade of a reply."""
     answered = logits.double().softmax(-1)[:, :4]
     return float((answered * (chances - PENALTY * (1 - chances))).sum(-1).mean())
-
-
-@trains(
-    points=3,
-    hints=(
-        "Look at your curve: where does it end? Which replies does your step make likelier, and which less likely?",
-        "The gradient of the mean grade: the mean of earned · ∇ log π(reply | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
-    ),
-    seeds=4,
-    bar=0.05,
-    what="the expected grade",
-)
-def learns_to_abstain(sub, draw):
-    "In 30 steps the model answers what it knows and nothing else: four runs, each beside ours."
-    chances, logits = world(draw), torch.zeros(FACTS, 5, dtype=torch.float64)
-    curve, rng = [worth(logits, chances)], torch.Generator().manual_seed(draw.integer(0, 2**28))
-    for number in range(1, STEPS + 1):
-        facts = torch.randint(FACTS, (512,), generator=rng)
-        replies = torch.multinomial(logits.softmax(-1)[facts], 1, generator=rng)[:, 0]
-        truths = torch.multinomial(chances[facts], 1, generator=rng)[:, 0]
-        earned = sub.grades(replies, truths, PENALTY)
-        logits = weights_of(sub.update(logits, facts, replies, earned, 40.0), logits)
-        if number % 5 == 0:
-            curve.append(worth(logits, chances))
-    return curve
 
 
 def unequal(draw):
@@ -149,6 +125,43 @@ def unequal(draw):
         torch.tensor(replies),
         torch.tensor(earned, dtype=torch.float64),
     )
+
+
+def any_size(sub, draw):
+    """One step at any `lr` is one step, and as long as it should be; test `one_step` holds its direction."""
+    logits, chances, mean, facts, replies, earned = unequal(draw)
+    lr = float(draw.uniform(1, low=1, high=60))
+    steps_by(lambda rate: sub.update(logits, facts, replies, earned, rate), logits, lr)
+    right = lr * chances * (mean - (chances * mean).sum(-1, keepdim=True)) / FACTS
+    times = float(moved(sub.update(logits, facts, replies, earned, lr), logits).norm() / right.norm())
+    if not 0.55 < times < 1.9:
+        fail(f"a step is {times:.3g} times as long as `lr` times the gradient", lr=lr)
+
+
+@trains(
+    points=3,
+    hints=(
+        "Look at your curve: where does it end? Which replies does your step make likelier, and which less likely?",
+        "The gradient of the mean grade: the mean of earned · ∇ log π(reply | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
+    ),
+    seeds=4,
+    bar=0.05,
+    what="the expected grade",
+    also=(priced.run, any_size),
+)
+def learns_to_abstain(sub, draw):
+    "In 30 steps the model answers what it knows and nothing else: four runs, each beside ours."
+    chances, logits = world(draw), torch.zeros(FACTS, 5, dtype=torch.float64)
+    curve, rng = [worth(logits, chances)], torch.Generator().manual_seed(draw.integer(0, 2**28))
+    for number in range(1, STEPS + 1):
+        facts = torch.randint(FACTS, (512,), generator=rng)
+        replies = torch.multinomial(logits.softmax(-1)[facts], 1, generator=rng)[:, 0]
+        truths = torch.multinomial(chances[facts], 1, generator=rng)[:, 0]
+        earned = sub.grades(replies, truths, PENALTY)
+        logits = weights_of(sub.update(logits, facts, replies, earned, 40.0), logits)
+        if number % 5 == 0:
+            curve.append(worth(logits, chances))
+    return curve
 
 
 @test(

@@ -219,6 +219,10 @@ def at_the_edges(sub, draw):
         )
 
 
+# %% [edges]
+# at_the_edges: of several that earn the same the highest
+
+
 # %% [probes]
 # no gradient: it counts
 # no float32: equal confidences stay equal only as they are

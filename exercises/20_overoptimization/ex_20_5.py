@@ -17,6 +17,8 @@
 # How it is scored: over six seeds, each with 40 runs of up to 40 evaluations. Each run has new rewards, completions and noise, and a new turning point of the gold reward. Your
 # score is the mean *gold reward* of the policies at which you stop. It is compared with our rule, which is a simple one, on the same runs. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.4.
 # The gold reward has a standard deviation of about 1 over completions.
+# Your rule also meets grades *without* noise. While they rise, it must not stop, whatever the number of evaluations. It must stop within ten evaluations after they have begun to
+# fall, steadily and steeply.
 
 # %% [given]
 import statistics
@@ -106,6 +108,21 @@ def run(draw):
     return policies @ proxy, policies @ gold, gold[shown].mean(-1)
 
 
+def clear(sub, draw):
+    """Without noise: no stop while grades rise, and a stop soon after they have turned, early or late."""
+    start = float(draw.uniform(1, low=-0.5, high=0.5))
+    for turn in (draw.integer(7, 11), draw.integer(26, 29), LENGTH):
+        heights = [turn - abs(i - turn) for i in range(LENGTH)]  # rises to evaluation `turn`, then falls
+        grades, proxy = [start + 0.15 * h for h in heights], [0.1 * i for i in range(LENGTH)]
+        stops = next((n for n in range(1, LENGTH + 1) if bool(sub.stop(proxy[:n], grades[:n]))), LENGTH + 1)
+        if stops <= min(turn, LENGTH):
+            fail(
+                f"it stops at evaluation {stops} of {LENGTH}, while the grades still rise, and without noise", turn=turn
+            )
+        if turn < LENGTH and stops > turn + 11:
+            fail("the grades have fallen for ten evaluations, without noise, and it does not stop", turn=turn)
+
+
 @trains(
     points=4,
     hints=(
@@ -115,6 +132,7 @@ def run(draw):
     seeds=6,
     bar=0.4,
     what="the gold reward of the policies at the stops",
+    also=(clear,),
 )
 def in_time(sub, draw):
     "`stop` stops near the peak of the gold reward: six seeds of 40 runs, each compared with our rule."
@@ -132,6 +150,10 @@ def in_time(sub, draw):
         begun.append(gold[0])
         reached.append(gold[n - 1])
     return [float(torch.stack(x).mean()) for x in (begun, reached)]
+
+
+# %% [edges]
+# in_time: While they rise, it must not stop
 
 
 # %% [probes]
@@ -188,6 +210,21 @@ def stop(proxy, grades):
 # says: below ours
 def stop(proxy, grades):
     return len(grades) >= 25
+
+
+# %% [cheat] at evaluation 10, whatever is seen
+def stop(proxy, grades):
+    return len(grades) >= 10
+
+
+# %% [cheat] at evaluation 18, whatever is seen
+def stop(proxy, grades):
+    return len(grades) >= 18
+
+
+# %% [cheat] when the proxy has risen by as much as in most runs
+def stop(proxy, grades):
+    return proxy[-1] - proxy[0] > 1.5
 
 
 # %% [partial] 1: the smoothing

@@ -151,6 +151,10 @@ def held(sub, draw):
         )  # fmt: skip
 
 
+# %% [edges]
+# held: it may be empty
+
+
 # %% [probes]
 # no gradient, integers, float32, values, size, keywords: a regression, whose data need a finite fit
 

@@ -213,7 +213,7 @@ def who(row):
 model_1, model_2, model_3, model_4, model_5 = (who(row) for row in models(STUDENT))
 
 
-# %% [partial] 3: the longer ones that are preferred, exchanged
+# %% [partial] 2: the longer ones that are preferred, exchanged
 def who(row):
     words, raw, _, people = row.tolist()
     if abs(words) < 10:

@@ -186,6 +186,10 @@ def picture(sub):
     )  # fmt: skip
 
 
+# %% [shared]
+# 1.5: an edge of the range that the liking is drawn from
+
+
 # %% [probes]
 # no gradient, integers, float32, values, size, keywords: lengths and verdicts, whose fit has to be finite
 

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # A specification has several rules that must hold. A rule counts as shown if its test replies contain no failure (in part 2: at most one), and the number of replies is chosen such that a rule that fails in a share `rate` of replies or more passes with a probability of at most 5 %.
-# `numbers(STUDENT)` gives `rate` and `rules`, how many rules there are; failures in different replies and of different rules are independent. Answer parts 1 and 2 with whole numbers, 3 and 4 to three digits behind the point.
+# `numbers(STUDENT)` gives `rate` and `rules`, how many rules there are; failures in different replies and of different rules are independent. Answer parts 1 and 2 with whole numbers, 3 and 4 to five digits behind the point.
 #
 # 1. `together`: how many replies each rule needs if *all* the rules are to be shown at once: even if all of them fail in a share `rate`, let each one pass with a probability of at most 5 % divided by `rules`.
 # 2. `one_allowed`: one rule by itself. How many replies, if one failure among them is allowed?
@@ -125,7 +125,7 @@ def good_model(sub, draw):
     n = needed(rate, 0.05 / rules)
     one = (1 - rate / 10) ** n
     expect(
-        sub.number("passes"), one**rules, what="`passes`", tolerance=6e-4, reveal=False,
+        sub.number("passes"), one**rules, what="`passes`", tolerance=6e-6, reveal=False,
         mistakes={
             "one rule has to pass, and not all of them": one,
             "one asks how likely at least one of them fails": 1 - one**rules,
@@ -145,7 +145,7 @@ def by_chance(sub, draw):
     "`red` is how likely chance alone turns a rule red."
     _, rules = numbers(sub.student)
     expect(
-        sub.number("red"), 1 - (1 - 0.05) ** rules, what="`red`", tolerance=6e-4, reveal=False,
+        sub.number("red"), 1 - (1 - 0.05) ** rules, what="`red`", tolerance=6e-6, reveal=False,
         mistakes={
             "the expected number of red rules is taken for a probability": 0.05 * rules,
             "one asks how likely none is red": 0.95**rules,
@@ -189,6 +189,11 @@ passes = (1 - rate / 10) ** math.ceil(math.log(0.05 / rules) / math.log(1 - rate
 # says: taken for a probability
 rate, rules = numbers(STUDENT)
 red = 0.05 * rules
+
+
+# %% [mutant] a tenth of the replies, and not of the rate
+# caught by: good_model
+passes = (1 - rate) ** (together * rules / 10)
 
 
 # %% [partial] 2: two of the three shares

@@ -263,6 +263,12 @@ def highest(sub, draw):
         )  # fmt: skip
 
 
+# %% [edges]
+# the_prompt_stays: The answer may be negative
+# the_prompt_stays: `math.inf` if they end where they began
+# highest: positive or not
+
+
 # %% [probes]
 # no inputs, integers, size, values, float32, gradient, keywords, nan: numbers are asked for, not tensors
 

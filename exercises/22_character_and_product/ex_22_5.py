@@ -230,5 +230,5 @@ def decide(row):
 release_1, release_2, release_3, release_4, release_5 = (decide(row) for row in releases(STUDENT))
 
 
-# %% [partial] 4: one test, not ten
+# %% [partial] 3.5: one test, not ten
 release_1, release_2, release_3, release_4, release_5 = (decide(row, rules=1) for row in releases(STUDENT))

@@ -61,18 +61,23 @@ class SandboxWorker:
         return isolation.probe(question["level"], question["secrets"], question["grader"])
 
 
-def main(fd: int, guest: str, at_most: str, hidden: list[str]) -> None:
-    """Serve jobs until the other side closes the socket ``fd``; ``guest`` is the name of a module with a ``GUEST``."""
+def main(fd: int, guest: str, at_most: str) -> None:
+    """Serve jobs until the other side closes the socket ``fd``; ``guest`` is the name of a module with a ``GUEST``.
+
+    The first message holds the folders to hide. They are forgotten here before any job starts, because a job can read
+    the variables of this function.
+    """
     module: Any = importlib.import_module(guest)
     del sys.path[0]  # this package's folder
-    secrets = [Path(p) for p in hidden]
+    server = socket.socket(fileno=fd)
+    secrets = [Path(p) for p in (wire.receive(server) or {})["hidden"]]
     level = isolation.enter(secrets, at_most)
     module.GUEST.prepare()
     statm = Path("/proc/self/statm")
     base_memory = int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
     if isolation.isolated(level):
         isolation.build_view(secrets)
-    server = socket.socket(fileno=fd)
+    del secrets
     server.sendall(json.dumps({"level": level}).encode() + b"\n")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are reaped by the kernel
     while True:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -68,7 +68,7 @@ class SandboxPool:
         code = (
             f"import sys; sys.path.insert(0, {str(provenance.ROOT)!r}); "
             "from minirlhf.sandbox import inside; "
-            f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r}, {[str(p) for p in self.hidden]!r})"
+            f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r})"
         )
         # A clean environment: programs must not see the variables of this process, such as tokens and paths.
         self._process = subprocess.Popen(
@@ -81,6 +81,7 @@ class SandboxPool:
         )
         child_end.close()
         self._socket = parent_end
+        wire.send(parent_end, {"hidden": [str(p) for p in self.hidden]})
         greeting = parent_end.makefile("rb", buffering=0).readline()
         if not greeting:
             raise RuntimeError(f"the sandbox server did not start (exit status {self._process.wait()})")
@@ -136,6 +137,15 @@ class SandboxPool:
         self.close()
 
 
+def _asked(handles: Sequence[Callable[..., Any]], question: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with a handle's answer; whatever it raises for a bad question goes back as an error."""
+    try:
+        args, kwargs = wire.decode(question["args"])
+        return {"ok": wire.encode(handles[question["handle"]](*args, **kwargs))}
+    except Exception as problem:
+        return {"error": f"{type(problem).__name__}: {str(problem)[:200]}"}
+
+
 class Sandbox:
     """One boxed process that answers questions with data; a context manager."""
 
@@ -144,15 +154,27 @@ class Sandbox:
         self._data, self._control = boxes.open(limits, more)
         self._left = limits.wall  # seconds left for answers; time between questions does not count
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any], handles: Sequence[Callable[..., Any]] = ()) -> dict[str, Any]:
         """Return the answer to a question: ``{"ok": data}``, or ``{"error": text}``.
+
+        Until it answers, the process may ask the ``handles``: ``{"handle": number, "args": data}``. The time that a
+        handle takes does not count.
 
         Raises:
             BoxEnded: the process has ended, did not answer in time, or did not send a message. The box is then closed.
         """
+        message = question
+        while True:
+            answer = self._exchange(message)
+            if "handle" not in answer or not handles:
+                return answer
+            message = _asked(handles, answer)
+
+    def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send one message and return the next one."""
         start = time.monotonic()
         try:
-            wire.send(self._data, question, start + self._left)
+            wire.send(self._data, message, start + self._left)
             answer = wire.receive(self._data, start + self._left)
         except TimeoutError as error:
             self.close()

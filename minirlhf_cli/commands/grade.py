@@ -1,7 +1,7 @@
 """Grade a class: each answer runs in its own sandbox; the hidden tests compare its results outside the sandbox.
 
-SUBMISSIONS holds one folder per student (or one file per student), named by the student's id; case, spaces and the
-encoding of accents do not matter. Writes the grades as CSV (student, exercise, points, max, reason), a feedback file
+SUBMISSIONS holds one folder per student (or one file per student), named by the student's id. Two names that differ
+only in case, spaces or the way an accent is typed stop the run; --merge says that they are one student's. Writes the grades as CSV (student, exercise, points, max, reason), a feedback file
 per student, and next to the grades: grades-statistics.csv (what to teach again) and grades-similar.csv (long answers
 that are nearly identical). An interrupted run resumes when it is started again.
 
@@ -64,6 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="submissions graded in parallel; default: all cores"
     )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="names that differ only in case, spaces or accents' encoding are one student",
+    )
     parser.add_argument("--update", action="store_true", help="merge into the existing grades: regrade some students")
     parser.add_argument("--replace", action="store_true", help="replace the existing grades of all students")
     parser.add_argument("--overrides", type=Path, help="CSV of manual overrides: student, exercise, points, comment")
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--times needs --course with late rules: a table [late] with a deadline")
     times = marks.read_times(args.times) if args.times else {}
     roster = rosters.read(args.roster) if args.roster else None
-    grading.folders(args.submissions)
+    grading.folders(args.submissions, args.merge)
     if args.chapter:
         sources.load(root, args.chapter)  # report a wrong name before any work starts
     feedback = args.feedback or args.out.with_name(f"{args.out.stem}-feedback")
@@ -95,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     secret = [p.resolve() for p in (root, args.submissions, feedback, *([history] if history.exists() else []))]
     with Server(secret) as server:
         _report_isolation(server, secret, args.allow_weak_isolation)
-        work = grading.students(args.submissions, server.cut, args.jobs)
+        work = grading.students(args.submissions, server.cut, args.jobs, args.merge)
         if roster is not None:
             work, unmatched = rosters.by_roster(work, roster)
             _warn_of_strangers(unmatched, [s.id for s in roster])
@@ -112,11 +117,11 @@ def run(args: argparse.Namespace) -> int:
         late = marks.lateness(course.late, times, dict.fromkeys(r.student for r in rows), args.out.stem)
     marks.write_rows(rows, args.out)
     marks.write(marks.statistics(tried), args.out.with_name(f"{args.out.stem}-statistics.csv"))
-    pairs = similarity.similar(work, exercises)
-    lines = [[e, a, b, f"{share:.2f}"] for e, a, b, share in pairs]
-    marks.write([["exercise", "student", "other", "share"], *lines], args.out.with_name(f"{args.out.stem}-similar.csv"))
     if args.totals:
         marks.write(marks.totals(rows, course, late), args.totals)
+    print("comparing long answers", file=sys.stderr)  # after the grades, because it only concerns pairs to look at
+    lines = [[e, a, b, f"{share:.2f}"] for e, a, b, share in similarity.similar(work, exercises)]
+    marks.write([["exercise", "student", "other", "share"], *lines], args.out.with_name(f"{args.out.stem}-similar.csv"))
     for crash in crashes:
         print(f"minirlhf: {crash}", file=sys.stderr)
     print(

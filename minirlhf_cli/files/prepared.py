@@ -147,7 +147,7 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     if source.eval_data is None:
         train, held = records.hold_out(source.eval_fraction, seed)
         if not len(held):
-            reason = "all rows have the same prompt" if source.eval_fraction else "held_out = 0"
+            reason = "all rows have the same prompt" if source.eval_fraction else "eval_fraction = 0"
             print(f"{source.data}: nothing is held out ({reason}), so nothing is measured on an eval set")
         return train, held
     held = load(source.eval_data)

@@ -15,11 +15,14 @@
     # %% [solution]                          earns all points
     # %% [tests]                             hidden: functions (sub, draw) under @test(points=…, hints=(…, …))
     # %% [probes]                            automatic probes to switch off, and why, see :mod:`.probes` (optional)
+    # %% [edges]                             which test asks each edge that the statement names (optional)
+    # %% [shared]                            constants of the tests that students read, and why they may (optional)
     # %% [picture]                           hidden: ``picture(sub)``, the learner's and the correct curve (optional)
     # %% [mutant] what is wrong with it      a wrong answer: definitions that replace those of the solution
-    # caught by: name_of_the_test            … the first test that fails, which decides the hint
+    # caught by: name_of_the_test            … the first test that fails, which decides the hint ("a or b": either)
     # says: words of its message             … (optional)
     # %% [partial] 2: what is right in it    an answer worth 2 points, written like a mutant
+    # %% [cheat] what it does                an answer that must not earn the points of a training (see :mod:`.cheats`)
 
 Statement, given and stub are public. Only the instructor has the other blocks.
 """
@@ -42,9 +45,10 @@ from minirlhf_course.classroom.testing import Asked, Picture, Test
 
 KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
-SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "picture")
-OPTIONAL = ("given", "probes", "picture")
+SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "edges", "shared", "picture")
+OPTIONAL = ("given", "probes", "edges", "shared", "picture")
 PROBES = ("inputs", "integers", "keywords", "size", "values", "float32", "nan", "gradient")
+SWITCHES = (*PROBES, "cheats")  # what the block [probes] can switch off
 DEFAULT_STUDENT = "reader"
 RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # the attributes of ``sub`` itself
 
@@ -88,7 +92,11 @@ class Exercise:
     tests: tuple[Test, ...]
     mutants: tuple[Variant, ...]
     partials: tuple[Variant, ...]
+    cheats: tuple[Variant, ...]
     picture: Callable[[Asked], Picture] | None
+    edges: tuple[tuple[str, str], ...]  # (name of a test, words of the statement or the stub that it asks)
+    hidden: str  # the code of the tests
+    shared: Mapping[float, str]  # constant that tests may have in common with what students read -> the reason
     off: Mapping[str, Mapping[str, str]]  # kind of probe -> "", function or function.argument -> the reason
 
     @property
@@ -207,7 +215,7 @@ def read(path: Path) -> Exercise:
     if header.get("kind") not in KINDS:
         raise unknown("kind", header.get("kind", ""), KINDS, file=path)
     single: dict[str, Block] = {}
-    variants: dict[str, list[Variant]] = {"mutant": [], "partial": []}
+    variants: dict[str, list[Variant]] = {"mutant": [], "partial": [], "cheat": []}
     for block in blocks:
         if block.name in variants:
             variants[block.name].append(_variant(block, path))
@@ -239,7 +247,11 @@ def read(path: Path) -> Exercise:
         tests=tests,
         mutants=tuple(variants["mutant"]),
         partials=tuple(variants["partial"]),
+        cheats=tuple(variants["cheat"]),
         picture=picture,
+        edges=_edges(single["edges"], path) if "edges" in single else (),
+        hidden=single["tests"].text,
+        shared=_shared(single["shared"], path) if "shared" in single else {},
         off=_switched_off(single["probes"], path) if "probes" in single else {},
     )
     _check_switches(exercise)
@@ -281,6 +293,10 @@ def _variant(block: Block, path: Path) -> Variant:
             message = f"{where}: a mutant says what is wrong on its first line and 'caught by:' on the next"
             raise UserError(message, argument="mutant", file=path, line=block.line)
         return Variant(block.note, block.text, fields["caught by"], fields.get("says", ""))
+    if block.name == "cheat":
+        if not block.note:
+            raise UserError(f"{where}: a cheat says what it does on its first line", argument="cheat", file=path)
+        return Variant(block.note, block.text)
     match = re.fullmatch(r"(\d+(?:\.\d+)?): (.+)", block.note)
     if not match:
         message = f"{where}: a partial answer begins like '# %% [partial] 2: what is right in it'"
@@ -299,10 +315,36 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
                 raise UserError(message, argument="probes", value=line, file=path, line=i)
             continue
         for kind in match[1].split(", "):
-            if kind not in PROBES:
-                raise unknown("probe", kind, PROBES, file=path, line=i)
+            if kind not in SWITCHES:
+                raise unknown("probe", kind, SWITCHES, file=path, line=i)
             for target in match[2].split(", ") if match[2] else [""]:
                 reasons.setdefault(kind, {})[target] = match[3]
+    return reasons
+
+
+def _edges(block: Block, path: Path) -> tuple[tuple[str, str], ...]:
+    """Parse the lines ``# test: words of the statement`` of a block [edges]."""
+    found: list[tuple[str, str]] = []
+    for i, line in enumerate(block.text.splitlines(), block.line):
+        match = re.fullmatch(r"# (\w+): (\S.*)", line.rstrip())
+        if match:
+            found.append((match[1], match[2]))
+        elif line.strip():
+            message = f"{path} line {i}: expected '# name_of_the_test: words of the statement'"
+            raise UserError(message, argument="edges", value=line, file=path, line=i)
+    return tuple(found)
+
+
+def _shared(block: Block, path: Path) -> dict[float, str]:
+    """Parse the lines ``# 0.1, 2.4: reason`` of a block [shared]."""
+    reasons: dict[float, str] = {}
+    for i, line in enumerate(block.text.splitlines(), block.line):
+        match = re.fullmatch(r"# ([-\d.e]+(?:, [-\d.e]+)*): (\S.*)", line.rstrip())
+        if match:
+            reasons.update((float(number), match[2]) for number in match[1].split(", "))
+        elif line.strip():
+            message = f"{path} line {i}: expected '# 0.1, 2.4: reason'"
+            raise UserError(message, argument="shared", value=line, file=path, line=i)
     return reasons
 
 
@@ -326,7 +368,7 @@ def _check_switches(exercise: Exercise) -> None:
 def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
     """Check that every code block is valid Python."""
     for block in blocks:
-        if block.name not in ("statement", "probes"):
+        if block.name not in ("statement", "probes", "edges", "shared"):
             try:
                 compiled(block.text, path, block.line)
             except (SyntaxError, ValueError) as problem:

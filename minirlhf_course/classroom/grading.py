@@ -23,6 +23,7 @@ from minirlhf_course.classroom.submission import SUFFIXES, StudentSubmission, fi
 from minirlhf_course.classroom.testing import Asked, Failure, Submission, Test, worst_error
 from minirlhf_course.ledger.registry import Draw
 
+WRONG_PICK = 0.5  # of a test's points, lost for a wrong answer to an exercise of choices: more than a guess gains
 MAX_DEATHS = 3  # after that many ended processes, the remaining tests of a submission are not run
 
 
@@ -73,8 +74,12 @@ class Outcome:
 
     @property
     def points(self) -> float:
-        """The sum of the points of the passed tests."""
-        return sum(r.test.points for r in self.results if r.passed)
+        """The sum of the points of the passed tests; in an exercise of choices, less the cost of wrong picks."""
+        earned = sum(r.test.points for r in self.results if r.passed)
+        if self.exercise.kind != "choice":
+            return earned
+        wrong = sum(r.test.points for r in self.results if not (r.passed or r.unanswered or r.problem == "none"))
+        return max(0.0, earned - WRONG_PICK * wrong)
 
     @property
     def first_failure(self) -> TestResult | None:
@@ -251,13 +256,15 @@ class Report:
     crash: str = ""  # an error of the grader itself
 
 
-def folders(submissions: Path) -> dict[str, list[Path]]:
+def folders(submissions: Path, merge: bool = False) -> dict[str, list[Path]]:
     """Return each student's files: one folder, or one file, per student, named by the student's id.
 
-    Names that differ only in case, spaces or the Unicode form of an accent belong to one student.
+    Args:
+        submissions: the folder of the class.
+        merge: whether names that differ only in case, spaces or the Unicode form of an accent are one student's.
 
     Raises:
-        UserError: the folder does not exist, or it holds no submissions.
+        UserError: the folder does not exist, it holds no submissions, or two names are alike without ``merge``.
     """
     if not submissions.is_dir():
         message = f"no folder {submissions}; expected one folder per student in it"
@@ -270,6 +277,8 @@ def folders(submissions: Path) -> dict[str, list[Path]]:
         is_folder = entry.is_dir() and not entry.is_symlink()
         name = entry.name if is_folder else entry.stem
         student = spellings.setdefault(normalised(name), name)
+        if student != name and not merge:
+            raise _alike(submissions, student, name)
         files_by_student.setdefault(student, []).extend(files_of(entry) if is_folder else [entry])
     if not files_by_student:
         message = f"{submissions} holds no submissions; expected one folder per student, or one file per student"
@@ -277,11 +286,20 @@ def folders(submissions: Path) -> dict[str, list[Path]]:
     return files_by_student
 
 
+def _alike(submissions: Path, one: str, other: str) -> UserError:
+    """The error for two names of which only a person can say whether they are one student's."""
+    message = (
+        f"{submissions} has {one!a} and {other!a}, which differ only in case, spaces or the way an accent is "
+        "typed; rename one if they are two students; --merge grades such names as one student"
+    )
+    return UserError(message, argument="--merge", value=(one, other), file=submissions, problem="alike")
+
+
 def students(
-    submissions: Path, cut: Callable[[str, str], Cells] = code_cells, jobs: int = 1
+    submissions: Path, cut: Callable[[str, str], Cells] = code_cells, jobs: int = 1, merge: bool = False
 ) -> dict[str, StudentSubmission]:
     """Read each student's work, see :func:`folders`. Files of other types are reported if no answer was found."""
-    files = folders(submissions)
+    files = folders(submissions, merge)
     with ThreadPoolExecutor(jobs) as pool:
         return dict(zip(files, pool.map(lambda paths: _read(paths, cut), files.values()), strict=True))
 
@@ -338,6 +356,8 @@ def feedback(report: Report) -> str:
             lines += [f"{_code(outcome.note)}."]
         elif outcome.file:
             lines += [f"*Graded: {_code(outcome.file)}*", "", *(f"*{remark}*\n" for remark in outcome.remarks)]
+        if outcome.exercise.kind == "choice" and outcome.results:
+            lines += [f"*A wrong answer costs {WRONG_PICK:g} of its points; one that is left open costs nothing.*", ""]
         for r in outcome.results:
             proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
             lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from minirlhf_course.classroom.nested import (
     stretch,
     tensors,
 )
+from minirlhf_course.classroom.runner import Local
 from minirlhf_course.classroom.side_by_side import Beside, solution
 from minirlhf_course.classroom.testing import Asked, Failure, Submission, expect, show
 from minirlhf_course.ledger.registry import Draw
@@ -155,6 +156,7 @@ class Recorder:
 
     def __init__(self, namespace: dict[str, Any], student: str) -> None:
         self.namespace, self.student = namespace, student
+        self.unrecorded = Local(namespace, student)
         self.calls: list[ProbeCall] = []
         self.answers: dict[ProbeCall, Any] = {}
         self.test = ""
@@ -164,8 +166,10 @@ class Recorder:
         self.calls.append(ProbeCall(name, copied(args), copied(kwargs), self.test, parameters))
         return copied(args), copied(kwargs)
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], world: Mapping[str, Callable[..., Any]] = {}
+    ) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; worlds belong to trainings, which are not recorded."""
         args, kwargs = self._asked(name, args, kwargs)
         answer = copied(self.namespace[name](*args, **kwargs))
         self.answers[self.calls[-1]] = copied(answer)
@@ -182,6 +186,10 @@ class Recorder:
         """Whether the function has been called and has returned the same result each time."""
         answers = [answer for call, answer in self.answers.items() if call.name == name]
         return bool(answers) and all(same(answer, answers[0]) for answer in answers)
+
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self.unrecorded.seconds(name, args, kwargs)
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""

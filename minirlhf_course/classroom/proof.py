@@ -8,8 +8,10 @@ one size or one dtype only, ignoring an argument.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +20,14 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.randomness import derive_seed
-from minirlhf_course.classroom import grading, nested, probes, release, side_by_side
+from minirlhf_course.classroom import cheats, grading, nested, probes, release, side_by_side
 from minirlhf_course.classroom.exercise import Exercise, Variant, compiled
 from minirlhf_course.classroom.runner import Local
 from minirlhf_course.classroom.testing import Failure
 
 MUTANTS = 3  # minimum number of mutants per exercise
+ROUND = (0.0, 0.5, 1.0, 2.0, 10.0, 100.0)  # constants that mean nothing by themselves
+MARKS = ("points", "bar", "tolerance", "atol", "abs_tol", "level")  # what is published, or no data
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,11 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExercisePr
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
     for what, problem in machine(exercise, seed):
         yield ExerciseProof(what, problem)
+    for test, words in exercise.edges:
+        yield ExerciseProof(f"edge: {words}: asked by {test}", edge(exercise, test, words), "edge")
+    for what, problem in cheats.tried(exercise, seed):
+        yield ExerciseProof(what, problem)
+    yield ExerciseProof("hidden data share no constant with what students read", published(exercise), "published")
     yield ExerciseProof("the release holds nothing private", leaks(exercise))
     yield ExerciseProof("numbers are the student's own", personal(exercise, seed))
 
@@ -124,13 +133,14 @@ def solution(exercise: Exercise, seed: int, rounds: int) -> str:
 def mutant(exercise: Exercise, variant: Variant, seed: int, rounds: int) -> str:
     """Return the problem if the first test that a mutant fails, or its message, is not the stated one."""
     names = [t.name for t in exercise.tests]
-    if variant.caught_by not in names:
+    catching = variant.caught_by.split(" or ")  # one of two, where the hidden draws decide which
+    if not set(catching) <= set(names):
         return f"no test {variant.caught_by!r}; there are {', '.join(names)}"
     for outcome in outcomes(exercise, seed, rounds, exercise.solution, variant.code):
         failed = outcome.first_failure
         if failed is None:
             return "a wrong answer earned all points"
-        if failed.test.name != variant.caught_by:
+        if failed.test.name not in catching:
             return f"caught by {failed.test.name}, not by {variant.caught_by}: {failed.message}"
         if variant.says not in " ".join([failed.message, *failed.lines]):
             return f"caught, but it does not say {variant.says!r}: {failed.message}"
@@ -153,6 +163,43 @@ def leaks(exercise: Exercise) -> str:
         if leaked_lines := release.leaks(exercise, text):
             return f"it holds {leaked_lines[0]!r}"
     return ""
+
+
+def edge(exercise: Exercise, test: str, words: str) -> str:
+    """Return the problem if no such test exists, or the statement does not say these words."""
+    if test not in (names := [t.name for t in exercise.tests]):
+        return f"no test {test!r}; there are {', '.join(names)}"
+    said = " ".join(f"{exercise.statement} {exercise.stub}".split())
+    return "" if words in said else "the statement does not say it"
+
+
+def published(exercise: Exercise) -> str:
+    """Return the problem if a constant of the tests stands in what students read, else an empty string.
+
+    Students read the given code, the stub and what each test asks. If hidden data are made with a constant that is
+    printed there, an answer can subtract it. A constant that is only compared makes no data.
+    """
+    read = _constants(ast.parse(f"{exercise.given}\n{exercise.stub}"))
+    for t in exercise.tests:
+        read |= {float(number) for number in re.findall(r"\d*\.\d+", t.asks)}
+    common = (read & _constants(ast.parse(exercise.hidden))) - {*ROUND, *exercise.shared}
+    if not common:
+        return ""
+    numbers = ", ".join(f"{x:g}" for x in sorted(common))
+    return f"{numbers}: draw them in the tests, or write in [shared]: # {numbers}: why they give nothing away"
+
+
+def _constants(tree: ast.AST) -> set[float]:
+    """Return the floating-point constants of code, but for those of the keywords ``MARKS``."""
+    found: set[float] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            found.add(node.value)
+        elif not isinstance(node, ast.Compare) and not (isinstance(node, ast.keyword) and node.arg in MARKS):
+            waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def personal(exercise: Exercise, seed: int) -> str:

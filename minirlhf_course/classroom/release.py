@@ -23,6 +23,7 @@ SETUP = f'''from minirlhf_course.classroom import check
 STUDENT = "{DEFAULT_STUDENT}"  # your student id, if you hand this in: some exercises have your own numbers'''
 
 
+PICKS = "; a wrong answer costs half of its points, one left `None` costs nothing"
 PROBED = """Every function is also called with inputs of other sizes, in float32, with other numbers for its arguments, and with NaN where a
 mask is False; it must leave its inputs as they were, and answer in integers where these are asked for. Where gradients count, the exercise
 says so."""
@@ -54,7 +55,7 @@ def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
     """Return the cells of a chapter's release."""
     release_cells = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
     for e in exercises:
-        heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes*\n\n"
+        heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes{PICKS if e.kind == 'choice' else ''}*\n\n"
         names = " and ".join(f"`{name}`" for name in e.differentiated)
         gradients = f"\n\n*Gradients count, too: those of {names}.*" if names else ""
         release_cells.append(ReleaseCell("markdown", "text", heading + e.statement + gradients + _used(e), e.id))

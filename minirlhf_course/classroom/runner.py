@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import inside, wire
 from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
-from minirlhf_course.classroom import worker
+from minirlhf_course.classroom import handles, worker
 from minirlhf_course.classroom.cells import Cells
 from minirlhf_course.classroom.testing import Failure
 
@@ -50,6 +51,11 @@ class Local:
     def _copied(self, value: Any) -> Any:
         return wire.decode(wire.encode(value))
 
+    def _received(self, value: Any) -> Any:
+        """Return a copy of what a submission receives, in which handles are functions."""
+        known: list[handles.Handle] = []
+        return handles.unpacked(self._copied(handles.packed(value, known)), lambda n: handles.copying(known[n]))
+
     def _answer(self, function: Any, *args: Any) -> Any:
         try:
             return self._copied(function(*args))
@@ -62,14 +68,21 @@ class Local:
             described = inside.describe(problem)
             raise Failure(f"your code raised {described}", value=described, problem="raised") from problem
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], world: Mapping[str, handles.Handle] = {}
+    ) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
-        function, copies = self._find(name), self._copied((args, kwargs))
-        return self._answer(lambda: function(*copies[0], **copies[1]))
+        function, copies = self._find(name), self._received((args, kwargs))
+        with handles.replaced(function, self._received(dict(world))):
+            return self._answer(lambda: function(*copies[0], **copies[1]))
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         return self._answer(worker.gradient, self._find(name), *self._copied((args, kwargs)), wrt)
+
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return float(self._answer(worker.seconds, self._find(name), *self._copied((args, kwargs))))
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
@@ -138,18 +151,18 @@ class SandboxedSubmission:
         self._box: Sandbox | None = None
         self._errors: list[str] = []
 
-    def _ask(self, request: dict[str, Any]) -> Any:
+    def _ask(self, request: dict[str, Any], known: Sequence[handles.Handle] = ()) -> Any:
         if self._box is None:
             self._box = Sandbox(self.server, self.limits, any(OPTIMISES.search(code) for _, code in self.cells))
             load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
             errors = self._exchange(load)
             self._errors = [e[:500] for e in errors if isinstance(e, str)] if isinstance(errors, list) else []
-        return self._exchange(request)
+        return self._exchange(request, known)
 
-    def _exchange(self, request: dict[str, Any]) -> Any:
+    def _exchange(self, request: dict[str, Any], known: Sequence[handles.Handle] = ()) -> Any:
         assert self._box is not None
         try:
-            response = self._box.ask(request)
+            response = self._box.ask(request, known)
         except BoxEnded as problem:
             self.close()
             raise Ended(str(problem), problem.timed_out) from problem
@@ -175,14 +188,24 @@ class SandboxedSubmission:
             return Failure(f"the answer is {text.removeprefix('WireError: ')}", problem="type")
         return Failure(f"your code raised {text}", value=text, problem="raised")
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], world: Mapping[str, handles.Handle] = {}
+    ) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
-        return self._ask({"op": "call", "name": name, "args": wire.encode(args), "kwargs": wire.encode(kwargs)})
+        known: list[handles.Handle] = []
+        parts = {"args": args, "kwargs": kwargs, "world": dict(world)}
+        sent = {part: wire.encode(handles.packed(value, known)) for part, value in parts.items()}
+        return self._ask({"op": "call", "name": name, **sent}, known)
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
         return self._ask({"op": "gradient", "name": name, "wrt": wrt, **inputs})
+
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; a process that reports no number took for ever."""
+        reported = self._ask({"op": "seconds", "name": name, "args": wire.encode(args), "kwargs": wire.encode(kwargs)})
+        return float(reported) if isinstance(reported, float) and reported >= 0 else math.inf
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""

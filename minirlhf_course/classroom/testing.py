@@ -40,14 +40,23 @@ class Submission(Protocol):
 
     student: str
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of the student's function ``name``."""
+    def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], world: Mapping[str, Callable[..., Any]] = {}
+    ) -> Any:
+        """Return the result of the student's function ``name``.
+
+        Functions in ``args`` and ``kwargs`` are handles, see :mod:`minirlhf_course.classroom.handles`. Those in ``world`` stand
+        in for the submission's global functions of the same names during the call.
+        """
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """Return the derivative of the (summed) result with respect to the ``wrt``-th argument, by autograd."""
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """Return the result, the inputs after the call and gradients, see :func:`minirlhf_course.classroom.worker.examine`."""
+
+    def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """Return the seconds of computing that a call takes in the process in which it runs."""
 
     def value(self, name: str) -> Any:
         """Return the student's value ``name``."""
@@ -66,8 +75,13 @@ class Surroundings(Protocol):
 class Asked:
     """A test's view of a submission: ``sub.f(x)``, ``sub.value("v")``, ``sub.gradient("f", x)``, ``sub.student``."""
 
-    def __init__(self, submission: Submission, beside: Surroundings | None = None) -> None:
-        self._submission, self._beside = submission, beside
+    def __init__(
+        self,
+        submission: Submission,
+        beside: Surroundings | None = None,
+        world: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self._submission, self._beside, self._world = submission, beside, world or {}
         self.student = submission.student
 
     @property
@@ -84,7 +98,21 @@ class Asked:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *args, **kwargs: self._submission.call(name, args, kwargs)
+        world = (self._world,) if self._world else ()
+        return lambda *args, **kwargs: self._submission.call(name, args, kwargs, *world)
+
+    @property
+    def aside(self) -> Asked:
+        """This submission, for calls of which no probes are made: edges, beyond which nothing is promised."""
+        return Asked(getattr(self._submission, "unrecorded", self._submission), self._beside, self._world)
+
+    def in_world(self, **world: Callable[..., Any]) -> Asked:
+        """Return this submission in another world: these functions stand in for its global ones of the same names."""
+        return Asked(self._submission, self._beside, world)
+
+    def seconds(self, name: str, *args: Any, **kwargs: Any) -> float:
+        """Return the seconds of computing that ``name(*args)`` takes, the fewer of two tries."""
+        return min(float(self._submission.seconds(name, args, kwargs)) for _ in range(2))
 
     def value(self, name: str) -> Any:
         """Return the student's value ``name``; raise :class:`Failure` if it is still None."""

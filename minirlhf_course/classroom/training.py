@@ -3,11 +3,15 @@
 A training run has no single correct result. A test under ``@trains`` therefore returns a *curve*: the policy's score
 after increasing numbers of steps (higher is better), measured by the test itself. Only the last entry counts. It is
 computed for the answer and for the reference solution, seed by seed. The answer passes if the lower end of the 95 %
-interval of the mean difference (Student's t) is at least ``−bar``::
+interval of the mean difference (Student's t) is at least ``−bar``.
+
+A bar alone lets a wrong method pass whose end is good: weights that are overwritten, five times the steps, a learning
+rate of its own. So the checks ``also`` ask an answer that passes the bar what it *does*, for example :func:`steps_by`
+and :func:`points_along`. :func:`minirlhf_course.classroom.cheats.tried` holds every training to such cheats::
 
     # uses: 02.6                              in the header: earlier exercises whose answers run in this one
 
-    @trains(points=3, hints=(…, …), seeds=6, bar=0.1, what="the policy's accuracy")
+    @trains(points=3, hints=(…, …), seeds=6, bar=0.1, what="the policy's accuracy", also=(one_step,))
     def learns(sub, draw):
         "The policy learns the game."
         sample = sub.part("02.6").sample      # the student's own if it is correct, else the reference
@@ -22,7 +26,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +38,7 @@ from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.exercise import Exercise
 from minirlhf_course.classroom.runner import Local
 from minirlhf_course.classroom.side_by_side import Beside, Curve, run_once, solution
-from minirlhf_course.classroom.testing import Asked, Failure, Test, fail, show, test
+from minirlhf_course.classroom.testing import Asked, Failure, Test, expect, fail, show, test
 from minirlhf_course.evidence import paired
 from minirlhf_course.ledger.registry import Draw
 
@@ -45,15 +49,25 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Training(Test):
-    """A test that trains. ``curve`` performs one run and returns its curve; a higher last entry is better."""
+    """A test that trains. ``curve`` performs one run and returns its curve; a higher last entry is better.
+
+    ``also``: what an answer that passes the bar is asked besides.
+    """
 
     curve: Curve = lambda sub, draw: ()
     seeds: int = 0
     bar: float = 0.0
+    also: tuple[Callable[[Asked, Draw], None], ...] = ()
 
 
 def trains(
-    *, points: float, hints: tuple[str, str], bar: float, seeds: int = 6, what: str = "the policy's score"
+    *,
+    points: float,
+    hints: tuple[str, str],
+    bar: float,
+    seeds: int = 6,
+    what: str = "the policy's score",
+    also: tuple[Callable[[Asked, Draw], None], ...] = (),
 ) -> Callable[[Curve], Training]:
     """Make the decorated function, one run, a hidden test over paired seeds.
 
@@ -63,6 +77,7 @@ def trains(
         bar: the margin by which the mean of the last entries may be below the reference, in the curve's unit.
         seeds: number of paired runs; at least 3.
         what: the name of the last entry in the message.
+        also: checks of what the answer does, run in this order if it passes the bar; each raises :class:`Failure`.
 
     Raises:
         ValueError: no docstring, no points, not two hints, fewer than three seeds, or a bar that is not positive.
@@ -78,11 +93,13 @@ def trains(
             candidate = [run_once(run, sub, base, k) for k in range(seeds)]
             reference = [list(sub.beside.reference(run, base, k)) for k in range(seeds)]
             judge(candidate, reference, bar, what)
+            for check in also:
+                check(sub, draw)
 
         compare.__name__, compare.__doc__ = run.__name__, run.__doc__
         hidden_test = test(points=points, hints=hints, rounds=1)(compare)
         fields = {name: getattr(hidden_test, name) for name in Test.__dataclass_fields__}
-        return Training(**{**fields, "probed": False}, curve=run, seeds=seeds, bar=bar)
+        return Training(**{**fields, "probed": False}, curve=run, seeds=seeds, bar=bar, also=also)
 
     return build
 
@@ -153,6 +170,71 @@ def weights_of(got: object, like: Tensor) -> Tensor:
     if not bool(got.isfinite().all()):
         fail("the new weights hold NaN or an infinity")
     return got.detach().to(like.dtype)
+
+
+# -- what a step does --------------------------------------------------------------------------------------------
+
+
+def moved(new: object, weights: Tensor, dim: int = -1) -> Tensor:
+    """Return how far a step moves a table of logits; what is added to all logits along ``dim`` changes nothing."""
+    difference = weights_of(new, weights) - weights
+    return difference - difference.mean(dim, keepdim=True)
+
+
+def steps_by(step: Callable[[float], object], weights: Tensor, lr: float, dim: int = -1) -> None:
+    """Test that ``step(lr)`` is *one* step of size ``lr`` from ``weights``: 0 moves nothing, twice ``lr`` twice as far.
+
+    So the learning rate is not the answer's own, the new weights are not made of anything but the old ones, and several
+    steps are not taken in place of one: the second of them would have another gradient.
+
+    Raises:
+        Failure: it is not; ``problem`` is "rate".
+    """
+    still, once, twice = (moved(step(rate), weights, dim) for rate in (0.0, lr, 2 * lr))
+    if float(still.abs().max()) > 1e-6 * (1 + float(weights.abs().max())):
+        raise Failure("with `lr = 0` a step changes the weights", problem="rate", argument="lr", value=0.0)
+    size = float(once.norm())
+    if size < 1e-12:
+        raise Failure(f"with `lr = {lr:g}` a step changes nothing", problem="rate", argument="lr", value=lr)
+    if float((twice - 2 * once).norm()) > 1e-3 * size:
+        ratio = float(twice.norm()) / size
+        message = f"twice the `lr` should move the weights twice as far, in the same direction; it moves them {ratio:.3g} times as far"
+        raise Failure(message, (f"lr = {lr:g} and {2 * lr:g}",), problem="rate", argument="lr", value=ratio)
+
+
+def points_along(
+    step: Tensor,
+    right: Tensor,
+    what: str = "the step",
+    *,
+    tolerance: float = 0.01,
+    times: tuple[float, float] | None = None,
+    mistakes: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Test the direction of a step against that of ``right``, the exact step.
+
+    Args:
+        step: how far the weights moved, see :func:`moved`.
+        right: the exact step, in the same coordinates.
+        what: the name of the step in the message.
+        tolerance: largest difference of an entry if both steps have length 1.
+        times: how many times as long as the exact step it may be, at least and at most; None: any length.
+        mistakes: the steps of well-known mistakes.
+
+    Raises:
+        Failure: the direction or the length is wrong.
+    """
+    unit = {mistake: _unit(value) for mistake, value in (mistakes or {}).items()}
+    direction = f"the direction of {what}"
+    expect(_unit(step), _unit(right), what=direction, tolerance=tolerance, reveal=False, mistakes=unit)
+    ratio = float(step.norm() / right.norm())
+    if times and not times[0] <= ratio <= times[1]:
+        message = f"{what} is {ratio:.3g} times as long as the exact one"
+        raise Failure(message, problem="length", value=ratio, expected=times)
+
+
+def _unit(step: Tensor) -> Tensor:
+    return step.double() / step.double().norm().clamp(min=1e-12)
 
 
 # -- how well a bar discriminates --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import sys
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import wire
 from minirlhf.sandbox.inside import SandboxWorker, describe
-from minirlhf_course.classroom import cells
+from minirlhf_course.classroom import cells, handles
 
 
 class Student(SandboxWorker):
@@ -75,8 +76,28 @@ class Student(SandboxWorker):
         return self._find(question["name"])
 
     def _on_call(self, question: dict[str, Any]) -> Any:
+        args, kwargs, world = (
+            handles.unpacked(wire.decode(question[part]), self._stand_in) for part in ("args", "kwargs", "world")
+        )
+        function = self._find(question["name"])
+        with handles.replaced(function, world):
+            return function(*args, **kwargs)
+
+    def _stand_in(self, number: int) -> handles.Handle:
+        """Return the function that asks the grader's handle of this number."""
+
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            wire.send(self.sock, {"handle": number, "args": wire.encode((args, kwargs))})
+            answer = wire.receive(self.sock)
+            if answer is None or "error" in answer:
+                raise RuntimeError(answer["error"] if answer else "nobody answers")
+            return wire.decode(answer["ok"])
+
+        return ask
+
+    def _on_seconds(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
-        return self._find(question["name"])(*args, **kwargs)
+        return seconds(self._find(question["name"]), args, kwargs)
 
     def _on_gradient(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
@@ -85,6 +106,13 @@ class Student(SandboxWorker):
     def _on_examine(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
         return examine(self._find(question["name"]), args, kwargs, question["wrt"])
+
+
+def seconds(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Return the seconds of computing of ``f(*args)``."""
+    start = time.thread_time()
+    f(*args, **kwargs)
+    return time.thread_time() - start
 
 
 def gradient(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
