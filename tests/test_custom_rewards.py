@@ -268,6 +268,17 @@ def test_train_logs_each_of_several_graders(tmp_path, monkeypatch):
         assert 1.0 <= row["reward"] <= 2.5
 
 
+def test_weighted_reward_leaves_out_a_part_that_does_not_apply(tmp_path):
+    (tmp_path / "my.py").write_text("def odd(completion, n): return 3.0 if n % 2 else None")
+    odd = custom_rewards.custom_reward(f"{tmp_path}/my.py:odd")
+    total = rewards.WeightedReward(
+        (rewards.Part("one", lambda problems, texts: [1.0] * len(texts)), rewards.Part("odd", odd, 0.5))
+    )
+    problems = [Problem([{"role": "user", "content": f"say {n}"}], columns={"n": n}) for n in range(2)]
+    assert total(problems, ["a", "b"]) == [1.0, 2.5]
+    assert rewards.score(total, problems, ["a", "b"]).applies == [True, True]
+
+
 @pytest.mark.slow
 def test_train_leaves_out_samples_to_which_grader_does_not_apply(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

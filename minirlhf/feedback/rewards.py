@@ -97,10 +97,21 @@ class WeightedReward:
 
     parts: tuple[Part, ...]
 
+    def __post_init__(self) -> None:
+        """Replace a part that is a sum of one part by that part, so that its None stays "does not apply"."""
+        object.__setattr__(self, "parts", tuple(map(_single, self.parts)))
+
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         """Return one score for each completion."""
         values = [list(part.reward(problems, completions)) for part in self.parts]
         return _as_numbers(_total(self.parts, values, len(completions)))
+
+
+def _single(part: Part) -> Part:
+    if not isinstance(part.reward, WeightedReward) or len(part.reward.parts) != 1:
+        return part
+    [inner] = part.reward.parts
+    return Part(part.name, inner.reward, part.weight * inner.weight)
 
 
 def _as_numbers(values: Sequence[float | None]) -> list[float]:
