@@ -62,7 +62,9 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def change(mutant: Mutant) -> None:
     """Let every later import in this process see the mutant; of the library only ``core`` is kept, if it is not changed itself."""
     kept = "minirlhf.core" if not mutant.module.startswith("minirlhf.core") else "no module"
-    for name in [name for name in sys.modules if name.startswith("minirlhf.") and not name.startswith(kept)]:
+    for name in [
+        name for name in sys.modules if name.startswith(("minirlhf.", "minirlhf_")) and not name.startswith(kept)
+    ]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Changed(mutant.module, mutant.source))
 

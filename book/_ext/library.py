@@ -339,7 +339,7 @@ def write_pages(app: Sphinx, config: Any) -> None:
 
 def without_page(app: Sphinx, env: Any, node: Any, contnode: nodes.Node) -> nodes.Node | None:
     """A reference to something that the library has, but that no page describes, is its name without a link."""
-    if node.get("refdomain") != "py" or not node["reftarget"].startswith("minirlhf."):
+    if node.get("refdomain") != "py" or not provenance.is_ours(node["reftarget"]):
         return None
     try:
         find(node["reftarget"])
