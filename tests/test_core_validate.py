@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from facts import raises, require
@@ -111,6 +112,10 @@ def test_takes_hands_arguments_on_as_they_were_given():
         ({"mask": MASK * 0}, {"value": [0, 1], "problem": "empty"}),
         ({"gamma": 1.5}, {"value": 1.5, "expected": "[0, 1]"}),
         ({"gamma": math.nan}, {"value": math.nan}),
+        ({"gamma": "0.5"}, {"value": "0.5", "expected": "[0, 1]"}),
+        ({"x": X.tolist()}, {"value": "list", "expected": "(B, T)", "problem": "type"}),
+        ({"rewards": 1.0}, {"value": "float", "problem": "type"}),
+        ({"mask": MASK.numpy()}, {"value": "ndarray", "expected": "(B, T)", "problem": "type"}),
         ({"n": 0}, {"value": 0, "expected": 1}),
         ({"n": 2.5}, {"value": 2.5, "expected": 1}),
         ({"n": 2.0}, {"value": 2.0, "expected": 1}),
@@ -164,6 +169,8 @@ def test_sampled_gives_zeros_outside_the_mask_and_a_gradient_only_if_asked(gradi
         (validate.number("(0, inf]"), math.inf, 0.0, {"value": 0.0, "expected": "(0, inf]"}),
         (validate.number("[0, 1)", "or else"), 0, 1, {"value": 1, "expected": "[0, 1)"}),
         (validate.POSITIVE, 1, 0, {"value": 0}),
+        (validate.POSITIVE, torch.tensor(0.5), "a", {"value": "a"}),
+        (validate.FINITE, np.float32(2), [1.0], {"value": [1.0]}),
         (validate.NOT_NEGATIVE, 0, math.inf, {"value": math.inf}),
         (validate.FINITE, -1, math.nan, {"value": math.nan}),
         (validate.DDOF, 1, 2, {"value": 2}),

@@ -1,6 +1,7 @@
 """Models by name: presets, folders, hub names; and every way in which that can go wrong, in one line each."""
 
 import os
+import socket
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from facts import raises
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers import models as algorithms
 
+from minirlhf.core import hub
 from minirlhf.core.errors import UserError
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel
@@ -153,3 +155,35 @@ def test_fit_vocabulary_keeps_spare_rows():
     model = build("Llama")
     resize_embeddings(model, word_tokenizer(["a"]))
     assert model.get_input_embeddings().weight.shape[0] == 19
+
+
+def test_load_model_unreachable_hub_is_not_retried(monkeypatch):
+    """The hub's client would try five times, for most of a minute."""
+    from huggingface_hub import constants
+
+    modes = []
+
+    def refuse(*args, **options):
+        modes.append(constants.HF_HUB_OFFLINE)
+        raise OSError("not there")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refuse)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for reachable in (False, True):
+        monkeypatch.setattr(hub, "_is_reachable", lambda endpoint, answer=reachable: answer)
+        with raises(UserError, argument="model", value="some/model"):
+            load_model("some/model")
+    assert modes == [True, False] and constants.HF_HUB_OFFLINE is False
+
+
+def test_hub_closed_port_is_unreachable(monkeypatch):
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert not hub._is_reachable(endpoint)
+        server.listen()
+        assert hub._is_reachable(endpoint)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    assert hub._is_reachable(endpoint)

@@ -535,6 +535,12 @@ def test_history_reads_what_it_wrote_and_plots_it(tmp_path):
     assert all(name in str(missing.value) for name in ("'los'", "kl", "loss", "step"))
 
 
+def test_history_repr_has_first_and_last_values():
+    history = History(rows=[{"step": 0, "loss": 2.0, "lr": 0.1}, {"step": 1, "loss": 1.5, "lr": 0.1}])
+    assert all(part in repr(history) for part in ("2", "loss 2 -> 1.5", "lr"))
+    assert "loss" not in repr(History())
+
+
 def test_history_names_broken_line_or_missing_file(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": \n')
     with raises(UserError, file=str(tmp_path / "metrics.jsonl"), line=2):

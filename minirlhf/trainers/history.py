@@ -61,6 +61,14 @@ class History:
         if self.path is not None:
             write_text_atomic(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
 
+    def __repr__(self) -> str:
+        """Return the number of steps, first and last value of the main metrics, and the names of all."""
+        if not self.rows:
+            return "History(no steps)"
+        main = [name for name in ("loss", "reward", "kl", "completion_length") if name in self.last]
+        changes = ", ".join(f"{name} {self[name][0]:.4g} -> {self.last[name]:.4g}" for name in main)
+        return f"History({len(self)} steps: {changes}; metrics: {', '.join(sorted(self.last))})"
+
     def __len__(self) -> int:
         return len(self.rows)
 
