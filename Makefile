@@ -74,7 +74,7 @@ chapter: setup ## a chapter's skeleton: CH=7, or for a new one CH=23 NAME=memory
 	@OMP_NUM_THREADS=1 $(PY) tools/chapter.py $(CH) --name "$(NAME)" --title "$(TITLE)"
 
 studies: setup ## run the studies whose code behaves otherwise than when they ran, and no others
-	@OMP_NUM_THREADS=1 .venv/bin/minirlhf studies --run $(ARGS)
+	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify studies --run $(ARGS)
 
 fuzz: setup ## 100,000 made-up inputs each for loaders, chat templates, settings and graders
 	@OMP_NUM_THREADS=1 $(PY) tests/fuzz.py $(ARGS)

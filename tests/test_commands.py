@@ -1,9 +1,14 @@
 """Every command that a page or the README prints can be run as it stands: it parses, and a run knows its data and its folder."""
 
+import re
 from pathlib import Path
 
 import pytest
 from commands import complaint, printed
+
+from minirlhf.core.errors import UserError
+from minirlhf.core.provenance import PACKAGES
+from minirlhf_cli import find_command
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "book" / "slides").glob("*.md"))]
@@ -18,6 +23,19 @@ def test_commands_of_pages_parse_as_printed():
     )
     wrong = {(name, command): why for name, command in found if (why := complaint(command)) is not None}
     assert wrong == {}, "complete it, or say `--flag` of `minirlhf command`"
+
+
+def test_commands_of_makefile_and_code_exist():
+    lines = re.findall(r"bin/(minirlhf [^\n]*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    wrong = {line: why for line in lines if (why := complaint(line.replace("$(ARGS)", ""))) is not None}
+    for folder in (*PACKAGES, "tools", "examples"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for command in re.findall(r"`(minirlhf [a-z][^`\n]*)`", path.read_text(encoding="utf-8")):
+                try:
+                    find_command(command.split()[1:])
+                except UserError as problem:
+                    wrong[f"{path.name}: {command}"] = str(problem)
+    assert len(lines) >= 3 and wrong == {}
 
 
 @pytest.mark.parametrize(
