@@ -1,0 +1,37 @@
+"""Where an exercise asks for a function of the library, its solution and the library agree on the same inputs."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from plan import of_chapter, own_seed
+
+from minirlhf.core import provenance
+from minirlhf.equations import estimators
+from minirlhf_course.classroom import exercise as sources
+from minirlhf_course.classroom.side_by_side import solution
+from minirlhf_course.ledger.registry import Draw
+
+ROOT = provenance.ROOT / "exercises"
+
+
+def agrees_on_pass_at_k(answer, draw):
+    n = 2 + draw.permutation(40)[:6]
+    c = torch.stack([x % (m + 1) for x, m in zip(draw.permutation(40)[:6], n, strict=True)])
+    for k in (1, 2):
+        yield answer.pass_at_k(n, c, k), estimators.pass_at_k(n, c, k=k)
+
+
+AGREEMENTS = {
+    "19.9": agrees_on_pass_at_k,
+}
+
+
+@pytest.mark.parametrize("number", [of_chapter(number[:2], number, id=number) for number in AGREEMENTS])
+def test_solution_agrees_with_library(number):
+    (exercise,) = sources.load(ROOT, [number])
+    answer = SimpleNamespace(**solution(exercise, "ada"))
+    pairs = list(AGREEMENTS[number](answer, Draw(own_seed(exercise.id), "library")))
+    assert pairs
+    for candidate, library in pairs:
+        torch.testing.assert_close(torch.as_tensor(candidate).double(), torch.as_tensor(library).double())
