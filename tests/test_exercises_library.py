@@ -7,12 +7,22 @@ import torch
 from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
-from minirlhf.equations import estimators
+from minirlhf.equations import estimators, preference_losses
+from minirlhf.equations.preference_losses import PairLogps
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.side_by_side import solution
 from minirlhf_course.ledger.registry import Draw
 
 ROOT = provenance.ROOT / "exercises"
+
+
+def agrees_on_losses_without_reference(answer, draw):
+    lengths = torch.arange(1, 6), torch.tensor([4, 1, 3, 9, 2])
+    sums = [draw.logps(5) * n for n in lengths]
+    pair = PairLogps(*sums, chosen_lengths=lengths[0], rejected_lengths=lengths[1])
+    for beta, gamma in ((2.0, 0.5), (0.3, 0.0)):
+        yield answer.simpo(*sums, *lengths, beta, gamma), preference_losses.simpo(pair, beta=beta, gamma=gamma)
+        yield answer.orpo(*sums, *lengths, beta), preference_losses.orpo(pair, beta=beta)
 
 
 def agrees_on_pass_at_k(answer, draw):
@@ -23,6 +33,7 @@ def agrees_on_pass_at_k(answer, draw):
 
 
 AGREEMENTS = {
+    "14.8": agrees_on_losses_without_reference,
     "19.9": agrees_on_pass_at_k,
 }
 
