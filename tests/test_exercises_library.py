@@ -7,7 +7,7 @@ import torch
 from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
-from minirlhf.equations import estimators, preference_losses
+from minirlhf.equations import estimators, preference_losses, shaping
 from minirlhf.equations.preference_losses import PairLogps
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.side_by_side import solution
@@ -25,6 +25,21 @@ def agrees_on_losses_without_reference(answer, draw):
         yield answer.orpo(*sums, *lengths, beta), preference_losses.orpo(pair, beta=beta)
 
 
+def agrees_on_length_rewards(answer, draw):
+    correct, (lengths, targets) = draw.uniform(6) < 0.5, (draw.permutation(30)[:6] for _ in range(2))
+    score = correct.double()  # the dtype in which the library answers
+    for alpha in (0.02, 0.2):
+        exact = shaping.lcpo_exact(score, lengths, targets, alpha=alpha)
+        most = shaping.lcpo_max(score, lengths, targets, alpha=alpha, offset=0.3)
+        yield answer.lcpo_exact(correct, lengths, targets, alpha), exact
+        yield answer.lcpo_max(correct, lengths, targets, alpha, 0.3), most
+    groups = torch.stack([lengths[:3], lengths[:3].amax().expand(3)])  # the second is equally long
+    yield answer.kimi(correct.view(2, 3), groups), shaping.kimi_length_reward(score.view(2, 3), groups)
+    limit = int(lengths.max())  # the longest completion has been cut off
+    curve = shaping.cosine_length_reward(score, lengths, max_completion_length=limit)
+    yield answer.cosine(correct, lengths, limit, 2.0, 1.0, -10.0, 0.0, -10.0), curve
+
+
 def agrees_on_pass_at_k(answer, draw):
     n = 2 + draw.permutation(40)[:6]
     c = torch.stack([x % (m + 1) for x, m in zip(draw.permutation(40)[:6], n, strict=True)])
@@ -34,6 +49,7 @@ def agrees_on_pass_at_k(answer, draw):
 
 AGREEMENTS = {
     "14.8": agrees_on_losses_without_reference,
+    "16.8": agrees_on_length_rewards,
     "19.9": agrees_on_pass_at_k,
 }
 
