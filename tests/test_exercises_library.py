@@ -9,6 +9,7 @@ from plan import of_chapter, own_seed
 from minirlhf.core import provenance
 from minirlhf.equations import estimators, preference_losses, shaping
 from minirlhf.equations.preference_losses import PairLogps
+from minirlhf.feedback.graders import forms
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.side_by_side import solution
 from minirlhf_course.ledger.registry import Draw
@@ -40,6 +41,18 @@ def agrees_on_length_rewards(answer, draw):
     yield answer.cosine(correct, lengths, limit, 2.0, 1.0, -10.0, 0.0, -10.0), curve
 
 
+def agrees_on_forms(answer, draw):
+    tags = ("<think>", "</think>", "<answer>", "</answer>")
+    pieces = (*tags, *tags, "ход 7", "left", "\n", "déjà")
+    drawn = ["".join(pieces[draw.integer(0, len(pieces) - 1)] for _ in range(8)) for _ in range(200)]
+    drawn += [f"<think>left {x}</think>\n<answer>{x}</answer> " for x in ("ход", "", "7")]
+    for completion in drawn:
+        parts = forms.split_reasoning(completion)
+        well_formed = parts is not None and all(map(str.strip, parts))
+        yield float(answer.parts(completion) == tuple(map(str.strip, parts or ()))), float(well_formed)
+        yield answer.language(completion, "LATIN"), forms.language(completion, "words")
+
+
 def agrees_on_pass_at_k(answer, draw):
     n = 2 + draw.permutation(40)[:6]
     c = torch.stack([x % (m + 1) for x, m in zip(draw.permutation(40)[:6], n, strict=True)])
@@ -50,6 +63,7 @@ def agrees_on_pass_at_k(answer, draw):
 AGREEMENTS = {
     "14.8": agrees_on_losses_without_reference,
     "16.8": agrees_on_length_rewards,
+    "16.9": agrees_on_forms,
     "19.9": agrees_on_pass_at_k,
 }
 
