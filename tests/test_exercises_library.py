@@ -7,7 +7,7 @@ import torch
 from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
-from minirlhf.equations import estimators, preference_losses, shaping
+from minirlhf.equations import estimators, evaluation, preference_losses, shaping
 from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.feedback.graders import forms
 from minirlhf_course.classroom import exercise as sources
@@ -60,11 +60,19 @@ def agrees_on_pass_at_k(answer, draw):
         yield answer.pass_at_k(n, c, k), estimators.pass_at_k(n, c, k=k)
 
 
+def agrees_on_ngram_overlap(answer, draw):
+    item, *documents = ([f"w{draw.integer(0, 3)}" for _ in range(size)] for size in (12, 9, 2, 7))
+    for n in (1, 2, 3, 13):
+        seen = {gram for document in documents for gram in evaluation.ngrams(document, n=n)}
+        yield answer.overlap(item, documents, n), evaluation.ngram_overlap(item, seen, n=n)
+
+
 AGREEMENTS = {
     "14.8": agrees_on_losses_without_reference,
     "16.8": agrees_on_length_rewards,
     "16.9": agrees_on_forms,
     "19.9": agrees_on_pass_at_k,
+    "19.10": agrees_on_ngram_overlap,
 }
 
 
