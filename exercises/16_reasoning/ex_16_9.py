@@ -371,8 +371,8 @@ def language(text, target):
 # caught by: letters
 # says: it gets 0
 def language(text, target):
-    found = [x for x in text if x.isalpha()]
-    return sum(script(x) == target for x in found) / max(len(found), 1)
+    letters = [x for x in text if x.isalpha()]
+    return sum(script(x) == target for x in letters) / max(len(letters), 1)
 
 
 # %% [mutant] the language of everything
@@ -394,8 +394,8 @@ def reward(completion, reference, target, fine, weight):
 # %% [mutant] a name is asked of every character
 # caught by: hostile
 def language(text, target):
-    found = [x for x in text if x.isalpha() or unicodedata.name(x) == ""]
-    return sum(script(x) == target for x in found) / len(found) if found else 1.0
+    letters = [x for x in text if x.isalpha() or unicodedata.name(x) == ""]
+    return sum(script(x) == target for x in letters) / len(letters) if letters else 1.0
 
 
 # %% [partial] 4: the parts alone

@@ -52,14 +52,14 @@ def _runs(document, n):
 
 
 def overlap(item, documents, n):
-    known = {run for document in documents for run in _runs(document, n)}
-    own = _runs(item, n)
-    return sum(run in known for run in own) / len(own) if own else 0.0
+    document_runs = {run for document in documents for run in _runs(document, n)}
+    item_runs = _runs(item, n)
+    return sum(run in document_runs for run in item_runs) / len(item_runs) if item_runs else 0.0
 
 
 def contaminated(items, documents, n):
-    known = {run for document in documents for run in _runs(words(document), n)}
-    return [place for place, item in enumerate(items) if any(run in known for run in _runs(words(item), n))]
+    document_runs = {run for document in documents for run in _runs(words(document), n)}
+    return [place for place, item in enumerate(items) if any(run in document_runs for run in _runs(words(item), n))]
 
 
 def fewest_changes(length, n):
@@ -136,17 +136,18 @@ def of_runs(sub, draw):
     for one in (item, twice, item[-n:], item[: n + 1], part):
         joined = [word for document in documents for word in document]
         runs = {tuple(one[at : at + n]) for at in range(len(one) - n + 1)}
-        known = {tuple(d[at : at + n]) for d in documents for at in range(len(d) - n + 1)}
+        document_runs = {tuple(d[at : at + n]) for d in documents for at in range(len(d) - n + 1)}
         want = share(one, documents, n)
         mistakes = {
             "a run may begin in one document and end in the next": share(one, [joined], n),
-            "a run that the item holds twice counts once": len(runs & known) / len(runs),
+            "a run that the item holds twice counts once": len(runs & document_runs) / len(runs),
             "it is divided by the number of words, not of runs": share(one, documents, n, len(one)),
             "the last run is forgotten": share(one[:-1], documents, n),
             "single words are compared, not runs": share(one, documents, 1),
             "runs of n + 1 words are compared": share(one, documents, n + 1),
             "it is 1 if any run occurs": float(want > 0),
-            "it is divided by the runs of both, each counted once": len(runs & known) / len(runs | known),
+            "it is divided by the runs of both, each counted once": len(runs & document_runs)
+            / len(runs | document_runs),
             "the words of a run may stand in any order or have others between them": sum(
                 any(set(one[at : at + n]) <= set(d) for d in documents) for at in range(len(one) - n + 1)
             )
@@ -324,42 +325,42 @@ def words(text):
 # caught by: of_runs
 # says: end in the next
 def overlap(item, documents, n):
-    known = set(_runs([word for document in documents for word in document], n))
-    own = _runs(item, n)
-    return sum(run in known for run in own) / len(own) if own else 0.0
+    document_runs = set(_runs([word for document in documents for word in document], n))
+    item_runs = _runs(item, n)
+    return sum(run in document_runs for run in item_runs) / len(item_runs) if item_runs else 0.0
 
 
 # %% [mutant] each run once
 # caught by: of_runs
 # says: counts once
 def overlap(item, documents, n):
-    known = {run for document in documents for run in _runs(document, n)}
-    own = set(_runs(item, n))
-    return len(own & known) / len(own) if own else 0.0
+    document_runs = {run for document in documents for run in _runs(document, n)}
+    item_runs = set(_runs(item, n))
+    return len(item_runs & document_runs) / len(item_runs) if item_runs else 0.0
 
 
 # %% [mutant] divided by words
 # caught by: of_runs
 # says: number of words
 def overlap(item, documents, n):
-    known = {run for document in documents for run in _runs(document, n)}
-    return sum(run in known for run in _runs(item, n)) / len(item) if item else 0.0
+    document_runs = {run for document in documents for run in _runs(document, n)}
+    return sum(run in document_runs for run in _runs(item, n)) / len(item) if item else 0.0
 
 
 # %% [mutant] no run, no number
 # caught by: of_short_items
 def overlap(item, documents, n):
-    known = {run for document in documents for run in _runs(document, n)}
-    own = _runs(item, n)
-    return sum(run in known for run in own) / len(own)
+    document_runs = {run for document in documents for run in _runs(document, n)}
+    item_runs = _runs(item, n)
+    return sum(run in document_runs for run in item_runs) / len(item_runs)
 
 
 # %% [mutant] texts as they are
 # caught by: found_places
 # says: case and punctuation
 def contaminated(items, documents, n):
-    known = {run for document in documents for run in _runs(document.split(), n)}
-    return [place for place, item in enumerate(items) if any(run in known for run in _runs(item.split(), n))]
+    document_runs = {run for document in documents for run in _runs(document.split(), n)}
+    return [place for place, item in enumerate(items) if any(run in document_runs for run in _runs(item.split(), n))]
 
 
 # %% [mutant] the documents anew for each item
