@@ -7,14 +7,28 @@ import torch
 from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
+from minirlhf.data import chat, rendering
 from minirlhf.equations import estimators, evaluation, preference_losses, shaping
 from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.feedback.graders import forms
+from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.side_by_side import solution
 from minirlhf_course.ledger.registry import Draw
 
 ROOT = provenance.ROOT / "exercises"
+
+
+def agrees_on_chat_template(answer, draw):
+    tokenizer = word_tokenizer(["left"], chat_template=chat.CHATML)
+    roles, contents = ("system", "user", "assistant", "tool"), ("", "left", " 7\n", "naïve <b>")
+    for size in range(5):
+        drawn = [(roles[draw.integer(0, 3)], contents[draw.integer(0, 3)]) for _ in range(size)]
+        messages = [{"role": role, "content": content} for role, content in [*drawn, ("assistant", "right")]]
+        for ask in (False, True):
+            text, spans = rendering.render(tokenizer, messages, ask)
+            yield float(answer.render(messages, ask) == text), 1.0
+        yield torch.tensor(answer.spans(messages)), torch.tensor(spans)
 
 
 def agrees_on_losses_without_reference(answer, draw):
@@ -68,6 +82,7 @@ def agrees_on_ngram_overlap(answer, draw):
 
 
 AGREEMENTS = {
+    "10.9": agrees_on_chat_template,
     "14.8": agrees_on_losses_without_reference,
     "16.8": agrees_on_length_rewards,
     "16.9": agrees_on_forms,
