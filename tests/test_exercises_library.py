@@ -8,7 +8,7 @@ from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
 from minirlhf.data import chat, rendering
-from minirlhf.equations import estimators, evaluation, preference_losses, shaping
+from minirlhf.equations import estimators, evaluation, preference_losses, shaping, trust_region
 from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.feedback.graders import forms
 from minirlhf.models.tokenizers import word_tokenizer
@@ -17,6 +17,26 @@ from minirlhf_course.classroom.side_by_side import solution
 from minirlhf_course.ledger.registry import Draw
 
 ROOT = provenance.ROOT / "exercises"
+
+
+def agrees_on_trust_region(answer, draw):
+    features, theta, vector = draw.normal(4, 3, 5), draw.normal(5), draw.normal(5)
+    new = theta.clone().requires_grad_()
+    old_logps, logps = ((features @ x).log_softmax(-1) for x in (theta, new))
+    kl = (old_logps.exp() * (old_logps - logps)).sum(-1).mean()
+    actions, advantages = torch.tensor([0, 2, 1, 1]), draw.normal(4)
+    (gradient,) = torch.autograd.grad((logps[torch.arange(4), actions] * advantages).mean(), new, retain_graph=True)
+
+    def product(v):
+        return trust_region.fisher_vector_product(kl, [new], v, damping=0.2)
+
+    yield answer.fisher_product(features, theta, vector, 0.2), product(vector)
+    for iterations in (1, 3, 5):
+        solved = trust_region.conjugate_gradient(product, vector, iterations=iterations)
+        yield answer.conjugate_gradient(product, vector, iterations), solved
+    direction = trust_region.conjugate_gradient(product, gradient, iterations=50)
+    step = trust_region.trust_region_step(direction, product(direction), max_kl=0.02)
+    yield answer.natural_step(features, theta, actions, advantages, 0.02, 0.2), step
 
 
 def agrees_on_chat_template(answer, draw):
@@ -82,6 +102,7 @@ def agrees_on_ngram_overlap(answer, draw):
 
 
 AGREEMENTS = {
+    "04.7": agrees_on_trust_region,
     "10.9": agrees_on_chat_template,
     "14.8": agrees_on_losses_without_reference,
     "16.8": agrees_on_length_rewards,
