@@ -8,7 +8,7 @@ from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
 from minirlhf.data import chat, rendering
-from minirlhf.equations import estimators, evaluation, preference_losses, shaping, trust_region
+from minirlhf.equations import estimators, evaluation, policy_losses, preference_losses, shaping, trust_region
 from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.feedback.graders import forms
 from minirlhf.models.tokenizers import word_tokenizer
@@ -49,6 +49,18 @@ def agrees_on_chat_template(answer, draw):
             text, spans = rendering.render(tokenizer, messages, ask)
             yield float(answer.render(messages, ask) == text), 1.0
         yield torch.tensor(answer.spans(messages)), torch.tensor(spans)
+
+
+def agrees_on_pretraining_term(answer, draw):
+    logps, mask = draw.logps(3, 6), draw.mask(3, 6)
+    old_logps, advantages = draw.logps(2, 4), draw.normal(2, 4)
+    sampled, everything = (old_logps + 0.5 * draw.normal(2, 4), torch.ones(2, 4, dtype=torch.bool))
+    for coef in (0.3, 2.0):
+        text = -torch.where(mask, policy_losses.pretraining(logps, mask, ptx_coef=coef), 0.0).sum(-1).mean()
+        yield answer.ptx_loss(logps, mask, coef), text
+        policy = policy_losses.ppo_clip(sampled, old_logps, advantages, everything, epsilon=0.2)
+        total = answer.total_loss(sampled, old_logps, advantages, everything, logps, mask, 0.2, coef)
+        yield total, text - policy.mean()
 
 
 def agrees_on_losses_without_reference(answer, draw):
@@ -104,6 +116,7 @@ def agrees_on_ngram_overlap(answer, draw):
 AGREEMENTS = {
     "04.7": agrees_on_trust_region,
     "10.9": agrees_on_chat_template,
+    "12.8": agrees_on_pretraining_term,
     "14.8": agrees_on_losses_without_reference,
     "16.8": agrees_on_length_rewards,
     "16.9": agrees_on_forms,
