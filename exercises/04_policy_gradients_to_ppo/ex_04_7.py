@@ -97,7 +97,7 @@ import torch
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
-def policy(draw, states=4, actions=3, size=3):
+def policy(draw, states=4, actions=5, size=3):
     features = tidy(draw.normal(states, actions, size))
     return features, tidy(draw.normal(size), 2)
 
@@ -292,7 +292,7 @@ def stops(sub, draw):
 def along_the_natural_gradient(sub, draw):
     "`natural_step` is the longest step along the natural gradient in the trust region."
     features, theta = policy(draw)
-    actions = torch.tensor([0, 1, 2, draw.integer(0, 2)])[draw.permutation(4)]
+    actions = torch.tensor([0, 2, 4, draw.integer(0, 4)])[draw.permutation(4)]
     advantages = tidy(draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)) + torch.tensor([0.0, 0.05, 0.1, 0.2])
     max_kl, damping = [0.01, 0.03][draw.integer(0, 1)], [0.1, 0.3][draw.integer(0, 1)]
     matrix = fisher(features, theta)

@@ -152,6 +152,7 @@ def not_of_the_form(sub, draw):
         f"so {think}{answer}": "there are words before the opening tag",
         f"{think} so {answer}": "there are words between the parts",
         f"{think}{answer} so": "there are words behind the answer",
+        f"{think}\u200b{answer}": "`str.strip` does not remove a zero-width space, so it is a character like others",
         f"{think}{answer}{answer}": "there are two answers",
         f"{think}{think}{answer}": "there are two thoughts",
         f"<think><think>{thought}</think>{answer}": "the opening tag stands there twice",
