@@ -160,6 +160,16 @@ def of_runs(sub, draw):
             given={"item": one, "documents": documents, "n": n},
             mistakes={say: value for say, value in mistakes.items() if abs(value - want) > 1e-6},
         )
+    number = draw.integer(10, 99)
+    one = ["he", "art", f"{number}", "he", "art"]
+    documents = [["the", "art", f"{number}0"], [f"{number}", "he", "art"], ["heart", f"{number}"]]
+    expect(
+        sub.overlap(one, documents, 3),
+        1 / 3,
+        what="the overlap",
+        given={"item": one, "documents": documents, "n": 3},
+        mistakes={"a run may begin or end within a word": 2 / 3},
+    )
 
 
 @test(
