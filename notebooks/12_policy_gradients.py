@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 12 · One reward, many tokens
 #
-# A language model has written a reply of a hundred tokens. A grader says *0.7*. **Which of the tokens should become likelier, which
-# less likely, and by how much?** The policy gradient has an answer to that which is right on average, and so noisy that no one uses it
-# bare. This notebook looks at what is done about the noise, and at what each remedy costs. Two worlds: the poem critic of chapter 05,
-# whose forty replies can be listed, so that mean and noise of a gradient are sums; and the shell game, where a small language model
-# learns to think and a critic learns where the reward is earned.
+# A language model has written a completion of a hundred tokens. A grader says *0.7*. **Which of the tokens should become more
+# probable, which less probable, and by how much?** The policy gradient answers this correctly on average, but with much variance.
+# This notebook shows how to reduce the variance, and what each remedy costs. It has two tasks. The poem critic of chapter 05 has
+# forty completions, which can be listed, so mean and variance of a gradient are exact sums. In the shell game a small language model
+# learns to think, and a critic learns where the reward becomes predictable.
 
 # %%
 import copy
@@ -54,30 +54,30 @@ predict = Predictions("12")
 # %% [markdown]
 # ## How noisy is an estimate?
 #
-# An estimate is a random vector. On the poem critic all groups of four replies can be listed (123,410 of them, order aside), so its mean
-# and its variance are exact. First the baseline that costs nothing, written by ourselves and held against the library.
+# An estimate is a random vector. On the poem critic all groups of four completions can be listed (123,410 of them, order aside), so its
+# mean and its variance are exact. First we write the leave-one-out baseline ourselves and compare it with the library.
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
-def mean_of_the_others(rewards):
+def leave_one_out_mean(rewards):
     """RLOO: (P, G) -> (P, G)."""
     count = rewards.shape[-1]
     return rewards - (rewards.sum(-1, keepdim=True) - rewards) / (count - 1)
 
 
 group = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
-torch.testing.assert_close(mean_of_the_others(group), advantages.leave_one_out(group))
-print("rewards 1 0 0 0:", [round(a, 3) for a in mean_of_the_others(group)[0].tolist()])
+torch.testing.assert_close(leave_one_out_mean(group), advantages.leave_one_out(group))
+print("rewards 1 0 0 0:", [round(a, 3) for a in leave_one_out_mean(group)[0].tolist()])
 
 # %% [markdown]
-# Two moments of a training: the start, and a policy that has come half way (the optimum for β = 0.7). *Direction* is the cosine between the mean of
-# the estimator and the true gradient; *noise* is its variance divided by the squared length of its mean. A constant factor on all advantages
-# changes neither: Adam would divide it out. ReMax takes the reward of the *greedy* reply as the baseline.
+# Two moments of a run: the start, and a policy that has come half way (the optimum for β = 0.7). *Direction* is the cosine between the mean of
+# the estimator and the true gradient. *Noise* is its variance divided by the squared length of its mean. A constant factor on all advantages
+# changes neither; Adam would divide it out. The baseline of ReMax is the reward of the *greedy* completion.
 
 # %%
 bare = predict(
-    "Half way, by what factor is the bare reward noisier than the reward minus the mean of the others?", 1, 2, 4, 20
+    "Half way, by what factor is the bare reward noisier than the reward minus the leave-one-out mean?", 1, 2, 4, 20
 )
 
 # %%
@@ -92,7 +92,7 @@ MOMENTS = {"at the start": world.reference, "half way": half_way}
 
 
 def greedy_reward(lm):
-    """What the greedy reply earns: after each word the likeliest next one."""
+    """Return the reward of the greedy completion: after each word the most probable next one."""
     logps = lm.completion_token_logps()[0].detach()
     alive = torch.ones(len(logps), dtype=torch.bool)
     for t in range(lm.max_len):
@@ -102,7 +102,7 @@ def greedy_reward(lm):
 
 
 def estimators(lm):
-    """Everything that one may put in front of ∇log π, with four samples each (ReMax spends one of its four on the baseline)."""
+    """Return the moments of each factor before ∇log π, with four samples each (ReMax spends one of its four on the baseline)."""
     value, action = lm.action_values(reward)  # (40, 3) each
     value = torch.where(mask, value, 0.0)
     mean, base = float(lm.distribution()[0].detach() @ reward), greedy_reward(lm)
@@ -118,7 +118,7 @@ def estimators(lm):
         "reward itself": grouped(advantages.raw_reward),
         "ReMax": grouped(lambda r: advantages.remax(r, torch.full((len(r),), base, dtype=torch.float64)), 3),
         "minus group mean": grouped(advantages.group_center),
-        "minus mean of others": grouped(advantages.leave_one_out),
+        "minus leave-one-out": grouped(advantages.leave_one_out),
         "group z-score": grouped(advantages.group_zscore),
         "minus V(x)": tokens((reward - mean)[:, None]),
         "minus V(s_t)": tokens(reward[:, None] - value),
@@ -131,7 +131,7 @@ found = {when: estimators(lm) for when, lm in progress(MOMENTS.items(), "listing
 true = {when: gradient_noise.true_gradient(lm, reward[None]) for when, lm in MOMENTS.items()}
 for when, lm in MOMENTS.items():
     print(
-        f"{when}: mean reward {lm.distribution()[0].detach() @ reward:.2f}, greedy reply earns {greedy_reward(lm):.1f}"
+        f"{when}: mean reward {lm.distribution()[0].detach() @ reward:.2f}, reward of the greedy completion {greedy_reward(lm):.1f}"
     )
 print(f"\n{'':22}" + "".join(f"{when:>28}" for when in MOMENTS))
 print(f"{'':22}" + "   direction  length  noise " * 2)
@@ -142,13 +142,13 @@ for name in found["at the start"]:
     ]
     print(f"{name:22}" + "".join(f"{c:12.3f} {length:7.2f} {noise:6.2f} " for c, length, noise in row))
 first, later = found["at the start"], found["half way"]
-bare.reveal(later["reward itself"].noise / later["minus mean of others"].noise)
+bare.reveal(later["reward itself"].noise / later["minus leave-one-out"].noise)
 greedy_one.reveal("yes" if first["ReMax"].noise > first["reward itself"].noise else "no")
 
 # %%
 # figure: noise
 # alt: Two bar charts of gradient noise for nine estimators with four samples, at the start and half way. Half way the bare reward is by far the
-#   noisiest. ReMax is worse than the bare reward at the start and as good as leave-one-out half way. Group mean and mean of the others are
+#   noisiest. ReMax is worse than the bare reward at the start and as good as leave-one-out half way. Group mean and leave-one-out mean are
 #   equal. Values of the prompt, values of the prefix, and exact advantages per token lower the noise step by step.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.1), sharey=True, layout="constrained")
 for ax, (when, moments) in zip(axes, found.items(), strict=True):
@@ -163,18 +163,16 @@ plt.show()
 # %% [markdown]
 # **What to notice.**
 #
-# * Half way, only a tenth of the replies earn 0, and the bare reward raises *all others* that were sampled: four times the noise of a baseline for nothing. The
-#   table's second column is the *length* of the mean: the group mean holds one's own reward and shrinks the gradient to (G − 1)/G, which is all it does.
-# * ReMax was worse than nothing at the start, where the greedy reply ("yes .") earns 0, and as good as the others half way.
-# * Only dividing by the group's standard deviation turns the gradient: a little, here.
-# * What a critic could bring lies below "minus V(x)": a factor of two or so for three tokens. Values of prefixes must be *known* for that.
+# * Half way, only 10 % of the completions have reward 0. The bare reward makes *all other* sampled completions more probable, and has four times the noise of a
+#   baseline. The table's second column is the *length* of the mean: the group mean contains the completion's own reward, and so shrinks the gradient to (G − 1)/G. It has no other effect.
+# * ReMax was noisier than no baseline at the start, where the greedy completion ("yes .") has reward 0, and as good as leave-one-out half way.
+# * Only the division by the group's standard deviation turns the gradient, here by little.
+# * The rows below "minus V(x)" show what a critic could gain: a factor of about two for three tokens. For this the values of prefixes must be *known*.
 #
-# Now two prompts, an easy one that always earns 3 to 4 and a hard one that earns 0 or 1.
+# Now two prompts, an easy one with rewards 3 to 4 and a hard one with rewards 0 or 1.
 
 # %%
-one_mean = predict(
-    "How many times as noisy is one mean for the whole batch as the mean of the others in the group?", 1, 3, 9, 30
-)
+one_mean = predict("How many times as noisy is the batch mean as the leave-one-out mean of the group?", 1, 3, 9, 30)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -187,8 +185,8 @@ for name, rule in {
     "reward itself (REINFORCE)": advantages.raw_reward,
     "minus batch mean": advantages.batch_center,
     "batch z-score (REINFORCE++)": advantages.batch_zscore,
-    "minus mean of others (RLOO)": advantages.leave_one_out,
-    "… then the batch's deviation": advantages.reinforce_pp_baseline,
+    "minus leave-one-out (RLOO)": advantages.leave_one_out,
+    "… then / the batch's std": advantages.reinforce_pp_baseline,
 }.items():
     moments = gradient_noise.of_groups(two, grades, rule, num_generations=2)
     noises[rule] = moments.noise
@@ -196,28 +194,28 @@ for name, rule in {
 one_mean.reveal(noises[advantages.batch_center] / noises[advantages.leave_one_out])
 
 # %% [markdown]
-# The batch mean compares the replies to a hard question with those to an easy one: everything said to the easy prompt looks good. Dividing by the batch's deviation as well makes four samples
-# *noisier than no baseline*, because each reward moves the deviation that divides it, and it turns the gradient a little.
+# The batch mean compares completions of a hard prompt with completions of an easy one: every completion of the easy prompt looks good. With four samples the division by the batch's standard deviation
+# makes the estimate *noisier than no baseline*, because each reward moves the standard deviation that divides it. It also turns the gradient a little.
 #
-# The row `reinforce_pp` whitens over tokens, as the paper does, and not over replies: a long reply then counts more in mean and deviation.
+# The row `reinforce_pp` whitens over tokens, as the paper does, and not over completions. A long completion then counts more in the mean and in the standard deviation.
 
 # %%
 # NBVAL_CHECK_OUTPUT
 one_right = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 eleven_and_threes = torch.arange(11)[None, :] < torch.tensor([11, 3, 3, 3])[:, None]
 over_tokens = advantages.whiten(advantages.broadcast_to_tokens(one_right, eleven_and_threes), eleven_and_threes)
-print("a right reply of 11 tokens, three wrong ones of 3")
-print("  over replies:", [round(a, 2) for a in advantages.batch_zscore(one_right)[0].tolist()])
-print("  over tokens: ", [round(a, 2) for a in over_tokens[:, 0].tolist()])
+print("a right completion of 11 tokens, three wrong ones of 3")
+print("  over completions:", [round(a, 2) for a in advantages.batch_zscore(one_right)[0].tolist()])
+print("  over tokens:     ", [round(a, 2) for a in over_tokens[:, 0].tolist()])
 
 # %% [markdown]
 # ## How far back does a reward reach?
 #
-# The grader pays at the last token. Through GAE, the token $k$ places before the end sees $\lambda^k$ of it *directly*; the rest must come through the
-# critic's values. Take a reply of 200 tokens and a critic that says 0 everywhere.
+# The reward comes at the last token. Through GAE, the token $k$ positions before the end receives $\lambda^k$ of it *directly*. The rest must come through the
+# critic's values. Take a completion of 200 tokens and a critic that predicts 0 everywhere.
 
 # %%
-first_token = predict("At λ = 0.95, what share of the reward does the first token see?", 0.95, 0.5, 0.05, 0.0001)
+first_token = predict("At λ = 0.95, what fraction of the reward does the first token receive?", 0.95, 0.5, 0.05, 0.0001)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -229,13 +227,13 @@ for lam in (1.0, 0.999, 0.99, 0.95):
     share = returns.gae(paid, torch.zeros_like(paid), everything, lam=lam)[0]
     torch.testing.assert_close(share, lam ** torch.arange(tokens - 1, -1, -1, dtype=torch.float64))
     print(
-        f"λ = {lam:5}: first token {share[0]:.5f}, middle {share[100]:.5f}, last {share[-1]:.0f}; {sum(share >= 0.5)} of 200 tokens see at least half"
+        f"λ = {lam:5}: first token {share[0]:.5f}, middle {share[100]:.5f}, last {share[-1]:.0f}; {sum(share >= 0.5)} of 200 tokens receive at least half"
     )
 first_token.reveal(float(share[0]))
 
 # %%
 # figure: reach
-# alt: Left, share of the final reward that reaches each of 200 tokens, for four values of lambda: flat at one, a slow decline at 0.999, a
+# alt: Left, fraction of the final reward that reaches each of 200 tokens, for four values of lambda: flat at one, a slow decline at 0.999, a
 #   quick one at 0.99, and nothing but the last fifty tokens at 0.95. Middle and right, direction and noise of the gradient against lambda for
 #   three critics on the poem: with exact values small lambda has less noise and no bias, with a critic that knows only the mean reward or only half
 #   of each value small lambda turns the gradient away.
@@ -247,7 +245,7 @@ for lam, colour in ((1.0, "black"), (0.999, "blue"), (0.99, "green"), (0.95, "re
         *{1.0: ((5, 0.93),), 0.999: ((5, 0.72),), 0.99: ((45, 0.42),), 0.95: ((95, 0.1),)}[lam],
         color=PALETTE[colour],
     )
-left.set(xlabel="token of 200", ylabel="share of the reward", ylim=(0, 1.05))
+left.set(xlabel="token of 200", ylabel="fraction of the reward", ylim=(0, 1.05))
 value, _ = half_way.action_values(reward)
 value = torch.where(mask, value, 0.0)
 final = torch.zeros(40, 3, dtype=torch.float64).scatter(1, last_index(mask)[:, None], reward[:, None])
@@ -271,12 +269,12 @@ plt.show()
 assert min(bias["exact values"]) > 1 - 1e-9 > bias["half of each value"][0]
 
 # %% [markdown]
-# The textbook's λ = 0.95 assumes a critic that carries the reward on. With γ = 1 and a critic that is still worthless, a reply of two hundred tokens has a tail that is paid and a
-# head that is not. For long replies λ is near or at 1.
+# The textbook's λ = 0.95 assumes a critic that carries the reward back. With γ = 1 and an untrained critic, the last tokens of a long completion receive the reward and the
+# first ones receive almost nothing. For long completions λ is near or at 1.
 #
-# ## Where the KL term stands
+# ## Placement of the KL term
 #
-# Chapter 05 found that RLOO, with the KL in the reward, comes to rest at the optimum, and that moving it into the loss changes that. Here is why, at one
+# In chapter 05 RLOO with the KL in the reward converges to the optimum, and RLOO with the KL in the loss does not. Here is why, at one
 # point: the expected gradient of each placement against the true gradient of $J = \mathrm{E}[r] - \beta\,\mathrm{KL}$, half way, β = ½.
 
 # %%
@@ -291,18 +289,18 @@ now, fixed = table_logps.detach(), probs.detach()
 
 
 def expected(surrogate):
-    """The gradient that samples of the policy give on average; surrogate is (40,), one number per reply."""
+    """Return the expected gradient over samples of the policy; surrogate is (40,), one number per completion."""
     return exact.gradient((fixed * surrogate).sum(), half_way.table)
 
 
 def in_reward(estimator):
-    """Charges taken off the reward: no gradient flows through them."""
-    charge = torch.where(mask, estimator(now, ref_token_logps), 0.0).sum(-1)
-    return expected((reward - beta * charge) * table_logps.sum(-1))
+    """Return the gradient with penalties subtracted from the reward: no gradient flows through them."""
+    penalty = torch.where(mask, estimator(now, ref_token_logps), 0.0).sum(-1)
+    return expected((reward - beta * penalty) * table_logps.sum(-1))
 
 
 def in_loss(estimator):
-    """The estimator added to the loss and differentiated, token by token."""
+    """Return the gradient with the estimator added to the loss and differentiated, token by token."""
     penalty = torch.where(mask, estimator(table_logps, ref_token_logps), 0.0).sum(-1)
     return expected(reward * table_logps.sum(-1) - beta * penalty)
 
@@ -320,46 +318,46 @@ for name, gradient in {
     print(f"{name:14} {cosine:10.3f} {float(gradient.norm() / uphill.norm()):8.2f}")
 
 # %% [markdown]
-# Only k1 in the reward is $\nabla J$. In the loss, k1 has no gradient at all on average: it is as if there were no KL. k2 in the loss pulls at each token for its own
-# charge and not for where it leads; with the charges after it, it would be $\nabla J$. k3 has the gradient of another divergence, KL(reference‖π) at each token.
+# Only k1 in the reward gives $\nabla J$. In the loss, k1 has no gradient on average, as if there were no KL. k2 in the loss penalises each token for its own
+# log-ratio and not for the ones after it; with those it would give $\nabla J$. k3 has the gradient of another divergence, KL(reference‖π) at each token.
 #
-# ## What else is paid
+# ## Reward shaping
 #
-# The grader of the poem pays by the word, and a reply of three words without a full stop is cut off. What is the best policy worth, how long are its replies, and how many end by themselves? All exact.
+# The grader of the poem pays by the word, and a completion of three words without a full stop is truncated. What reward does the best policy get, how long are its completions, and how many of them end? All exact.
 
 # %%
 endings = predict(
-    "The grader pays by the word. What share of the best policy's replies ends by itself at β = ¼?", 0.84, 0.6, 0.3, 0.1
+    "The grader pays by the word. What fraction of the best policy's completions ends at β = ¼?", 0.84, 0.6, 0.3, 0.1
 )
 
 # %%
 # NBVAL_CHECK_OUTPUT
-replies_of = world.reference.completions()
-words, ended = replies_of.lengths.double(), replies_of.terminated.double()
+completions = world.reference.completions()
+words, ended = completions.lengths.double(), completions.terminated.double()
 start = world.reference.distribution()[0].detach()
 
 
 def best(rewards, price):
-    """The optimum for these rewards: what the grader pays for it, its length, and the share that ends by itself."""
+    """Return for the optimum of these rewards: the grader's reward, the length, and the fraction of completions that end."""
     policy = rlhf.optimal_logps(start.log(), rewards, beta=price).exp()
     return [float(policy @ x) for x in (reward, words, ended)]
 
 
-print("                                    reward   length   ends by itself")
+print("                                    reward   length   completions that end")
 for price in (2.0, 1.0, 0.5, 0.25, 0.1):
-    print("nothing charged,      β = {:4g}    {:8.2f} {:8.2f} {:12.2f}".format(price, *best(reward, price)))
+    print("no penalty,           β = {:4g}    {:8.2f} {:8.2f} {:12.2f}".format(price, *best(reward, price)))
 for penalty in (1.0, 2.0):
-    told = shaping.missing_eos_penalty(reward, replies_of.terminated, penalty=penalty)
-    print("cut off costs {:3g},     β = 0.5     {:8.2f} {:8.2f} {:12.2f}".format(penalty, *best(told, 0.5)))
-for charge in (0.25, 0.5, 1.0):
-    told = shaping.length_penalty(reward, replies_of.lengths, coefficient=charge)
-    print("a token costs {:4g},    β = 0.5     {:8.2f} {:8.2f} {:12.2f}".format(charge, *best(told, 0.5)))
+    shaped = shaping.missing_eos_penalty(reward, completions.terminated, penalty=penalty)
+    print("truncation costs {:g},   β = 0.5     {:8.2f} {:8.2f} {:12.2f}".format(penalty, *best(shaped, 0.5)))
+for price in (0.25, 0.5, 1.0):
+    shaped = shaping.length_penalty(reward, completions.lengths, coefficient=price)
+    print("a token costs {:4g},    β = 0.5     {:8.2f} {:8.2f} {:12.2f}".format(price, *best(shaped, 0.5)))
 endings.reveal(best(reward, 0.25)[2])
 
 # %% [markdown]
-# A grader with opinions about length, and no charge: reward rises, length rises to the limit, and nothing ends by itself any more. Both charges hold it, each at a price in reward.
+# With a grader that rewards length and no penalty, reward rises, length rises to the limit, and no completion ends. Both penalties prevent this, each at a cost in reward.
 #
-# Two ways to hold a policy without a fixed price. *Pretraining texts* (here the reference's own replies) are kept likely beside the reward, without any KL; and a *controller* moves β until the KL is half a nat.
+# Two ways to regularise a policy without a fixed β. *Pretraining texts* (here the reference's own completions) are kept probable in addition to the reward, without any KL. And a *controller* adapts β until the KL is half a nat.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -391,11 +389,11 @@ for step in range(361):
 print(f"the β of half a nat is {rlhf.beta_for_kl(start.log(), reward, budget=0.5):.3f}")
 
 # %% [markdown]
-# The texts hold the *other* KL: with a small weight nothing is forgotten altogether, and the policy still goes far from the reference. The controller arrives at the price that belongs to its target.
+# The texts limit the *other* KL: even with a small weight the policy drops none of them completely, and it still goes far from the reference. The controller converges to the β that belongs to its target.
 #
 # ## Where clipping stops a gradient
 #
-# PPO's objective of one token, against the ratio. The dots are slopes that the policy feels.
+# PPO's objective of one token, against the ratio. Where the line is grey, the token has no gradient.
 
 
 # %%
@@ -452,7 +450,7 @@ axes[1].legend(frameon=False, fontsize=8, loc="lower right")
 plt.show()
 
 # %%
-print("passes   objective   reward after 5   after 15   silenced   largest |log ratio|")
+print("passes   objective   reward after 5   after 15   clipped    largest |log ratio|")
 for (name, passes), history in runs.items():
     print(
         f"{passes:4}     {name:10} {history['exact_reward'][4]:12.2f} {history['exact_reward'][-1]:11.2f} "
@@ -465,18 +463,18 @@ assert max(abs(a - b) for row in one_pass for a, b in zip(row, one_pass[0], stri
 assert runs["clip", 1].last["clip_fraction"] == 0
 
 # %% [markdown]
-# With one pass there is one objective, not four: at ratio 1 nothing is clipped and all of them have the gradient of REINFORCE. The clip works from the second update on. It does
-# not bound the ratio (look at the last column); it takes away the gradient.
-# With sixteen passes over 64 samples at this learning rate the result depends on the seed. This is one; the text has five, and they do not show that the clip helps or harms.
+# With one pass there is one objective, not four: at ratio 1 nothing is clipped, and all of them have the gradient of REINFORCE. The clip acts from the second update on. It does
+# not bound the ratio (look at the last column); it removes the gradient.
+# With sixteen passes over 64 samples at this learning rate the result depends on the seed. This is one seed. The text has five, and they do not show that the clip helps or harms.
 #
 # ## From many tokens to one number
 #
-# Four replies of 2, 5, 12 and 7 tokens. Each rule is a picture: how much does each token weigh in the loss?
+# Four completions of 2, 5, 12 and 7 tokens. For each rule a picture: what is the weight of each token in the loss?
 
 # %%
 # figure: weights
-# alt: Three heat maps of the weight of each token in a batch of four replies of 2, 5, 12 and 7 tokens. By sequence, the two tokens of the short reply are
-#   dark, each weighs six times as much as a token of the long reply. By token, all have the same shade. With a fixed length, all have the same lighter shade.
+# alt: Three heat maps of the weight of each token in a batch of four completions of 2, 5, 12 and 7 tokens. By sequence, the two tokens of the short completion are
+#   dark, each has six times the weight of a token of the long completion. By token, all have the same shade. With a fixed length, all have the same lighter shade.
 lengths = torch.tensor([2, 5, 12, 7])
 batch = torch.arange(12)[None, :] < lengths[:, None]
 rules = {
@@ -507,8 +505,8 @@ fig.colorbar(image, ax=axes, shrink=0.9, label="weight")
 plt.show()
 
 # %% [markdown]
-# The numbers of the text: per-token losses [1, 1, 1, 1, 10] and [1 × 9, 10]; then a reply of 4 and one of 7 tokens. And the trap: the same token mean, computed in
-# **micro-batches of one reply** and averaged, as gradient accumulation does by itself.
+# The numbers of the text: per-token losses [1, 1, 1, 1, 10] and [1 × 9, 10]; then completions of 4 and 7 tokens. And the trap: the same token mean, computed in
+# **micro-batches of one completion** and averaged, as gradient accumulation does by default.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -527,20 +525,20 @@ def each_token(weights):
 alone = torch.cat([aggregation.token_mean(pair[[i]]) for i in range(2)])  # each micro-batch knows its own tokens only
 whole = aggregation.token_mean(pair)  # weights of the whole batch, then cut
 print(
-    f"\nweight of a token in the replies of 4 and 7: by sequence, times two  {each_token(2 * aggregation.sequence_mean(pair))}"
+    f"\nweight of a token, completions of 4 and 7: by sequence, times two  {each_token(2 * aggregation.sequence_mean(pair))}"
 )
-print(f"token mean in micro-batches of one, times two                      {each_token(alone)}")
-print(f"token mean of the batch, times two                                 {each_token(2 * whole)}")
+print(f"token mean in micro-batches of one, times two                    {each_token(alone)}")
+print(f"token mean of the batch, times two                               {each_token(2 * whole)}")
 
 # %% [markdown]
-# Accumulation has silently turned the token mean into the sequence mean: the short reply's tokens weigh .25 instead of .1818. In this library
+# Accumulation has silently turned the token mean into the sequence mean: the tokens of the short completion have the weight .25 instead of .1818. In this library
 # weights come from the whole batch and are cut with it.
 #
 # ## A critic on the shell game
 #
-# A ball lies under one of four cups; six swaps; where is it? The supervised model gives about one reply in four as a chain of thought and blurts the others; only the
+# A ball lies under one of four cups; six swaps; where is it? The supervised model writes a chain of thought in about one completion of four, and answers directly in the rest. Only the
 # answer is graded. PPO trains a critic beside the policy. For the first eight rollouts only the critic learns (value pretraining). What does it
-# come to expect **before** the first word, and **after** it?
+# predict **before** the first word, and **after** it?
 
 # %%
 game = tasks.get("shell_game")
@@ -550,16 +548,16 @@ probes = evaluate(
     sft, task_problems(game, "test")[:256], task_reward(game), tokenizer=tokenizer, sampling=sampling, seed=7
 )
 thinks = torch.tensor([text.startswith("think") for text in probes.completions])
-print(f"thinks in {thinks.double().mean():.0%} of its replies")
+print(f"chain of thought in {thinks.double().mean():.0%} of the completions")
 print(
-    f"then it is right in {probes.rewards[thinks].mean():.0%}; when it blurts, in {probes.rewards[~thinks].mean():.0%}"
+    f"right in {probes.rewards[thinks].mean():.0%} of these, and in {probes.rewards[~thinks].mean():.0%} of the direct answers"
 )
 for text in (probes.completions[int(thinks.int().argmax())], probes.completions[int((~thinks).int().argmax())]):
     print("   ", text)
 
 # %%
 sees = predict(
-    "At which token of a reply that thinks does the trained critic see the reward coming?",
+    "At which token of a chain of thought does the trained critic predict the reward?",
     "the first word",
     "a word in between",
     "the answer",
@@ -568,7 +566,7 @@ sees = predict(
 
 # %%
 WARMUP = 8
-replies = [(problem.prompt, text) for problem, text in zip(probes.problems, probes.completions, strict=True)]
+probe_pairs = [(problem.prompt, text) for problem, text in zip(probes.problems, probes.completions, strict=True)]
 kinds = {"think": [i for i in range(256) if thinks[i]][:24], "blurt": [i for i in range(256) if not thinks[i]][:24]}
 examples = [
     next(i for i in kinds["think"] if probes.rewards[i] == 1),
@@ -576,14 +574,14 @@ examples = [
 ]
 policy = copy.deepcopy(sft)
 critic = new_critic(policy, shared=False)
-probe = CriticProbe(critic, tokenizer, {kind: [replies[i] for i in picked] for kind, picked in kinds.items()})
-whole_replies = []
+probe = CriticProbe(critic, tokenizer, {kind: [probe_pairs[i] for i in picked] for kind, picked in kinds.items()})
+value_history = []
 
 
 def watch(problems, completions):
-    """A monitor: it grades how often the policy thinks, and looks at the critic on the way."""
+    """Monitor how often the policy writes a chain of thought, and record the critic's values."""
     probe.look()
-    whole_replies.append([probe.values(*replies[i]) for i in examples])
+    value_history.append([probe.values(*probe_pairs[i]) for i in examples])
     return [float(text.startswith("think")) for text in completions]
 
 
@@ -608,7 +606,7 @@ for i in (0, 2, 4, 6, 8, 12, 16, 20, 27):
         f"{i:5} {history['reward'][i]:10.2f} {history['thinks'][i]:8.2f} {history['explained_variance'][i]:14.2f} "
         f"{row['before']:18.2f} {row['think']:11.2f} {row['blurt']:12.2f}"
     )
-expected = whole_replies[WARMUP][0]  # of a thinking reply, before each of its tokens
+expected = value_history[WARMUP][0]  # of a completion with a chain of thought, before each of its tokens
 step = int((expected[1:] - expected[:-1]).argmax())  # the token that raised it most
 sees.reveal("the first word" if step == 0 else "the answer" if step >= len(expected) - 3 else "a word in between")
 
@@ -616,8 +614,8 @@ sees.reveal("the first word" if step == 0 else "the answer" if step >= len(expec
 # figure: critic
 # alt: Left, what the critic expects at three places over 28 rollouts: before the first word, after "think" and after "answer". In the first eight, while only the critic
 #   learns, the three lines fan out towards three dashed lines, the true success rates of the supervised model; afterwards the policy learns to think and the line before
-#   the first word rises to the one after "think". Middle, the advantage of each token of a thinking and a bare reply as the critic gives them after its warm-up: in the
-#   thinking reply the first word and the end have about as much each, the positions between them little. Right, reward and share of thinking over rollouts.
+#   the first word rises to the one after "think". Middle, the advantage of each token of a chain of thought and of a direct answer as the critic gives them after its warm-up: in the
+#   chain of thought the first word and the end have about as much each, the positions between them little. Right, reward and fraction of completions with a chain of thought over rollouts.
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained", width_ratios=(1.2, 1.2, 1))
 for key, colour, name in (
     ("think", "blue", "after “think”"),
@@ -630,9 +628,9 @@ for colour, rewards in truth:
     left.plot([0, WARMUP], [rewards.mean()] * 2, color=PALETTE[colour], ls="--", lw=1)
 left.axvspan(0, WARMUP, color="0.93", zorder=0)
 left.annotate("critic only", (0.3, 1.08), color="0.4")
-left.set(xlabel="rollout", title="what the critic expects", ylim=(-0.05, 1.15))
+left.set(xlabel="rollout", title="the critic's value", ylim=(-0.05, 1.15))
 left.legend(frameon=False, fontsize=8, loc="lower right")
-for i, values, colour in zip(examples, whole_replies[WARMUP], ("blue", "red"), strict=True):
+for i, values, colour in zip(examples, value_history[WARMUP], ("blue", "red"), strict=True):
     earned = torch.zeros_like(values)
     earned[-1] = probes.rewards[i]
     credit = returns.gae(earned[None], values[None], torch.ones(1, len(values), dtype=torch.bool), lam=0.95)[0]
@@ -651,25 +649,25 @@ for i, values, colour in zip(examples, whole_replies[WARMUP], ("blue", "red"), s
 middle.axhline(0, color="0.7", lw=0.8)
 middle.set(xlabel="token", title="advantages after the warm-up", xlim=(-1.4, 10.8), ylim=(-1.1, 1.1))
 right.plot(smooth(history["reward"], 3), color=PALETTE["black"], label="reward")
-right.plot(smooth(history["thinks"], 3), color=PALETTE["blue"], label="thinks")
+right.plot(smooth(history["thinks"], 3), color=PALETTE["blue"], label="chain of thought")
 right.axvspan(0, WARMUP, color="0.93", zorder=0)
 right.set(xlabel="rollout", title="the policy", ylim=(0, 1.05))
 right.legend(frameon=False, loc="lower right")
 plt.show()
 
 # %%
-# Five seeds: the critic sees the reward coming at the first word, and with or without a critic the policy arrives.
+# Five seeds: the critic predicts the reward at the first word, and the policy learns with or without a critic.
 assert seen.holds("ppo_warm_value_think", above=0.8) and seen.holds("ppo_warm_value_blurt", below=0.4)
 assert seen.holds("ppo_warm_right", above=0.85) and seen.holds("ppo_no_critic_right", above=0.9)
 assert probe.seen[WARMUP]["think"] > 0.8 and probe.seen[WARMUP]["blurt"] < 0.4
 
 # %% [markdown]
-# This game is no case for a critic: one word decides, and 128 samples find it. So when does a critic pay? Take replies of T independent decisions, each worth 0 or 1, the sum paid at the end. The whole
-# reward puts the luck of all T on every token. A critic that sees what has been earned so far takes half of it off; λ < 1 most of the rest, if replies are long.
+# In this game a critic does not help: one word decides, and 128 samples find it. When does a critic help? Take completions of T independent decisions, each with a reward of 0 or 1, the sum paid at the end. The whole
+# reward puts the variance of all T decisions on every token. A critic that knows the rewards so far removes half of it; λ < 1 removes most of the rest, if completions are long.
 
 # %%
 longer = predict(
-    "Replies of 64 decisions instead of 4: by what factor does the noise of the whole reward grow?", 1, 4, 16, 64
+    "Completions of 64 decisions instead of 4: by what factor does the noise of the whole reward grow?", 1, 4, 16, 64
 )
 
 # %%
@@ -678,34 +676,39 @@ print("decisions   whole reward   exact values, λ = 1   λ = .95   λ = 0")
 sizes, exact_noise = (1, 4, 16, 64, 256), {}
 for size in sizes:
     logits = torch.zeros(size, 4, dtype=torch.float64)
-    worth = torch.eye(4, dtype=torch.float64)[torch.arange(size) % 4]
+    quality = torch.eye(4, dtype=torch.float64)[torch.arange(size) % 4]
     weights = [
         many_decisions.whole_reward(size),
         *(many_decisions.with_exact_critic(size, x) for x in (1.0, 0.95, 0.0)),
     ]
-    exact_noise[size] = [float(many_decisions.decision_noise(logits, worth, x)) for x in weights]
+    exact_noise[size] = [float(many_decisions.decision_noise(logits, quality, x)) for x in weights]
     print("{:6} {:17.1f} {:18.1f} {:13.1f} {:9.1f}".format(size, *exact_noise[size]))
 longer.reveal(exact_noise[64][0] / exact_noise[4][0])
 
 # %%
 # figure: decisions
-# alt: Left, exact noise of a gradient estimate against the number of decisions in a reply, both axes logarithmic. With the whole reward it grows in proportion to the length, with exact values and
-#   lambda 1 half as much, with lambda 0.95 it levels off, with lambda 0 it stays level. Right, reward per token over thirty rollouts of replies of 64 decisions: the ten runs with a learned critic
-#   rise faster than the ten runs without one.
+# alt: Left, exact noise of a gradient estimate against the number of decisions in a completion, both axes logarithmic. With the whole reward it grows in proportion to the length, with exact values and
+#   lambda 1 half as much, with lambda 0.95 it levels off, with lambda 0 it stays level. Right, reward per token over thirty rollouts of completions of 64 decisions: the ten runs whose critic is fitted
+#   to all rollouts rise fastest, the ten runs whose critic is fitted to the last rollout alone rise more slowly, and the ten runs without a critic most slowly.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
 for i, (name, colour) in enumerate(
     {"whole reward": "red", "exact values, λ = 1": "orange", "λ = .95": "blue", "λ = 0": "green"}.items()
 ):
     left.plot(sizes, [exact_noise[size][i] for size in sizes], "o-", ms=3, color=PALETTE[colour], label=name)
-left.set(xscale="log", yscale="log", xlabel="decisions in a reply", ylabel="noise", xticks=sizes, xticklabels=sizes)
+left.set(
+    xscale="log", yscale="log", xlabel="decisions in a completion", ylabel="noise", xticks=sizes, xticklabels=sizes
+)
 left.minorticks_off()
 left.legend(frameon=False, fontsize=8)
-for lam, colour, name in ((None, "red", "mean of the others"), (0.95, "blue", "learned critic, λ = .95")):
+for lam, memory, colour, name in (
+    (None, True, "red", "leave-one-out mean"),
+    (0.95, False, "green", "critic, last rollout"),
+    (0.95, True, "blue", "critic, all rollouts"),
+):
     for seed in progress(range(10), name):
-        right.plot(
-            many_decisions.train(64, lam, seed=seed), color=PALETTE[colour], lw=0.8, label=None if seed else name
-        )
-right.set(xlabel="rollout of 64 replies", ylabel="reward per token", ylim=(0.2, 1))
+        earned = many_decisions.train(64, lam, seed=seed, memory=memory)
+        right.plot(earned, color=PALETTE[colour], lw=0.8, label=None if seed else name)
+right.set(xlabel="rollout of 64 completions", ylabel="reward per token", ylim=(0.2, 1))
 right.legend(frameon=False, loc="lower right")
 plt.show()
 
@@ -715,8 +718,8 @@ assert many.all_exceed("critic_64_early", "none_64_early") and many.holds("criti
 # %% [markdown]
 # ## A sampler that is almost the trainer
 #
-# An inference engine computes with other kernels and fewer bits than the trainer. Here the same supervised model samples in bfloat16, with weights rounded to 8 and to 4 bits, and with top-p; then the trainer takes the
-# log-probabilities of these replies again, in float32.
+# An inference engine computes with other kernels and fewer bits than the trainer. Here the same supervised model samples in bfloat16, with weights rounded to 8 and to 4 bits, and with top-p. Then the trainer recomputes the
+# log-probabilities of these completions in float32.
 
 # %%
 apart = predict("By how much is one token's log-probability off in bfloat16, on average?", 0.0, 0.002, 0.05, 0.5)
@@ -724,7 +727,7 @@ apart = predict("By how much is one token's log-probability off in bfloat16, on 
 
 # %%
 def rounded(model, bits):
-    """A copy whose weight matrices are rounded to this many bits, each row with a scale of its own."""
+    """Return a copy whose weight matrices are rounded to this many bits, each row with a scale of its own."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         for weights in model.parameters():
@@ -742,7 +745,7 @@ samplers = {
     "top-p = .9": (sft, {"top_p": 0.9}),
 }
 asked = [encode_prompt(tokenizer, conversation(prompt)) for prompt in game.prompts("test")[:128]]
-print("sampled by           token: mean |log ratio|   largest   reply: smallest ratio   largest     mean")
+print("sampled by           token: mean |log ratio|   largest   completion: smallest ratio   largest   mean")
 off_by = {}
 for name, (engine, options) in samplers.items():
     rollout = sample(
@@ -760,22 +763,22 @@ for name, (engine, options) in samplers.items():
             sft, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], wanted=rollout.mask
         )
     gap = torch.where(rollout.mask, again - rollout.behavior_logps, 0.0)
-    reply = gap.sum(-1).exp()
+    completion_ratio = gap.sum(-1).exp()
     off_by[name] = float(gap[rollout.mask].abs().mean())
     print(
-        f"{name:20} {off_by[name]:18.5f} {float(gap.abs().max()):15.3f} {float(reply.min()):15.3f} "
-        f"{float(reply.max()):17.3f} {float(reply.mean()):8.3f}"
+        f"{name:20} {off_by[name]:18.5f} {float(gap.abs().max()):15.3f} {float(completion_ratio.min()):20.3f} "
+        f"{float(completion_ratio.max()):17.3f} {float(completion_ratio.mean()):6.3f}"
     )
 apart.reveal(off_by["bfloat16"])
 
 # %% [markdown]
-# The first line is rounding in float32. Sampling with top-p gives every ratio below 1: what was cut off has enlarged the rest. With four bits a single token can be off by nats. Errors of tokens add up over a reply, so
-# eleven tokens hide what a thousand would show.
+# The first line is rounding in float32. With top-p every ratio is below 1, because cutting off the tail makes the remaining tokens more probable in the sampler. With four bits a single token can be off by nats. Errors of tokens add up over a completion, so
+# eleven tokens hide what a thousand would show. Both roles use the same kernels here; a real engine and a real trainer do not.
 #
 # ## A sampler that is behind
 #
-# The faster half of a run samples, the slower half learns, and neither wants to wait. So samples come from a policy that is some updates old. Here the sampler is the reference, and the learner has
-# taken $k$ exact steps since. Which gradient does it get from such samples? PPO's clip is said to be there for old samples.
+# In an asynchronous run the sampler and the learner do not wait for each other, so samples come from a policy that is some updates old. Here the sampler is the reference, and the learner has
+# taken $k$ exact steps since. Which gradient does it get from such samples? PPO's clip is often said to correct old samples.
 
 # %%
 turned = predict(
@@ -790,13 +793,13 @@ learner = copy.deepcopy(world.reference)
 optimiser = torch.optim.Adam([learner.table], lr=0.1)
 sampler = world.reference.distribution()[0].detach()
 old = world.reference.completion_token_logps()[0].detach()
-better = (reward - sampler @ reward)[:, None] * mask  # what the sampler's batch says of each reply
+better = (reward - sampler @ reward)[:, None] * mask  # the advantage of each completion in the sampler's batch
 STALE = {
     "ignored": "black",
     "token ratio": "blue",
     "token ratio, cap 2": "green",
-    "reply ratio": "orange",
-    "reply ratio, cap 2": "sky",
+    "completion ratio": "orange",
+    "completion ratio, cap 2": "sky",
     "tokens masked": "purple",
     "clip": "red",
 }
@@ -809,8 +812,8 @@ for _ in progress(range(13), "steps"):
         "ignored": better,
         "token ratio": policy_losses.policy_ratio(logps, old, mask) * better,
         "token ratio, cap 2": truncated_importance_weight(logps, old, mask, importance_sampling_cap=2.0) * better,
-        "reply ratio": (logps - old).sum(-1).exp()[:, None] * better,
-        "reply ratio, cap 2": sequence_importance_weight(logps, old, mask, importance_sampling_cap=2.0) * better,
+        "completion ratio": (logps - old).sum(-1).exp()[:, None] * better,
+        "completion ratio, cap 2": sequence_importance_weight(logps, old, mask, importance_sampling_cap=2.0) * better,
         "tokens masked": masked_importance_weight(logps, old, mask, importance_sampling_cap=2.0) * better,
         "clip": clipped,
     }
@@ -831,8 +834,8 @@ turned.reveal("uphill" if cosine > 0.3 else "downhill" if cosine < -0.3 else "ne
 
 # %%
 # figure: stale
-# alt: Direction and noise of seven gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring it loses the direction slowly, token
-#   ratios keep it longer, with a cap at two a little less long; the whole reply's ratio keeps it exactly but its noise explodes, and with a cap it keeps it for a few updates and has lost it after twelve. With tokens masked it is as good for four updates and points the other way after eight. The clipped gradient turns round after three
+# alt: Direction and noise of seven gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring the age loses the direction slowly. Token
+#   ratios keep it longer, with a cap at two a little less long. The ratio of the whole completion keeps it exactly but its noise explodes; with a cap it keeps the direction for a few updates and has lost it after twelve. With tokens masked it is as good for four updates and points the other way after eight. The clipped gradient reverses after three
 #   updates in this table.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for name, colour in STALE.items():
@@ -845,11 +848,11 @@ right.set(xlabel="updates ahead of the sampler", ylabel="noise, 64 samples", ysc
 plt.show()
 
 # %%
-assert min(direction["reply ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
+assert min(direction["completion ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
 
 # %% [markdown]
-# The clip is no correction for old samples. It was made to *stop* at ratios of .8 and 1.2, and in this table most tokens pass one of them within four of these steps, and those that moved the right way fall silent. Of the tokens that are left most have
-# gone the wrong way, and these point back to the sampler. A mask, made for errors of an engine, ends the same way some steps later. Correcting every reply exactly costs noise without bound; a ratio per token with a cap is the compromise that asynchronous systems make.
+# The clip does not correct old samples. It was made to *stop* the gradient at ratios of .8 and 1.2. In this table most tokens pass one of these limits within four steps, and those that moved in the right direction lose their gradient. Most of the remaining tokens
+# moved in the wrong direction, and their gradient points back to the sampler. A mask, made for errors of an engine, fails in the same way some steps later. The exact ratio of each completion costs noise without bound. A capped ratio per token is the compromise of asynchronous systems.
 #
 # Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. In which order do they end?
 
@@ -877,9 +880,9 @@ for name, (recipe, *_) in LEARNERS.items():
 
 # %%
 # figure: behind
-# alt: Share of right answers over 40 steps with a sampler eight steps behind, one run each. With its age ignored the learner rises fast and then falls back; with the
-#   clip around the sampler it rises slowly; with a capped weight it rises fast and stays. Dots at the right, the final policies of the study's five seeds: the age ignored spreads widely, the capped weight lies above 0.9 in
-#   all five.
+# alt: Fraction of right answers over 40 steps with a sampler eight steps behind, one run each. With the age ignored the learner rises fast and then falls back; with the
+#   clip around the sampler it rises slowly; with a capped weight it rises fast and stays. Dots at the right, the final policies of the study's five seeds: with the age ignored they vary widely, with the capped weight all five
+#   lie above 0.9.
 fig, ax = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
 for shift, (name, (_, key, colour)) in enumerate(LEARNERS.items()):
     ax.plot(smooth(late[name]["reward"], 4), color=PALETTE[colour], label=name)
@@ -899,7 +902,7 @@ assert seen.holds("stale_truncated_right", above=0.9)  # five seeds
 # %% [markdown]
 # ## Failures on purpose
 #
-# Bugs that do not crash. So that nothing is a matter of luck, the first three learn from the *expected* gradient of the poem critic, eight passes per rollout, with the clip; only one line is wrong in each.
+# Bugs that do not crash. Without sampling, the first three train on the *expected* gradient of the poem critic, eight passes per rollout, with the clip. Only one line is wrong in each.
 
 # %%
 prefix, chosen = world.reference._paths()
@@ -912,7 +915,7 @@ ends = (
 
 
 def climb(*, temperature=1.0, update_temperature=None, left_out=None, rollouts=25, passes=8):
-    """Mean reward after each rollout, and how far the ratio is from 1 at the very first update."""
+    """Return the mean reward after each rollout, and the largest |log ratio| before the very first update."""
     lm = copy.deepcopy(world.reference)
     optimiser = torch.optim.Adam([lm.table], lr=0.3)
 
@@ -981,8 +984,8 @@ assert gallery["as it should be"][0][-1] > 2.95 and gallery["mask off by one: no
 assert gallery["temperature 0.7, forgotten"][0][-1] < 2.05 and gallery["temperature 0.7, forgotten"][1] > 0.1
 
 # %% [markdown]
-# **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And an honest negative: leaving the end-of-sequence token
-# out of the mask does no harm *here*, where the best reply has no end. If being cut off costs 2, the best reply ends and is still found: going on is pushed down. If it costs 1½, it is not.
+# **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And an negative result: leaving the end-of-sequence token
+# out of the mask does no harm *here*, where the best completion has no end. If truncation costs 2, the best completion ends and the policy still finds it, because going on becomes less probable. If it costs 1½, the policy does not find it.
 
 # %%
 predict.tally()
@@ -990,8 +993,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Give ReMax a world in which it shines: rewards that differ between prompts, one sample per prompt.
-# * Train the shell game without the warm-up and with `lam=1.0`. When does the critic catch up with the policy, and does the policy care?
+# * Find a task on which ReMax does well: rewards that differ between prompts, one sample per prompt.
+# * Train the shell game without the warm-up and with `lam=1.0`. When does the critic catch up with the policy, and does it change the policy's reward?
 # * In the staleness cell, raise the cap to 5, and to 1.2. What do direction and noise do?
 #
 # The graded exercises of this chapter: `minirlhf check 12`.

@@ -30,15 +30,16 @@ def _over_tokens():
     }
     if abs(praise - right) < 0.05 and abs(blame - wrong) < 0.05:
         return "the same", found
-    return f"{'more' if praise > right else 'less'} praise, and {'more' if blame < wrong else 'less'} blame", found
+    size, penalty = "larger" if praise > right else "smaller", "larger" if blame < wrong else "smaller"
+    return f"a {size} advantage for the right one, and a {penalty} penalty for the wrong ones", found
 
 
 long_and_right = Ask(
-    "One right reply has 11 tokens, three wrong ones have 3 each. With mean and deviation taken over replies, each token of the right one gets {right:.1f} and each token of a wrong one {wrong:.1f}. What do they get with mean and deviation taken over tokens?",
+    "One right completion has 11 tokens, and three wrong ones have 3 each. With mean and standard deviation over completions, each token of the right one gets {right:.1f} and each token of a wrong one {wrong:.1f}. How do these advantages change with mean and standard deviation over tokens?",
     {
-        "less praise, and more blame": "",
-        "the same": "Each token carries the reward of its reply, but there are eleven with a 1 and nine with a 0, and not one with a 1 and three with a 0.",
-        "more praise, and less blame": "The long reply counts more, and so it does in the mean. That is {share:.2f} now: a reward of 1 lies less far above it, and one of 0 further below it, than with .25. The deviation, by which both are divided, hardly changes: it is {spread:.2f} in place of {before:.2f}.",
+        "a smaller advantage for the right one, and a larger penalty for the wrong ones": "",
+        "the same": "Each token carries the reward of its completion. Eleven tokens have a 1 and nine have a 0; of the completions, one has a 1 and three have a 0.",
+        "a larger advantage for the right one, and a smaller penalty for the wrong ones": "The long completion counts more, also in the mean. The mean is {share:.2f} now: a reward of 1 lies less far above it, and a reward of 0 further below it, than with .25. The standard deviation, by which both are divided, hardly changes: it is {spread:.2f} in place of {before:.2f}.",
     },
     _over_tokens,
 )
@@ -56,16 +57,16 @@ def _critic():
         "seen": pair.minimum_detectable_effect,
     }
     return (
-        "no difference was found" if not pair.significant else "more often" if pair.mean > 0 else "less often"
+        "no significant difference" if not pair.significant else "more often" if pair.mean > 0 else "less often"
     ), found
 
 
 with_a_critic = Ask(
-    "PPO with λ = .95 has a critic that learned alone for eight of the 28 rollouts. What do five seeds say of its policy in the end: is it right more often than the policy of a run without a critic?",
+    "PPO with λ = .95 has a critic that was trained alone for eight of the 28 rollouts. Is its final policy right more often than the final policy of a run without a critic, over five seeds?",
     {
-        "more often": "The critic brings credit to the first word. But nearly everything hangs on this one word, and over many replies the reward alone shows, too, which word is better: without a critic {without:.3f} of the replies are right in the end, so that no lead can exceed {room:.3f}.",
-        "no difference was found": "",
-        "less often": "In rollouts 13 to 16 its policy is behind, since it began to learn eight rollouts later. At the end the means are {with:.2f} and {without:.2f}, where a loss of {seen:.2f} would have been found in four of five such studies.",
+        "more often": "The critic assigns credit to the first word. But nearly everything depends on this one word, and over many completions the reward alone also shows which word is better. Without a critic {without:.3f} of the completions are right at the end, so no gain can exceed {room:.3f}.",
+        "no significant difference": "",
+        "less often": "In rollouts 13 to 16 its policy scores lower, because its training began eight rollouts later. At the end the means are {with:.2f} and {without:.2f}; the minimum detectable loss was {seen:.2f} (80 % power).",
     },
     _critic,
 )
@@ -81,12 +82,12 @@ def _others():
 
 
 terms_of_others = Ask(
-    "With the whole reward the ω² of the first token of a reply add up to T − 1. What do they add up to with exact values and λ = .95, if the reply is very long?",
+    "With the whole reward the ω² of the first token of a completion add up to T − 1. What do they add up to with exact values and λ = .95, if the completion is very long?",
     Typed(
         within=0.6,
         form=".0f",
-        low="The weights fall slowly. Ten tokens later ω is still .60 and its square {tenth:.2f}, so that many of them matter.",
-        high="The weights themselves, .95 and .95² and so on, add up to {sum:.0f}. In the variance their squares stand, and they add up to less, however long the reply is. With the token's own 1, which is not among the T − 1, they would make {own:.1f}.",
+        low="The weights fall slowly. Ten tokens later ω is still .60 and its square {tenth:.2f}, so many of them matter.",
+        high="The weights themselves, .95 and .95² and so on, add up to {sum:.0f}. The variance contains their squares, which add up to less, however long the completion is. With the token's own 1, which is not among the T − 1, the sum would be {own:.1f}.",
     ),
     _others,
 )
@@ -112,13 +113,13 @@ def _cut_off():
 
 
 cut_off_less = Ask(
-    "Without a penalty the optimum for β = ½ is cut off in {free:.0f} % of its replies. Being cut off now costs p = 1. What is the percentage of the new optimum?",
+    "Without a penalty the optimum for β = ½ is truncated in {free:.0f} % of its completions. Truncation now costs p = 1. In what percentage of completions is the new optimum truncated?",
     Typed(
         within=3.0,
         unit="%",
         form=".0f",
-        low="Against the others every reply that is cut off loses a factor of e². If one divides the {free:.0f} % by it, {quotient:.0f} % are left; but all shares must add up to 1, so that it is the odds that are divided.",
-        high="A factor of e, from the penalty itself, would leave {once:.0f} % (or {share:.0f} %, if the share itself is divided). The optimum has the reward divided by β in its exponent, and ½ makes a penalty of 1 a matter of 2 nats.",
+        low="Relative to the other completions, every truncated one loses a factor of e². Divide the {free:.0f} % by it, and {quotient:.0f} % are left. But probabilities must add up to 1, so the factor divides the odds.",
+        high="A factor of e, from the penalty itself, would leave {once:.0f} % (or {share:.0f} %, if it divides the percentage). The optimum has the reward divided by β in its exponent, so with β = ½ a penalty of 1 is 2 nats.",
     ),
     _cut_off,
 )
@@ -129,19 +130,19 @@ def _one_each():
     done = torch.cat([aggregation.token_mean(row[None]) for row in mask]) / len(mask)
     rules = {
         "the mean over all tokens": aggregation.token_mean,
-        "the mean over replies of each reply's mean": aggregation.sequence_mean,
-        "the mean over replies of each reply's sum": aggregation.sequence_sum,
+        "the mean over completions of each completion's mean": aggregation.sequence_mean,
+        "the mean over completions of each completion's sum": aggregation.sequence_sum,
     }
     [answer] = [name for name, rule in rules.items() if torch.allclose(done, rule(mask))]
     return answer, {}
 
 
 one_reply_each = Ask(
-    "Each micro-batch holds one reply and takes the mean over its tokens; the losses are averaged. Which rule does the whole batch follow?",
+    "Each micro-batch holds one completion and takes the mean over its tokens. The losses are averaged. Which rule does the whole batch follow?",
     {
-        "the mean over all tokens": "It would if each mean counted by how many tokens are in it. Here all means count the same, and a token of a short reply counts more.",
-        "the mean over replies of each reply's mean": "",
-        "the mean over replies of each reply's sum": "With two replies a token of either would weigh ½. Here it is divided by the length of its reply first: with 4 and 7 tokens, ¼ and ⅐ of that are left.",
+        "the mean over all tokens": "It would if each mean were weighted by its number of tokens. Here all means have the same weight, so a token of a short completion counts more.",
+        "the mean over completions of each completion's mean": "",
+        "the mean over completions of each completion's sum": "With two completions a token of either would have the weight ½. Here it is divided by the length of its completion first: with 4 and 7 tokens, ¼ and ⅐ of this are left.",
     },
     _one_each,
 )

@@ -54,10 +54,13 @@ class LinearCritic:
         return prefix_values + (rewards[:, None] - prefix_values).mean(0)
 
 
-def train(tokens: int, lam: float | None, *, seed: int, rollouts: int = 30, rate: float = 0.1) -> list[float]:
+def train(
+    tokens: int, lam: float | None, *, seed: int, rollouts: int = 30, rate: float = 0.1, memory: bool = True
+) -> list[float]:
     """Return the expected reward per token after each rollout of 64 completions.
 
-    If ``lam`` is None there is no critic, and the baseline is the mean reward of the other completions.
+    If ``lam`` is None there is no critic, and the baseline is the mean reward of the other completions. The critic is fitted
+    to all rollouts so far. Without ``memory`` it is fitted to the last rollout alone.
     """
     rng = generator("many decisions", seed, tokens)
     best_tokens = torch.randint(VOCABULARY, (tokens,), generator=rng)
@@ -76,6 +79,7 @@ def train(tokens: int, lam: float | None, *, seed: int, rollouts: int = 30, rate
             token_rewards = torch.zeros(REPLIES, tokens, dtype=torch.float64)
             token_rewards[:, -1] = rewards
             credit = returns.gae(token_rewards, critic.values(chosen, rewards), mask, lam=lam)
+            critic = critic if memory else LinearCritic(tokens)
             critic.learn(chosen, rewards)
         optimiser.zero_grad()
         (-(credit * (chosen * logps).sum(-1)).sum(1).mean()).backward()

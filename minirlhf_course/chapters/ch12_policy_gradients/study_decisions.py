@@ -1,6 +1,8 @@
-"""Replies of 4, 16 and 64 decisions, with and without a critic: ``python -m minirlhf_course.chapters.ch12_policy_gradients.study_decisions`` (about a minute).
+"""Completions of 4, 16 and 64 decisions, with and without a critic.
 
-Ten seeds. The critic learns from the rewards at the end alone, and its learning counts. Replies of 64 once more at three times the rate.
+Run it with ``python -m minirlhf_course.chapters.ch12_policy_gradients.study_decisions`` (about two minutes). Ten seeds. One critic is
+fitted to the final rewards of all rollouts so far, another to those of the last rollout alone. Completions of 64 decisions are
+trained at three learning rates.
 """
 
 import torch
@@ -10,21 +12,25 @@ from minirlhf_course.chapters.ch12_policy_gradients import many_decisions
 from minirlhf_course.evidence import Study
 
 LENGTHS, EARLY = (4, 16, 64), 20
-CRITICS = {"none": None, "critic": 0.95}
-FASTER = 0.3
+CRITICS = {
+    "none": (None, True),
+    "critic": (0.95, True),
+    "recent": (0.95, False),
+}  # lambda, and whether old rollouts count
+RATES = {"faster": 0.3, "fastest": 1.0}
 
 
 def one_seed(seed: int, lengths: tuple[int, ...] = LENGTHS, rollouts: int = 30) -> dict[str, float]:
-    """Reward per token, early and over the whole run; and the exact noise at the start of a run like these."""
+    """Return the reward per token, early and over the whole run."""
     numbers: dict[str, float] = {}
-    for tokens in lengths:
-        for name, lam in CRITICS.items():
-            earned = many_decisions.train(tokens, lam, seed=seed, rollouts=rollouts)
+    for name, (lam, memory) in CRITICS.items():
+        for tokens in lengths:
+            earned = many_decisions.train(tokens, lam, seed=seed, rollouts=rollouts, memory=memory)
             numbers[f"{name}_{tokens}_early"] = earned[min(EARLY, rollouts) - 1]
             numbers[f"{name}_{tokens}_area"] = sum(earned) / len(earned)
-    for name, lam in CRITICS.items():
-        earned = many_decisions.train(lengths[-1], lam, seed=seed, rollouts=rollouts, rate=FASTER)
-        numbers[f"{name}_{lengths[-1]}_faster_early"] = earned[min(EARLY, rollouts) - 1]
+        for speed, rate in RATES.items():
+            earned = many_decisions.train(lengths[-1], lam, seed=seed, rollouts=rollouts, rate=rate, memory=memory)
+            numbers[f"{name}_{lengths[-1]}_{speed}_early"] = earned[min(EARLY, rollouts) - 1]
     return numbers
 
 
