@@ -1,24 +1,24 @@
 # ---
-# title: The mean of the others
+# title: The leave-one-out baseline
 # kind: implement
 # minutes: 20
 # ---
 
 # %% [statement]
-# Every prompt was answered $G$ times. RLOO compares each reply with the mean reward of the *other* replies to the same prompt,
+# Every prompt has $G$ completions. RLOO compares each completion with the mean reward of the *other* completions of the same prompt,
 #
 # $$ A_i = r_i - \frac{1}{G-1} \sum_{j \ne i} r_j . $$
 #
-# Some replies could not be graded: the program that checks them crashed, or the judge answered nonsense. `valid` says which ones count.
-# What stands in `rewards` where `valid` is False means nothing; it may be NaN.
+# Some completions could not be graded: the program that checks them crashed, or the judge's output could not be parsed. `valid` marks
+# the ones that count. Where `valid` is False the number in `rewards` has no meaning; it may be NaN.
 #
 # Write `leave_one_out(rewards, valid)`:
 #
-# * only valid replies count, as samples and as members of a baseline;
-# * a reply that is not valid gets advantage 0;
-# * a reply that is the only valid one of its group has nobody to be compared with: its advantage is 0, too.
+# * only valid completions count, as samples and as members of a baseline;
+# * a completion that is not valid gets advantage 0;
+# * a completion that is the only valid one of its group has no baseline: its advantage is also 0.
 #
-# No loops over replies are needed: the mean of the others is the sum of all, less one's own, over one fewer.
+# You need no loop over completions: the leave-one-out mean is the group's sum minus the completion's own reward, divided by the count minus 1.
 
 # %% [given]
 import torch
@@ -47,7 +47,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def one_by_one(rewards, valid):
-    """The definition, reply by reply."""
+    """Return the advantages by definition, completion by completion."""
     result = torch.zeros_like(rewards)
     for p, i in itertools.product(range(rewards.shape[0]), range(rewards.shape[1])):
         others = [float(rewards[p, j]) for j in range(rewards.shape[1]) if j != i and valid[p, j]]
@@ -57,7 +57,7 @@ def one_by_one(rewards, valid):
 
 
 def problem(draw, groups=2):
-    """Rewards with one decimal, no two of a group equal."""
+    """Return rewards with one decimal, no two of a group equal."""
     size = draw.integer(3, 5)
     spread = torch.stack([draw.permutation(size) for _ in range(groups)]).double()
     return tidy(spread + 1 + draw.uniform(groups, size, high=0.4))
@@ -66,12 +66,12 @@ def problem(draw, groups=2):
 @test(
     points=2,
     hints=(
-        "For one reply: add up the rewards of its group, take its own away, and divide by how many are left.",
-        "`rewards.sum(-1, keepdim=True) - rewards` holds, for each reply, the sum of the others.",
+        "For one completion: add up the rewards of its group, subtract its own, and divide by the number of the remaining ones.",
+        "`rewards.sum(-1, keepdim=True) - rewards` holds, for each completion, the sum over the other completions of its group.",
     ),
 )
 def the_others(sub, draw):
-    "Where every reply is valid, each is compared with the mean of the other replies to its prompt."
+    "Where every completion is valid, each is compared with the mean of the other completions of its prompt."
     rewards = problem(draw)
     valid = torch.ones_like(rewards, dtype=torch.bool)
     size = rewards.shape[1]
@@ -85,11 +85,11 @@ def the_others(sub, draw):
         what="the advantage",
         given={"rewards": rewards},
         mistakes={
-            "the own reward is part of the mean": centred,
-            "the sum of the others is divided by G, not by G − 1": rewards
+            "the completion's own reward is part of the mean": centred,
+            "the sum of the other rewards is divided by G, not by G − 1": rewards
             - (rewards.sum(-1, keepdim=True) - rewards) / size,
-            "the replies to other prompts are in the baseline": rewards - everybody,
-            "the median of the others is subtracted, not their mean": rewards - medians,
+            "completions of other prompts are in the baseline": rewards - everybody,
+            "the median of the other rewards is subtracted, not their mean": rewards - medians,
             "the groups are read across the columns": one_by_one(rewards.T, valid.T).T,
         },
     )
@@ -98,12 +98,12 @@ def the_others(sub, draw):
 @test(
     points=1,
     hints=(
-        "A reply without a grade is no reply of reward 0. It must leave the sum *and* the count.",
+        "A completion without a grade is not a completion of reward 0. Remove it from the sum *and* from the count.",
         "Set the rewards that do not count to 0 with `torch.where`, which also removes NaN, and count with `valid.sum(-1)`.",
     ),
 )
 def not_graded(sub, draw):
-    "A reply that could not be graded gets 0 and is in nobody's baseline."
+    "A completion that could not be graded gets 0 and is in no baseline."
     rewards = problem(draw)
     valid = torch.ones_like(rewards, dtype=torch.bool)
     valid[0, draw.integer(0, rewards.shape[1] - 1)] = False
@@ -116,13 +116,13 @@ def not_graded(sub, draw):
         what="the advantage",
         given={"rewards": torch.where(valid, rewards, torch.nan), "valid": valid},
         mistakes={
-            "a reply without a grade counts as one of reward 0": torch.where(
+            "a completion without a grade is counted with reward 0": torch.where(
                 valid, zeros - (zeros.sum(-1, keepdim=True) - zeros) / (size - 1), 0.0
             ),
-            "the factor G/(G − 1) counts replies that have no grade": torch.where(
+            "the factor G/(G − 1) counts completions without a grade": torch.where(
                 valid, centred * size / (size - 1), 0.0
             ),
-            "a reply without a grade still gets an advantage": torch.where(
+            "a completion without a grade still gets an advantage": torch.where(
                 valid, one_by_one(rewards, valid), -zeros.sum(-1, keepdim=True) / (size - 1)
             ),
         },
@@ -132,12 +132,12 @@ def not_graded(sub, draw):
 @test(
     points=1,
     hints=(
-        "One valid reply in a group: there are no others. What does your division do?",
-        "Count the valid ones of each group and give 0 to a group with fewer than two; keep the divisor at 1 or more.",
+        "A group has one valid completion, so there is no other one. What does your division do?",
+        "Count the valid completions of each group, and give 0 to a group with fewer than two. Keep the divisor at 1 or more.",
     ),
 )
 def all_alone(sub, draw):
-    "A group with fewer than two valid replies says nothing: all its advantages are 0."
+    "A group with fewer than two valid completions has no gradient: all its advantages are 0."
     rewards = problem(draw)
     valid = torch.ones_like(rewards, dtype=torch.bool)
     valid[1] = False
@@ -148,7 +148,7 @@ def all_alone(sub, draw):
         what="the advantage",
         given={"rewards": rewards, "valid": valid},
         mistakes={
-            "a reply without others is compared with 0": torch.where(
+            "a completion without a baseline is compared with 0": torch.where(
                 valid & (valid.sum(-1, keepdim=True) == 1), rewards, one_by_one(rewards, valid)
             ),
         },
@@ -156,7 +156,7 @@ def all_alone(sub, draw):
 
 
 # %% [edges]
-# all_alone: a reply that is the only valid one of its group has nobody to be compared with
+# all_alone: a completion that is the only valid one of its group has no baseline
 
 
 # %% [probes]
@@ -165,7 +165,7 @@ def all_alone(sub, draw):
 
 # %% [mutant] the own reward is in the mean
 # caught by: the_others
-# says: the own reward
+# says: own reward
 def leave_one_out(rewards, valid):
     kept = torch.where(valid, rewards, 0.0)
     return torch.where(valid, kept - kept.sum(-1, keepdim=True) / valid.sum(-1, keepdim=True).clamp(min=1), 0.0)
@@ -188,16 +188,16 @@ def leave_one_out(rewards, valid):
     return torch.where(valid, kept - (kept.sum() - kept) / (valid.sum() - 1), 0.0)
 
 
-# %% [mutant] what failed counts as 0
+# %% [mutant] a failed completion is counted as 0
 # caught by: not_graded
-# says: reward 0
+# says: with reward 0
 def leave_one_out(rewards, valid):
     kept = torch.where(valid, rewards, 0.0)
     others = (kept.sum(-1, keepdim=True) - kept) / (rewards.shape[1] - 1)
     return torch.where(valid, kept - others, 0.0)
 
 
-# %% [mutant] alone, and compared with nothing
+# %% [mutant] alone, and compared with 0
 # caught by: all_alone
 # says: compared with 0
 def leave_one_out(rewards, valid):
@@ -207,6 +207,6 @@ def leave_one_out(rewards, valid):
     return torch.where(valid, kept - others, 0.0)
 
 
-# %% [partial] 2: right where every reply has a grade
+# %% [partial] 2: right where every completion has a grade
 def leave_one_out(rewards, valid):
     return rewards - (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)

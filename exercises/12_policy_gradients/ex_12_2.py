@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# An objective has one number per token, `(B, T)`, and an optimiser needs one number. Which mean is taken decides how much a token of
-# a long reply counts. Write the two that are used most, as weights: the loss is then `-(weights * objective).sum()`.
+# An objective has one number per token, `(B, T)`, and an optimiser needs one number. The kind of mean decides how much a token of
+# a long completion counts. Write the two most common means as weights: the loss is then `-(weights * objective).sum()`.
 #
-# 1. `sequence_mean_weights(mask)`: the mean over replies of each reply's mean over tokens.
+# 1. `sequence_mean_weights(mask)`: the mean over completions of each completion's mean over tokens.
 # 2. `token_mean_weights(mask)`: the mean over all tokens of the batch.
 #
-# Then the trap. The batch does not fit into memory, so it is cut into micro-batches of `size` rows; the losses are computed one after
+# Then the trap. The batch does not fit into memory, so it is cut into micro-batches of `size` rows. The losses are computed one after
 # the other, and PyTorch adds up their gradients.
 #
 # 3. `micro_batch_losses(objective, mask, size)`: the list of losses, one for each micro-batch, such that their **sum** is the
 #    token-mean loss of the *whole* batch, for every `size`. The last micro-batch may be smaller.
 #
-# `mask` is `(B, T)` bool, True on the tokens of a reply, no row is empty. What stands in `objective` outside the mask may be NaN.
+# `mask` is `(B, T)` bool, True on the tokens of a completion; no row is empty. Outside the mask `objective` may be NaN.
 
 # %% [given]
 import torch
@@ -60,14 +60,14 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
-    """A batch of four replies of lengths 2, 5, 3 and 1 in a random order, with NaN on the padding."""
+    """Return a batch of four completions of lengths 2, 5, 3 and 1 in a random order, with NaN on the padding."""
     length = torch.tensor([2, 5, 3, 1])[draw.permutation(4)]
     mask = torch.arange(5)[None, :] < length[:, None]
     return torch.where(mask, tidy(1 + draw.uniform(4, 5, low=0.1, high=2.0)), torch.nan), mask
 
 
 def rows_of(mask, entry):
-    """A weight for every token of every reply, from a function of the reply's length."""
+    """Return a weight for every token, from a function of its completion's length."""
     weights = torch.zeros(mask.shape, dtype=torch.float64)
     for i, row in enumerate(mask.tolist()):
         for t, inside in enumerate(row):
@@ -78,12 +78,12 @@ def rows_of(mask, entry):
 @test(
     points=1,
     hints=(
-        "First the mean within each reply, then the mean of those: what is a token's share of its reply, and the reply's of the batch?",
-        "A token of a reply of length n has weight 1/(B·n). `mask.sum(-1, keepdim=True)` holds the lengths.",
+        "First the mean within each completion, then the mean over completions. What is a token's weight in its completion, and the completion's weight in the batch?",
+        "A token of a completion of length n has weight 1/(B·n). `mask.sum(-1, keepdim=True)` holds the lengths.",
     ),
 )
 def by_sequence(sub, draw):
-    "`sequence_mean_weights` gives every reply the same weight, shared among its tokens."
+    "`sequence_mean_weights` gives every completion the same weight, divided equally among its tokens."
     _, mask = problem(draw)
     total = float(mask.sum())
     expect(
@@ -92,9 +92,9 @@ def by_sequence(sub, draw):
         what="the weights",
         given={"mask": mask},
         mistakes={
-            "every token counts the same": rows_of(mask, lambda n: 1 / total),
+            "every token has the same weight": rows_of(mask, lambda n: 1 / total),
             "padding counts as tokens": rows_of(mask, lambda n: 1 / 20),
-            "the replies are added up, not averaged": rows_of(mask, lambda n: 1 / n),
+            "the completions are added up, not averaged": rows_of(mask, lambda n: 1 / n),
         },
     )
 
@@ -103,7 +103,7 @@ def by_sequence(sub, draw):
     points=1,
     hints=(
         "Put all tokens of the batch into one list and take its mean.",
-        "One divisor for all: how many tokens the mask marks.",
+        "One divisor for all: the number of tokens that the mask marks.",
     ),
 )
 def by_token(sub, draw):
@@ -117,7 +117,7 @@ def by_token(sub, draw):
         given={"mask": mask},
         mistakes={
             "padding counts as tokens": rows_of(mask, lambda n: 1 / 20),
-            "every reply counts the same": rows_of(mask, lambda n: 1 / (4 * n)),
+            "every completion has the same weight": rows_of(mask, lambda n: 1 / (4 * n)),
         },
     )
 
@@ -125,8 +125,8 @@ def by_token(sub, draw):
 @test(
     points=2,
     hints=(
-        "What does a micro-batch know of the length of the other replies? It has to be told.",
-        "Compute the weights from the mask of the whole batch first, then cut weights and objective into pieces together.",
+        "A micro-batch does not know the lengths of the completions outside it. Which number must it receive?",
+        "First compute the weights from the mask of the whole batch. Then cut weights and objective into pieces together.",
     ),
 )
 def whatever_the_size(sub, draw):
@@ -172,7 +172,7 @@ def whatever_the_size(sub, draw):
 # no gradient of sequence_mean_weights, token_mean_weights: weights are data
 
 
-# %% [mutant] sums over the replies
+# %% [mutant] sums over the completions
 # caught by: by_sequence
 # says: added up, not averaged
 def sequence_mean_weights(mask):

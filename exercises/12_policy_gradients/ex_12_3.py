@@ -5,21 +5,21 @@
 # ---
 
 # %% [statement]
-# A reply has $n$ tokens, earns $r$ at its last one and nothing before, and $\gamma = 1$. A critic expects $V_1, \ldots, V_n$ before each
-# token. Generalised advantage estimation is a sum of surprises,
+# A completion has $n$ tokens. It receives the reward $r$ at its last token and nothing before, and $\gamma = 1$. A critic predicts $V_1, \ldots, V_n$ before the
+# tokens. Generalised advantage estimation is a sum of TD residuals,
 #
 # $$ A_t = \sum_{k \ge t} \lambda^{k-t}\, \delta_k, \qquad
 #    \delta_k = \begin{cases} V_{k+1} - V_k & k < n, \\ r - V_n & k = n. \end{cases} $$
 #
-# So $A_t$ is linear in $r$ and in the values. Collect the terms, on paper, and write down what you find.
+# So $A_t$ is linear in $r$ and in the values. Collect the terms on paper, and write down the coefficients.
 #
 # 1. `reward_share(n, lam)`: how much of $r$ reaches each token, the coefficient of $r$ in $A_t$. A tensor `(n,)`.
 # 2. `value_share(n, lam)`: the coefficient of $V_j$ in $A_t$, in row $t$, column $j$. A tensor `(n, n)`.
 #
-# 3. A reply of `tokens(STUDENT)` tokens is graded, and the critic knows nothing: it says 0 everywhere. With which $\lambda$ does
-#    a tenth of the reward reach the *first* token? Answer `lam_tenth` with an expression; do not round it.
+# 3. A completion has `tokens(STUDENT)` tokens, and the critic is untrained: it predicts 0 everywhere. For which $\lambda$ does
+#    10 % of the reward reach the *first* token? Answer `lam_tenth` with an expression; do not round it.
 #
-# Use no loop that runs GAE: the graders do that, and compare.
+# Do not run GAE in a loop: the graders do this, and compare.
 
 # %% [given]
 import torch
@@ -28,7 +28,7 @@ from minirlhf_course.ledger.registry import Draw
 
 
 def tokens(student):
-    """How many tokens this student's reply has."""
+    """Return the number of tokens in this student's completion."""
     return Draw("12.3", student).integer(60, 400)
 
 
@@ -67,7 +67,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def advantages(reward, values, lam):
-    """GAE by its recursion, backwards through the reply."""
+    """Return GAE by its recursion, backwards through the completion."""
     after = torch.cat([values[1:], reward[None]])
     result, carry = [], torch.zeros((), dtype=torch.float64)
     for t in reversed(range(len(values))):
@@ -92,8 +92,8 @@ def by_autograd(n, lam, of_reward):
 @test(
     points=1,
     hints=(
-        "Only one of the surprises contains the reward. With which factor does it stand in the sum for token t?",
-        "It is the last one, and it lies n − t tokens ahead of token t.",
+        "Only one TD residual contains the reward. What is its factor in the sum for token t?",
+        "It is the last residual, n − t tokens after token t.",
     ),
     against="the Jacobian of the recursion",
 )
@@ -104,12 +104,12 @@ def of_the_reward(sub, draw):
     expect(
         sub.reward_share(n, lam),
         right,
-        what="the share of the reward",
+        what="the coefficient of the reward",
         given={"n": n, "lam": lam},
         mistakes={
-            "the order is reversed: the last token gets least": right.flip(0),
-            "the shares are made to sum to one": right / right.sum(),
-            "the last token, too, is discounted once": lam * right,
+            "the order is reversed: the last token gets the least": right.flip(0),
+            "the coefficients are normalised to sum to one": right / right.sum(),
+            "the last token is also discounted once": lam * right,
             "every token gets all of it, as without a critic": torch.ones(n, dtype=torch.float64),
         },
     )
@@ -118,9 +118,9 @@ def of_the_reward(sub, draw):
 @test(
     points=2,
     hints=(
-        "Each value stands in two surprises: as what came after one token, with a plus, and as what was expected before the next, "
-        "with a minus.",
-        "For j later than t the two factors are $\\lambda^{j-t-1}$ and $-\\lambda^{j-t}$; for j = t only the minus is left.",
+        "Each value is in two TD residuals: with a plus as the value after one token, and with a minus as the value before the next "
+        "token.",
+        "For j later than t the two factors are $\\lambda^{j-t-1}$ and $-\\lambda^{j-t}$; for j = t only the minus remains.",
     ),
     against="the Jacobian of the recursion",
 )
@@ -133,7 +133,7 @@ def of_the_values(sub, draw):
     expect(
         sub.value_share(n, lam),
         right,
-        what="the share of the values",
+        what="the coefficients of the values",
         given={"n": n, "lam": lam},
         mistakes={
             "rows and columns are exchanged": right.T,
@@ -152,15 +152,15 @@ def of_the_values(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "With values of 0, the advantage of the first token is its share of the reward times the reward.",
+        "With values of 0, the advantage of the first token is its coefficient times the reward.",
         "Solve $\\lambda^{n-1} = 0.1$.",
     ),
 )
 def a_tenth(sub, draw):
-    "`lam_tenth` lets a tenth of the reward reach the first token."
+    "`lam_tenth` lets 10 % of the reward reach the first token."
     n = tokens(sub.student)
     want = 0.1 ** (1 / (n - 1))
-    # Near 1 what matters is the distance from 1: so many tokens does the reward reach back.
+    # Near 1 the distance from 1 matters: the reward reaches back over about its inverse in tokens.
     expect(
         1 / (1 - sub.number("lam_tenth")) / (1 / (1 - want)),
         1.0,
@@ -169,7 +169,7 @@ def a_tenth(sub, draw):
         reveal=False,
         mistakes={
             "it is the n-th root, one token too many": (1 - want) / (1 - 0.1 ** (1 / n)),
-            "a tenth is left after every token, not after all": (1 - want) / 0.9,
+            "10 % is left after every token, not after all tokens": (1 - want) / 0.9,
         },
     )
 
@@ -210,12 +210,12 @@ def value_share(n, lam):
     return torch.where(ahead > 0, later, 0.0)
 
 
-# %% [mutant] half of the reward in place of a tenth
+# %% [mutant] half of the reward in place of 10 %
 # caught by: a_tenth
 lam_tenth = 0.5 ** (1 / (tokens(STUDENT) - 1))
 
 
-# %% [partial] 1: the reward's share is right
+# %% [partial] 1: the coefficient of the reward is right
 def value_share(n, lam):
     return torch.zeros(n, n, dtype=torch.float64)
 

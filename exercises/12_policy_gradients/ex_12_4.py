@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# Five runs of PPO on language models, eight rollouts each, with four updates per rollout. One is healthy. Four have something wrong, one thing
-# each, and none of them crashed. `logs(STUDENT)` has their logs, made up after the pattern of real ones; the choice and the order are yours. Each row is a rollout:
+# Five runs of PPO on language models have eight rollouts each, with four updates per rollout. One run is healthy. Each of the other four has one bug, and none crashed.
+# `logs(STUDENT)` has their logs, which we made up after the pattern of real logs. The choice and the order are your own. Each row is a rollout:
 #
 # * `reward`, mean of the rollout; the best possible is 1;
-# * `length`, tokens of a completion on average, at most 64, and `ended`, the share of completions that end by themselves;
+# * `length`, tokens of a completion on average, at most 64, and `ended`, the fraction of completions that end by themselves;
 # * `ratio_1`, the largest $|\log \pi/\pi_\text{old}|$ of any token at the **first** update, before it is made, and `ratio_4` at the last one;
-# * `clipped`, the share of tokens that the clip silenced, over all four updates;
+# * `clipped`, the fraction of tokens whose gradient the clip removed, over all four updates;
 # * `expl_var`, the explained variance of the critic.
 #
-# Whose log is it? Answer `run_1`, `run_2`, `run_3`, `run_4` and `run_5` with letters, each used once.
+# Which log belongs to which run? Answer `run_1`, `run_2`, `run_3`, `run_4` and `run_5` with letters, each used once.
 #
 # (a) healthy\
-# (b) the reward model likes long replies, and a reply that was cut off is graded like any other\
+# (b) the reward model prefers long completions, and grades a truncated completion like any other\
 # (c) sampled at temperature 0.7; the log-probabilities in the update are computed at temperature 1\
 # (d) the clipped objective takes the maximum where the minimum belongs\
 # (e) the critic's targets belong to the completions of another prompt
@@ -134,7 +134,7 @@ TRUTH = "dbeddaaebccbcea"  # whose each of LOGS is
 
 
 def ask(sub, letter, said):
-    """The run that has this letter in truth must have it in the answer."""
+    """Fail unless the run with this letter has it in the answer."""
     five = TASKS[Draw("12.4", sub.student).integer(0, len(TASKS) - 1)]
     at = [TRUTH[i] for i in five].index(letter) + 1
     got = sub.choice(f"run_{at}", "abcde")
@@ -159,8 +159,8 @@ def before_anything_moved(sub, draw):
         {
             "a": "its ratio is not 1 before the first update, when nothing has moved yet",
             "b": "a reward cannot change the ratio: it was wrong before anything was learned",
-            "d": "the objective cannot act before the first update, and the ratio is wrong already then",
-            "e": "a critic has no part in the ratio",
+            "d": "the objective cannot act before the first update, and the ratio is already wrong at that point",
+            "e": "the ratio does not depend on the critic",
         },
     )
 
@@ -169,20 +169,20 @@ def before_anything_moved(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "One policy has found out how to earn more by writing more. Where would that show?",
-        "Completions that grow until they are cut off do not end by themselves any more. Look at `length` and `ended`.",
+        "One policy has learned to get more reward by writing more. In which columns would you see it?",
+        "Completions that grow until they are truncated no longer end by themselves. Look at `length` and `ended`.",
     ),
 )
 def without_an_end(sub, draw):
-    "The run that is paid for length is found."
+    "The run that is rewarded for length is found."
     ask(
         sub,
         "b",
         {
-            "a": "its completions grow until they are cut off",
+            "a": "its completions grow until they are truncated",
             "c": "its first ratio is exactly 1, so the log-probabilities agree",
-            "d": "its ratios stay moderate; what it loses is its end",
-            "e": "a bad critic makes learning slow, it does not take away the end",
+            "d": "its ratios stay moderate; its completions stop ending",
+            "e": "a bad critic slows learning; it does not stop completions from ending",
         },
     )
 
@@ -192,7 +192,7 @@ def without_an_end(sub, draw):
     rounds=1,
     hints=(
         "Which bug can only show from the second update on?",
-        "With the maximum, the clip silences tokens that moved the wrong way and should come back, and lets go of those that run away. Compare `ratio_1` and `ratio_4`.",
+        "With the maximum, the clip removes the gradient of tokens that moved the wrong way and should come back, and keeps it for tokens that run away. Compare `ratio_1` and `ratio_4`.",
     ),
 )
 def runs_away(sub, draw):
@@ -213,12 +213,12 @@ def runs_away(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Two logs are left. What is explained variance, and what is it for a critic that is as good as a constant?",
-        "1 is perfect, 0 as good as a constant, negative worse than a constant. A critic that learns its own prompts' returns gets well above 0.",
+        "Two logs are left. What is explained variance, and what is its value for a critic that predicts a constant?",
+        "1 is perfect, 0 is as good as a constant, and negative is worse than a constant. A critic trained on its own prompts' returns gets well above 0.",
     ),
 )
 def knows_nothing(sub, draw):
-    "The run whose critic learns from other prompts is told from the healthy one."
+    "The run whose critic is trained on other prompts is distinguished from the healthy one."
     ask(
         sub,
         "e",
@@ -238,7 +238,7 @@ run_1, run_2, run_3, run_4, run_5 = ({"c": "d", "d": "c"}.get(x, x) for x in (ru
 
 # %% [mutant] the run without an end is taken for healthy
 # caught by: without_an_end
-# says: until they are cut off
+# says: until they are truncated
 run_1, run_2, run_3, run_4, run_5 = ({"a": "b", "b": "a"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] maximum and critic exchanged

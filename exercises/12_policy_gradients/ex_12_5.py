@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# The loss of PPO, from the logits of the model to one number. The completions were sampled at `temperature`, and `old_logps` are the
-# log-probabilities of their tokens under the policy *at that temperature*, taken while sampling. So before the first update, with the weights
-# that sampled, every ratio must be exactly 1, and the loss the mean of $-A$ over the tokens.
+# This function computes the loss of PPO, from the logits of the model to one number. The completions were sampled at `temperature`. `old_logps` are the
+# log-probabilities of their tokens under the policy *at that temperature*, recorded while sampling. So before the first update, with the weights
+# that sampled, every ratio must be exactly 1, and the loss must be the mean of $-A$ over the tokens.
 #
-# `logits` is what the model says at every position of `ids`, prompt and completion together: `logits[:, s]` is about the token at
-# `s + 1`. The completion is the last `T` tokens of each row. `mask` is True on its own tokens; what the other arguments hold elsewhere may be NaN.
+# `logits` are the model's outputs at every position of `ids`, prompt and completion together: `logits[:, s]` predicts the token at
+# `s + 1`. The completion is the last `T` tokens of each row. `mask` is True on its own tokens; elsewhere the other arguments may be NaN.
 #
-# The function runs. Its loss falls. **There are three bugs. Find and fix them.** Each has been shipped by somebody.
+# The function runs. Its loss falls. **There are three bugs. Find and fix them.** Each of them has been in published code.
 
 # %% [given]
 import torch
@@ -50,14 +50,14 @@ EPSILON = 0.2
 
 
 def problem(draw):
-    """A batch of two rows: a prompt of two tokens, a completion of three, the second one shorter."""
+    """Return a batch of two rows: a prompt of two tokens, a completion of three, the second one shorter."""
     ids = torch.tensor([[draw.integer(0, 2) for _ in range(5)] for _ in range(2)])
     mask = torch.tensor([[True, True, True], [True, True, False]])
     return tidy(draw.normal(2, 5, 3, scale=1.5)), ids, mask
 
 
 def token_logps(logits, ids, temperature, shift=1):
-    """Token by token from the definition: the log of the softmax's entry."""
+    """Return the log of the softmax's entry, token by token from the definition."""
     result = torch.zeros(2, 3, dtype=torch.float64)
     for b in range(2):
         for t in range(3):
@@ -72,7 +72,7 @@ def loss(logps, old_logps, advantages, mask, pick):
 
 
 def first_update(sub, draw, temperature, mistakes):
-    """Advantages are such that the clip is idle whatever the ratio: positive, and every wrong ratio is seen."""
+    """Compare the loss before the first update; advantages are positive, so every wrong ratio shows."""
     logits, ids, mask = problem(draw)
     old = token_logps(logits, ids, temperature)
     advantages = tidy(draw.uniform(2, 3, low=0.5, high=2.0))
@@ -82,7 +82,7 @@ def first_update(sub, draw, temperature, mistakes):
     }
     wrong |= {
         "padding is counted in the mean": -advantages[mask].sum() / mask.numel(),
-        "the clip holds ratio · A; it belongs to the ratio alone": -torch.minimum(
+        "the clip acts on ratio · A; it must act on the ratio alone": -torch.minimum(
             advantages, advantages.clamp(1 - EPSILON, 1 + EPSILON)
         )[mask].mean(),
         "the log-probabilities are divided by the temperature, not the logits": loss(
@@ -102,8 +102,8 @@ def first_update(sub, draw, temperature, mistakes):
     points=1,
     hints=(
         "With temperature 1 and the weights that sampled, the ratios should be 1. They are not: which logits belong to which token?",
-        "`logits[:, s]` is about the token at s + 1. So the logits of the last T tokens begin one place earlier, and the very last "
-        "ones are about a token that is not there.",
+        "`logits[:, s]` predicts the token at s + 1. So the logits of the last T tokens begin one position earlier, and the very last "
+        "logits predict a token that is not there.",
     ),
 )
 def aligned(sub, draw):
@@ -113,8 +113,8 @@ def aligned(sub, draw):
         draw,
         1.0,
         {
-            "the logits that follow a token are taken for those that chose it": ((1.0, 0), torch.minimum),
-            "the logits that follow a token are taken for those that chose it, with the maximum": (
+            "the logits that follow a token are used in place of the logits that chose it": ((1.0, 0), torch.minimum),
+            "the logits that follow a token are used in place of the logits that chose it, with the maximum": (
                 (1.0, 0),
                 torch.maximum,
             ),
@@ -125,8 +125,8 @@ def aligned(sub, draw):
 @test(
     points=1,
     hints=(
-        "At another temperature the ratio is off again, although no weight has changed. What did the sampler do to the logits that you do not?",
-        "`old_logps` are of softmax(logits / temperature).",
+        "At another temperature the ratio is wrong again, although no weight has changed. What does the sampler do to the logits, and your code does not?",
+        "`old_logps` come from softmax(logits / temperature).",
     ),
 )
 def at_its_temperature(sub, draw):
@@ -147,13 +147,13 @@ def at_its_temperature(sub, draw):
 @test(
     points=2,
     hints=(
-        "The clip is to be pessimistic: of the two estimates of what a step would bring, which one should be believed?",
-        "A good token gains nothing beyond 1 + ε. With the maximum it gains without end, and a bad token that has become rare "
-        "enough is not left alone but pushed on.",
+        "The clip is pessimistic. It has two estimates of the gain of a step: which one does a pessimist use?",
+        "A good token gains nothing beyond 1 + ε. With the maximum it gains without limit, and a bad token that has become rare "
+        "enough keeps its gradient.",
     ),
 )
 def pessimistic(sub, draw):
-    "Later in a rollout, the smaller of the two terms counts."
+    "Later in a rollout, the loss uses the smaller of the two terms."
     logits, ids, mask = problem(draw)
     temperature = float(tidy(draw.uniform(low=0.6, high=0.9)))
     logps = token_logps(logits, ids, temperature)

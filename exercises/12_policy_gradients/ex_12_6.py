@@ -1,26 +1,26 @@
 # ---
-# title: Bug hunt: a reply ends once
+# title: Bug hunt: a completion ends once
 # kind: bughunt
 # minutes: 25
 # ---
 
 # %% [statement]
-# Many tokenizers have no token for padding, so everybody writes `pad_token = eos_token`. From then on a sampled batch looks like this, with
+# Many tokenizers have no token for padding, so it is common to write `pad_token = eos_token`. A sampled batch then looks like this, with
 # 0 for both:
 #
 # ```
-# 5 7 2 0 0 0        a reply of four tokens: 5 7 2 and its end
-# 4 0 0 0 0 0        a reply of two
-# 3 6 6 1 5 2        cut off at the greatest length: no end
+# 5 7 2 0 0 0        a completion of four tokens: 5 7 2 and its end
+# 4 0 0 0 0 0        a completion of two tokens
+# 3 6 6 1 5 2        truncated at the greatest length: no end
 # ```
 #
 # The function below prepares such a batch for PPO. It returns three things:
 #
-# * `mask`, True on the tokens that the policy chose, its end-of-sequence token included, padding not;
-# * `terminated`, True for the replies that ended by themselves;
-# * `token_rewards`: the reward of each reply on its last token, less `penalty` if it was cut off; 0 elsewhere.
+# * `mask`, True on the tokens that the policy chose, with the end-of-sequence token and without padding;
+# * `terminated`, True for the completions that ended by themselves;
+# * `token_rewards`: the reward of each completion on its last token, minus `penalty` if it was truncated; 0 elsewhere.
 #
-# **There are three bugs. Find and fix them.** In supervised fine-tuning the first one makes models talk without end.
+# **There are three bugs. Find and fix them.** In supervised fine-tuning the first bug makes models generate without end.
 
 # %% [given]
 import torch
@@ -54,7 +54,7 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
-    """Five replies: of one token, of some, of all but one, one that ends in the last column, and one that is cut off."""
+    """Return five completions: of one token, of some, of all except one, one that ends in the last column, and one truncated."""
     eos, width = draw.integer(0, 3), 6
     length = torch.tensor([1, draw.integer(2, 4), 5, 6, 6])
     body = torch.tensor([[eos + 1 + draw.integer(0, 5) for _ in range(width)] for _ in range(5)])
@@ -66,7 +66,7 @@ def problem(draw):
 
 
 def read(tokens, eos):
-    """Row by row, from left to right: how many tokens until the first end, and whether there is one."""
+    """Return for each row the number of tokens until the first end, and whether there is one."""
     found = []
     for row in tokens.tolist():
         found.append((row.index(eos) + 1, True) if eos in row else (len(row), False))
@@ -89,13 +89,13 @@ def answer(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which token tells the reply to stop, and does your mask let it learn?",
-        "Keep everything up to and including the *first* end: no end strictly before it. A cumulative sum counts how many ends "
-        "there have been.",
+        "Which token ends the completion, and does your mask train it?",
+        "Keep everything up to and including the *first* end: tokens with no end strictly before them. A cumulative sum counts the "
+        "ends so far.",
     ),
 )
 def keeps_its_end(sub, draw):
-    "`mask` holds every token of the reply, its end included, and no padding."
+    "`mask` holds every token of the completion, its end included, and no padding."
     (mask, _, _), given, replies = answer(sub, draw)
     tokens, eos = given["tokens"], given["eos"]
     expect(
@@ -104,7 +104,7 @@ def keeps_its_end(sub, draw):
         what="the mask",
         given=given,
         mistakes={
-            "every end is taken for padding: nobody learns to stop": (tokens != eos).double(),
+            "every end is treated as padding: the policy never learns to stop": (tokens != eos).double(),
             "padding counts as well": torch.ones(5, 6),
         },
     )
@@ -113,12 +113,12 @@ def keeps_its_end(sub, draw):
 @test(
     points=1,
     hints=(
-        "What stands in the last column of a reply that ended by itself, and what in one that was cut off?",
-        "Padding is the end token, too: a row ends in `eos` exactly where the reply has ended.",
+        "Which token is in the last column of a completion that ended, and which in one that was truncated?",
+        "Padding is also the end token: the last column is `eos` exactly if the completion has ended.",
     ),
 )
 def ended(sub, draw):
-    "`terminated` is True where the reply holds its end."
+    "`terminated` is True where the completion contains its end."
     (_, terminated, _), given, replies = answer(sub, draw)
     right = torch.tensor([float(done) for _, done in replies])
     full = torch.tensor([float(n < 6) for n, _ in replies])
@@ -129,7 +129,7 @@ def ended(sub, draw):
         given=given,
         mistakes={
             "True and False are exchanged": 1 - right,
-            "a reply that ends in the last column is taken for one that was cut off": full,
+            "a completion that ends in the last column is treated as truncated": full,
         },
     )
 
@@ -137,12 +137,12 @@ def ended(sub, draw):
 @test(
     points=1,
     hints=(
-        "Where does the reward of a short reply stand now, and does the mask keep it?",
-        "The last *sampled* token of a row stands at `mask.sum(-1) - 1`.",
+        "In which column is the reward of a short completion now, and does the mask keep it?",
+        "The last *sampled* token of a row is at `mask.sum(-1) - 1`.",
     ),
 )
 def paid_at_the_end(sub, draw):
-    "The reward, less the penalty, stands on the last token of the reply."
+    "The reward, minus the penalty, is on the last token of the completion."
     (_, _, token_rewards), given, replies = answer(sub, draw)
     rewards, penalty = given["rewards"], given["penalty"]
     right, in_column, unpunished, replaced, everybody = (torch.zeros(5, 6, dtype=torch.float64) for _ in range(5))
@@ -158,10 +158,10 @@ def paid_at_the_end(sub, draw):
         what="the token rewards",
         given=given,
         mistakes={
-            "the reward stands in the last column, also where that is padding": in_column,
-            "the penalty takes the place of the reward": replaced,
-            "replies that have ended pay, too": everybody,
-            "nobody pays for being cut off": unpunished,
+            "the reward is in the last column, also where this is padding": in_column,
+            "the penalty replaces the reward": replaced,
+            "completions that have ended are penalised, too": everybody,
+            "truncated completions are not penalised": unpunished,
         },
     )
 
@@ -173,7 +173,7 @@ def paid_at_the_end(sub, draw):
 
 # %% [mutant] the end is still padding
 # caught by: keeps_its_end
-# says: nobody learns to stop
+# says: never learns to stop
 def prepare(tokens, rewards, eos, penalty):
     terminated = (tokens == eos).any(-1)
     mask = tokens != eos
@@ -193,7 +193,7 @@ def prepare(tokens, rewards, eos, penalty):
     return torch.ones_like(tokens).bool(), terminated, token_rewards
 
 
-# %% [mutant] ended and cut off exchanged
+# %% [mutant] ended and truncated exchanged
 # caught by: ended
 # says: exchanged
 def prepare(tokens, rewards, eos, penalty):
@@ -205,7 +205,7 @@ def prepare(tokens, rewards, eos, penalty):
     return mask, terminated, token_rewards
 
 
-# %% [mutant] a full row counts as cut off
+# %% [mutant] a full row is treated as truncated
 # caught by: ended
 # says: ends in the last column
 def prepare(tokens, rewards, eos, penalty):

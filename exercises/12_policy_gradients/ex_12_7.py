@@ -7,20 +7,20 @@
 # ---
 
 # %% [statement]
-# Here REINFORCE trains, and it is yours. The world is the shell game of chapter 12, so small that the policy is a table of twelve rows
-# (`minirlhf.data.nano_shell` says how it goes; read it, it is one page). Who blurts out an answer is right one time in three. Who thinks aloud, a cup after each of
-# three swaps, can always be right. The policy begins as a model that has seen a few demonstrations, and nobody tells it that thinking pays.
+# Here you write and train your own REINFORCE. The task is the shell game of chapter 12, so small that the policy is a table of twelve rows
+# (`minirlhf.data.nano_shell` is one page; read it). A direct answer is right one time in three. A chain of thought, with a cup after each of
+# three swaps, can always be right. The initial policy has seen a few demonstrations, and no reward mentions thinking.
 #
-# 1. (five minutes) `reply_logps(logps, mask)`: the log-probability of each whole reply, `(B, T) -> (B,)`. Replies have different lengths: what stands where `mask` is
-#    False may be anything, NaN included.
-# 2. `step(weights, games, tokens, mask, rewards, lr)`: one step of REINFORCE on the replies to `P` games, `G` to each, prompt-major. `rewards` is `(P, G)`; `games` and `tokens` have
-#    one row per reply, `(P·G, 4)`. The given function `logps(weights, games, tokens)` is the policy. Return the new weights. How you make
-#    the gradient estimate less noisy is up to you; a plain gradient step of size `lr` on the mean over replies is what we do.
+# 1. (five minutes) `reply_logps(logps, mask)`: the log-probability of each whole completion, `(B, T) -> (B,)`. Completions have different lengths. Where `mask` is
+#    False the number may be anything, NaN included.
+# 2. `step(weights, games, tokens, mask, rewards, lr)`: one step of REINFORCE on the completions of `P` games, `G` per game, prompt-major. `rewards` is `(P, G)`; `games` and `tokens` have
+#    one row per completion, `(P·G, 4)`. The given function `logps(weights, games, tokens)` is the policy. Return the new weights. You choose how to reduce the variance of
+#    the gradient estimate. Our solution takes a plain gradient step of size `lr` on the mean over completions.
 #
-# How it is judged: your `step` is run 40 times, on six seeds, at `lr = 8`, with 16 games and 4 replies to each per step. Here the grader is generous: a wrong answer earns 2 and a right one 3. How often the
-# policy is right in the end is summed over all 81 games, exactly, and compared with our run on the same seed. The mean over the six may lie 0.15
-# below ours, with the whole of its 95 % interval. A check shows both curves. A step is a step: with `lr = 0` nothing changes, and twice the `lr` moves twice as far. Where half of the replies to each
-# game are right, so that no baseline makes a difference, it points along the gradient, with any rewards.
+# How it is graded: your `step` is run 40 times, on six seeds, at `lr = 8`, with 16 games and 4 completions of each per step. The rewards are high here: a wrong answer receives 2 and a right one 3. At the end the
+# probability of a right answer is averaged over all 81 games, exactly, and compared with our run on the same seed. You pass if the lower end of the 95 % interval of (your fraction − ours) is above −0.15.
+# A check shows both curves. A step must scale with the learning rate: with `lr = 0` nothing changes, and with twice the `lr` the weights move twice as far. Where half of the completions of each
+# game are right, no baseline makes a difference, and the step must point along the gradient, with any rewards.
 
 # %% [given]
 import torch
@@ -66,19 +66,19 @@ from minirlhf.data import nano_shell
 @test(
     points=1,
     hints=(
-        "A reply's probability is the product of its tokens'. Which tokens are its own?",
-        "Replace what is outside the mask by 0 (`torch.where`; 0 times NaN is NaN), then add up each row.",
+        "The probability of a completion is the product of its tokens' probabilities. Which tokens are its own?",
+        "Replace everything outside the mask by 0 (`torch.where`; 0 times NaN is NaN), then add up each row.",
     ),
 )
 def whole_replies(sub, draw):
-    "`reply_logps` adds up the log-probabilities of a reply's own tokens."
+    "`reply_logps` adds up the log-probabilities of a completion's own tokens."
     mask = torch.arange(4) < torch.tensor([1, 4, draw.integer(2, 3)])[:, None]
     numbers = -tidy(draw.uniform(3, 4, low=0.2, high=2.0))
     rows = [row[:n] for row, n in zip(numbers.tolist(), mask.sum(-1).tolist(), strict=True)]
     expect(
         sub.reply_logps(torch.where(mask, numbers, torch.nan), mask),
         torch.tensor([math.fsum(row) for row in rows], dtype=torch.float64),
-        what="the log-probabilities of the replies",
+        what="the log-probabilities of the completions",
         given={"logps": numbers, "mask": mask},
         mistakes={
             "it is divided by the length": torch.tensor([sum(r) / len(r) for r in rows], dtype=torch.float64),
@@ -89,7 +89,7 @@ def whole_replies(sub, draw):
 
 
 def played(sub, draw, weights, groups=16, size=4):
-    """Replies to a few games, by the student's own sampler."""
+    """Return completions of a few games, by the student's own sampler."""
     games = nano_shell.GAMES[draw.permutation(81)[:groups]].repeat_interleave(size, 0)
     tokens, mask, earned = nano_shell.play(weights, games, sub.part("02.6").sample, draw.integer(0, 2**28))
     return games, tokens, mask, earned.reshape(groups, size)
@@ -98,12 +98,12 @@ def played(sub, draw, weights, groups=16, size=4):
 @test(
     points=1,
     hints=(
-        "Is what stands after a reply's end part of the reply?",
-        "The tokens after the end are padding. `mask` says which are real; `reply_logps` of part 1 drops the others.",
+        "Are the tokens after the end of a completion part of it?",
+        "The tokens after the end are padding. `mask` marks the real ones, and `reply_logps` of part 1 drops the rest.",
     ),
 )
 def one_step(sub, draw):
-    "`step` returns weights, of the shape they had, and what stands after the end of a reply does not matter."
+    "`step` returns weights of the same shape, and the tokens after the end of a completion do not matter."
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
     games, tokens, mask, earned = played(sub, draw, weights)
     new = weights_of(sub.step(weights, games, tokens, mask, earned, 2.0), weights)
@@ -117,7 +117,7 @@ def one_step(sub, draw):
 
 
 def along_the_gradient(sub, draw):
-    """In each game two of four replies earn more: with any baseline the step is along the gradient, and by `lr`."""
+    """Check the step where two of four completions of each game have more reward: with any baseline it is along the gradient, and by `lr`."""
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
     games, tokens, mask, _ = played(sub, draw, weights)
     better = torch.stack([draw.permutation(4) < 2 for _ in range(16)]).double()
@@ -127,24 +127,24 @@ def along_the_gradient(sub, draw):
     leaf = weights.clone().requires_grad_()
     each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)
     [slope] = torch.autograd.grad(((better.flatten() - 0.5) * each).mean(), leaf)
-    # the mean of the other replies makes the step 4/3 as long, a division by the group's deviation 1.7 times
+    # the leave-one-out mean makes the step 4/3 as long, a division by the group's standard deviation 1.7 times
     points_along(moved(step(lr), weights), lr * slope, times=(0.7, 1.9))
 
 
 @trains(
     points=3,
     hints=(
-        "Everybody earns at least 2 here. What does that do to the gradient of a reply that was wrong? And which way is up?",
-        "Take from each reward the mean of the *other* replies to the same game; multiply by the log-probability of the whole reply; descend on minus the mean. "
-        "`weights - lr * gradient`, and return it.",
+        "Every completion has a reward of at least 2. What does this do to the gradient of a wrong completion? And in which direction must you step?",
+        "Subtract from each reward the mean of the *other* completions of the same game. Multiply by the log-probability of the whole completion, and take a gradient step on minus the mean. "
+        "Return `weights - lr * gradient`.",
     ),
     seeds=6,
     bar=0.15,
-    what="the share of games won",
+    what="the fraction of games won",
     also=(along_the_gradient,),
 )
 def learns(sub, draw):
-    "In 40 steps the policy learns the game: six runs, each beside ours."
+    "In 40 steps the policy learns the game: six runs, each beside our run."
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
     curve = [nano_shell.accuracy(weights)[0]]
     for number in range(1, 41):
@@ -217,7 +217,7 @@ def step(weights, games, tokens, mask, rewards, lr):
     return (weights - lr * weights.grad).detach()
 
 
-# %% [mutant] short replies get larger steps
+# %% [mutant] short completions get larger steps
 # caught by: learns
 # says: below ours
 def step(weights, games, tokens, mask, rewards, lr):
@@ -259,7 +259,7 @@ def step(weights, games, tokens, mask, rewards, lr):
     return weights + 0.05 * lr * table
 
 
-# %% [partial] 1: the log-probabilities of replies
+# %% [partial] 1: the log-probabilities of completions
 def step(weights, games, tokens, mask, rewards, lr):
     raise NotImplementedError
 
