@@ -6,24 +6,24 @@
 
 # %% [statement]
 # For one prompt, the policy that maximises $\mathbb{E}[r] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$ is
-# $\pi(y) = \pi_\text{ref}(y)\,e^{r(y)/\beta}/Z$. The chapter lets people choose by Bradley and Terry. Here they follow *Thurstone*: they prefer $y_w$ to $y_l$ with
-# probability $\Phi(r(y_w) - r(y_l))$, where $\Phi$ is the distribution function of a standard normal variable and $\varphi = \Phi'$ its density. Go through the chapter's
-# derivation again and find the loss that belongs to these people.
+# $\pi(y) = \pi_\text{ref}(y)\,e^{r(y)/\beta}/Z$. In the chapter people choose by the Bradley–Terry model. Here they choose by *Thurstone's* model: they prefer $y_w$ to $y_l$ with
+# probability $\Phi(r(y_w) - r(y_l))$, where $\Phi$ is the distribution function of a standard normal variable and $\varphi = \Phi'$ its density. Repeat the chapter's
+# derivation and find the loss for this model.
 #
-# You are given the log-probabilities of both answers under policy and reference, and $\beta$. Nobody gives you $r$ or $Z$.
+# You are given the log-probabilities of both completions under policy and reference, and $\beta$. You do not know $r$ or $Z$.
 #
 # **1.** Assume that the policy *is* such an optimum. Derive the probability that people prefer $y_w$, as
 # `win_probability(chosen, rejected, ref_chosen, ref_rejected, beta)`.
 #
-# **2.** The loss is minus the logarithm of that probability. Derive its derivative in `chosen`, the policy's log-probability of
-# $y_w$, as `slope(chosen, rejected, ref_chosen, ref_rejected, beta)`. (In `rejected` it is the same with the other sign.) Watch what
-# happens to it when the pair is far on the wrong side, where DPO's slope levels off.
+# **2.** The loss is minus the logarithm of this probability. Derive its derivative in `chosen`, the policy's log-probability of
+# $y_w$, as `slope(chosen, rejected, ref_chosen, ref_rejected, beta)`. (In `rejected` it is the same with the opposite sign.) Look at its
+# size when the pair is far on the wrong side, where DPO's slope levels off.
 #
-# **3.** Suppose $y_w$ is preferred with probability $p$, so that a share $1-p$ of the labels says the opposite. At which margin
+# **3.** Suppose $y_w$ is preferred with probability $p$, so a fraction $1-p$ of the labels says the opposite. At which margin
 # $h = \log\frac{\pi(y_w)}{\pi_\text{ref}(y_w)} - \log\frac{\pi(y_l)}{\pi_\text{ref}(y_l)}$ is the mean loss smallest? Write `best_margin(p, beta)`.
-# What does it say for $p \to 1$?
+# What is its limit for $p \to 1$?
 #
-# All arguments but `beta` are tensors of one shape; answer with a tensor of that shape. The checker knows no formula: it searches for the
+# All arguments except `beta` are tensors of one shape; return a tensor of this shape. The checker uses no formula: it searches for the
 # optimum numerically, takes differences, and bisects. `torch.special` has `ndtr`, which is $\Phi$, `log_ndtr`, and `ndtri`, the inverse of $\Phi$.
 
 # %% [given]
@@ -34,17 +34,17 @@ import torch
 
 # %% [stub]
 def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
-    """Probability that people prefer the chosen answer, if the policy is optimal for their reward. (B,) each."""
+    """Return the probability that people prefer the chosen completion, if the policy is optimal for their reward. (B,) each."""
     raise NotImplementedError
 
 
 def slope(chosen, rejected, ref_chosen, ref_rejected, beta):
-    """Derivative of −log win_probability in chosen. (B,)"""
+    """Return the derivative of −log win_probability in chosen. (B,)"""
     raise NotImplementedError
 
 
 def best_margin(p, beta):
-    """The margin h at which the mean loss is smallest when the chosen answer wins with probability p. Shape of p."""
+    """Return the margin h of the smallest mean loss if the chosen completion wins with probability p. Shape of p."""
     raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ from minirlhf.core import exact
 
 
 def optimum(draw):
-    """Three answers with rewards of people, a reference, and the best policy, found by search."""
+    """Return a reference, β, rewards of three completions, and the best policy, found by search."""
     ref, beta = tidy_distribution(draw, 3), [0.4, 0.5, 2.0, 2.5][draw.integer(0, 3)]
     rewards = tidy(draw.uniform(3, low=-1, high=1))
     rewards[0] += 0.7
@@ -85,7 +85,7 @@ PAIRS = ((0, 1), (1, 2), (2, 0))
 
 
 def normal(u):
-    """Φ by the error function."""
+    """Return Φ by the error function."""
     return 0.5 * (1 + torch.erf(u / math.sqrt(2)))
 
 
@@ -102,14 +102,13 @@ def four(ref, policy):
     points=2,
     against="the optimum found by search",
     hints=(
-        "Solve the optimum for the reward: take the logarithm and move everything but r to the other side. One term is left that you do not "
-        "know.",
-        "That term, β log Z, is the same for both answers, and only the difference of their rewards is needed. What remains is β times a "
-        "difference of two log-ratios of policy to reference.",
+        "Solve the optimum for the reward: take the logarithm and move everything except r to the other side. One unknown term is left.",
+        "This term, β log Z, is the same for both completions, and you need only the difference of their rewards. β times a "
+        "difference of two log-ratios of policy to reference remains.",
     ),
 )
 def cancels(sub, draw):
-    "`win_probability` is what people do whose reward the policy is optimal for."
+    "`win_probability` is the label probability for the reward that the policy is optimal for."
     ref, beta, rewards, best = optimum(draw)
     chosen, rejected, ref_chosen, ref_rejected = four(ref, best)
     want = torch.stack([exact.integrate(bell, -12.0, float(rewards[w] - rewards[l])) for w, l in PAIRS])
@@ -130,15 +129,15 @@ def cancels(sub, draw):
             "the reference is left out": normal(beta * (chosen - rejected)),
             "β is left out": normal(margin),
             "β divides": normal(margin / beta),
-            "two normal variables are compared; here one decides": normal(beta * margin / math.sqrt(2)),
-            "only the chosen answer is looked at": normal(beta * (chosen - ref_chosen)),
-            "probabilities are subtracted where their logarithms belong": normal(
+            "two normal variables are compared; here there is one": normal(beta * margin / math.sqrt(2)),
+            "only the chosen completion is used": normal(beta * (chosen - ref_chosen)),
+            "probabilities are subtracted in place of their logarithms": normal(
                 beta * ((chosen - ref_chosen).exp() - (rejected - ref_rejected).exp())
             ),
             "chosen and rejected are swapped": normal(-beta * margin),
-            "these people follow Bradley and Terry": torch.sigmoid(beta * margin),
-            "a logistic function with 1.702 in it is taken for Φ": torch.sigmoid(1.702 * beta * margin),
-            "only the rejected answer is looked at": normal(-beta * (rejected - ref_rejected)),
+            "this is the Bradley–Terry model": torch.sigmoid(beta * margin),
+            "a logistic function with the factor 1.702 is used in place of Φ": torch.sigmoid(1.702 * beta * margin),
+            "only the rejected completion is used": normal(-beta * (rejected - ref_rejected)),
         },
     )
 
@@ -148,12 +147,12 @@ def cancels(sub, draw):
     against="finite differences",
     hints=(
         "The loss is −log Φ(βh), and h contains `chosen` with factor one. Differentiate the outer function first: Φ' is the density φ.",
-        "−β φ(βh)/Φ(βh). Nothing cancels, as σ did in DPO: far on the wrong side the quotient grows like −βh instead of levelling off at 1.",
+        "−β φ(βh)/Φ(βh). Nothing cancels, unlike σ in DPO: far on the wrong side the quotient grows like −βh instead of levelling off at 1.",
     ),
 )
 def pushes(sub, draw):
-    "`slope` is the derivative of the loss in the chosen answer's log-probability."
-    # Inputs so small that Φ keeps its digits in float64 on the probes' wider ones, too: log_ndtr is not asked for.
+    "`slope` is the derivative of the loss in the chosen completion's log-probability."
+    # The inputs are small, so that Φ keeps its digits in float64 on the probes' wider inputs too: log_ndtr is not required.
     beta = [0.3, 0.5, 1.3][draw.integer(0, 2)]
     ref = tidy(-draw.uniform(2, 3, low=1.0, high=3.0))
     gap = tidy(draw.away_from([0.0], 3, low=-1.2, high=1.5, margin=0.3))
@@ -168,25 +167,25 @@ def pushes(sub, draw):
         what="the slope",
         given={"chosen": chosen, "rejected": rejected, "ref_chosen": ref[0], "ref_rejected": ref[1], "beta": beta},
         mistakes={
-            "it is a forward difference, of a step of 0.01": forward(0.01),
-            "it is a forward difference, of a step of 0.001": forward(0.001),
-            "the weight is that of pairs that are right already": -beta * bell(beta * gap) / normal(-beta * gap),
+            "it is a forward difference with a step of 0.01": forward(0.01),
+            "it is a forward difference with a step of 0.001": forward(0.001),
+            "the weight is the weight of pairs in the right order": -beta * bell(beta * gap) / normal(-beta * gap),
             "the density lacks its constant, 1/√(2π)": -beta * (-0.5 * (beta * gap) ** 2).exp() / normal(beta * gap),
-            "the exponent of the density lacks its half": -beta
+            "the exponent of the density lacks its factor ½": -beta
             * bell(beta * gap)
             * (-0.5 * (beta * gap) ** 2).exp()
             / normal(beta * gap),
             "the factor β is lost": -bell(beta * gap) / normal(beta * gap),
-            "the sign is turned, and the loss rises along it": beta * bell(beta * gap) / normal(beta * gap),
+            "the sign is reversed, and the loss rises along it": beta * bell(beta * gap) / normal(beta * gap),
             "it is the derivative in the margin times β twice": -beta * beta * bell(beta * gap) / normal(beta * gap),
             "it is not divided by Φ: this is the slope of −Φ, not of −log Φ": -beta * bell(beta * gap),
-            "these people follow Bradley and Terry": -beta * torch.sigmoid(-beta * gap),
+            "this is the Bradley–Terry model": -beta * torch.sigmoid(-beta * gap),
         },
     )
     wrong, none = torch.tensor([-4.0, -6.0, -7.4], dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     expect(
         sub.aside.slope(wrong / beta, none, none, none, beta),
-        # with two decimals, because 1 + erf has lost most of its digits there, and is right nevertheless
+        # with two decimals, because 1 + erf has lost most of its digits there and still counts as right
         exact.finite_difference(lambda x: -torch.special.log_ndtr(beta * x).sum(), wrong / beta),
         what="the slope, far on the wrong side",
         given={"the margin times beta": wrong},
@@ -199,11 +198,11 @@ def pushes(sub, draw):
     against="a search over margins",
     hints=(
         "The mean loss is −p log q − (1 − p) log(1 − q), where q is the model's probability. At which q is it smallest?",
-        "It is smallest where Φ(βh) = p. Solve that for h, with the inverse of Φ.",
+        "It is smallest where Φ(βh) = p. Solve this for h, with the inverse of Φ.",
     ),
 )
 def settles(sub, draw):
-    "`best_margin` is where mixed labels leave the policy."
+    "`best_margin` is the margin to which mixed labels lead."
     beta = [0.3, 0.7, 2.5][draw.integer(0, 2)]
     rare, usual = tidy(draw.uniform(2, low=0.15, high=0.42), 2), tidy(draw.uniform(1, low=0.58, high=0.85), 2)
     p = torch.cat([rare, usual])[draw.permutation(3)]
@@ -222,10 +221,10 @@ def settles(sub, draw):
         mistakes={
             "β is 0.5, whatever is given": beta * (low + high),
             "β multiplies": beta * beta * (low + high) / 2,
-            "p is taken for the share of the turned labels": -(low + high) / 2,
+            "p is used as the fraction of reversed labels": -(low + high) / 2,
             "it is the implicit reward, β times the margin": beta * (low + high) / 2,
-            "these people follow Bradley and Terry": torch.log(p / (1 - p)) / beta,
-            "the margin is held at 0 where people mostly prefer the other": ((low + high) / 2).clamp(min=0),
+            "this is the Bradley–Terry model": torch.log(p / (1 - p)) / beta,
+            "the margin is held at 0 where people mostly prefer the other completion": ((low + high) / 2).clamp(min=0),
             "it is IPO's margin": (p - 0.5) / beta,
         },
     )
@@ -236,14 +235,14 @@ from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):
-    """The slope in the chosen answer against the margin, over pairs that are far wrong and far right."""
+    """Return the slope in the chosen completion against the margin, over pairs that are far wrong and far right."""
     h = torch.linspace(-6.0, 6.0, 121, dtype=torch.float64)
     zero = torch.zeros_like(h)
     yours = sub.slope(h, zero, zero, zero, 0.5).double()
     right = exact.finite_difference(lambda x: -torch.special.log_ndtr(0.5 * x).sum(), h)
-    panel = Panel("β = 0.5", h, yours, right, "margin h", "slope in the chosen answer")
+    panel = Panel("β = 0.5", h, yours, right, "margin h", "slope in the chosen completion")
     return Picture(
-        "The slope against the margin. Right: far on the wrong side it goes on growing, nearly as fast as the margin.",
+        "The slope against the margin. Right: far on the wrong side it keeps growing, nearly as fast as the margin.",
         (panel,),
     )
 
@@ -253,7 +252,7 @@ def picture(sub):
 
 
 # %% [probes]
-# no gradient: a formula is asked for, in whatever library
+# no gradient: a formula is required, in any library
 
 
 # %% [mutant] no reference
@@ -270,9 +269,9 @@ def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
     return torch.special.ndtr(chosen - ref_chosen - rejected + ref_rejected)
 
 
-# %% [mutant] the chapter's people
+# %% [mutant] the chapter's model
 # caught by: cancels
-# says: Bradley and Terry
+# says: Bradley–Terry
 def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
     return torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
 

@@ -5,20 +5,20 @@
 # ---
 
 # %% [statement]
-# A judge has ranked $K$ answers to each prompt, best first. In Plackett and Luce's model the best is drawn from all by a softmax of
-# rewards, the second from those that are left, and so on:
+# A judge has ranked $K$ completions of each prompt, best first. In the Plackett–Luce model the best completion is sampled from all by a softmax of
+# rewards, the second from the remaining ones, and so on:
 #
 # $$p(y_1 \succ \dots \succ y_K) = \prod_{k=1}^{K} \frac{e^{s_k}}{\sum_{j \ge k} e^{s_j}}, \qquad
 # s_k = \beta \log\frac{\pi(y_k)}{\pi_\text{ref}(y_k)}.$$
 #
-# As with two answers, the normaliser of the prompt has cancelled.
+# As with two completions, the normaliser of the prompt has cancelled.
 #
-# 1. `ranking_loss(logps, ref_logps, beta)`: minus the logarithm of that probability, one number per prompt, shape `(B,)`. The inputs are
-#    `(B, K)`, sums over tokens, answers from best to worst.
-# 2. `top_loss(logps, ref_logps, beta)`: the judge named the best answer only. Minus the log-probability that the first is drawn from all.
+# 1. `ranking_loss(logps, ref_logps, beta)`: minus the logarithm of this probability, one number per prompt, shape `(B,)`. The inputs are
+#    `(B, K)`, sums over tokens, completions from best to worst.
+# 2. `top_loss(logps, ref_logps, beta)`: the judge named the best completion only. Return minus the log-probability that the first is sampled from all.
 #    This is InfoNCE.
 #
-# Sequence log-probabilities are large: the last point is for a loss that is finite at log-ratios in the thousands.
+# Sequence log-probabilities are large. The last point is for a loss that is finite at log-ratios in the thousands.
 
 # %% [given]
 import torch
@@ -26,12 +26,12 @@ import torch
 
 # %% [stub]
 def ranking_loss(logps, ref_logps, beta):
-    """−log p(ranking). logps, ref_logps: (B, K), best first. Returns (B,)."""
+    """Return −log p(ranking), (B,). logps, ref_logps: (B, K), best first."""
     raise NotImplementedError
 
 
 def top_loss(logps, ref_logps, beta):
-    """−log p(the first is the best). Returns (B,)."""
+    """Return −log p(the first is the best), (B,)."""
     raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def lists(draw, size):
-    """Two prompts with ``size`` answers each, and β."""
+    """Return log-probabilities of two prompts with ``size`` completions each, and β."""
     return (
         tidy(-draw.uniform(2, size, low=1.0, high=5.0)),
         tidy(-draw.uniform(2, size, low=1.0, high=5.0)),
@@ -64,7 +64,7 @@ def lists(draw, size):
 
 
 def drawn(weights):
-    """Probability that things of these weights are drawn in this order, one after the other."""
+    """Return the probability that items of these weights are sampled in this order, without replacement."""
     chance = 1.0
     for k in range(len(weights)):
         chance *= float(weights[k]) / sum(float(w) for w in weights[k:])
@@ -75,38 +75,38 @@ def drawn(weights):
     points=1,
     against="DPO's loss, written out",
     hints=(
-        "With two answers there are two factors. What is the last factor of every ranking?",
+        "With two completions there are two factors. What is the last factor of every ranking?",
         "The first factor is e^{s₁}/(e^{s₁} + e^{s₂}), the second is 1. So the loss must be −log σ(s₁ − s₂): check signs and β.",
     ),
 )
 def two_are_dpo(sub, draw):
-    "With two answers `ranking_loss` is DPO."
+    "With two completions `ranking_loss` is DPO."
     logps, ref, beta = lists(draw, 2)
     s = beta * (logps - ref)
     plain = beta * logps
     expect(
         sub.ranking_loss(logps, ref, beta),
         (1 + (s[:, 1] - s[:, 0]).exp()).log(),
-        what="the loss of two answers",
+        what="the loss of two completions",
         given={"logps": logps, "ref_logps": ref, "beta": beta},
         mistakes={
             "the order is read from worst to best": (1 + (s[:, 0] - s[:, 1]).exp()).log(),
             "the reference is left out": (1 + (plain[:, 1] - plain[:, 0]).exp()).log(),
-            "the denominator does not shrink: every rank is drawn from all answers": -s.log_softmax(-1).sum(-1),
+            "the denominator does not shrink: every rank is sampled from all completions": -s.log_softmax(-1).sum(-1),
         },
     )
 
 
 @test(
     points=2,
-    against="draws without replacement, multiplied out",
+    against="sampling without replacement, multiplied out",
     hints=(
-        "Each rank has a denominator of its own: who has been drawn is out.",
+        "Each rank has its own denominator, without the completions that are already ranked.",
         "You need log Σ_{j≥k} e^{s_j} for every k: a cumulative logsumexp from the *end* of the list. `flip` and `logcumsumexp` do it.",
     ),
 )
 def whole_rankings(sub, draw):
-    "`ranking_loss` multiplies one draw per rank."
+    "`ranking_loss` multiplies one factor per rank."
     logps, ref, beta = lists(draw, 4)
     weights = (beta * (logps - ref)).exp()
     want = torch.tensor([drawn(row) for row in weights.tolist()], dtype=torch.float64)
@@ -114,17 +114,17 @@ def whole_rankings(sub, draw):
     expect(
         sub.ranking_loss(logps, ref, beta),
         -want.log(),
-        what="the loss of four answers",
+        what="the loss of four completions",
         given={"logps": logps, "ref_logps": ref, "beta": beta},
         mistakes={
-            "the denominator does not shrink: every rank is drawn from all answers": -s.log_softmax(-1).sum(-1),
+            "the denominator does not shrink: every rank is sampled from all completions": -s.log_softmax(-1).sum(-1),
             "only the first rank is counted": -s.log_softmax(-1)[:, 0],
-            "all pairs are compared, as if each were judged by itself": sum(
+            "all pairs are compared, as if each were judged independently": sum(
                 (1 + (s[:, j] - s[:, i]).exp()).log() for i in range(4) for j in range(i + 1, 4)
             ),
-            "the denominators run over the better answers instead of the remaining ones": (s.logcumsumexp(-1) - s).sum(
-                -1
-            ),
+            "the denominators contain the better completions instead of the remaining ones": (
+                s.logcumsumexp(-1) - s
+            ).sum(-1),
         },
     )
     orders = torch.tensor(list(itertools.permutations(range(3))))
@@ -132,19 +132,19 @@ def whole_rankings(sub, draw):
     expect(
         (-torch.as_tensor(total, dtype=torch.float64)).exp().sum(),
         1.0,
-        what="the sum of exp(−loss) over all six orders of three answers",
+        what="the sum of exp(−loss) over all six orders of three completions",
     )
 
 
 @test(
     points=1,
     hints=(
-        "Only the first draw of the ranking counts here.",
+        "Only the first factor of the ranking counts here.",
         "A log-softmax over the K scores, its first column, with a minus sign.",
     ),
 )
 def names_the_best(sub, draw):
-    "`top_loss` looks for the positive among the others."
+    "`top_loss` compares the best completion with all."
     logps, ref, beta = lists(draw, 3)
     weights = (beta * (logps - ref)).exp()
     s = beta * (logps - ref)
@@ -155,7 +155,7 @@ def names_the_best(sub, draw):
         given={"logps": logps, "ref_logps": ref, "beta": beta},
         mistakes={
             "the positive is missing from the denominator": s[:, 1:].logsumexp(-1) - s[:, 0],
-            "the best is compared with each other one in a pair of its own": torch.nn.functional.softplus(
+            "the best is compared with each other completion in a separate pair": torch.nn.functional.softplus(
                 s[:, 1:] - s[:, :1]
             ).sum(-1),
             "the whole ranking is scored": torch.tensor([-drawn_log(row) for row in s.tolist()], dtype=torch.float64),
@@ -164,32 +164,32 @@ def names_the_best(sub, draw):
 
 
 def drawn_log(scores):
-    """Logarithm of :func:`drawn` for log-weights."""
+    """Return the logarithm of :func:`drawn` for log-weights."""
     return sum(s - float(torch.tensor(scores[k:], dtype=torch.float64).logsumexp(-1)) for k, s in enumerate(scores))
 
 
 @test(
     points=1,
     hints=(
-        "exp of a thousand is infinite. Where does your loss leave the logarithm?",
+        "exp(1000) is infinite in float64. Where does your loss exponentiate?",
         "Never build the weights e^{s}: `logcumsumexp` and `log_softmax` subtract the largest score before they exponentiate.",
     ),
 )
 def far_away(sub, draw):
-    "The loss is finite and right at log-ratios in the thousands."
+    "The loss is finite and correct at log-ratios in the thousands."
     step = float(draw.integer(1000, 2000))
     logps = torch.tensor([[0.0, -step, -2 * step], [-2 * step, -step, 0.0]], dtype=torch.float64)
     ref = torch.zeros_like(logps)
     expect(
         sub.ranking_loss(logps, ref, 1.0),
         torch.tensor([0.0, 3 * step], dtype=torch.float64),
-        what="the loss of a sure ranking and of its reverse",
+        what="the loss of a certain ranking and of its reverse",
         given={"logps": logps, "ref_logps": ref, "beta": 1.0},
     )
     expect(
         sub.top_loss(logps, ref, 1.0),
         torch.tensor([0.0, 2 * step], dtype=torch.float64),
-        what="`top_loss` where the best is sure, and where it is the least likely,",
+        what="`top_loss` where the best is certain, and where it is the least probable,",
         given={"logps": logps, "ref_logps": ref, "beta": 1.0},
     )
 
@@ -228,7 +228,7 @@ def ranking_loss(logps, ref_logps, beta):
     return -(beta * (logps - ref_logps)).log_softmax(-1)[:, 0]
 
 
-# %% [mutant] InfoNCE without the positive below the line
+# %% [mutant] InfoNCE without the positive in the denominator
 # caught by: names_the_best
 # says: missing from the denominator
 def top_loss(logps, ref_logps, beta):

@@ -1,25 +1,25 @@
 # ---
-# title: Nobody to beat you, at a price
+# title: The equilibrium of a preference game
 # kind: derive
 # minutes: 35
 # ---
 
 # %% [statement]
-# A prompt has $n$ answers. `wins[i, j]` is the probability that people prefer answer $i$ to answer $j$ (½ on the diagonal), and nobody promises
-# that a reward explains these numbers. You play $\pi$, an opponent plays $\mu$, and you are paid your share of wins less the price of your distance from a reference:
+# A prompt has $n$ completions. `wins[i, j]` is the probability that people prefer completion $i$ to completion $j$ (½ on the diagonal). These numbers
+# need not come from a reward. You play $\pi$, an opponent plays $\mu$, and your payoff is your win rate minus a KL penalty:
 #
 # $$J(\pi, \mu) = \mathbb{E}_{y\sim\pi,\;y'\sim\mu}\big[p(y \succ y')\big] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref}).$$
 #
-# The chapter shows *which* policy is paid most. Here you ask *how much* that is, and use it.
+# The chapter shows *which* policy has the largest payoff. Here you compute *how large* it is, and use it.
 #
-# **1.** Derive the largest payment against a given opponent, $\max_\pi J(\pi,\mu)$, as a formula without a maximum: `best_payment(ref, wins, opponent, beta)`. (Put the best
-# policy into $J$. What is left of the two terms?)
+# **1.** Derive the largest payoff against a given opponent, $\max_\pi J(\pi,\mu)$, as a formula without a maximum: `best_payment(ref, wins, opponent, beta)`. (Put the best
+# policy into $J$. Which terms remain?)
 #
-# **2.** Let both sides play the same $\pi$; each is then paid $J(\pi,\pi)$. How much more would the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. The policy is a distribution, and answers may have probability 0. The gain is 0
-# where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it tells how far from the equilibrium you are although you do not know it.
+# **2.** Let both sides play the same $\pi$; the payoff of each is $J(\pi,\pi)$. How much more does the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. The policy is a distribution, and completions may have probability 0. The gain is 0
+# where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it measures your distance from an equilibrium that you do not know.
 #
-# **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker go round in circles, as rock, scissors and paper
-# do, and $\beta$ is so small that answering the last policy by its best response hardly ever settles.
+# **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker are cyclic, like rock, paper and scissors,
+# and $\beta$ is so small that repeated best responses hardly ever converge.
 #
 # The checker searches all distributions.
 
@@ -29,17 +29,17 @@ import torch
 
 # %% [stub]
 def best_payment(ref, wins, opponent, beta):
-    """The largest J against an opponent. ref, opponent: (n,) probabilities. wins: (n, n). Returns one number."""
+    """Return the largest J against an opponent, one number. ref, opponent: (n,) probabilities. wins: (n, n)."""
     raise NotImplementedError
 
 
 def exploit(policy, ref, wins, beta):
-    """What the best response to a policy is paid, less what the policy is paid against itself. Returns one number."""
+    """Return the payoff of the best response to a policy, minus the policy's payoff against itself; one number."""
     raise NotImplementedError
 
 
 def equilibrium(ref, wins, beta):
-    """The policy that is its own best response. Returns (n,) probabilities."""
+    """Return the policy that is its own best response, (n,) probabilities."""
     raise NotImplementedError
 
 
@@ -69,7 +69,7 @@ from minirlhf.core import exact
 
 
 def circle(draw):
-    """Three answers that beat one another in a circle, a reference, an opponent, β."""
+    """Return a reference, the win rates of three completions that beat one another in a circle, an opponent, β."""
     wins = torch.full((3, 3), 0.5, dtype=torch.float64)
     for i, j in ((0, 1), (1, 2), (2, 0)):
         p = float(tidy(draw.uniform(1, low=0.82, high=0.95)))
@@ -78,13 +78,13 @@ def circle(draw):
 
 
 def payment(policy, ref, wins, opponent, beta):
-    """J, pair by pair."""
+    """Return J, pair by pair."""
     pairs = sum(policy[i] * opponent[j] * wins[i, j] for i in range(3) for j in range(3))
     return pairs - beta * exact.divergence(policy, ref)
 
 
 def most(ref, wins, opponent, beta):
-    """The best policy and what it is paid, by search."""
+    """Return the best policy and its payoff, by search."""
     gain = torch.stack([sum(opponent[j] * wins[i, j] for j in range(3)) for i in range(3)])
     best = exact.maximise(lambda p: exact.regularised_value(p, ref, gain, beta), 3)
     return best, payment(best, ref, wins, opponent, beta)
@@ -98,32 +98,33 @@ def shown(ref, wins, opponent, beta):
     points=2,
     against="a numerical search over all distributions",
     hints=(
-        "Against a fixed opponent each answer earns a fixed number, its win rate. Then J is the RLHF objective, whose optimum the chapter has.",
-        "At the optimum, log π/π_ref is (win rate)/β minus log Z. Put that into the KL: the win rates cancel, and β log Z remains.",
+        "Against a fixed opponent the reward of each completion is a fixed number, its win rate. So J is the RLHF objective, whose optimum is in the chapter.",
+        "At the optimum, log π/π_ref is (win rate)/β minus log Z. Put this into the KL: the win rates cancel, and β log Z remains.",
     ),
 )
 def paid_most(sub, draw):
-    "`best_payment` is what the best policy is paid."
+    "`best_payment` is the payoff of the best policy."
     ref, wins, opponent, beta = circle(draw)
     best, want = most(ref, wins, opponent, beta)
     rate = wins @ opponent
     expect(
         sub.best_payment(ref, wins, opponent, beta),
         want,
-        what="the largest payment",
+        what="the largest payoff",
         given=shown(ref, wins, opponent, beta),
         tolerance=1e-5,
         mistakes={
-            "the price is not paid: these are the wins alone": best @ rate,
-            "this is the payment of the best single answer without a price": rate.max(),
+            "the KL penalty is missing: these are the wins alone": best @ rate,
+            "this is the payoff of the best single completion without a KL penalty": rate.max(),
             "the reference is left out": beta * torch.logsumexp(rate / beta, -1),
-            "all answers count the same; the reference weighs them": beta * (rate / beta).exp().mean().log(),
+            "all completions have the same weight; the reference must weight them": beta
+            * (rate / beta).exp().mean().log(),
             "β multiplies the win rates instead of dividing them": beta * torch.logsumexp(ref.log() + beta * rate, -1),
-            "the reference is taken for the opponent": beta * torch.logsumexp(ref.log() + wins @ ref / beta, -1),
+            "the reference is used as the opponent": beta * torch.logsumexp(ref.log() + wins @ ref / beta, -1),
             "log Z is not multiplied by β": want / beta,
-            "the price is paid twice": want - beta * exact.divergence(best, ref),
+            "the KL penalty is subtracted twice": want - beta * exact.divergence(best, ref),
             "the mean is taken before the exponential": ref @ rate,
-            "the chance of losing is counted": beta * torch.logsumexp(ref.log() + (1 - rate) / beta, -1),
+            "the probability of losing is used": beta * torch.logsumexp(ref.log() + (1 - rate) / beta, -1),
         },
     )
 
@@ -132,8 +133,8 @@ def paid_most(sub, draw):
     points=2,
     against="the best response found by search",
     hints=(
-        "Two payments: that of the best response against π, and that of π against π. What does a policy win against itself?",
-        "Against itself every policy wins half of its games, and it pays β KL(π‖π_ref). The best response you have from part 1, with π as the opponent.",
+        "Two payoffs: of the best response against π, and of π against π. What is the win rate of a policy against itself?",
+        "Against itself every policy wins half of its games, and its penalty is β KL(π‖π_ref). You have the best response from part 1, with π as the opponent.",
     ),
 )
 def gains(sub, draw):
@@ -148,14 +149,12 @@ def gains(sub, draw):
         given={"policy": policy, "ref": ref, "wins": wins, "beta": beta},
         tolerance=1e-5,
         mistakes={
-            "the policy's own price is forgotten": top - 0.5,
-            "the divergence is measured from the reference, the other way round": top
-            - 0.5
-            + beta * exact.divergence(ref, policy),
-            "the policy's own price is not multiplied by β": top - 0.5 + exact.divergence(policy, ref),
-            "nothing is won against oneself; it is half of the games": want + 0.5,
-            "the policy's own payment is not taken away": top,
-            "the price is counted twice": want + beta * exact.divergence(policy, ref),
+            "the policy's own penalty is missing": top - 0.5,
+            "the KL is taken in the other direction, KL(π_ref‖π)": top - 0.5 + beta * exact.divergence(ref, policy),
+            "the policy's own penalty is not multiplied by β": top - 0.5 + exact.divergence(policy, ref),
+            "the win rate against itself is 0; it must be ½": want + 0.5,
+            "the policy's own payoff is not subtracted": top,
+            "the penalty is counted twice": want + beta * exact.divergence(policy, ref),
         },
     )
     alone = torch.zeros(3, dtype=torch.float64)
@@ -169,8 +168,8 @@ def gains(sub, draw):
     points=2,
     against="the best response to the answer, found by search",
     hints=(
-        "Full best responses swing past the equilibrium. Go a part of the way only, and watch `exploit`.",
-        "In each round mix the logarithms: 95 % of log π and 5 % of the log of the best response, normalised again. A thousand rounds are nothing.",
+        "Full best responses overshoot the equilibrium. Take a smaller step, and watch `exploit`.",
+        "In each round mix the logarithms: 95 % of log π and 5 % of the log of the best response, normalised again. A thousand rounds take no time.",
     ),
 )
 def settles(sub, draw):
@@ -178,7 +177,7 @@ def settles(sub, draw):
     ref, wins, _, beta = circle(draw)
     found = torch.as_tensor(sub.equilibrium(ref, wins, beta), dtype=torch.float64)
     if found.shape != (3,) or not bool(torch.isfinite(found).all()) or abs(float(found.sum()) - 1) > 1e-6:
-        fail("the answer is not a distribution over the three answers", ref=ref, wins=wins, beta=beta)
+        fail("the result is not a distribution over the three completions", ref=ref, wins=wins, beta=beta)
     rounds = ref
     for _ in range(1001):
         rounds = torch.softmax(ref.log() + wins @ rounds / beta, -1)
@@ -190,7 +189,7 @@ def settles(sub, draw):
     given = {"ref": ref, "wins": wins, "beta": beta}
     slips = {
         "full best responses go round in circles": most(ref, wins, rounds, beta)[0],
-        "all answers are alike": torch.full_like(ref, 1 / 3),
+        "all completions have the same probability": torch.full_like(ref, 1 / 3),
         "the reference is left out of the best response": alone,
     }
     gain = float(top - payment(found, ref, wins, found, beta))
@@ -201,17 +200,17 @@ def settles(sub, draw):
 
 
 # %% [edges]
-# gains: answers may have probability 0
+# gains: completions may have probability 0
 
 
 # %% [probes]
-# no gradient: a formula is asked for, in whatever library
+# no gradient: a formula is required, in any library
 # no size of exploit: a policy that is stretched is no distribution, and right formulas differ there
 
 
 # %% [mutant] the wins alone
 # caught by: paid_most
-# says: the price is not paid
+# says: the KL penalty is missing
 def best_payment(ref, wins, opponent, beta):
     rate = wins @ opponent
     return torch.softmax(ref.log() + rate / beta, -1) @ rate
@@ -226,21 +225,21 @@ def best_payment(ref, wins, opponent, beta):
 
 # %% [mutant] losses counted
 # caught by: paid_most
-# says: the chance of losing
+# says: the probability of losing
 def best_payment(ref, wins, opponent, beta):
     return beta * torch.logsumexp(ref.log() + opponent @ wins / beta, -1)
 
 
-# %% [mutant] the own price forgotten
+# %% [mutant] its own penalty forgotten
 # caught by: gains
-# says: own price is forgotten
+# says: own penalty is missing
 def exploit(policy, ref, wins, beta):
     return best_payment(ref, wins, policy, beta) - 0.5
 
 
-# %% [mutant] the own payment forgotten
+# %% [mutant] its own payoff forgotten
 # caught by: gains
-# says: not taken away
+# says: not subtracted
 def exploit(policy, ref, wins, beta):
     return best_payment(ref, wins, policy, beta)
 
@@ -254,7 +253,7 @@ def equilibrium(ref, wins, beta):
     return policy
 
 
-# %% [mutant] an answer to the reference
+# %% [mutant] a response to the reference
 # caught by: settles
 def equilibrium(ref, wins, beta):
     return torch.softmax(ref.log() + wins @ ref / beta, -1)
@@ -268,12 +267,12 @@ def exploit(policy, ref, wins, beta):
     return best_payment(ref, wins, policy, beta) - (policy @ wins @ policy - price)
 
 
-# %% [partial] 4: both payments, no equilibrium
+# %% [partial] 4: both payoffs, no equilibrium
 def equilibrium(ref, wins, beta):
     raise NotImplementedError
 
 
-# %% [partial] 2: only the largest payment
+# %% [partial] 2: only the largest payoff
 def exploit(policy, ref, wins, beta):
     raise NotImplementedError
 

@@ -1,24 +1,24 @@
 # ---
-# title: Thumbs, and people who hate to lose
+# title: Binary feedback with loss aversion
 # kind: implement
 # minutes: 30
 # ---
 
 # %% [statement]
-# KTO's loss is a weight minus a weighted *value* of the answer's log-ratio $\rho = \log\frac{\pi(y)}{\pi_\text{ref}(y)}$, measured from a reference point $z_0$. The chapter's value function is logistic, and knows no
-# difference between gaining and losing. Kahneman and Tversky's people do know one: with $x$ the distance from the reference point,
+# KTO's loss is a weight minus a weighted *value* of the completion's log-ratio $\rho = \log\frac{\pi(y)}{\pi_\text{ref}(y)}$, relative to a reference point $z_0$. The chapter's value function is logistic, and treats
+# gains and losses alike. Kahneman and Tversky's does not: with $x$ the distance from the reference point,
 #
 # $$v(x) = \begin{cases} 1 - e^{-x} & x \ge 0 \\ -\lambda\,(1 - e^{x}) & x < 0, \end{cases}$$
 #
-# bounded as KTO's is, and with a kink at 0, where a loss hurts $\lambda > 1$ times as much as a gain pleases. For an answer with a thumb up $x = \beta(\rho - z_0)$, with a thumb down $x = \beta(z_0 - \rho)$, and its
-# loss is $-v(x)$. (The weights of the two thumbs are left out: all are 1.)
+# is bounded like KTO's, and has a kink at 0: a small loss hurts $\lambda > 1$ times as much as a gain of the same size pleases. For a completion with a thumb up $x = \beta(\rho - z_0)$, with a thumb down $x = \beta(z_0 - \rho)$, and its
+# loss is $-v(x)$. (The weights of both thumbs are 1.)
 #
-# 1. `losses(logps, ref_logps, up, point, beta, aversion)`: the loss of each answer, `(B,)`; `point` is $z_0$, one number, `aversion` is $\lambda$;
-# 2. `pushes(logps, ref_logps, up, point, beta, aversion)`: minus the derivative of each answer's loss in its own log-probability, the push that a step of gradient descent gives it. A formula, no autograd;
-# 3. `batch_loss(logps, ref_logps, up, beta, aversion)`: the mean loss of a batch. All went through the model together: of the `B + M` log-probabilities the first `B` are the answers', the others are
-#    *mismatched*, and give $z_0$ as the chapter estimates it. No gradient flows through $z_0$. A test differentiates.
+# 1. `losses(logps, ref_logps, up, point, beta, aversion)`: the loss of each completion, `(B,)`; `point` is $z_0$, one number, `aversion` is $\lambda$;
+# 2. `pushes(logps, ref_logps, up, point, beta, aversion)`: minus the derivative of each completion's loss in its own log-probability, the direction of a step of gradient descent. Write a formula, no autograd;
+# 3. `batch_loss(logps, ref_logps, up, beta, aversion)`: the mean loss of a batch. All went through the model together: the first `B` of the `B + M` log-probabilities belong to the completions, the rest to
+#    *mismatched* completions, which give $z_0$ as in the chapter. No gradient flows through $z_0$. A test differentiates.
 #
-# Then look at 2: which answers does such a loss push hardest, and on which side of the reference point is a push $\lambda$ times as strong?
+# Then look at 2: which completions get the largest gradient, and on which side of the reference point is it $\lambda$ times as large?
 
 # %% [given]
 import torch
@@ -26,17 +26,17 @@ import torch
 
 # %% [stub]
 def losses(logps, ref_logps, up, point, beta, aversion):
-    """-v of each answer. logps, ref_logps: (B,). up: (B,) bool. point, beta, aversion: numbers. Returns (B,)."""
+    """Return -v of each completion, (B,). logps, ref_logps: (B,). up: (B,) bool. point, beta, aversion: numbers."""
     raise NotImplementedError
 
 
 def pushes(logps, ref_logps, up, point, beta, aversion):
-    """Minus the derivative of each loss in its own logps. Returns (B,)."""
+    """Return minus the derivative of each loss in its own logps, (B,)."""
     raise NotImplementedError
 
 
 def batch_loss(logps, ref_logps, up, beta, aversion):
-    """Mean loss of the answers, the first B of (B + M,); the others give the reference point. Returns one number."""
+    """Return the mean loss of the first B of (B + M,) completions, one number; the rest give the reference point."""
     raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ from minirlhf.core import exact
 
 
 def answers(draw):
-    """Eight answers: each thumb twice on each side of the reference point, at least 0.3 from it."""
+    """Return eight completions: each thumb twice on each side of the reference point, at least 0.3 from it."""
     up = torch.tensor([True, True, True, True, False, False, False, False])
     far = tidy(draw.uniform(8, low=0.3, high=1.5)) * torch.tensor([1, 1, -1, -1, 1, 1, -1, -1], dtype=torch.float64)
     point = [0.4, 0.7, 1.0][draw.integer(0, 2)]
@@ -88,7 +88,7 @@ def shown(*args):
 
 
 def one_by_one(logps, ref_logps, up, point, beta, aversion, value=None):
-    """The loss answer by answer, with numbers."""
+    """Return the loss, completion by completion, with numbers."""
 
     def curve(x):
         return 1 - math.exp(-x) if x >= 0 else -aversion * (1 - math.exp(x))
@@ -103,8 +103,8 @@ def one_by_one(logps, ref_logps, up, point, beta, aversion, value=None):
 @test(
     points=2,
     hints=(
-        "Draw v. Put one answer of each thumb on each side of the reference point, and compute its x by hand.",
-        "With b = 1 − exp(−|x|) the value is b on the side of gains and −λ b on the side of losses; the loss is minus that. A thumb turns the sign of x, not that of the loss.",
+        "Plot v. Put one completion of each thumb on each side of the reference point, and compute its x by hand.",
+        "With b = 1 − exp(−|x|) the value is b on the side of gains and −λ b on the side of losses; the loss is minus the value. A thumb reverses the sign of x, not the sign of the loss.",
     ),
 )
 def four_cases(sub, draw):
@@ -117,20 +117,20 @@ def four_cases(sub, draw):
         what="the losses",
         given=shown(*args),
         mistakes={
-            "the value is given, not the loss": -one_by_one(*args),
+            "this is the value, not the loss": -one_by_one(*args),
             "losses hurt no more than gains please": one_by_one(logps, ref, up, point, beta, 1.0),
             "λ is 2.25, whatever is given": one_by_one(logps, ref, up, point, beta, 2.25),
-            "λ weighs the gains": one_by_one(
+            "λ weights the gains": one_by_one(
                 *args, value=lambda x: aversion * (1 - math.exp(-x)) if x >= 0 else -(1 - math.exp(x))
             ),
-            "λ weighs thumbs down, not losses": torch.where(up, 1.0, aversion)
+            "λ weights thumbs down, not losses": torch.where(up, 1.0, aversion)
             * one_by_one(logps, ref, up, point, beta, 1.0),
-            "the thumbs are not told apart": one_by_one(logps, ref, torch.ones_like(up), point, beta, aversion),
-            "the thumb turns the value, and should turn the distance": torch.where(up, 1.0, -1.0)
+            "both thumbs are treated alike": one_by_one(logps, ref, torch.ones_like(up), point, beta, aversion),
+            "the thumb reverses the value; it must reverse the distance": torch.where(up, 1.0, -1.0)
             * one_by_one(logps, ref, torch.ones_like(up), point, beta, aversion),
             "the thumbs are exchanged": one_by_one(logps, ref, ~up, point, beta, aversion),
             "the reference point is left out": one_by_one(logps, ref, up, 0.0, beta, aversion),
-            "β is on the log-ratio only": one_by_one(logps, ref, up, point / beta, beta, aversion),
+            "β multiplies the log-ratio only": one_by_one(logps, ref, up, point / beta, beta, aversion),
             "β is left out": one_by_one(logps, ref, up, point, 1.0, aversion),
             "the value function is the chapter's logistic": one_by_one(*args, value=lambda x: 1 / (1 + math.exp(-x))),
             "the loss is a weight minus the value; here it is minus the value": 1 + one_by_one(*args),
@@ -142,8 +142,8 @@ def four_cases(sub, draw):
     points=2,
     against="finite differences",
     hints=(
-        "v' is e^(−x) for gains and λ e^x for losses: never negative. What does the thumb add?",
-        "The push is ± β e^(−|x|), times λ where x < 0; plus for a thumb up, minus for a thumb down.",
+        "v' is e^(−x) for gains and λ e^x for losses: never negative. What is the effect of the thumb?",
+        "The result is ± β e^(−|x|), times λ where x < 0; plus for a thumb up, minus for a thumb down.",
     ),
 )
 def a_formula(sub, draw):
@@ -156,12 +156,12 @@ def a_formula(sub, draw):
     expect(
         sub.pushes(*args),
         -slope,
-        what="the pushes",
+        what="the negative derivatives",
         given=shown(*args),
         mistakes={
-            "it is the derivative of the loss: a step of descent goes the other way": slope,
-            "every push goes up, also that of a thumb down": slope.abs(),
-            "λ is forgotten on the side of losses": torch.where(up, plain, -plain),
+            "this is the derivative of the loss: a step of descent goes the other way": slope,
+            "every sign is positive, also for a thumb down": slope.abs(),
+            "λ is missing on the side of losses": torch.where(up, plain, -plain),
             "λ is on the side of gains": torch.where(up, 1.0, -1.0) * plain * torch.where(x >= 0, aversion, 1.0),
             "λ is on the thumbs down, not on losses": torch.where(up, plain, -aversion * plain),
             "the factor β is lost": -slope / beta,
@@ -169,7 +169,7 @@ def a_formula(sub, draw):
             * beta
             * torch.where(x >= 0, 1.0, aversion)
             * (-x).exp(),
-            "the push is the value's distance from its bound, without the thumb's sign and β": -slope.abs() / beta,
+            "this is the value's distance from its bound, without the thumb's sign and β": -slope.abs() / beta,
         },
     )
 
@@ -177,15 +177,18 @@ def a_formula(sub, draw):
 @test(
     points=2,
     hints=(
-        "If the reference point moves with the policy, the loss can be lowered by moving *it*. Which line must not be differentiated?",
-        "Mean log-ratio of the mismatched answers, not below 0, `detach()`. Then the gradient in the answers is minus the pushes over B, and 0 in the others.",
+        "If the reference point moves with the policy, moving *it* can lower the loss. Which line must not be differentiated?",
+        "Mean log-ratio of the mismatched completions, not below 0, `detach()`. Then the gradient is minus part 2 over B for the completions, and 0 for the mismatched ones.",
     ),
 )
 def still(sub, draw):
-    "`batch_loss` averages the answers' losses, and holds the reference point still."
+    "`batch_loss` averages the losses of the completions, and keeps the reference point fixed."
     logps, ref, up, middle, beta, aversion = answers(draw)
     other_ref = tidy(-draw.uniform(3, low=2.0, high=5.0))
-    for shift, said in ((0.0, ""), (-2.0, ", mismatched ones that the policy likes less than the reference does,")):
+    for shift, said in (
+        (0.0, ""),
+        (-2.0, ", with mismatched completions that are less probable under the policy than under the reference,"),
+    ):
         gaps = torch.tensor([1.5, -0.4, 0.8], dtype=torch.float64) + tidy(draw.uniform(3, high=0.2)) + shift
         other = other_ref + gaps
         point, raw = max(0.0, float(gaps.mean())), float(gaps.mean())
@@ -204,13 +207,13 @@ def still(sub, draw):
             mistakes={
                 "the reference point is not held at 0": mean(raw),
                 "the reference point is a sum, not a mean": mean(max(0.0, 3 * raw)),
-                "every log-ratio is held at 0 by itself": mean(float(gaps.clamp(min=0).mean())),
-                "the reference point is taken over all answers": mean(everybody),
+                "every log-ratio is clamped at 0 individually": mean(float(gaps.clamp(min=0).mean())),
+                "the reference point is the mean over all completions": mean(everybody),
                 "there is no reference point": mean(0.0),
                 "the losses are added, not averaged": 8 * mean(point),
             },
         )
-    gaps = middle + torch.tensor([0.25, -0.15, -0.1], dtype=torch.float64)  # no answer is at the kink
+    gaps = middle + torch.tensor([0.25, -0.15, -0.1], dtype=torch.float64)  # no completion is at the kink
     sent = (torch.cat([logps, other_ref + gaps]), torch.cat([ref, other_ref]), up, beta, aversion)
     near = exact.finite_difference(lambda x: one_by_one(x, ref, up, middle, beta, aversion).mean(), logps)
     expect(
@@ -238,7 +241,7 @@ def losses(logps, ref_logps, up, point, beta, aversion):
 
 # %% [mutant] aversion to thumbs down
 # caught by: four_cases
-# says: weighs thumbs down
+# says: weights thumbs down
 def losses(logps, ref_logps, up, point, beta, aversion):
     x = _distance(logps, ref_logps, up, point, beta)
     return -torch.where(up, 1.0, aversion) * torch.sign(x) * (1 - torch.exp(-x.abs()))
@@ -251,9 +254,9 @@ def losses(logps, ref_logps, up, point, beta, aversion):
     return -torch.sigmoid(_distance(logps, ref_logps, up, point, beta))
 
 
-# %% [mutant] every push goes up
+# %% [mutant] every sign is positive
 # caught by: a_formula
-# says: also that of a thumb down
+# says: also for a thumb down
 def pushes(logps, ref_logps, up, point, beta, aversion):
     x = _distance(logps, ref_logps, up, point, beta)
     return beta * torch.exp(-x.abs()) * torch.where(x >= 0, 1.0, aversion)
@@ -269,7 +272,7 @@ def pushes(logps, ref_logps, up, point, beta, aversion):
 
 # %% [mutant] clamped one by one
 # caught by: still
-# says: by itself
+# says: individually
 def batch_loss(logps, ref_logps, up, beta, aversion):
     size = len(up)
     point = (logps[size:] - ref_logps[size:]).clamp(min=0).mean().detach()
@@ -285,7 +288,7 @@ def batch_loss(logps, ref_logps, up, beta, aversion):
     return losses(logps[:size], ref_logps[:size], up, point, beta, aversion).mean()
 
 
-# %% [partial] 4: right, but the reference point is not held still
+# %% [partial] 4: right, but the reference point is not fixed
 def batch_loss(logps, ref_logps, up, beta, aversion):
     size = len(up)
     point = (logps[size:] - ref_logps[size:]).mean().clamp(min=0)

@@ -1,20 +1,20 @@
 # ---
-# title: Reading a run that looks well
+# title: Reading a run that looks good
 # kind: numeric
 # minutes: 20
 # ---
 
 # %% [statement]
-# A policy has exactly three answers to one prompt. It was trained by DPO on one pair: the first answer over the second. `log(STUDENT)` is the run's log, one row
-# per logging step: `[step, loss, chosen_logp, rejected_logp]`. The first row is the start, where the policy is the reference. (The numbers are yours
-# alone; put your student id into `STUDENT` at the top of the notebook.) Somebody has forgotten to write down $\beta$.
+# A policy has exactly three completions of one prompt. It was trained by DPO on one pair: the first completion over the second. `log(STUDENT)` is the run's log, one row
+# per logging step: `[step, loss, chosen_logp, rejected_logp]`. The first row is the start, where the policy is the reference. (The numbers are your own;
+# put your student id into `STUDENT` at the top of the notebook.) The team did not record $\beta$.
 #
-# The loss falls at every step, accuracy is 100 % from the second row on, and the team is happy. Answer with numbers, right to 1 %:
+# The loss falls at every step, accuracy is 100 % from the second row on, and the team is happy. Give numbers with an error of at most 1 %:
 #
 # 1. `margin`: $h$ in the last row, $\log\frac{\pi(y_w)}{\pi_\text{ref}(y_w)} - \log\frac{\pi(y_l)}{\pi_\text{ref}(y_l)}$.
-# 2. `beta`: which $\beta$ was the run trained with? Loss and margin of any row but the first will tell.
-# 3. `lost`: how much probability has the *chosen* answer lost since the start (positive: it has become less likely)?
-# 4. `third`: what is the probability of the third answer in the end? No pair ever mentioned it.
+# 2. `beta`: the $\beta$ of the run. Use the loss and the margin of any row except the first.
+# 3. `lost`: the probability that the *chosen* completion has lost since the start (positive: it has become less probable).
+# 4. `third`: the probability of the third completion at the end. No pair ever mentioned it.
 
 # %% [given]
 import torch
@@ -52,7 +52,7 @@ RUNS = [
 
 
 def log(student):
-    """(5, 4): step, loss, log-probability of the chosen and of the rejected answer."""
+    """Return (5, 4): step, loss, log-probability of the chosen and of the rejected completion."""
     run = RUNS[Draw("14.5", student).integer(0, len(RUNS) - 1)]
     rows = torch.tensor([float(x) for x in run.split()], dtype=torch.float64).reshape(5, 3)
     return torch.cat([100.0 * torch.arange(5)[:, None], rows], -1)
@@ -110,18 +110,18 @@ BETAS = [  # of each of RUNS
 
 
 def ends(student):
-    """First and last row as numbers."""
+    """Return the first and the last row as numbers."""
     rows = log(student).tolist()
     return rows[0], rows[-1]
 
 
 def beta_of(student):
-    """The β that the run was made with."""
+    """Return the β of the run."""
     return BETAS[Draw("14.5", student).integer(0, len(BETAS) - 1)]
 
 
 def within(want):
-    """One percent, as a tolerance of `expect`."""
+    """Return 1 % as a tolerance of `expect`."""
     return 0.01 * abs(want) / max(1.0, abs(want))
 
 
@@ -129,7 +129,7 @@ def within(want):
     points=1,
     rounds=1,
     hints=(
-        "The reference is the policy at the start, so its log-probabilities stand in the first row.",
+        "The reference is the policy at the start, so its log-probabilities are in the first row.",
         "(chosen at the end − chosen at the start) − (rejected at the end − rejected at the start).",
     ),
 )
@@ -172,9 +172,9 @@ def its_beta(sub, draw):
         mistakes={
             "it is β times the margin": want * h,
             "the first loss, ln 2, is divided by the margin": math.log(2) / h,
-            "it is upside down": 1 / want,
-            "the loss is divided by the margin, as if no logarithm were in it": last[1] / h,
-            "the loss was read as a probability": -math.log(last[1]) / h,
+            "this is 1/β": 1 / want,
+            "the loss is divided by the margin, without a logarithm": last[1] / h,
+            "the loss is used as a probability": -math.log(last[1]) / h,
         },
     )
 
@@ -188,7 +188,7 @@ def its_beta(sub, draw):
     ),
 )
 def chosen_falls(sub, draw):
-    "`lost` is the probability that the chosen answer has lost."
+    "`lost` is the probability that the chosen completion has lost."
     first, last = ends(sub.student)
     want = math.exp(first[2]) - math.exp(last[2])
     expect(
@@ -199,7 +199,7 @@ def chosen_falls(sub, draw):
         reveal=False,
         mistakes={
             "it is in nats, not in probability": first[2] - last[2],
-            "it is the rejected answer's loss": math.exp(first[3]) - math.exp(last[3]),
+            "it is the rejected completion's loss": math.exp(first[3]) - math.exp(last[3]),
         },
     )
 
@@ -213,7 +213,7 @@ def chosen_falls(sub, draw):
     ),
 )
 def third_rises(sub, draw):
-    "`third` is where the probability went."
+    "`third` is the probability of the completion that no pair mentions."
     first, last = ends(sub.student)
     want = 1 - math.exp(last[2]) - math.exp(last[3])
     expect(
@@ -223,7 +223,8 @@ def third_rises(sub, draw):
         tolerance=within(want),
         reveal=False,
         mistakes={
-            "it is the third answer's gain, not its probability": want - (1 - math.exp(first[2]) - math.exp(first[3])),
+            "it is the third completion's gain, not its probability": want
+            - (1 - math.exp(first[2]) - math.exp(first[3])),
             "it is read from the first row": 1 - math.exp(first[2]) - math.exp(first[3]),
         },
     )
@@ -249,7 +250,7 @@ lost = first[2] - last[2]
 # says: gain
 third = third - (1 - first[2].exp() - first[3].exp())
 
-# %% [partial] 3: all but the β
+# %% [partial] 3: all except β
 beta = None
 
 # %% [partial] 1: only the margin

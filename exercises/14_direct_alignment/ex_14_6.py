@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# A team runs DPO. Chosen and rejected answers go through the model in one batch of `2B` rows: *the first `B` rows are the chosen answers, the next `B` the
-# rejected ones, in the same order*. For each token they have its log-probability under policy and reference, and a mask that is True on the answer's
-# tokens (prompt and padding: False; what stands there means nothing).
+# A team runs DPO. Chosen and rejected completions go through the model in one batch of `2B` rows: *the first `B` rows are the chosen completions, the next `B` the
+# rejected ones, in the same order*. For each token they have its log-probability under policy and reference, and a mask that is True on the completion's
+# tokens (prompt and padding: False; the numbers there have no meaning).
 #
-# The first logged loss is 0.6931, as it should be, and it falls. But the trained model ranks new pairs no better than a coin. The same pair has another loss
-# when a longer answer stands in its batch. And with Adam, which divides out the scale of a gradient, runs with $\beta = 0.05$ and with $\beta = 0.5$ give the same model.
+# The first logged loss is 0.6931, as it should be, and it falls. But the trained model ranks new pairs at chance level. The same pair has another loss
+# when a longer completion is in its batch. And with Adam, which divides out the scale of a gradient, runs with $\beta = 0.05$ and with $\beta = 0.5$ give the same model.
 #
 # **There are three bugs. Find and fix them.** The loss should be DPO's, on *sums* of log-probabilities, averaged over the pairs.
 
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 # %% [stub]
 def dpo_loss(logps, ref_logps, mask, beta):
-    """DPO's loss of a batch. logps, ref_logps: (2B, T) per token. mask: (2B, T) bool. Returns one number."""
+    """Return DPO's loss of a batch, one number. logps, ref_logps: (2B, T) per token. mask: (2B, T) bool."""
     policy = torch.where(mask, logps, 0.0).sum(-1)
     reference = torch.where(mask, ref_logps, 0.0).sum(-1)
     lengths = torch.full_like(policy, mask.shape[-1])
@@ -45,7 +45,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def log_ratios(logps, ref, mask):
-    """One answer at a time."""
+    """Return the log-ratios, one completion at a time."""
     return torch.tensor(
         [
             sum(float(a - b) for a, b, kept in zip(x, y, m, strict=True) if kept)
@@ -63,11 +63,11 @@ def loss(margins):
     points=2,
     hints=(
         "Make a batch of two pairs by hand and print which rows your code compares.",
-        "First all chosen answers, then all rejected ones: `chunk(2)`, not every other row.",
+        "First all chosen completions, then all rejected ones: `chunk(2)`, not every other row.",
     ),
 )
 def compares_the_right_rows(sub, draw):
-    "Each chosen answer is compared with its own rejected one."
+    "Each chosen completion is compared with its own rejected one."
     value = tidy(draw.away_from([0.0], 4, low=-3.0, high=3.0, margin=0.4))
     value = value + torch.arange(4) * 0.7  # no two alike
     logps, ref, mask = value[:, None], torch.zeros(4, 1, dtype=torch.float64), torch.ones(4, 1, dtype=torch.bool)
@@ -77,7 +77,9 @@ def compares_the_right_rows(sub, draw):
         what="the loss of two pairs of one token at β = 1",
         given={"logps": logps, "ref_logps": ref, "mask": mask, "beta": 1.0},
         mistakes={
-            "every other row is taken: chosen answers are compared with chosen ones": loss(value[0::2] - value[1::2]),
+            "every other row is used: chosen completions are compared with chosen ones": loss(
+                value[0::2] - value[1::2]
+            ),
             "only the first pair is counted": loss(value[:1] - value[2:3]),
             "the pairs are added, not averaged": 2 * loss(value[:2] - value[2:]),
             "the margins are averaged, not the losses": loss((value[:2] - value[2:]).mean()),
@@ -89,14 +91,14 @@ def compares_the_right_rows(sub, draw):
 @test(
     points=2,
     hints=(
-        "Add a column of padding to a batch. Does the loss change? It should be a *sum* over the answer's tokens.",
-        "Nothing is divided by: neither the answer's length nor the width of the batch.",
+        "Add a column of padding to a batch. Does the loss change? It must be a *sum* over the completion's tokens.",
+        "Do not divide: neither by the completion's length nor by the width of the batch.",
     ),
 )
 def sums_over_tokens(sub, draw):
-    "The loss is of sums over the answer's tokens, and only of these."
+    "The loss uses sums over the completion's tokens, and only over these."
     mask = torch.ones(2, 4, dtype=torch.bool)
-    mask[draw.integer(0, 1), draw.integer(2, 3) :] = False  # one answer is shorter
+    mask[draw.integer(0, 1), draw.integer(2, 3) :] = False  # one completion is shorter
     logps, ref = tidy(draw.logps(2, 4)) * 0.5, tidy(draw.logps(2, 4)) * 0.5
     logps, ref = torch.where(mask, logps, -9.0), torch.where(mask, ref, -3.0)
     logps[0, 0] = logps[0, 0] - 0.6
@@ -110,7 +112,7 @@ def sums_over_tokens(sub, draw):
         given={"logps": logps, "ref_logps": ref, "mask": mask, "beta": 1.0},
         mistakes={
             "sums are divided by the width of the batch": loss((ratios[:1] - ratios[1:]) / 4),
-            "sums are divided by each answer's length": loss(means[:1] - means[1:]),
+            "sums are divided by each completion's length": loss(means[:1] - means[1:]),
             "padding is counted": loss(padded[:1] - padded[1:]),
         },
     )
@@ -119,8 +121,8 @@ def sums_over_tokens(sub, draw):
 @test(
     points=2,
     hints=(
-        "A β that only scales the gradient multiplies the whole loss. Where does β stand in DPO?",
-        "Inside: −log σ(β · margin). And at the start every loss is ln 2 without anybody's help.",
+        "A β that only scales the gradient multiplies the whole loss. What does β multiply in DPO?",
+        "The margin: −log σ(β · margin). At the start every loss is ln 2 without an added constant.",
     ),
 )
 def beta_is_inside(sub, draw):
@@ -167,7 +169,7 @@ def dpo_loss(logps, ref_logps, mask, beta):
 
 # %% [mutant] means per token
 # caught by: sums_over_tokens
-# says: each answer's length
+# says: each completion's length
 def dpo_loss(logps, ref_logps, mask, beta):
     ratios = torch.where(mask, logps - ref_logps, 0.0).sum(-1) / mask.sum(-1)
     chosen, rejected = ratios.chunk(2)
@@ -190,7 +192,7 @@ def dpo_loss(logps, ref_logps, mask, beta):
     return -F.logsigmoid(beta * (chosen - rejected)).mean()
 
 
-# %% [partial] 2: the right rows, the rest as it was
+# %% [partial] 2: the right rows, the rest unchanged
 def dpo_loss(logps, ref_logps, mask, beta):
     ratios = torch.where(mask, logps - ref_logps, 0.0).sum(-1) / mask.shape[-1]
     chosen, rejected = ratios.chunk(2)

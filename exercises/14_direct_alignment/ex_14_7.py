@@ -7,18 +7,18 @@
 # ---
 
 # %% [statement]
-# You train a policy on comparisons, and here one knows where it ought to arrive. There are six prompts and five answers to each; the policy is a table of logits
-# `(6, 5)`. Your `sample` (02.6) has drawn two answers to a prompt from the reference, thousands of times, and people with a reward $r$ have preferred one of
-# them, by Bradley and Terry. The policy that your training should find is $\pi^*\propto\pi_\text{ref}\,e^{r/\beta}$, though nobody hands you $r$.
+# You train a policy on comparisons, and the optimum is known. There are six prompts with five completions each; the policy is a table of logits
+# `(6, 5)`. Your `sample` (02.6) has sampled two completions of a prompt from the reference, thousands of times. People with a reward $r$ have preferred one of
+# them, by Bradley–Terry. Your training should find the policy $\pi^*\propto\pi_\text{ref}\,e^{r/\beta}$, but you do not know $r$.
 #
-# 1. (five minutes) `margins(logps, ref_logps, prompts, chosen, rejected)`: for each pair the policy's log-ratio of the chosen answer less that of the rejected one,
+# 1. (five minutes) `margins(logps, ref_logps, prompts, chosen, rejected)`: for each pair the policy's log-ratio of the chosen completion minus the log-ratio of the rejected one,
 #    $\log\frac{\pi(y_w)}{\pi_\text{ref}(y_w)} - \log\frac{\pi(y_l)}{\pi_\text{ref}(y_l)}$. `logps` and `ref_logps` are tables of log-probabilities, `(P, K)`; `prompts`, `chosen` and `rejected` hold numbers, `(N,)`.
-# 2. `train(logits, prompts, chosen, rejected, beta, lr, steps)`: begin with `logits`, which are also the reference; take `steps` gradient steps of size `lr` on DPO's
-#    loss, averaged over all pairs; return the new logits.
+# 2. `train(logits, prompts, chosen, rejected, beta, lr, steps)`: begin with `logits`, which are also the reference. Take `steps` gradient steps of size `lr` on DPO's
+#    loss, averaged over all pairs. Return the new logits.
 #
-# How it is judged: about 4,000 pairs, 60 steps of `lr = 150` (the mean of a table's gradient is small), $\beta = 0.5$, on six seeds. The score is
-# $-\mathrm{KL}(\pi^*\|\pi)$ in nats, averaged over the prompts, exactly; 0 is the best there is. Its mean may lie 0.08 below ours, with the whole of its 95 % interval.
-# A few steps with other β, `lr` and `steps` are also held against the exact ones.
+# How it is graded: about 4,000 pairs, 60 steps of `lr = 150` (the mean gradient of a table is small), $\beta = 0.5$, on six seeds. The score is
+# $-\mathrm{KL}(\pi^*\|\pi)$ in nats, averaged over the prompts, exactly; 0 is the maximum. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.08.
+# A few steps with other β, `lr` and `steps` are also compared with the exact ones.
 
 # %% [given]
 import torch
@@ -32,7 +32,7 @@ def margins(logps, ref_logps, prompts, chosen, rejected):
 
 
 def train(logits, prompts, chosen, rejected, beta, lr, steps):
-    """logits: (P, K), policy and reference at the beginning. Returns the trained ones, (P, K)."""
+    """logits: (P, K), policy and reference at the beginning. Returns the trained logits, (P, K)."""
     raise NotImplementedError
 
 
@@ -62,12 +62,12 @@ from minirlhf_course.classroom.training import trains, weights_of
 @test(
     points=1,
     hints=(
-        "Four numbers per pair: two of the policy, two of the reference. Which of them have a minus?",
-        "`table[prompts, answers]` picks one entry per pair. Policy minus reference for each answer, then chosen minus rejected.",
+        "Four numbers per pair: two of the policy, two of the reference. Which of them have a minus sign?",
+        "`table[prompts, completions]` picks one entry per pair. Policy minus reference for each completion, then chosen minus rejected.",
     ),
 )
 def four_numbers(sub, draw):
-    "`margins` is the log-ratio of the chosen answer less that of the rejected one."
+    "`margins` is the log-ratio of the chosen completion minus the log-ratio of the rejected one."
     policy, reference = (tidy(-draw.uniform(3, 4, low=0.2, high=3.0)) for _ in range(2))
     prompts = torch.cat([draw.permutation(3), torch.tensor([1])])
     chosen, rejected = draw.permutation(4), torch.tensor([0, 1, 2, 3])
@@ -92,7 +92,7 @@ def four_numbers(sub, draw):
             "the two log-ratios are added": torch.tensor(
                 [p[x][w] - r[x][w] + p[x][l] - r[x][l] for x, w, l in triples], dtype=torch.float64
             ),
-            "the rejected answer is left out": torch.tensor(
+            "the rejected completion is left out": torch.tensor(
                 [p[x][w] - r[x][w] for x, w, _ in triples], dtype=torch.float64
             ),
         },
@@ -100,7 +100,7 @@ def four_numbers(sub, draw):
 
 
 def every_argument(sub, draw):
-    """A few steps with other numbers for all arguments, by the definition."""
+    """Compare a few steps with other numbers for all arguments, by the definition."""
     reference, prompts = draw.normal(6, 5, scale=0.7), (6 * draw.uniform(300)).long()
     chosen = (5 * draw.uniform(300)).long()
     rejected = (chosen + 1 + (4 * draw.uniform(300)).long()) % 5
@@ -120,8 +120,8 @@ def every_argument(sub, draw):
 @trains(
     points=4,
     hints=(
-        "The score says how far the policy is from π_ref e^{r/β}. Is the reference of the last step still the reference of the first? Where does β stand?",
-        "Keep the log-probabilities of the first logits before the loop. The loss is −log σ(β · margin), averaged; `logits - lr * gradient`; return them.",
+        "The score measures the distance of the policy from π_ref e^{r/β}. Is the reference of the last step still the reference of the first? What does β multiply?",
+        "Keep the log-probabilities of the first logits before the loop. The loss is −log σ(β · margin), averaged; return `logits - lr * gradient`.",
     ),
     seeds=6,
     bar=0.08,
@@ -129,7 +129,7 @@ def every_argument(sub, draw):
     also=(every_argument,),
 )
 def arrives(sub, draw):
-    "`train` brings the policy near to the best one that these people's reward and β allow: six runs, each beside ours."
+    "`train` brings the policy near the optimum for this reward and β: six runs, each beside our run."
     reference, rewards, beta = draw.normal(6, 5, scale=0.7), draw.uniform(6, 5, low=-1, high=1), 0.5
     prompts = (6 * draw.uniform(6000)).long()
     sample = sub.part("02.6").sample
@@ -138,15 +138,15 @@ def arrives(sub, draw):
     wins = draw.uniform(len(prompts)) < (rewards[prompts, one] - rewards[prompts, other]).sigmoid()
     chosen, rejected = torch.where(wins, one, other), torch.where(wins, other, one)
     best = (reference.log_softmax(-1) + rewards / beta).softmax(-1)
-    # from log-probabilities: the KL of a policy that ran away is large, and not infinite
+    # from log-probabilities: the KL of a policy that diverged is large, and not infinite
     score = lambda logits: (best * (logits.log_softmax(-1) - best.log())).sum(-1).mean()
     new = weights_of(sub.train(reference, prompts, chosen, rejected, beta, 150.0, 60), reference)
     return [score(reference), score(new)]
 
 
 # %% [probes]
-# no gradient of train, margins.prompts, margins.chosen, margins.rejected: nobody differentiates a training, or a number of an answer
-# no keywords, size, values, float32 of train: any training that arrives is right
+# no gradient of train, margins.prompts, margins.chosen, margins.rejected: no test differentiates a training, or the number of a completion
+# no keywords, size, values, float32 of train: any training that reaches the optimum is right
 # no gradient of margins.ref_logps: the reference, cut off or not
 
 
@@ -165,7 +165,7 @@ def margins(logps, ref_logps, prompts, chosen, rejected):
     return ratio[prompts, rejected] - ratio[prompts, chosen]
 
 
-# %% [mutant] the reference moves along
+# %% [mutant] the reference follows the policy
 # caught by: arrives
 # says: below ours
 def train(logits, prompts, chosen, rejected, beta, lr, steps):
