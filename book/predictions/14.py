@@ -27,11 +27,11 @@ def _one_pair():
 
 
 one_pair = Ask(
-    "Three answers, “no”, “never” and “sure”, are said equally often. DPO takes a thousand steps on one pair, “no” over “never”. Can “no” be said less often after them than before?",
+    "Three completions, “no”, “never” and “sure”, are equally probable. DPO takes a thousand steps on one pair, “no” over “never”. Can “no” be less probable after them than before?",
     {
-        "it cannot": "With a logit for each answer you would be right. But answers can share features. The loss asks for more “no” than “never”, and not for more “no” than before: if “no” is much like “never”, it may be pushed down along with it.",
+        "it cannot": "With a logit for each completion you would be right. But completions can share features. The loss asks for more “no” than “never”, not for more “no” than before. If “no” is similar to “never”, both can become less probable together.",
         "it can nearly vanish": "",
-        "it can, but only a little": "What pushes “never” down may push down what is much like it, step by step (it depends on where the third answer lies), and no step asks how much is left of “no”. In the example below (β = ½, gradient descent at rate .1) the probability of “no” falls from a third to {no:.2f}, and that of “sure” rises to {sure:.2f}. With β = .1 they are {slow_no:.2f} and {slow_sure:.2f} after as many steps, and on the same way.",
+        "it can, but only a little": "A step that makes “never” less probable can do the same to a similar completion (it depends on the features of the third one), and no step asks how probable “no” still is. In the example below (β = ½, gradient descent at rate .1) the probability of “no” falls from 1/3 to {no:.2f}, and the probability of “sure” rises to {sure:.2f}. With β = .1 they are {slow_no:.2f} and {slow_sure:.2f} after the same number of steps, and still moving in the same direction.",
     },
     _one_pair,
 )
@@ -49,12 +49,12 @@ def _smoothed():
 
 
 smoothed = Ask(
-    "cDPO takes each label to be wrong with probability .1. At which βh is its loss of one pair smallest?",
+    "cDPO assumes that each label is wrong with probability .1. At which βh is its loss of one pair smallest?",
     Typed(
         within=0.25,
         form=".2f",
-        low="The model's probability of the label, σ(βh), is to be .9. βh itself is the log-odds of that, 9 to 1.",
-        high="A label that never errs asks for ever more. Here a tenth of the loss asks for the opposite, and beyond odds of 9 to 1 its pull is the stronger one.",
+        low="The model's probability of the label, σ(βh), should be .9. βh itself is the log-odds of .9, that is of 9 to 1.",
+        high="With a deterministic label a larger βh is always better. Here 10 % of the loss asks for the opposite, and beyond odds of 9 to 1 its gradient is the larger one.",
     ),
     _smoothed,
 )
@@ -68,7 +68,7 @@ def _told_of_noise():
     zero = torch.zeros_like(meets)
 
     def rests(loss) -> float:
-        """How far from the reference the loss of all pairs is smallest."""
+        """Return the KL from the reference of the policy that minimises the loss of all pairs."""
         # The log-ratios, but for a constant that no margin sees; the loss is convex in them.
         gains = minimise(lambda x: meets @ loss(PairLogps(x[i], x[j], zero, zero)), len(ref))
         return float(exact.divergence((ref.log() + gains).softmax(-1), ref))
@@ -81,11 +81,11 @@ def _told_of_noise():
 
 
 told_of_noise = Ask(
-    "The pairs never end, their labels are drawn by Bradley and Terry, and none is flipped; but robust DPO is told that a tenth is. How far from the reference does it come to rest?",
+    "There are infinitely many pairs with labels by Bradley–Terry, and none is flipped. But robust DPO assumes that 10 % are. How far from the reference does it converge?",
     {
         "further than DPO": "",
-        "as far as DPO": "It would if it were told the truth. Now it takes out a doubt that nobody has put in: a pair that people order alike in nine of ten cases or more asks, by itself, for a margin without end.",
-        "not as far as DPO": "That is what cDPO does with this number: it adds doubt to the labels. Robust DPO takes doubt out of them.",
+        "as far as DPO": "It would with the right fraction. Now it removes noise that is not there: a pair on which people agree in nine of ten cases or more asks, by itself, for an infinite margin.",
+        "not as far as DPO": "This is what cDPO does with the number: it assumes more noise in the labels. Robust DPO removes noise from them.",
     },
     _told_of_noise,
 )
@@ -111,11 +111,11 @@ def _sixty():
 
 
 sixty_up = Ask(
-    "Six of ten people give an answer a thumb up, four a thumb down, and both thumbs weigh the same. At which log-ratio ρ is the mean of KTO's loss smallest, if ρ is free and z₀ fixed?",
+    "Six of ten people give a completion a thumb up, four a thumb down, and both thumbs have the same weight. At which log-ratio ρ is the mean of KTO's loss smallest, if ρ is free and z₀ fixed?",
     {
-        "at z₀": "There σ is ½, and with weights of 1 the mean loss is ½, too. A larger σ loses .4 for each .6 that it gains, and so it goes on.",
+        "at z₀": "There σ is ½, and with weights of 1 the mean loss is also ½. A larger σ loses .4 for each .6 that it gains, so larger is always better.",
         "nowhere: the larger, the better": "",
-        "where β(ρ − z₀) is the log-odds of .6": "So it would be with a logarithm before the σ. KTO has none: .6 · (1 − σ) + .4 · σ is a straight line in σ, and lowest at an end of it.",
+        "where β(ρ − z₀) is the log-odds of .6": "This would be right with a logarithm before the σ. KTO has none: .6 · (1 − σ) + .4 · σ is a straight line in σ, and lowest at one end.",
     },
     _sixty,
 )
@@ -133,23 +133,23 @@ def _ten_times():
         "before": mean("ch14", "dpo_accuracy"),
     }
     if compared("ch14", "rate_10_accuracy", "dpo_accuracy") == "smaller":
-        return ("a coin's" if found["accuracy"] < 0.55 else "lower, but not a coin's"), found
+        return ("at chance level" if found["accuracy"] < 0.55 else "lower, but above chance"), found
     return ("no lower" if found["accuracy"] >= found["before"] else "lower, if at all"), found
 
 
 ten_times = Ask(
-    "At ten times the chosen rate DPO ends {kl:.0f} nats from the reference on average over five seeds ({near:.0f} to {far:.0f}), and gold at {bad:.2f} in place of {good:.2f}. What is the accuracy on the pairs that it learns from, compared with that at the chosen rate?",
+    "At ten times the chosen learning rate DPO ends {kl:.0f} nats from the reference on average ({near:.0f} to {far:.0f} across five seeds), with a gold reward of {bad:.2f} in place of {good:.2f}. How does the accuracy on its training pairs compare with the accuracy at the chosen rate?",
     {
         "no lower": "",
-        "lower, but not a coin's": "At thirty times the rate it is lower. At ten times it is {accuracy:.2f}, at the chosen rate {before:.2f}: the order of the pairs is what the loss asks for, and the loss does not look at anything else that the policy says.",
-        "a coin's": "Accuracy asks only which reply of a pair has the larger log-ratio. What the policy says besides, and in some seeds it is word salad, does not enter.",
+        "lower, but above chance": "At thirty times the rate it is lower. At ten times it is {accuracy:.2f}, at the chosen rate {before:.2f}. The loss asks for the order of the pairs, and does not look at other completions of the policy.",
+        "at chance level": "Accuracy asks only which completion of a pair has the larger log-ratio. The policy's own completions, incoherent in some seeds, do not enter.",
     },
     _ten_times,
 )
 
 
 def _circle(home: torch.Tensor) -> tuple[float, float, float, int]:
-    """The most that a sure answer wins against the equilibrium, what that one and the equilibrium are paid, and which answer it is."""
+    """Return the largest win rate of one completion against the equilibrium, its and the equilibrium's payoff, and its number."""
     circle = torch.tensor([[0.5, 0.9, 0.1], [0.1, 0.5, 0.9], [0.9, 0.1, 0.5]], dtype=torch.float64)
 
     def response(logps: torch.Tensor) -> torch.Tensor:
@@ -172,15 +172,15 @@ def _unbeaten():
     found = {"wins": wins, "paid": paid, "own": own, "which": ("first", "second", "third")[best], "even": even}
     if wins <= 0.5:
         return "there is none", found
-    return f"there is one, and it is paid {'more' if paid > own else 'less'}", found
+    return f"there is one, with a {'higher' if paid > own else 'lower'} payoff", found
 
 
 unbeaten = Ask(
-    "Three answers beat one another in a circle, each the next nine times in ten. The reference gives them with probabilities .6, .25 and .15, and β = .1. Does one answer win more than half of its games against the equilibrium? And if it does, is always giving it paid more (wins less β times the KL) than the equilibrium against itself?",
+    "Three completions beat one another in a circle, each the next one nine times in ten. The reference gives them the probabilities .6, .25 and .15, and β = .1. Does one completion win more than half of its games against the equilibrium? And if so, is its payoff (win rate minus β times the KL) higher than the payoff of the equilibrium against itself?",
     {
-        "there is none": "The equilibrium is the best response in what is paid. In wins alone the {which} answer beats it in {wins:.2f} of the games. With equal probabilities in the reference none would: each answer would win {even:.2f} of its games.",
-        "there is one, and it is paid less": "",
-        "there is one, and it is paid more": "Then the equilibrium would not be its own best response. The answer that beats it is paid {paid:.2f} after the price, the equilibrium {own:.2f} against itself.",
+        "there is none": "The equilibrium is the best response in payoff. In wins alone the {which} completion beats it in {wins:.2f} of the games. With equal probabilities in the reference none would: each completion would win {even:.2f} of its games.",
+        "there is one, with a lower payoff": "",
+        "there is one, with a higher payoff": "Then the equilibrium would not be its own best response. The completion that beats it has the payoff {paid:.2f}, the equilibrium {own:.2f} against itself.",
     },
     _unbeaten,
 )

@@ -200,11 +200,14 @@ def moved(policy: Trained, start: Trained, examples: Sequence[PreferenceExample]
 
 
 def labelled_pairs(
-    task: Task, policy: Trained, count: int, labeller: SimulatedAnnotator, *, seed: int = 0
+    task: Task, policy: Trained, count: int, labeller: SimulatedAnnotator, *, seed: int = 0, first: int | None = None
 ) -> list[PreferencePair]:
-    """Label pairs of the policy's completions of training prompts with any annotator."""
-    prompts = task.prompts("train")
-    pair_prompts = [prompts[(i + seed) % len(prompts)] for i in range(count)]
+    """Label pairs of the policy's completions of training prompts with any annotator.
+
+    The prompts are consecutive, from number ``first`` on; by default ``seed`` is this number too.
+    """
+    prompts, first = task.prompts("train"), seed if first is None else first
+    pair_prompts = [prompts[(i + first) % len(prompts)] for i in range(count)]
     return label_pairs(task, _twice(task, policy, pair_prompts, seed), labeller=labeller, seed=seed)
 
 
@@ -217,17 +220,21 @@ def rounds(
     *,
     count: int = 4,
     moving: bool = False,
+    disjoint: bool = False,
     **options: Any,
 ) -> Trained:
     """Train online in ``count`` rounds; each round labels completions of the current policy.
 
     The labels and the steps are divided among the rounds. The reference is ``start``; with ``moving`` it is the policy
-    at the beginning of the round.
+    at the beginning of the round. All rounds use nearly the same prompts; with ``disjoint`` each continues where the
+    last one ended.
     """
     policy, annotator = start, SimulatedAnnotator(temperature=plan.temperature, flip=plan.flip)
+    per_round = plan.pairs // count
     for k in range(count):
         seed = 1000 * plan.training.seed + k
-        pairs = labelled_pairs(task, policy, plan.pairs // count, annotator, seed=seed)
+        first = k * per_round if disjoint else None
+        pairs = labelled_pairs(task, policy, per_round, annotator, seed=seed, first=first)
         setup = replace(config, max_steps=config.max_steps // count, seed=seed)
         policy = learn(policy, compared(policy, pairs), loss, setup, reference=policy if moving else start, **options)
     return policy
@@ -242,6 +249,7 @@ def with_discriminator(
     *,
     count: int = 4,
     gold_share: float = 0.25,
+    disjoint: bool = False,
     **options: Any,
 ) -> Trained:
     """D2PO: as :func:`rounds`, but the annotator labels only ``gold_share`` of the pairs.
@@ -255,9 +263,12 @@ def with_discriminator(
     for k in range(count):
         seed = 1000 * plan.training.seed + k
         per_round = plan.pairs // count
-        gold_pairs += labelled_pairs(task, policy, int(gold_share * per_round), annotator, seed=seed)
+        num_gold = int(gold_share * per_round)
+        first = k * per_round if disjoint else None
+        rest = None if first is None else first + num_gold
+        gold_pairs += labelled_pairs(task, policy, num_gold, annotator, seed=seed, first=first)
         judge_model = pipeline.reward_model(start, gold_pairs, plan, quiet=True)
-        silver_pairs = _by_judge(task, policy, judge_model, per_round - int(gold_share * per_round), seed=seed + 500)
+        silver_pairs = _by_judge(task, policy, judge_model, per_round - num_gold, seed=seed + 500, first=rest)
         setup = replace(config, max_steps=config.max_steps // count, seed=seed)
         policy = learn(policy, compared(policy, [*gold_pairs, *silver_pairs]), loss, setup, reference=start, **options)
     return policy
@@ -340,14 +351,17 @@ def _twice(task: Task, policy: Trained, prompts: Sequence[str], seed: int) -> li
     return triples
 
 
-def _by_judge(task: Task, policy: Trained, judge: Trained, count: int, *, seed: int) -> list[PreferencePair]:
-    """Return pairs of the policy's completions, ordered by a reward model."""
+def _by_judge(
+    task: Task, policy: Trained, judge: Trained, count: int, *, seed: int, first: int | None = None
+) -> list[PreferencePair]:
+    """Return pairs of the policy's completions, ordered by a reward model; ``first`` as in :func:`labelled_pairs`."""
     prompts, score = task.prompts("train"), model_reward(judge.model, judge.tokenizer)
-    pair_prompts = [prompts[(i + seed) % len(prompts)] for i in range(count)]
+    offset = seed if first is None else first
+    pair_prompts = [prompts[(i + offset) % len(prompts)] for i in range(count)]
     triples = [t for t in _twice(task, policy, pair_prompts, seed) if t[1] != t[2]]
     problems = [Problem(conversation(prompt)) for prompt, _, _ in triples]
-    first, second = (score(problems, [t[k] for t in triples]) for k in (1, 2))
+    scores = [score(problems, [t[k] for t in triples]) for k in (1, 2)]
     return [
         PreferencePair(prompt, *((a, b) if x >= y else (b, a)), margin=abs(x - y))
-        for (prompt, a, b), x, y in zip(triples, first, second, strict=True)
+        for (prompt, a, b), x, y in zip(triples, *scores, strict=True)
     ]
