@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 14 · Without a reward model
 #
-# Chapter 5 found the best policy for a reward and a price on distance. To use it one needs a reward model, and then an algorithm that climbs.
-# **Can the policy be fitted to the comparisons directly, as one fits a classifier? And which of the two dozen losses that
-# promise it ends where?**
+# Chapter 5 has the best policy for a reward and a KL penalty. To use it you need a reward model, and then an RL algorithm.
+# **Can you fit the policy to the comparisons directly, like a classifier? And which policy minimises each of the two dozen losses
+# that were proposed for it?**
 #
-# We ask this where it can be answered: the forty replies to *do you like my poem?* of chapter 5, all of whose probabilities can be
-# written down, then three replies, then two. "Trained" means here: the loss over *all* pairs, each with the weight with which it would come up,
-# minimised until nothing moves. What is left is the loss itself, without noise, without an optimiser's help or harm. After that, a
+# We ask this where the answer is exact: the forty completions of *do you like my poem?* of chapter 5, whose probabilities can all be
+# written down, then three completions, then two. "Trained" means here: the loss over *all* pairs, each with its probability as weight,
+# minimised to convergence. This shows the loss itself, without sampling noise and without effects of an optimiser. After that comes a
 # language model.
 
 # %%
@@ -43,7 +43,7 @@ world = poem_critic()
 ref = world.reference.distribution()[0].detach()  # (40,) probabilities
 lengths = world.reference.completions().lengths
 reward, gold = world.rewards, world.gold
-three, earns = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)  # reference, rewards
+three, rewards_3 = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)  # reference, rewards
 
 
 def bradley_terry(rewards):
@@ -54,7 +54,7 @@ def bradley_terry(rewards):
 # %% [markdown]
 # ## The loss, and where it is smallest
 #
-# DPO is three lines. We write them down and hold them against the library.
+# DPO is three lines. We write them down and compare them with the library.
 
 
 # %%
@@ -105,27 +105,29 @@ def over_pairs(loss, preferences, ref, lengths=None):
 
 # %%
 # NBVAL_CHECK_OUTPUT
-fitted = minimise(over_pairs(partial(pl.dpo, beta=1.0), bradley_terry(earns), three), three)
-print("three replies, DPO   ", [round(p, 4) for p in fitted.tolist()])
-print("the RLHF optimum     ", [round(p, 4) for p in rlhf.optimal_logps(three.log(), earns, beta=1.0).exp().tolist()])
-fitted = minimise(over_pairs(partial(pl.ipo, beta=1.0), bradley_terry(earns), three), three)
-print("three replies, IPO   ", [round(p, 4) for p in fitted.tolist()])
+fitted = minimise(over_pairs(partial(pl.dpo, beta=1.0), bradley_terry(rewards_3), three), three)
+print("three completions, DPO", [round(p, 4) for p in fitted.tolist()])
+print(
+    "the RLHF optimum      ", [round(p, 4) for p in rlhf.optimal_logps(three.log(), rewards_3, beta=1.0).exp().tolist()]
+)
+fitted = minimise(over_pairs(partial(pl.ipo, beta=1.0), bradley_terry(rewards_3), three), three)
+print("three completions, IPO", [round(p, 4) for p in fitted.tolist()])
 for name, psi in {"Ψ = logit": torch.logit, "Ψ = identity": lambda p: p}.items():
-    best = pl.psi_po_optimum(three.log(), bradley_terry(earns), three, beta=1.0, psi=psi).exp()
+    best = pl.psi_po_optimum(three.log(), bradley_terry(rewards_3), three, beta=1.0, psi=psi).exp()
     print(f"ΨPO, {name:16}", [round(p, 4) for p in best.tolist()])
 
 # %% [markdown]
-# No reward model, no sampling, no reinforcement learning, and DPO stands on the optimum to the last digit. IPO stands elsewhere: it maximises
-# the *win rate* at the same price, not the reward. Both are ΨPO.
+# No reward model, no sampling, no reinforcement learning, and DPO reaches the optimum to the last digit. IPO has another minimum: it maximises
+# the *win rate* with the same penalty, not the reward. Both are ΨPO.
 #
-# ## Where every loss comes to rest
+# ## The minimiser of every loss
 #
-# Now the forty replies. For each loss: the policy it is smallest at; and, since no β means the same in two losses, how much less reward
-# it earns than the best policy *of the same KL*. People choose by Bradley and Terry with the rewards above.
+# Now the forty completions. The table has the policy that minimises each loss. Since β has another meaning in each loss, it also has how much less reward
+# this policy has than the best policy *of the same KL*. People choose by Bradley–Terry with the rewards above.
 
 # %%
 stands = predict(
-    "Where does DPO with β = ½ stand in the plot of chapter 5, reward against KL?",
+    "Where is DPO with β = ½ in the plot of chapter 5, reward against KL?",
     "on the frontier",
     "a little below it",
     "well below it",
@@ -136,17 +138,17 @@ preferences = bradley_terry(reward)
 
 
 def place(p):
-    """(KL, reward, truth) of a policy over the forty replies."""
+    """Return (KL, reward, gold reward) of a policy over the forty completions."""
     kl = exact.divergence(p.clamp(min=1e-300), ref)
     return float(kl), float(p @ reward), float(p @ gold)
 
 
 def below_frontier(p):
-    """How much more reward the best policy of the same KL earns."""
+    """Return how much more reward the best policy of the same KL has."""
     kl, earned, _ = place(p)
     if kl < 1e-6:
         return 0.0
-    if kl > 6.2:  # −log of the reference's probability of the best reply: all of the way is gone
+    if kl > 6.2:  # −log of the reference's probability of the best completion: the largest possible KL
         return float(reward.max()) - earned
     beta = rlhf.beta_for_kl(ref.log(), reward, budget=kl)
     return float(rlhf.optimal_logps(ref.log(), reward, beta=beta).exp() @ reward) - earned
@@ -178,7 +180,7 @@ rest = {
     name: minimise(over_pairs(loss, preferences, ref, lengths), ref)
     for name, loss in progress(losses.items(), "losses")
 }
-print("                                 KL  reward  truth  below the frontier   likeliest reply")
+print("                                 KL  reward   gold  below the frontier   most probable completion")
 for name, p in rest.items():
     kl, earned, true = place(p)
     top = int(p.argmax())
@@ -195,7 +197,7 @@ assert torch.allclose(rest["dpo"], star, atol=1e-5)
 # %%
 # figure: frontier
 # alt: Left, expected reward against KL. Four DPO policies lie exactly on the frontier, at the points of their betas. IPO's lie just below
-#   it, and so do those of length-normalised DPO. Losses without a reference lie below, most of them clearly. Right, true worth of the same policies.
+#   it, and so do those of length-normalised DPO. Losses without a reference lie below, most of them clearly. Right, gold reward of the same policies.
 betas = torch.logspace(2, -1.6, 120, dtype=torch.float64)
 curve = torch.tensor([place(rlhf.optimal_logps(ref.log(), reward, beta=b).exp()) for b in betas.tolist()])
 sweep = {
@@ -218,19 +220,19 @@ for name, shift in labels.items():
     for ax, y in ((left, earned), (right, true)):
         ax.scatter(kl, y, color="0.5", s=14, zorder=2)
 left.set(xlabel="KL from the reference, nats", ylabel="expected reward", xlim=(-0.1, 6.3))
-right.set(xlabel="KL from the reference, nats", ylabel="true worth", xlim=(-0.1, 6.3))
+right.set(xlabel="KL from the reference, nats", ylabel="gold reward", xlim=(-0.1, 6.3))
 left.legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** DPO is on the curve, exactly, at the point of its β. cDPO and EXO are on it too, to two digits, nearer to the start. Robust DPO, told of noise that is
-# not there, goes much further. DPO-Positive seems not to move at all; we come back to it. What fixes the level of single answers
-# pays a little reward at equal KL, and what forgets the reference mostly pays more. That is no verdict on them: here DPO's assumption (people choose
-# by Bradley and Terry with *this* reward) is true by construction, every pair is seen infinitely often, and the policy can represent anything. The rest of the
-# notebook takes these away one by one. And on the right the dot of APO-zero lies well *above* the curve: earning less of a wrong reward can be worth more in truth (chapter 20).
+# **What to notice.** DPO is on the curve, exactly, at the point of its β. cDPO and EXO are also on it, to two digits, nearer to the start. Robust DPO, with an assumed noise that does
+# not exist, goes much further. DPO-Positive seems not to move at all; we come back to it. Losses that fix the level of single completions
+# lose a little reward at equal KL, and losses without a reference mostly lose more. This is no verdict on them: here DPO's assumption (people choose
+# by Bradley–Terry with *this* reward) is true by construction, every pair is seen infinitely often, and the policy can represent anything. The rest of the
+# notebook removes these assumptions one by one. On the right the dot of APO-zero lies well *above* the curve: less of a wrong reward can mean more gold reward (chapter 20).
 #
-# DPO-Positive's zero deserves a second look. Its penalty has a kink at the reference, where our minimiser starts and where autograd calls the slope of the kink 0: it may have
-# stopped there without being at a minimum. So round the kink off over a width, minimise, halve the width again and again, and see whether the *true* loss fell.
+# DPO-Positive's zero needs a second look. Its penalty has a kink at the reference, where our minimiser starts and where autograd returns the slope 0. It may have
+# stopped there without being at a minimum. So we smooth the kink over a width, minimise, reduce the width again and again, and check whether the *exact* loss fell.
 
 
 # %%
@@ -242,7 +244,7 @@ def rounded(pair, width, penalty, beta=0.5):
     return -torch.nn.functional.logsigmoid(beta * (pair.margins - penalty * soft))
 
 
-print("λ     nats   true loss, less that at the reference")
+print("λ     nats   exact loss, minus the loss at the reference")
 for penalty in (1.0, 3.0, 5.0):
     p, true = ref, over_pairs(partial(pl.dpo_positive, beta=0.5, penalty=penalty), preferences, ref)
     for width in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5):
@@ -256,24 +258,26 @@ print(
 )
 
 # %% [markdown]
-# It had stopped short of the minimum. A larger λ holds the policy more closely; at λ = 5 next to nothing is left, but something.
+# It had stopped before the minimum. A larger λ keeps the policy closer; at λ = 5 it hardly moves, but it moves.
 #
-# One more question to these optima, for later. The pairs are replies of the *reference*. At the very policy that DPO looks for, have the chosen ones become more likely?
+# One more question about these optima, for later. The pairs are completions of the *reference*. At the optimum of DPO, have the chosen ones become more probable?
 
 # %%
 # NBVAL_CHECK_OUTPUT
 meet = (ref[:, None] * ref[None, :]).fill_diagonal_(0.0)
 wins = meet / meet.sum() * preferences * 2  # (chosen, rejected): how often this pair comes up with this label
-print("   β   mean log-ratio of the chosen   of the rejected   pairs whose chosen reply is less likely than before")
+print(
+    "   β   mean log-ratio of the chosen   of the rejected   pairs whose chosen completion is less probable than before"
+)
 for b in (2.0, 1.0, 0.5, 0.25):
     ratio = rlhf.optimal_logps(ref.log(), reward, beta=b) - ref.log()
     fallen = float(wins[ratio < 0].sum())
     print(f"{b:4.2f}   {float(wins.sum(1) @ ratio):28.2f}   {float(wins.sum(0) @ ratio):15.2f}   {fallen:51.0%}")
 
 # %% [markdown]
-# ## Certain labels
+# ## Deterministic labels
 #
-# Two replies, equally likely at first; the first one always wins. DPO is trained with β = 0.1, ½ and 2.
+# Two completions, equally probable at first; the first one always wins. DPO is trained with β = 0.1, ½ and 2.
 
 # %%
 holds = predict(
@@ -288,7 +292,7 @@ STEPS, BETAS = 1000, (0.1, 0.5, 2.0)
 
 
 def labelled(loss, p):
-    """The first reply wins with probability p."""
+    """Return the mean loss if the first completion wins with probability p."""
 
     def mean(x):
         pair = PairLogps(x[:1], x[1:], two[:1].log(), two[1:].log())
@@ -313,15 +317,15 @@ def descend(losses, lr=0.1):
 
 
 KINDS = {
-    "DPO, labels never err": lambda b: labelled(partial(pl.dpo, beta=b), 1.0),
+    "DPO, deterministic labels": lambda b: labelled(partial(pl.dpo, beta=b), 1.0),
     "DPO, random labels": lambda b: labelled(partial(pl.dpo, beta=b), 1 / (1 + math.exp(-1))),
-    "IPO, labels never err": lambda b: labelled(partial(pl.ipo, beta=b), 1.0),
+    "IPO, deterministic labels": lambda b: labelled(partial(pl.ipo, beta=b), 1.0),
 }
 descents = {kind: descend([make(b) for b in BETAS]) for kind, make in progress(KINDS.items(), "descents")}
 print(f"KL after {STEPS} steps")
 for kind, kls in descents.items():
     print(f"{kind:22}", "  ".join(f"β = {b:g}: {float(k[-1]):.3f}" for b, k in zip(BETAS, kls, strict=True)))
-small, large = (float(descents["DPO, labels never err"][k, -1]) for k in (0, 2))
+small, large = (float(descents["DPO, deterministic labels"][k, -1]) for k in (0, 2))
 holds.reveal("less than half as far in KL" if large <= 0.5 * small else "about as far")
 
 # %%
@@ -340,20 +344,18 @@ axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0, 0.6))
 plt.show()
 
 # %%
-assert (descents["DPO, labels never err"][:, -1] > 0.6).all()
+assert (descents["DPO, deterministic labels"][:, -1] > 0.6).all()
 
 # %% [markdown]
-# With labels that never err, β sets the pace and not the place: all three runs are on their way to ln 2, where the second reply is never given. So β limits the KL only where
+# With deterministic labels β sets the speed and not the final KL: all three runs go towards ln 2, where the second completion has probability 0. So β limits the KL only where
 # people disagree. IPO's bound, $1/2\beta$, holds in both cases.
 #
-# ## Labels that are wrong
+# ## Noisy labels
 #
-# A share ε of the labels is flipped by accident. cDPO and robust DPO are told ε.
+# A fraction ε of the labels is flipped by accident. cDPO and robust DPO are given ε.
 
 # %%
-unmoved = predict(
-    "Which loss still gives the policy that clean labels would have given?", "DPO", "cDPO", "IPO", "robust DPO"
-)
+unmoved = predict("Which loss still gives the policy of clean labels?", "DPO", "cDPO", "IPO", "robust DPO")
 
 # %%
 flips = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -372,12 +374,12 @@ unmoved.reveal(dict(zip(found, ("DPO", "cDPO", "robust DPO", "IPO"), strict=True
 
 # %%
 # figure: noise
-# alt: Expected reward against the share of flipped labels, from none to two in five. DPO falls from 1.81 to less than half of that, cDPO faster, IPO slower from a lower start;
+# alt: Expected reward against the fraction of flipped labels, from 0 to 40 %. DPO falls from 1.81 to less than half of that, cDPO faster, IPO slower from a lower start;
 #   robust DPO is a horizontal line at the clean optimum.
 fig, ax = plt.subplots(figsize=(4.8, 3), layout="constrained")
 for (name, rows), colour in zip(found.items(), ("blue", "sky", "green", "orange"), strict=True):
     ax.plot(flips, [row[1] for row in rows], marker="o", color=PALETTE[colour], label=name)
-ax.set(xlabel="share of labels flipped", ylabel="expected reward", ylim=(0.6, 2))
+ax.set(xlabel="fraction of labels flipped", ylabel="expected reward", ylim=(0.6, 2))
 ax.legend(frameon=False)
 plt.show()
 
@@ -388,15 +390,15 @@ for k, e in enumerate(flips):
     print(f"{e:7.1f}   " + "   ".join(f"{rows[k][1]:10.2f} at {rows[k][0]:6.2f}" for rows in found.values()))
 
 # %% [markdown]
-# Flipped labels pull every margin towards 0: DPO does not go astray, it stays nearer home. cDPO goes nearer still, because it *adds* doubt of its own to
-# labels that are doubtful already. Robust DPO takes the noise out again: exactly, at any ε, if it is told ε, and if there is data without end.
+# Flipped labels move every margin towards 0: DPO keeps its direction and stays nearer to the reference. cDPO stays nearer still, because it assumes *more* noise than the labels
+# already have. Robust DPO removes the noise, exactly, at any ε, if it is given ε and infinite data.
 #
-# The other way round, noise is what holds DPO when labels are certain:
+# Conversely, noise keeps DPO near the reference when labels are otherwise deterministic:
 
 # %%
 # NBVAL_CHECK_OUTPUT
 certain = 0.5 * (1 + torch.sign(reward[:, None] - reward[None, :]))
-print("flipped   DPO, β = ½, labels certain but for the flips:  KL, reward, truth")
+print("flipped   DPO, β = ½, labels deterministic except for the flips:  KL, reward, gold reward")
 for e in (0.05, 0.1, 0.2, 0.4):
     kl, earned, true = place(
         minimise(over_pairs(partial(pl.dpo, beta=0.5), (1 - 2 * e) * certain + e, ref, lengths), ref)
@@ -406,28 +408,28 @@ for e in (0.05, 0.1, 0.2, 0.4):
 # %% [markdown]
 # ## Which pairs? Best and worst of n
 #
-# Preference sets are often made by drawing n replies and keeping the best and the worst. On the three replies, with rankings by Plackett and Luce:
+# Preference data are often made by sampling n completions and keeping the best and the worst. On the three completions, with rankings by Plackett–Luce:
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
 def ranking_chance(rewards):
-    """Probability that Plackett–Luce ranks these rewards in this order."""
+    """Return the probability that Plackett–Luce ranks these rewards in this order."""
     return math.prod(float(rewards[k].exp() / rewards[k:].exp().sum()) for k in range(len(rewards)))
 
 
 def best_and_worst(n):
-    """How often y is the best and y' the worst of n replies: a table (chosen, rejected)."""
+    """Return the probability that y is the best and y' the worst of n completions: a table (chosen, rejected)."""
     table = torch.zeros(3, 3, dtype=torch.float64)
     for drawn in product(range(3), repeat=n):
         for order in permutations(drawn):
-            chance = math.prod(float(three[y]) for y in drawn) * ranking_chance(earns[list(order)])
+            chance = math.prod(float(three[y]) for y in drawn) * ranking_chance(rewards_3[list(order)])
             table[order[0], order[-1]] += chance
     return table
 
 
 def fit_table(table):
-    """The policy of least DPO loss, at β = 1, when pairs come up this often."""
+    """Return the policy of least DPO loss, at β = 1, for pairs with these probabilities."""
     i, j = (~torch.eye(3, dtype=torch.bool)).nonzero(as_tuple=True)
     pair = lambda x: PairLogps(x[i], x[j], three.log()[i], three.log()[j])
     return minimise(lambda x: (table[i, j] * pl.dpo(pair(x), beta=1.0)).sum(), three)
@@ -442,31 +444,31 @@ for n in (2, 3, 4):
     )
 
 # %% [markdown]
-# The same β, the same people, the same replies; more drawn, further gone. Choosing extremes makes labels surer than people are. It is not quite a smaller β: the rewards lie one
-# apart, so for any β the two margins would be equal. A reference that follows the policy from round to round, on the other hand, is exactly that:
+# The same β, the same people, the same completions: with more samples the policy goes further. Choosing extremes makes labels more certain than human labels. It is not the same as a smaller β: the rewards are one
+# apart, so for any β the two margins would be equal. A reference that follows the policy from round to round, on the other hand, is exactly a smaller β:
 
 # %%
 # NBVAL_CHECK_OUTPUT
 following = three.log()
 for _ in range(5):
-    following = rlhf.optimal_logps(following, earns, beta=1.0)
-fifth = rlhf.optimal_logps(three.log(), earns, beta=0.2)
+    following = rlhf.optimal_logps(following, rewards_3, beta=1.0)
+fifth = rlhf.optimal_logps(three.log(), rewards_3, beta=0.2)
 print("five rounds of β = 1:", [round(v, 3) for v in following.exp().tolist()])
 print("one of β = 1/5:      ", [round(v, 3) for v in fifth.exp().tolist()])
 
 # %% [markdown]
 # ## Lists and thumbs
 #
-# Rankings of three, explicit rewards, and single answers with a thumb each (up with probability σ(r)), all on the three replies at β = 1.
+# Rankings of three, explicit rewards, and single completions with a thumb each (up with probability σ(r)), all on the three completions at β = 1.
 
 # %%
 # NBVAL_CHECK_OUTPUT
 orders = torch.tensor(list(permutations(range(3))))
-chance = torch.tensor([ranking_chance(earns[order]) for order in orders], dtype=torch.float64)
-targets = pl.reward_targets(earns[None], temperature=1.0)
+chance = torch.tensor([ranking_chance(rewards_3[order]) for order in orders], dtype=torch.float64)
+targets = pl.reward_targets(rewards_3[None], temperature=1.0)
 all_three = lambda x: ListLogps(x[None], three.log()[None])
 triples = torch.tensor(list(product(range(3), repeat=3)))
-best = rlhf.optimal_logps(three.log(), earns, beta=1.0).exp()
+best = rlhf.optimal_logps(three.log(), rewards_3, beta=1.0).exp()
 positive = best[triples[:, 0]] * three[triples[:, 1]] * three[triples[:, 2]]
 on_lists = {
     "plackett_luce_dpo": lambda x: (
@@ -485,14 +487,14 @@ for name, loss in on_lists.items():
 # %%
 # NBVAL_CHECK_OUTPUT
 def drawn_lists(loss, size):
-    """When ``size`` replies are drawn from the reference: the first reply's probability at the minimum, and its mean target."""
+    """Return the first completion's probability at the minimum, and its mean target, for lists of ``size`` samples of the reference."""
     lists = torch.tensor(list(product(range(3), repeat=size)))
-    chance, aims = three[lists].prod(-1), pl.reward_targets(earns[lists], temperature=1.0)
+    chance, aims = three[lists].prod(-1), pl.reward_targets(rewards_3[lists], temperature=1.0)
     rest = minimise(lambda x: (chance * loss(ListLogps(x[lists], three.log()[lists]), aims, beta=1.0)).sum(), three)
     return float(rest[0]), float((chance[:, None] * aims * (lists == 0)).sum())
 
 
-print("K replies drawn from the reference: the first reply's probability at the minimum")
+print("K samples of the reference: the first completion's probability at the minimum")
 print("K   InfoNCA     EXO     NCA   its mean target")
 for size in (2, 3, 4, 8):
     rests = [drawn_lists(loss, size) for loss in (pl.info_nca, pl.exo, pl.nca)]
@@ -500,11 +502,11 @@ for size in (2, 3, 4, 8):
 
 # %%
 # NBVAL_CHECK_OUTPUT
-up = torch.sigmoid(earns)  # share of thumbs up
+up = torch.sigmoid(rewards_3)  # fraction of thumbs up
 
 
 def thumbs(loss, context, steps):
-    """Gradient descent on single answers; the level that they are compared with is taken anew at every step."""
+    """Return the policy after gradient descent on single completions; their reference level is computed anew at every step."""
     logits = three.log().clone().requires_grad_()
     optimiser = torch.optim.Adam([logits], lr=0.01)
     weight = torch.cat([three * up, three * (1 - up)])
@@ -518,39 +520,39 @@ def thumbs(loss, context, steps):
 
 
 point = lambda x: (x.exp() * (x - three.log())).sum()  # KTO: the KL itself
-whole = torch.cat([three * up, three * (1 - up)])  # all answers, each with its thumbs
+whole = torch.cat([three * up, three * (1 - up)])  # all completions, each with its thumbs
 
 
 def halfway(x):
-    """BCO: between the mean implicit reward of thumbs up and that of thumbs down, over all answers."""
+    """Return BCO's shift: halfway between the mean implicit rewards of thumbs up and of thumbs down."""
     ups, downs = ((w * (x - three.log())).sum() / w.sum() for w in whole.split(3))
     return (ups + downs) / 2
 
 
-fitting = -(three * up / (1 - up)).sum().log()  # the one shift at which shares and normalisation agree
+fitting = -(three * up / (1 - up)).sum().log()  # the one shift at which fractions and normalisation agree
 fits = lambda x: fitting
 hurts = lambda lost: 2.25 * lost**0.88  # Tversky and Kahneman (1992)
 print(f"the first hundred lost weighs {hurts(100):.1f}, the second {hurts(200) - hurts(100):.1f}")
 for steps in (200, 1000):
     print(f"kto, {steps:4} steps             ", [round(v, 2) for v in thumbs(pl.kto, point, steps).tolist()])
-print("shares of thumbs up          ", [round(v, 3) for v in up.tolist()])
+print("fractions of thumbs up       ", [round(v, 3) for v in up.tolist()])
 for name, context in (("its own shift", halfway), ("the fitting shift", fits)):
     p = thumbs(pl.bco, context, 3000)
     said = torch.sigmoid((p / three).log() - context(p.log()))
     print(f"bco, {name:17} rests at {[round(v, 3) for v in p.tolist()]}, says {[round(v, 3) for v in said.tolist()]}")
 
 # %% [markdown]
-# Plackett–Luce, InfoNCA and EXO stand on the optimum, from lists of any of these sizes. NCA rests where each reply has the target that it receives on average; the larger the list, the nearer that is to
-# the optimum. (With each reply once in the list, its noise is uniform while the reference is not.) With thumbs, KTO never comes to rest: of each answer it learns what the *majority* says, and is ever
-# surer of it. BCO wants the shares, but probabilities must sum to one, and its own shift does not allow both.
+# Plackett–Luce, InfoNCA and EXO reach the optimum, from lists of any of these sizes. NCA gives each completion the target that it receives on average; with a larger list this is nearer to
+# the optimum. (With each completion once in the list, its noise is uniform while the reference is not.) With thumbs, KTO never converges: for each completion it learns the *majority*, with ever larger
+# confidence. BCO aims at the fractions, but probabilities must sum to one, and its own shift does not allow both.
 #
-# ## What the pairs do not say
+# ## Coverage
 #
-# Three replies, and only the first two are ever compared. Three policies with the same margin between these two:
+# Three completions, and only the first two are ever compared. Three policies with the same margin between these two:
 
 # %%
 coverage = predict(
-    "One reply has probability .0004 under the reference, and the pairs overrate its reward by 5. Under DPO with β = ½, how likely does it become?",
+    "One completion has probability .0004 under the reference, and the pairs overrate its reward by 5. What is its probability under DPO with β = ½?",
     0.001,
     0.05,
     0.6,
@@ -560,7 +562,7 @@ coverage = predict(
 # %%
 # NBVAL_CHECK_OUTPUT
 def two_compared(logps):
-    """The mean DPO loss, β = 1, if only the first two replies are compared."""
+    """Return the mean DPO loss, β = 1, if only the first two completions are compared."""
     pair = PairLogps(logps[:1], logps[1:2], three.log()[:1], three.log()[1:2])
     return (up[0] * pl.dpo(pair, beta=1.0) + (1 - up[0]) * pl.dpo(pair.swapped(), beta=1.0)).sum()
 
@@ -569,9 +571,9 @@ odds = 0.5 / 0.3 * math.e
 print("policy                      loss     reward")
 for third in (1e-9, float(best[2]), 0.9):
     p = torch.tensor([(1 - third) * odds, 1 - third, third * (1 + odds)], dtype=torch.float64) / (1 + odds)
-    print(f"{[round(v, 3) for v in p.tolist()]!s:24} {float(two_compared(p.log())):8.4f} {float(p @ earns):8.2f}")
+    print(f"{[round(v, 3) for v in p.tolist()]!s:24} {float(two_compared(p.log())):8.4f} {float(p @ rewards_3):8.2f}")
 print(f"\ncoverage E[π/μ] of the optimum: {float(rlhf.coverage(best.log(), three.log())):.3f}")
-print("forty replies, the optimum:", end="")
+print("forty completions, the optimum:", end="")
 for b in (1.0, 0.5, 0.25):
     print(f"  β = {b:g}: {float(rlhf.coverage(rlhf.optimal_logps(ref.log(), reward, beta=b), ref.log())):.1f}", end="")
 print()
@@ -580,13 +582,13 @@ print()
 # %%
 # NBVAL_CHECK_OUTPUT
 def fitted(f_prime, rewards, ref, beta=0.5):
-    """Where f-DPO rests on endless Bradley–Terry pairs of these rewards."""
+    """Return the policy that minimises f-DPO on infinitely many Bradley–Terry pairs of these rewards."""
     return minimise(over_pairs(partial(pl.f_dpo, beta=beta, f_prime=f_prime), bradley_terry(rewards), ref), ref)
 
 
 chi_squared = lambda log_ratio: log_ratio.exp() - 1
-print("χ² alone, three replies, β = 1. Its optimum: [0.8125, 0.1875, 0]; f-DPO rests at", end=" ")
-print([round(v, 4) for v in fitted(chi_squared, earns, three, beta=1.0).tolist()])
+print("χ² alone, three completions, β = 1. Its optimum: [0.8125, 0.1875, 0]; the minimum of f-DPO:", end=" ")
+print([round(v, 4) for v in fitted(chi_squared, rewards_3, three, beta=1.0).tolist()])
 rare = int(ref.argmin())
 wrong = reward.clone()
 wrong[rare] += 5
@@ -594,23 +596,25 @@ print(f"\n{world.replies[rare]!r}, probability {float(ref[rare]):.4f}, overrated
 for name, f_prime in {"DPO": pl.f_prime_reverse_kl, "χPO": pl.f_prime_chi_po}.items():
     p, clean = fitted(f_prime, wrong, ref), fitted(f_prime, reward, ref)
     print(
-        f"{name}: its probability {float(p[rare]):.3f}, true reward {float(p @ reward):.2f} at {place(p)[0]:.2f} nats; "
-        f"without the error {float(clean @ reward):.2f} at {place(clean)[0]:.2f}"
+        f"{name}: its probability {float(p[rare]):.3f}, reward without the error {float(p @ reward):.2f} at {place(p)[0]:.2f} nats; "
+        f"trained without it {float(clean @ reward):.2f} at {place(clean)[0]:.2f}"
     )
     if name == "DPO":
         coverage.reveal(float(p[rare]))
 
 # %% [markdown]
-# The loss is the same for all three policies: what is never compared is decided by chance. And what is hardly ever compared may be wrong by much. DPO lets a ratio grow as long as its *logarithm* pays;
-# χPO charges for the ratio itself. That protects it here, and costs reward where nothing is wrong.
+# The loss is the same for all three policies, so it does not determine completions that are never compared. And for completions that are rarely compared it can be far off. DPO penalises only the *logarithm* of a ratio;
+# χPO penalises the ratio itself. This protects it here, and costs reward where there is no error.
 #
-# ## Does the chosen answer rise?
+# ## Likelihood displacement
 #
-# *May I copy your homework?* A model has three answers, "no", "never" and "sure", equally likely, and a softmax over features in which the two refusals
-# lie close together. One pair: "no" is better than "never". DPO's loss falls at each of 1,000 steps.
+# *May I copy your homework?* A model has three completions, "no", "never" and "sure", equally probable, and a softmax over features in which the two refusals
+# are close together. One pair: "no" is better than "never". DPO's loss falls at each of 1,000 steps.
 
 # %%
-sure = predict("How likely is “sure” after 1,000 steps of DPO? (It begins with 0.33.)", 0.02, 0.15, 0.35, 0.95)
+sure = predict(
+    "What is the probability of “sure” after 1,000 steps of DPO? (It begins at 0.33.)", 0.02, 0.15, 0.35, 0.95
+)
 
 # %%
 features = torch.tensor([[1.0, 0.0], [0.9, -0.3], [0.3, 1.0]], dtype=torch.float64)
@@ -643,7 +647,7 @@ sure.reveal(float(paths["DPO"][-1, WORDS.index("sure")]))
 
 # %%
 # figure: displacement
-# alt: Six panels of the probabilities of no, never and sure over 1,000 gradient steps. Under DPO sure climbs to nearly one while no, the chosen answer,
+# alt: Six panels of the probabilities of no, never and sure over 1,000 gradient steps. Under DPO sure rises to nearly one while no, the chosen completion,
 #   falls; under IPO the same, and it stops sooner. Under DPO-Positive no stays where it was. With a likelihood term or with Cal-DPO no rises. Under BCO on the pair sure rises first, then no.
 fig, axes = plt.subplots(2, 3, figsize=(9, 4.4), sharex=True, sharey=True, layout="constrained")
 for ax, (name, path) in zip(axes.flat, paths.items(), strict=True):
@@ -666,11 +670,11 @@ for name, path in paths.items():
     print(f"{name:20} " + "  ".join(f"{v:.2f}" for v in path[-1].tolist()))
 
 # %% [markdown]
-# The pair was about politeness. What the model learned from it is to say "sure", which no pair mentions. DPO's loss fell at every step.
+# The pair was about politeness. The model learned from it to say "sure", which no pair mentions. DPO's loss fell at every step.
 #
-# ## Preferences that go round in circles
+# ## Cyclic preferences
 #
-# Three answers that beat one another like rock, scissors and paper (nine times in ten), a reference that likes the first, β = 0.1. No reward explains such
+# Three completions beat one another like rock, paper and scissors (nine times in ten). The reference prefers the first, and β = 0.1. No reward explains such
 # preferences.
 
 # %%
@@ -697,20 +701,24 @@ by |= {"Nash-MD": settling[-1].exp(), "equilibrium": nash.exp()}
 # NBVAL_CHECK_OUTPUT
 for name, p in by.items():
     against = [round(v, 2) for v in (p @ circle).tolist()]
-    print(f"{name:12} {[round(v, 2) for v in p.tolist()]!s:20} win rates against the three answers {against}")
-net = circle @ nash.exp() + beta * home.log()  # a sure answer has the KL −log home
-print("against the equilibrium the three answers earn, less β KL:", [round(v, 2) for v in net.tolist()], end="; ")
+    print(f"{name:12} {[round(v, 2) for v in p.tolist()]!s:20} win rates against the three completions {against}")
+net = circle @ nash.exp() + beta * home.log()  # a policy with one completion has the KL −log home
+print(
+    "payoff of the three completions against the equilibrium, win rate − β KL:",
+    [round(v, 2) for v in net.tolist()],
+    end="; ",
+)
 print(f"the equilibrium itself {0.5 - beta * float(exact.divergence(nash.exp(), home)):.2f}")
 
 # %%
 # figure: game
-# alt: Two panels. Left, repeated best responses without mixing: the probability of the first answer swings between nearly 0 and nearly 1. Nash-MD settles
-#   within a hundred rounds. Right, the worst win rate against any single answer: lowest for DPO, about twice that for IPO, highest for Nash-MD and the equilibrium, which are alike and below one half.
+# alt: Two panels. Left, repeated best responses without mixing: the probability of the first completion oscillates between nearly 0 and nearly 1. Nash-MD converges
+#   within a hundred rounds. Right, the worst win rate against any single completion: lowest for DPO, about twice that for IPO, highest for Nash-MD and the equilibrium, which are alike and below one half.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), width_ratios=(3, 2), layout="constrained")
 left.plot([float(x[0].exp()) for x in swinging[:31]], color=PALETTE["orange"], label="best response, each round")
 left.plot([float(x[0].exp()) for x in settling], color=PALETTE["blue"], label="Nash-MD, η = ½")
 left.axhline(float(nash[0].exp()), color="0.6", lw=0.8, ls=":")
-left.set(xlabel="round", ylabel="probability of the first answer", ylim=(0, 1.05))
+left.set(xlabel="round", ylabel="probability of the first completion", ylim=(0, 1.05))
 left.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.75))
 right.barh(list(by), [float((p @ circle).min()) for p in by.values()], color=PALETTE["sky"], height=0.6)
 right.axvline(0.5, color="0.6", lw=0.8)
@@ -719,13 +727,13 @@ right.set_xlabel("win rate against its worst opponent")
 plt.show()
 
 # %% [markdown]
-# The equilibrium is its own best response *when the KL is charged*. Without that charge the third answer beats it, in 57 games of 100.
+# The equilibrium is its own best response *with the KL penalty*. In wins alone the third completion beats it, in 57 games of 100.
 
 # %% [markdown]
-# ## A tag instead of a loss
+# ## Quality conditioning
 #
-# The oldest trick: label each reply "good" or "bad", put the word in front, train by imitation, and ask for "good". With all the data in the
-# world that gives $\pi(y \mid \text{good}) \propto \pi_\text{ref}(y)\,p(\text{good} \mid y)$.
+# A simple method: label each completion "good" or "bad", put the word in front, train by imitation, and ask for "good". With infinite
+# data this gives $\pi(y \mid \text{good}) \propto \pi_\text{ref}(y)\,p(\text{good} \mid y)$.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -735,19 +743,19 @@ as_optimum = rlhf.optimal_logps(ref.log(), good.log(), beta=1.0).exp()
 print("it is an RLHF optimum, of reward log p(good):", torch.allclose(tagged, as_optimum))
 for name, p in (("reference", ref), ("tag", tagged), ("DPO, β = ½", rest["dpo"])):
     kl, earned, true = place(p)
-    print(f"{name:12} KL {kl:.2f}  reward {earned:.2f}  truth {true:.2f}  below the frontier {below_frontier(p):.2f}")
+    print(f"{name:12} KL {kl:.2f}  reward {earned:.2f}  gold {true:.2f}  below the frontier {below_frontier(p):.2f}")
 
 # %% [markdown]
-# One step to the optimum of *another* reward, at a β that nobody can turn. No replies are pushed down that the tag does not speak of, nothing is unstable, and nothing is tuned.
+# This is the optimum of *another* reward, at a fixed β. No completion becomes less probable through its own label, nothing is unstable, and there is nothing to tune.
 #
 # ## On a language model
 #
-# From here on probabilities cannot be summed. The assistant world of chapter 1: a model of a hundred thousand parameters, pairs of its own replies, labels by the
-# true reward with noise. The share of pairs in the right order rises.
+# From here on we cannot sum over all completions. The assistant task of chapter 1: a model of 100,000 parameters, pairs of its own completions, labels by the
+# gold reward with noise. The fraction of pairs in the right order rises.
 
 # %%
 falls = predict(
-    "What do the log-probabilities of the chosen replies do meanwhile?",
+    "What happens to the log-probabilities of the chosen completions?",
     "they rise",
     "they stay within 1 nat",
     "they fall",
@@ -774,8 +782,8 @@ assert after.gold > before.gold + 0.3 and seen.holds("dpo_gold", above=before.go
 
 # %%
 # figure: curves
-# alt: Four panels over the steps of a DPO run: the loss falls from ln 2; implicit rewards of chosen and rejected replies both fall, the rejected one further;
-#   the share of pairs in the right order rises; log-probabilities of both chosen and rejected replies fall.
+# alt: Four panels over the steps of a DPO run: the loss falls from ln 2; implicit rewards of chosen and rejected completions both fall, the rejected one further;
+#   the fraction of pairs in the right order rises; log-probabilities of both chosen and rejected completions fall.
 history = aligned.history
 fig, axes = plt.subplots(2, 2, figsize=(9, 4.8), sharex=True, layout="constrained")
 axes, steps = axes.ravel(), history["step"]
@@ -789,29 +797,31 @@ axes[1].plot(steps, smooth(history["margin"], 10), color=PALETTE["green"], label
 axes[1].set_title("implicit reward")
 axes[1].legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.62))
 axes[2].plot(steps, smooth(history["accuracy"], 10), color=PALETTE["purple"])
-axes[2].set_title("share in the right order")
-axes[3].set_title("log-probability of a reply, nats")
+axes[2].set_title("fraction in the right order")
+axes[3].set_title("log-probability of a completion, nats")
 for ax in axes[2:]:
     ax.set_xlabel("step")
 plt.show()
 
 # %% [markdown]
-# ## Pairs that differ by little
+# ## Similar pairs
 #
-# Of the 1,600 pairs we keep the quarter whose two replies are most alike, such as *sure! mice squeak and owls hoot* against *mice squeak and owls hoot*, and the quarter
-# whose replies are least alike.
+# From the 1,600 pairs we take the quarter whose two completions are most similar, such as *sure! mice squeak and owls hoot* and *mice squeak and owls hoot*, and the quarter
+# whose completions are least similar.
 
 # %%
-sinks = predict("Under DPO, with which pairs do the chosen replies sink further?", "most alike", "least alike")
+sinks = predict(
+    "Under DPO, with which pairs do the chosen completions lose more log-probability?", "most similar", "least similar"
+)
 
 # %%
 near, far = direct.alike(pairs)
 short = replace(direct.TRAINING, max_steps=60)
 runs = {
-    "least alike: DPO": (far, "dpo", {}),
-    "most alike: DPO": (near, "dpo", {}),
-    "most alike: DPO + NLL": (near, "dpo_nll", {"nll_weight": 1.0}),
-    "most alike: DPO-Positive": (near, "dpo_positive", {"penalty": 5.0}),
+    "least similar: DPO": (far, "dpo", {}),
+    "most similar: DPO": (near, "dpo", {}),
+    "most similar: DPO + NLL": (near, "dpo_nll", {"nll_weight": 1.0}),
+    "most similar: DPO-Positive": (near, "dpo_positive", {"penalty": 5.0}),
 }
 moved = {}
 print("                            log-ratio, nats         right   gold")
@@ -826,11 +836,11 @@ for name, (some, loss, options) in runs.items():
         f"{m.gold:7.2f} {m.kl:6.2f}"
     )
 cal = seen.values("near_cal_dpo_chosen")
-print(f"most alike: Cal-DPO, in the study's five seeds: chosen {min(cal):+.2f} to {max(cal):+.2f}")
-sinks.reveal(min(("most alike", "least alike"), key=lambda which: moved[f"{which}: DPO"]["chosen"]))
+print(f"most similar: Cal-DPO, in the study's five seeds: chosen {min(cal):+.2f} to {max(cal):+.2f}")
+sinks.reveal(min(("most similar", "least similar"), key=lambda which: moved[f"{which}: DPO"]["chosen"]))
 
 # %%
-assert moved["most alike: DPO"]["chosen"] < moved["least alike: DPO"]["chosen"] < 0
+assert moved["most similar: DPO"]["chosen"] < moved["least similar: DPO"]["chosen"] < 0
 assert seen.all_exceed("far_dpo_chosen", "near_dpo_chosen") and seen.holds("far_dpo_chosen", below=0.0)
 for name, (_, loss, _) in list(runs.items())[2:]:
     assert moved[name]["chosen"] > 0 and seen.holds(f"near_{loss}_chosen", above=0.0)
@@ -838,46 +848,46 @@ assert seen.holds("near_cal_dpo_chosen", above=0.0)
 
 # %%
 # figure: sinking
-# alt: Bars for four runs of sixty steps: by how many nats the log-probability of chosen and of rejected replies changed. With DPO on pairs that are most alike both fall
-#   by several nats; on pairs that are least alike the chosen ones fall by about one; with a likelihood term or DPO-Positive the chosen ones rise a little.
+# alt: Bars for four runs of sixty steps: by how many nats the log-probability of chosen and of rejected completions changed. With DPO on the most similar pairs both fall
+#   by several nats; on the least similar pairs the chosen ones fall by about one; with a likelihood term or DPO-Positive the chosen ones rise a little.
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 for which, colour, shift in (("chosen", "blue", -0.2), ("rejected", "orange", 0.2)):
     places = [k + shift for k in range(len(moved))]
     ax.barh(places, [m[which] for m in moved.values()], height=0.36, color=PALETTE[colour], label=which)
-ax.set(yticks=range(len(moved)), yticklabels=list(moved), xlabel="change of the log-probability of a reply, nats")
+ax.set(yticks=range(len(moved)), yticklabels=list(moved), xlabel="change of the log-probability of a completion, nats")
 ax.invert_yaxis()
 ax.axvline(0, color="0.4", lw=0.8)
 ax.legend(frameon=False, loc="lower left")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** With pairs that are alike the cheapest way to a margin is to push *both* down, the rejected one further. The share in the right order does not show it; the
-# log-probability of chosen replies does. The cures hold it up, and their policies stay nearer to the start; the study compares them with DPO *at the same KL*.
+# **What to notice.** With similar pairs the easiest way to a margin is to make *both* completions less probable, the rejected one more so. The fraction in the right order does not show it; the
+# log-probability of the chosen completions does. The remedies keep it up, and their policies stay nearer to the reference. The study compares them with DPO *at the same KL*.
 #
-# Can one know beforehand which pairs will do this? CHES reads it off the hidden states of the model before any training. Here are all pairs of the first run, in four groups by their score: by how many nats did
-# the log-probability of their chosen replies change?
+# Can we predict which pairs cause this? CHES computes a score from the hidden states of the model before any training. Here are all pairs of the first run, in four groups by score. By how many nats did
+# the log-probability of their chosen completions change?
 
 # %%
 scores = ches_of(sft, examples)
 winners = [pair.chosen for pair in examples]
 then, now = (reference_logps(p.model, winners, pad_token_id=sft.tokenizer.pad_token_id) for p in (sft, aligned))
 fallen = now - then
-print("CHES of the pairs     chosen reply, nats     of the quarter, most alike by words")
+print("CHES of the pairs   chosen, nats     among the quarter most similar in words")
 alike_ones = set(map(id, near))
 for k, group in enumerate(scores.argsort(descending=True).chunk(4)):
     share = sum(id(pairs[i]) in alike_ones for i in group.tolist()) / len(group)
     name = ("highest quarter", "second", "third", "lowest quarter")[k]
-    print(f"{name:16} {float(fallen[group].mean()):+16.2f} {share:30.0%}")
+    print(f"{name:16} {float(fallen[group].mean()):+15.2f} {share:20.0%}")
 
 # %%
 assert fallen[scores.topk(400).indices].mean() < fallen[scores.topk(400, largest=False).indices].mean() - 0.5
 
 # %% [markdown]
-# The higher the score, the further the fall. What it is worth as a filter is another question, which takes several seeds:
+# With a higher score the log-probability falls further. Whether the score is useful as a filter is another question, which needs several seeds:
 
 # %%
 by_quarter = evidence.StudyResults("ch14_displacement")
-for name, key in (("highest CHES", "high"), ("lowest CHES", "low"), ("drawn at random", "random")):
+for name, key in (("highest CHES", "high"), ("lowest CHES", "low"), ("at random", "random")):
     golds, kls = (by_quarter.values(f"{key}_{what}") for what in ("gold", "kl"))
     print(f"DPO on the quarter {name:16} gold {sum(golds) / len(golds):5.2f}   KL {sum(kls) / len(kls):.1f}")
 print("and on the other three quarters, without")
@@ -886,11 +896,11 @@ for name, key in (("highest CHES", "without_high"), ("a random one", "without_ra
     print(f"                   {name:16} gold {sum(golds) / len(golds):5.2f}")
 
 # %% [markdown]
-# Alone, the pairs of highest CHES ruin the policy. Among three times as many others they do no harm that five seeds could see.
+# As the only training data, the pairs of highest CHES ruin the policy. Together with three times as many other pairs they make no significant difference over five seeds.
 #
-# ## A labeller who likes long replies
+# ## An annotator with a length bias
 #
-# This one adds .3 to the reward for every word; in truth each word costs .1. What happens to the length, and to the gold reward?
+# This annotator adds .3 to the reward for every word; in the gold reward each word costs .1. What happens to the length, and to the gold reward?
 
 # %%
 likes_length = SimulatedAnnotator(temperature=0.3, biases=(length_bias(0.3),))
@@ -911,65 +921,64 @@ for loss, m in long.items():
 assert seen.all_exceed("long_dpo_length_normalised_length", "long_dpo_length")
 
 # %% [markdown]
-# Means per token are no cure. They take away the lever that a long reply has in the *loss*, and make distance cheaper: a reply may go as many times further from the reference as it has
-# tokens.
+# Means per token are no remedy. They remove the advantage that a long completion has in the *loss*, but they also weaken the limit on distance: a completion of n tokens may go n times as far from the
+# reference.
 #
 # ## Offline and online
 #
-# The same number of labels and of steps. Offline: all pairs are replies of the SFT model (the run above). Online: four rounds, each labels a quarter of them, replies
-# of the policy as it is *then*; the reference is the policy at the beginning of the round. Pairs, updates and sampling all differ
-# from the offline run's, so that one run of each decides little; below them stands what the other seeds say.
+# The same number of labels and of steps. Offline: all pairs are completions of the SFT model (the run above). Online: four rounds, each with its own block of prompts and 400 pairs of completions
+# of the *current* policy; the reference is the policy at the beginning of the round. Pairs, updates and sampling all differ
+# from the offline run, so one run of each decides little. The last lines are over five seeds of the study, in which all rounds have nearly the same prompts.
 
 # %%
-online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True, quiet=False)
+online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True, disjoint=True, quiet=False)
 m = direct.measure(assistant, online, sft)
 print(f"offline  gold {after.gold:.2f}  KL {after.kl:.2f}  length {after.length:.1f}")
 print(f"online   gold {m.gold:.2f}  KL {m.kl:.2f}  length {m.length:.1f}")
-won = [x > y for x, y in zip(seen.values("moving_gold"), seen.values("dpo_gold"), strict=True)]
-print(f"a run like this one earned more than the offline one with {sum(won)} of {len(won)} other seeds")
-better = [x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True)]
-print(
-    f"with the SFT model as reference throughout, online earns more than offline with {sum(better)} of {len(better)} seeds"
-)
+for name, key in (("reference follows", "moving"), ("reference fixed", "online")):
+    higher = [x > y for x, y in zip(seen.values(f"{key}_gold"), seen.values("dpo_gold"), strict=True)]
+    print(f"{name}: gold reward above offline in {sum(higher)} of {len(higher)} seeds")
 
 # %%
-assert all(won)
+assert seen.all_exceed("moving_gold", "dpo_gold")
 
 # %% [markdown]
 # ## Which loss, when
 #
-# Five seeds of every loss, one learning rate, each measured along its run: gold reward where the run crosses 1 and 2 nats (a dash where one of the seeds never does), and at
-# its end.
+# Five seeds of every loss at one learning rate, each measured along its run: gold reward where the run crosses 1 and 2 nats (a dash where a seed never does), and at
+# the end. At one rate, a slower loss has seen more pairs at the same KL; the chapter shows what other rates change.
 
 
 # %%
-def told(name):
-    """Mean and standard deviation over the seeds."""
+def mean_and_std(name):
+    """Return mean and standard deviation over the seeds."""
     values = torch.tensor(seen.values(name))
     return f"{values.mean():5.2f} ± {values.std():.2f}"
 
 
-print("                        gold at 1 nat   at 2 nats      in the end     KL there       tokens")
+print("                        gold at 1 nat   at 2 nats      at the end     KL there       tokens")
 for loss in direct.COMPARED:
     cells = []
     for kl in (1, 2):
         reached = min(seen.values(f"{loss}_kl_{kl}")) > kl - 1e-6
-        cells.append(told(f"{loss}_gold_{kl}") if reached else f"{'—':^12}")
-    cells += [told(f"{loss}_{key}") for key in ("gold", "kl", "length")]
+        cells.append(mean_and_std(f"{loss}_gold_{kl}") if reached else f"{'—':^12}")
+    cells += [mean_and_std(f"{loss}_{key}") for key in ("gold", "kl", "length")]
     print(f"{loss:22}  " + "   ".join(cells))
 
 # %% [markdown]
-# SLiC stands out. Its hinge asks that the winner be *likelier* than the loser, whatever the reference says. At the start these are the pairs that it learns from:
+# SLiC, at our numbers, is an exception. Its hinge asks that the winner be *more probable* than the loser, whatever the reference says. At the start it trains on these pairs:
 
 # %%
 logps = reference_logps(
-    sft.model, [answer for pair in examples for answer in pair.completions], pad_token_id=sft.tokenizer.pad_token_id
+    sft.model,
+    [completion for pair in examples for completion in pair.completions],
+    pad_token_id=sft.tokenizer.pad_token_id,
 ).view(-1, 2)
 counts = logps[:, 0] - logps[:, 1] < 1.0  # the hinge is not satisfied yet
 longer = torch.tensor([len(p.chosen.split()) > len(p.rejected.split()) for p in pairs])
 share, of_all = float(longer[counts].double().mean()), float(longer.double().mean())
 print(
-    f"{counts.double().mean():.0%} of the pairs count; the winner is the longer reply in {share:.0%} of these, in {of_all:.0%} of all"
+    f"{counts.double().mean():.0%} of the pairs have a gradient; the winner is the longer completion in {share:.0%} of these, in {of_all:.0%} of all"
 )
 
 # %%
@@ -978,13 +987,13 @@ assert share > 0.6 and of_all < 0.45 and seen.all_exceed("slic_length_1", "dpo_l
 # %% [markdown]
 # ## A failure on purpose: too large a step
 #
-# Thirty times the learning rate. What becomes of the accuracy on the pairs, and of the gold reward?
+# Thirty times the learning rate. What happens to the accuracy on the pairs, and to the gold reward?
 
 # %%
 hot = replace(short, learning_rate=30 * direct.TRAINING.learning_rate)
-burnt = direct.learn(sft, examples, "dpo", hot, quiet=False)
-m = direct.measure(assistant, burnt, sft)
-for name, policy in (("as above", aligned), ("× 30", burnt)):
+diverged = direct.learn(sft, examples, "dpo", hot, quiet=False)
+m = direct.measure(assistant, diverged, sft)
+for name, policy in (("as above", aligned), ("× 30", diverged)):
     share = direct.last_mean(policy, "accuracy")
     print(f"{name:9} accuracy on its pairs {share:.2f}   {direct.reply(assistant, policy)!r}")
 print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f} nats")
@@ -993,7 +1002,7 @@ print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f}
 assert m.gold < 0 and m.kl > 30 and max(seen.values("rate_30_gold")) < 0 and seen.holds("rate_30_kl", above=30)
 
 # %% [markdown]
-# Accuracy is a poor judge of DPO: the burnt model loses a few points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
+# Accuracy is a poor metric for DPO: the diverged model loses a few points of accuracy, and writes nonsense. Watch the KL and the log-probability of the chosen completions, and
 # read what the model writes.
 
 # %%
