@@ -16,11 +16,11 @@ def _small_weight():
 
 
 small_weight = Ask(
-    "The reward is .9 for a right answer plus .1 for a well-formed reply. All eight replies of a group are right, two of them are well formed, and the method divides by the group's standard deviation. What is the advantage of a well-formed reply?",
+    "The reward is .9 for a right answer plus .1 for a well-formed completion. All eight completions of a group are right, two of them are well formed, and the method divides by the group's standard deviation. What is the advantage of a well-formed completion?",
     Typed(
         within=0.15,
-        low="{reward:.1f} is its reward, which lies only {above:.3f} above the group's mean. But the standard deviation, by which that is divided, is smaller still, {deviation:.3f}: in such a group the weight of .1 cancels.",
-        high="The mean lies a quarter of the way from the six replies up to the two, so that these are {above:.3f} above it. The standard deviation is a little under half of .1, {deviation:.3f}.",
+        low="{reward:.1f} is its reward, which is only {above:.3f} above the group's mean. But this is divided by a smaller number, the standard deviation of {deviation:.3f}: in such a group the weight of .1 cancels.",
+        high="The mean lies a quarter of the way from the six completions up to the two, so the two are {above:.3f} above it. The standard deviation is a little under half of .1, {deviation:.3f}.",
     ),
     _small_weight,
 )
@@ -41,10 +41,10 @@ def _general_data():
 
 
 general_data = Ask(
-    "Stage 3 fine-tunes the base on samples of stage 2 and on general data, here rows of digits that are to be reversed, and the second skill is back at {base:.2f}. Suppose that one fine-tuned the model of stage 2, which keeps {before:.2f}, on the same samples and rows instead. How much of the skill would that model have?",
+    "Stage 3 fine-tunes the base on samples of stage 2 and on general data, here rows of digits to reverse. The second skill is then back at {base:.2f}. Suppose that we fine-tune the model of stage 2 instead, which has {before:.2f} of the skill, on the same samples and rows. How much of the skill does it have afterwards?",
     {
-        "no more than before": "What a model has lost it can learn again: it is shown how rows are reversed, and a model of stage 2 learns from that, too.",
-        "more, but less than from the base": "The model of stage 2 begins with less of the skill than the base. But the rows are enough to make up for that: it ends at {on:.2f}, and a difference of {seen:.2f} would have been found. So near to 1 two starts can hardly differ.",
+        "no more than before": "A model can learn a lost skill again. The rows show how digits are reversed, and the model of stage 2 learns from them too.",
+        "more, but less than from the base": "The model of stage 2 starts with less of the skill than the base. But the rows compensate: it ends at {on:.2f}, and the minimum detectable difference was {seen:.2f}. So close to 1 two starts can hardly differ.",
         "as much as from the base": "",
     },
     _general_data,
@@ -62,7 +62,7 @@ def _rule_of_one_word():
     signs = {(one.mean > 0) - (one.mean < 0) if one.significant else 0 for one in pairs}
     if len(signs) > 1:
         raise ValueError(f"the rule is not to both models what it is to one: {list(pairs)}")
-    answer = {1: "the rule's", -1: "the trained models'", 0: "neither's: they cannot be told apart"}[signs.pop()]
+    answer = {1: "the rule's", -1: "the trained models'", 0: "neither's: no significant difference"}[signs.pop()]
     numbers = {name: mean("ch16_inference", name) for name in ("thinks_right", "blurts_right")}
     few = {name: seeds("ch16_inference", f"vote_{name}_4") for name in votes}
     alike = evidence.differences(few, [("thinks", "outcome"), ("thinks", "process")]).values()
@@ -76,11 +76,11 @@ def _rule_of_one_word():
 
 
 rule_of_one_word = Ask(
-    "Four, eight or 32 replies to a game vote. Either a trained model, outcome or process, weighs each by how sure it is of the reply, or a rule without any training lets only those vote that begin to think aloud (if none does, the first reply counts). Whose vote is right more often, on average over the three numbers of replies?",
+    "Four, eight or 32 completions of a game vote. Either a trained model, outcome or process, weights each completion by its probability to be right, or an untrained rule counts only completions with a chain of thought (if there are none, the first completion counts). Which vote has the higher accuracy, on average over the three numbers of completions?",
     {
-        "the trained models'": "They might weigh good chains above bad ones. But here {thinks_right:.2f} of the replies that think aloud are right, and {blurts_right:.2f} of the others, so that there is hardly more to see than whether a reply thinks, and that the rule sees without error.",
+        "the trained models'": "They could weight good chains above bad ones. But here {thinks_right:.2f} of the completions with a chain of thought are right, and {blurts_right:.2f} of the direct answers. So there is little to learn beyond the presence of a chain, and the rule detects that without error.",
         "the rule's": "",
-        "neither's: they cannot be told apart": "Nearly so: {outcome:.3f} and {process:.3f} with the models, {thinks:.3f} by the rule. But in the runs that share a seed the rule is ahead, in {seeds} of 5, probably because a trained model gives some weight to replies that have not thought. With four replies alone no difference was found, where one of {seen:.2f} would have been.",
+        "neither's: no significant difference": "Nearly: {outcome:.3f} and {process:.3f} with the models, {thinks:.3f} with the rule. But paired over seeds the rule is better, in {seeds} of 5, probably because a trained model gives some weight to direct answers. With four completions alone the difference is not significant (minimum detectable difference {seen:.2f}).",
     },
     _rule_of_one_word,
 )
@@ -99,10 +99,10 @@ def _coin():
 
 
 paid_by_a_coin = Ask(
-    "Nothing is clipped, so that the coin moves the logit of the first habit by nothing on average. Where is its probability after 400 rollouts, on average over the runs?",
+    "Nothing is clipped, so the coin does not move the mean logit of the first habit. What is the mean probability of this habit after 400 rollouts?",
     {
-        "still about .8": "The mean of the logits stays. But they spread, and from .8 a step up of the logit adds less to the probability than a step down takes away. The mean is {after:.2f} here, and {slow:.2f} at a quarter of the rate, where they spread less.",
-        "above .8": "With the clip the mean goes there, to {clipped:.2f}, and without it the median run does, to {median:.2f}. The mean also counts the fewer runs that have lost nearly all of the habit.",
+        "still about .8": "The mean of the logits stays, but their variance grows. From .8 a step up of the logit adds less probability than a step down removes. The mean probability is {after:.2f} here, and {slow:.2f} at a quarter of the rate, where the variance is smaller.",
+        "above .8": "With the clip the mean rises, to {clipped:.2f}. Without it only the median run does, to {median:.2f}. The mean also counts the smaller number of runs that have lost nearly all of the habit.",
         "below .8": "",
     },
     _coin,
@@ -116,11 +116,11 @@ def _eight_tries():
 
 
 eight_tries = Ask(
-    "The policy before RL chooses each way equally often; it has a pass@1 of {before_1:.2f} and a pass@8 of {before_8:.2f}. RL on right answers, one softmax over the ways for all problems, raises pass@1 to {one:.2f}. What is its pass@8?",
+    "The policy before RL chooses each strategy with equal probability; it has a pass@1 of {before_1:.2f} and a pass@8 of {before_8:.2f}. RL on right answers, with one softmax over the strategies for all problems, raises pass@1 to {one:.2f}. What is its pass@8?",
     Typed(
         within=0.02,
         low="More tries cannot solve fewer problems: pass@8 is at least pass@1, {one:.2f}.",
-        high="Before, eight tries went mostly different ways and solved {before_8:.2f}. After RL nearly all of them go one way, and what that way does not solve (about {rest:.2f}) eight tries in it do not solve either. If every try had a chance of {one:.2f} by itself, eight would solve nearly all.",
+        high="Before RL eight tries mostly used different strategies and solved {before_8:.2f}. After RL nearly all of them use one strategy, and eight tries do not solve what this strategy does not solve (about {rest:.2f}). If every try had an independent probability of {one:.2f}, eight would solve nearly all problems.",
     ),
     _eight_tries,
 )
@@ -145,11 +145,11 @@ def _online():
 
 
 online_filter = Ask(
-    "At the lower rate {dead:.0f} % of the groups teach nothing where half of the pool is impossible and all prompts are asked. Asking all takes {prompts} groups a step as they come; the online filter samples until {prompts} groups teach. A step is the sum of its groups' plain gradients times one rate, the same for both. How many samples does the filter need until the goal, compared with asking all?",
+    "At the lower rate, with half of the pool impossible and without a filter, {dead:.0f} % of the groups are zero-variance groups. Without a filter each step takes {prompts} groups; the online filter samples until {prompts} groups are mixed. A step is the sum of its groups' plain gradients times one rate, the same for both. How many samples does the filter need until the goal, compared with no filter?",
     {
-        "far fewer": "It needs fewer steps. But the groups that teach nothing have been sampled before one can see that, and they are counted.",
+        "far fewer": "It needs fewer steps. But the zero-variance groups are sampled before the filter can drop them, and these samples count.",
         "about as many": "",
-        "far more": "It throws many groups away. But these would not have moved the model in any case, and among equally many samples there are equally many groups that teach. At four times the rate it does need {less:.0f} to {more:.0f} % more, probably because it can stop only after a larger step.",
+        "far more": "It drops many groups. But these would not have moved the model in any case, and the same number of samples contains the same number of mixed groups. At four times the rate it does need {less:.0f} to {more:.0f} % more, probably because it can stop only after a larger step.",
     },
     _online,
 )

@@ -1,17 +1,17 @@
 # ---
-# title: What a vote buys
+# title: Accuracy of a majority vote
 # kind: numeric
 # minutes: 10
 # ---
 
 # %% [statement]
-# A question has three possible answers. Replies are independent: each is right with probability $p$, and gives the first wrong answer with probability $q$, the second with what is left. The plain vote takes the answer that most replies give;
-# of answers with equally many votes it takes the one that was given first. `numbers(STUDENT)` gives $p$ and $q$. Answer to three digits behind the point.
+# A question has three possible answers. Completions are independent. Each is right with probability $p$, gives the first wrong answer with probability $q$, and the second with probability $1-p-q$. The plain vote takes the answer of most completions.
+# If answers tie, it takes the one that was given first. `numbers(STUDENT)` gives $p$ and $q$. Answer with three decimals.
 #
-# 1. `two`: how often the vote of two replies is right.
-# 2. `three`: how often the vote of three replies is right.
-# 3. `one`: how often at least one of three replies is right.
-# 4. There are four kinds of questions, each as frequent as the others; `kinds(STUDENT)` lists $(p, q)$ of each. `endless`: how often the vote of very many replies is right, over all questions.
+# 1. `two`: the probability that the vote of two completions is right.
+# 2. `three`: the probability that the vote of three completions is right.
+# 3. `one`: the probability that at least one of three completions is right.
+# 4. There are four kinds of questions, equally frequent; `kinds(STUDENT)` lists $(p, q)$ of each. `endless`: the accuracy of the vote in the limit of many completions, over all questions.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -75,18 +75,18 @@ def voted(student, replies):
     points=1,
     rounds=1,
     hints=(
-        "When do two replies agree, and what happens when they do not?",
-        "The first of the two decides in any case.",
+        "When do two completions agree, and what happens when they do not?",
+        "If they agree, the vote is the first one; if they differ, they tie, and the first one wins again.",
     ),
 )
 def of_two(sub, draw):
-    "`two` is the vote of two replies."
+    "`two` is the accuracy of the vote of two completions."
     p, _ = numbers(sub.student)
     expect(
         sub.number("two"), voted(sub.student, 2), what="`two`", tolerance=6e-4, reveal=False,
         mistakes={
-            "that is how often both are right; where they differ the first decides": p**2,
-            "that is how often one of them is right": 1 - (1 - p) ** 2,
+            "that is the probability that both are right; if they differ, the first one wins the tie": p**2,
+            "that is the probability that at least one of them is right": 1 - (1 - p) ** 2,
         },
     )  # fmt: skip
 
@@ -96,19 +96,19 @@ def of_two(sub, draw):
     rounds=1,
     hints=(
         "There are three cases: three right, two right, and three different answers.",
-        "Three different answers come in six orders, each with probability p·q·(1−p−q); in two of them the right one is first.",
+        "Three different answers have six orders, each with probability p·q·(1−p−q). In two of them the right answer is first.",
     ),
 )
 def of_three(sub, draw):
-    "`three` is the vote of three replies."
+    "`three` is the accuracy of the vote of three completions."
     p, q = numbers(sub.student)
     at_least = p**3 + 3 * p**2 * (1 - p)
     expect(
         sub.number("three"), voted(sub.student, 3), what="`three`", tolerance=6e-4, reveal=False,
         mistakes={
-            "three different answers were forgotten": at_least,
-            "it is forgotten that of three different answers the right one is not always first": at_least + 6 * p * q * (1 - p - q),
-            "it is forgotten that two right replies can stand in three ways": p**3 + p**2 * (1 - p) + 2 * p * q * (1 - p - q),
+            "the case of three different answers is missing": at_least,
+            "three different answers are counted as right in all six orders; the right one must be first": at_least + 6 * p * q * (1 - p - q),
+            "two right completions are counted in one order; they have three": p**3 + p**2 * (1 - p) + 2 * p * q * (1 - p - q),
         },
     )  # fmt: skip
 
@@ -116,16 +116,16 @@ def of_three(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("What has to happen so that none is right?", "All three are wrong with probability (1−p)³."),
+    hints=("When is none of the three right?", "All three are wrong with probability (1−p)³."),
 )
 def of_one(sub, draw):
-    "`one` is how often one of three is right."
+    "`one` is the probability that at least one of three is right."
     p, _ = numbers(sub.student)
     expect(
         sub.number("one"), 1 - (1 - p) ** 3, what="`one`", tolerance=6e-4, reveal=False,
         mistakes={
-            "exactly one is counted; two or three may be right": 3 * p * (1 - p) ** 2,
-            "that is how often all are right": p**3,
+            "only exactly one right completion is counted; two or three also count": 3 * p * (1 - p) ** 2,
+            "that is the probability that all are right": p**3,
         },
     )  # fmt: skip
 
@@ -134,20 +134,23 @@ def of_one(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Where does the vote go for one kind of question, as replies are added?",
-        "It becomes the most probable answer. Is that the right one, for each of the four? The second wrong answer has 1−p−q.",
+        "For one kind of question, which answer wins as the number of completions grows?",
+        "The most probable answer wins. Is it the right one, for each of the four kinds? The second wrong answer has probability 1−p−q.",
     ),
 )
 def in_the_end(sub, draw):
-    "`endless` is what is left when luck is gone."
+    "`endless` is the limit of many completions."
     every = kinds(sub.student)
     want = sum(max((a, 0), (b, 1), (1 - a - b, 2))[1] == 0 for a, b in every) / 4
     others = {
-        "that is the mean of p, which one reply has": sum(a for a, _ in every) / 4,
-        "it is forgotten that the right answer need not have more than a half": sum(a > 0.5 for a, _ in every) / 4,
-        "it is compared with the first wrong answer alone, not with both wrong answers": sum(a > b for a, b in every)
+        "that is the mean of p, the accuracy of one completion": sum(a for a, _ in every) / 4,
+        "p is compared with a half; the right answer wins with less than a half if it is the most probable": sum(
+            a > 0.5 for a, _ in every
+        )
         / 4,
-        "it is compared with a half of the rest, not with the most frequent wrong answer": sum(
+        "p is compared with the first wrong answer alone, not with both wrong answers": sum(a > b for a, b in every)
+        / 4,
+        "p is compared with half of the rest, not with the most probable wrong answer": sum(
             a > (1 - a) / 2 for a, _ in every
         )
         / 4,
@@ -160,34 +163,34 @@ def in_the_end(sub, draw):
 
 # %% [mutant] both are right
 # caught by: of_two
-# says: the first decides
+# says: the first one wins the tie
 p, q = numbers(STUDENT)
 two = p**2
 
 
-# %% [mutant] no luck of the first
+# %% [mutant] without three different answers
 # caught by: of_three
-# says: forgotten
+# says: three different answers
 p, q = numbers(STUDENT)
 three = p**3 + 3 * p**2 * (1 - p)
 
 
 # %% [mutant] exactly one
 # caught by: of_one
-# says: exactly one
+# says: exactly one right
 p, q = numbers(STUDENT)
 one = 3 * p * (1 - p) ** 2
 
 
 # %% [mutant] a majority is more than a half
 # caught by: in_the_end
-# says: more than a half
+# says: compared with a half
 endless = sum(a > 0.5 for a, _ in kinds(STUDENT)) / 4
 
 
 # %% [mutant] the mean of p
 # caught by: in_the_end
-# says: which one reply has
+# says: accuracy of one completion
 endless = sum(a for a, _ in kinds(STUDENT)) / 4
 
 

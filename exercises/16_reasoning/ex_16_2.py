@@ -1,18 +1,18 @@
 # ---
-# title: Paid by its own majority
+# title: The expected update with a majority reward
 # kind: derive
 # minutes: 30
 # ---
 
 # %% [statement]
-# One question has two answers. The policy gives the first with probability $p = \sigma(z)$. A group of $G$ replies is sampled ($G$ is odd), each earns a reward $r_i$, and the advantage is $A_i = r_i - \bar r$ with the mean of the group. The step of the logit is
+# One question has two answers. The policy gives the first with probability $p = \sigma(z)$. A group of $G$ completions is sampled ($G$ is odd), completion $i$ gets the reward $r_i$, and its advantage is $A_i = r_i - \bar r$ with the mean of the group. The step of the logit is
 # $\frac1G\sum_i A_i\,\partial\log\pi(y_i)/\partial z$. What is its **expectation**, exactly, for this $G$?
 #
-# 1. `paid_by_truth(p, group)`: the first answer is right and earns 1, the other 0.
-# 2. `paid_by_majority(p, group)`: an answer earns 1 if it is the one that most replies of the group give, else 0.
-# 3. `paid_by_very_many(p)`: the limit of 2. as the group grows without end, for $p \ne \frac12$.
+# 1. `paid_by_truth(p, group)`: the first answer is right: its reward is 1, the reward of the other answer is 0.
+# 2. `paid_by_majority(p, group)`: the reward is 1 for the answer of most completions in the group, else 0.
+# 3. `paid_by_very_many(p)`: the limit of 2. for $G \to \infty$, for $p \ne \frac12$.
 #
-# All are functions of numbers. Nothing is sampled.
+# All three take and return numbers. Nothing is sampled.
 
 # %% [given]
 import math
@@ -63,7 +63,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def stepped(p, group, reward, centred=True):
-    """The mean step over every group there is, with the slope by autograd. ``reward``: replies (G,) of 0 and 1 -> (G,)."""
+    """The expected step over all possible groups, with the gradient by autograd. ``reward``: replies (G,) of 0 and 1 -> (G,)."""
     z = torch.tensor(math.log(p / (1 - p)), dtype=torch.float64, requires_grad=True)
     logps = torch.stack([torch.sigmoid(-z), torch.sigmoid(z)]).log()  # of the second and of the first answer
     total = torch.zeros((), dtype=torch.float64)
@@ -91,10 +91,10 @@ def numbers(draw):
 @test(
     points=2,
     hints=(
-        "Let k of the G replies give the first answer. What is the mean reward, and what is the step, as a function of k/G?",
+        "Let k of the G completions give the first answer. What are the mean reward and the step, as functions of k/G?",
         "The step is (k/G)(1−k/G). The mean of (k/G)² is the square of its mean plus the variance p(1−p)/G.",
     ),
-    against="all groups, slopes by autograd",
+    against="all groups, gradients by autograd",
 )
 def by_truth(sub, draw):
     "`paid_by_truth` is the expected step."
@@ -102,9 +102,9 @@ def by_truth(sub, draw):
     expect(
         sub.paid_by_truth(p, group), stepped(p, group, truth), what="`paid_by_truth`", given={"p": p, "group": group}, tolerance=1e-9,
         mistakes={
-            "that is the limit of a large group, and what the mean of the *others* would give; the group's own mean takes a part away": p * (1 - p),
-            "it is forgotten that the group's own mean takes a part away": p * (1 - p) * (1 + 1 / group),
-            "it is forgotten that log π of the second answer has a slope, too": (1 - p) * p * (1 - p) * (1 - 1 / group),
+            "that is the limit of a large group, and the result with the leave-one-out baseline; the mean of the whole group, which includes the completion itself, shortens the step": p * (1 - p),
+            "the factor is 1 + 1/G; the mean of the whole group shortens the step": p * (1 - p) * (1 + 1 / group),
+            "log π of the second answer has a gradient too, and it is missing": (1 - p) * p * (1 - p) * (1 - 1 / group),
         },
     )  # fmt: skip
 
@@ -112,10 +112,10 @@ def by_truth(sub, draw):
 @test(
     points=3,
     hints=(
-        "The advantages have opposite signs in a group where the second answer is the majority. Sum over k.",
+        "If the second answer is the majority of a group, the advantages have the opposite signs. Sum over k.",
         "The step is +(k/G)(1−k/G) if k is more than half of G, and −(k/G)(1−k/G) otherwise; weigh it with the binomial probability of k.",
     ),
-    against="all groups, slopes by autograd",
+    against="all groups, gradients by autograd",
 )
 def by_majority(sub, draw):
     "`paid_by_majority` is the expected step."
@@ -125,17 +125,20 @@ def by_majority(sub, draw):
         sub.paid_by_majority(p, group), stepped(p, group, majority), what="`paid_by_majority`", given={"p": p, "group": group}, tolerance=1e-9,
         mistakes={
             "that is the step if the first answer is right": stepped(p, group, truth),
-            "it is forgotten that how often a majority wins and how long the step is then are not independent": (2 * wins - 1) * p * (1 - p) * (1 - 1 / group),
-            "the sign is the other one": -stepped(p, group, majority),
-            "the mean of the group is not taken off": stepped(p, group, majority, centred=False),
-            "it is forgotten that the likelier answer is not the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
+            "the probability of the majority is multiplied by the mean length of the step; the two are not independent": (2 * wins - 1) * p * (1 - p) * (1 - 1 / group),
+            "the sign is wrong": -stepped(p, group, majority),
+            "the mean of the group is not subtracted": stepped(p, group, majority, centred=False),
+            "the more probable answer is taken as the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
         },
     )  # fmt: skip
 
 
 @test(
     points=1,
-    hints=("What is k/G in a very large group?", "It is p. So which answer is the majority, and how long is the step?"),
+    hints=(
+        "What is k/G in a very large group?",
+        "It is p. So which answer is the majority, and how large is the step?",
+    ),
 )
 def by_very_many(sub, draw):
     "`paid_by_very_many` is the limit."
@@ -143,8 +146,8 @@ def by_very_many(sub, draw):
     want = p * (1 - p) * (1 if p > 0.5 else -1)
     expect(
         sub.paid_by_very_many(p), want, what="`paid_by_very_many`", given={"p": p}, tolerance=1e-9,
-        mistakes={"it is forgotten that where p is below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the step is p(1−p) long": 2 * p - 1} | {
-            f"it is forgotten that the length of the step depends on p{' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
+        mistakes={"the sign is wrong: for p below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the size of the step is p(1−p)": 2 * p - 1} | {
+            f"the size of the step does not depend on p here; it should be p(1−p){' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
         },
     )  # fmt: skip
 
@@ -162,7 +165,7 @@ def paid_by_truth(p, group):
 
 # %% [mutant] the variance is added
 # caught by: by_truth
-# says: takes a part away
+# says: shortens the step
 def paid_by_truth(p, group):
     return p * (1 - p) * (1 + 1 / group)
 
@@ -175,7 +178,7 @@ def paid_by_majority(p, group):
     return (2 * wins - 1) * p * (1 - p) * (1 - 1 / group)
 
 
-# %% [mutant] the likelier answer always wins
+# %% [mutant] the more probable answer always wins
 # caught by: by_majority
 # says: of every group
 def paid_by_majority(p, group):

@@ -1,18 +1,18 @@
 # ---
-# title: A grader that nothing can crash
+# title: A grader that no completion can crash
 # kind: implement
 # minutes: 30
 # ---
 
 # %% [statement]
-# A reply ends in `\boxed{…}`, and the reference is a bare number such as `1,250` or `3/4`. Write the grader.
+# A completion ends in `\boxed{…}`, and the reference is a bare number such as `1,250` or `3/4`. Write the grader.
 #
-# 1. `boxed(reply)`: what stands in the **last** `\boxed{…}` of the reply, without the outer braces; inside there may be further braces, in pairs. An empty text if there is no `\boxed{`, or if the last one is never closed.
-# 2. `amount(text)`: the number that a text is, as a float, or NaN if it is none. Blanks, tabs, line ends and `$` around it do not count, in any order. A number is an optional sign `+` or `-`, then digits `0` to `9`, either without commas or with commas that
-#    cut groups of exactly three from the right, then, if there is one, a point with at least one digit behind it; or two such whole numbers with `/` between them, of which only the first may have a sign and the second is not zero. No whole number has more than 300 digits. Nothing else is a number: no exponent, no underscore, no word.
-# 3. `grade(reply, reference)`: 1.0 if the boxed answer of the reply is the same number as the reference (the same float), 0.0 if not, and NaN if the *reference* is no number: then nobody can tell.
+# 1. `boxed(reply)`: the content of the **last** `\boxed{…}` of the completion, without the outer braces; it may contain further braces, in pairs. An empty text if there is no `\boxed{`, or if the last one is never closed.
+# 2. `amount(text)`: the value of a text as a float, or NaN if the text is not a number. Blanks, tabs, line ends and `$` around it are ignored, in any order. A number is an optional sign `+` or `-`, then digits `0` to `9`, either without commas or with commas that
+#    cut groups of exactly three from the right, then optionally a point with at least one digit after it. A fraction is two such whole numbers with `/` between them; only the first may have a sign, and the second is not zero. No whole number has more than 300 digits. Nothing else is a number: no exponent, no underscore, no word.
+# 3. `grade(reply, reference)`: 1.0 if the boxed answer of the completion is the same float as the reference, 0.0 if not, and NaN if the *reference* is not a number, so that no completion can be graded.
 #
-# Replies are written by a model that is paid for them. Whatever they are, `grade` returns a number and raises nothing.
+# The model is rewarded by this grader and may write anything. For every completion `grade` returns a number and raises nothing.
 
 # %% [given]
 import math
@@ -111,11 +111,11 @@ def boxes(sub, draw):
     same(sub, "boxed", (f"the answer is {a}",), "", "there is no box")
     same(sub, "boxed", (f"\\boxed{{{a}}} or \\boxed{{{b}",), "", "the last box is never closed")
     same(sub, "boxed", ("\\boxed{}",), "", "the box is empty")
-    same(sub, "boxed", (f"\\boxed{{\\boxed{{{a}}}}}",), f"{a}", "the last `\\boxed{` stands inside of the first")
+    same(sub, "boxed", (f"\\boxed{{\\boxed{{{a}}}}}",), f"{a}", "the last `\\boxed{` is inside the first")
     deep = f"\\frac{{\\sqrt{{{a}}}}}{{{b}}}"
     same(sub, "boxed", (f"so \\boxed{{{deep}}} {{{c}}}",), deep, "braces inside may have braces inside")
     same(sub, "boxed", (f"boxed{{{a}}}",), "", "a box begins with a backslash")
-    same(sub, "boxed", (f"\\boxed{{ {a} }}",), f" {a} ", "what stands in the box, blanks and all")
+    same(sub, "boxed", (f"\\boxed{{ {a} }}",), f" {a} ", "the content of the box includes its blanks")
     same(sub, "boxed", (f"\\boxed {{{a}}}",), "", "a box begins with `\\boxed{`, without a blank")
     same(sub, "boxed", (f"\\fbox{{{a}}}",), "", "a box begins with `\\boxed{`")
     same(sub, "boxed", ("",), "")
@@ -124,8 +124,8 @@ def boxes(sub, draw):
 @test(
     points=2,
     hints=(
-        "How would you read 1,250 and 3/4 aloud?",
-        "Take away white space and `$` at both ends, match the whole text by one regular expression, then take the commas out and divide.",
+        "Which parts does a number have, if it may be written as 1,250 or as 3/4?",
+        "Strip white space and `$` at both ends, match the whole text with one regular expression, then remove the commas and divide.",
     ),
 )
 def numbers(sub, draw):
@@ -140,9 +140,9 @@ def numbers(sub, draw):
     same(sub, "amount", (f"{c}{c}{c}",), float(f"{c}{c}{c}"), "digits without commas are a number")
     same(sub, "amount", (f"{a}/{b},{c}",), a / (b * 1000 + c), "the number below may have commas")
     same(
-        sub, "amount", (f"$ {a}.{c}\t$\n",), float(f"{a}.{c}"), "blanks, tabs, line ends and `$` around it do not count"
+        sub, "amount", (f"$ {a}.{c}\t$\n",), float(f"{a}.{c}"), "blanks, tabs, line ends and `$` around it are ignored"
     )
-    same(sub, "amount", (f"$ ${a}",), float(a), "blanks and `$` around it do not count, in any order")
+    same(sub, "amount", (f"$ ${a}",), float(a), "blanks and `$` around it are ignored, in any order")
     same(sub, "amount", (f"-0.{c}",), -float(f"0.{c}"), "the sign counts, before a zero as well")
     same(sub, "amount", (f"+{a}/{b}",), a / b, "the sign may be a plus, before a fraction as well")
     same(sub, "amount", (f"-{a},{c}.{b}",), -float(f"{a}{c}.{b}"), "a number may have a sign, commas and a point")
@@ -165,16 +165,16 @@ def numbers(sub, draw):
     ),
 )
 def no_numbers(sub, draw):
-    "`amount` refuses what is none."
+    "`amount` refuses texts that are not numbers."
     a, b = some(draw), some(draw)
     refused = {
         f"{a}e{b}": "there is no exponent", f"{a}_000": "there is no underscore", "nan": "that is a word", "infinity": "that is a word",
         f"{a}/0": "the number below is zero", f"{a}/00": "the number below is zero", "": "there is no digit", "$": "there is no digit", "-": "there is no digit",
         f"{a},{b % 10}": "commas cut groups of exactly three", f"{a}{a}{a}{a},000": "commas cut groups of exactly three", f"{a},": "commas cut groups of exactly three",
-        f"{a}.2,5": "commas stand before the point", f"\u00a0{a}": "only blanks, tabs, line ends and `$` do not count", f"\v{a}": "only blanks, tabs, line ends and `$` do not count",
-        f"{a}.": "a point has digits behind it", f".{a}": "a number begins with a digit", f"{a} {b}": "that are two numbers", f"{a}/-{b}": "only the first may have a sign",
-        f"{a}${b}": "only what stands around it does not count", f"{a} /{b}": "only what stands around it does not count", f"- {a}": "only what stands around it does not count",
-        f"{a}/{b},{a % 10}": "commas cut groups of exactly three", f"{a}/{b}/{b}": "that is no fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word behind it", f"{a}.5/{b}": "two whole numbers",
+        f"{a}.2,5": "commas occur only before the point", f"\u00a0{a}": "only blanks, tabs, line ends and `$` are ignored", f"\v{a}": "only blanks, tabs, line ends and `$` are ignored",
+        f"{a}.": "a point has digits after it", f".{a}": "a number begins with a digit", f"{a} {b}": "these are two numbers", f"{a}/-{b}": "only the first may have a sign",
+        f"{a}${b}": "blanks and `$` are ignored only around the number", f"{a} /{b}": "blanks and `$` are ignored only around the number", f"- {a}": "blanks and `$` are ignored only around the number",
+        f"{a}/{b},{a % 10}": "commas cut groups of exactly three", f"{a}/{b}/{b}": "that is not a fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word after it", f"{a}.5/{b}": "a fraction has two whole numbers",
         "9" * 301: "no whole number has more than 300 digits", "0" * 301: "no whole number has more than 300 digits", "9" * 400: "no whole number has more than 300 digits",
         f"{a}/" + "9" * 301: "no whole number has more than 300 digits",
     }  # fmt: skip
@@ -186,25 +186,29 @@ def no_numbers(sub, draw):
     points=2,
     hints=(
         "Which of the two texts decides between 0 and NaN?",
-        "NaN if `amount(reference)` is. Otherwise 0 or 1, whatever the reply is; NaN equals nothing.",
+        "NaN if `amount(reference)` is NaN. Otherwise 0 or 1 for every completion; NaN equals no number.",
     ),
 )
 def grades(sub, draw):
-    "`grade` is 0, 1 or NaN, and nothing else."
+    "`grade` is 0, 1 or NaN."
     a, b = some(draw), draw.integer(100, 989)
     same(sub, "grade", (f"so it is \\boxed{{{a},{b}.0}}", f"{a}{b}"), 1.0)
     same(sub, "grade", (f"so it is \\boxed{{{2 * a}/{2 * b}}}", f"{a}/{b}"), 1.0)
     same(sub, "grade", ("so it is \\boxed{0}", "0"), 1.0, "zero is an answer like any other")
     same(sub, "grade", (f"so it is \\boxed{{{a}}}", "0"), 0.0)
     same(
-        sub, "grade", ("so it is \\boxed{1/3}", repr(1 / 3)), 1.0, "the same float is asked for, not the same fraction"
+        sub,
+        "grade",
+        ("so it is \\boxed{1/3}", repr(1 / 3)),
+        1.0,
+        "the two must be the same float, not the same fraction",
     )
     same(
         sub,
         "grade",
         ("\\boxed{" + "9" * 400 + "}", "8" * 400),
         float("nan"),
-        "the reference has too many digits, so nobody can tell",
+        "the reference has too many digits, so no completion can be graded",
     )
     same(sub, "grade", (f"so it is {a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"{a}", f"{a}"), 0.0, "there is no box")
@@ -213,12 +217,18 @@ def grades(sub, draw):
     same(sub, "grade", (f"\\boxed{{{a}.000000000001}}", f"{a}"), 0.0, "near is not the same")
     same(sub, "grade", (f"\\boxed{{{a} or {a + 1}}}", f"{a}"), 0.0)
     same(sub, "grade", (f"\\boxed{{-{a}}}", f"{a}"), 0.0, "the sign counts")
-    same(sub, "grade", (f"\\boxed{{{a}.4}}", f"{a}"), 0.0, "what stands behind the point counts")
+    same(sub, "grade", (f"\\boxed{{{a}.4}}", f"{a}"), 0.0, "the digits after the point count")
     same(sub, "grade", (f"\\boxed{{{a}.0000001}}", f"{a}"), 0.0, "near is not the same")
     same(sub, "grade", (f"\\boxed{{{a},001}}", f"{a},000"), 0.0, "near is not the same")
-    same(sub, "grade", (f"\\boxed{{{a}}}", "about ten"), float("nan"), "the reference is no number, so nobody can tell")
+    same(
+        sub,
+        "grade",
+        (f"\\boxed{{{a}}}", "about ten"),
+        float("nan"),
+        "the reference is not a number, so no completion can be graded",
+    )
     same(sub, "grade", (f"\\boxed{{{a}}}", f"\\boxed{{{a}}}"), float("nan"), "the reference is a bare number or none")
-    same(sub, "grade", ("no box", "1/0"), float("nan"), "the reference is no number, so nobody can tell")
+    same(sub, "grade", ("no box", "1/0"), float("nan"), "the reference is not a number, so no completion can be graded")
     for reply in (
         "\\boxed{1/0}",
         "\\boxed{" * 50,
@@ -229,13 +239,13 @@ def grades(sub, draw):
         "\0",
         "",
     ):
-        same(sub, "grade", (reply, f"{a}"), 0.0, "whatever a reply is, it earns a number")
+        same(sub, "grade", (reply, f"{a}"), 0.0, "every completion gets a number")
 
 
 # %% [edges]
 # numbers: with commas that cut groups of exactly three from the right
 # numbers: No whole number has more than 300 digits
-# grades: Whatever they are, `grade` returns a number and raises nothing
+# grades: For every completion `grade` returns a number and raises nothing
 # boxes: An empty text if there is no `\boxed{`
 
 
@@ -289,14 +299,14 @@ def amount(text):
     return float(sign + over + (after or "")) / int(under)
 
 
-# %% [mutant] what cannot be graded is wrong
+# %% [mutant] a reference that is not a number
 # caught by: grades
-# says: nobody can tell
+# says: no completion can be graded
 def grade(reply, reference):
     return float(amount(boxed(reply)) == amount(reference))
 
 
-# %% [mutant] an answer that is no number leaves the sample out
+# %% [mutant] NaN for an answer that is not a number
 # caught by: grades
 # says: expected 0.0
 def grade(reply, reference):

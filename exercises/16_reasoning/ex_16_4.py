@@ -1,19 +1,19 @@
 # ---
-# title: What a step is worth
+# title: The optimal length at a price
 # kind: numeric
 # minutes: 15
 # ---
 
 # %% [statement]
-# With $n$ steps of thought a model is right with probability $p(n)$; with very many it loses its way. `table(STUDENT)` gives the list of $p(0), p(1), \dots$ up to the most steps that it can take, a small number of steps $m$ that one prompt asks for, a large one $M$
-# that another asks for, a limit $L$ and a price $\alpha$. The model may take any number of steps in the list, and training finds the best there is, not only the best among its neighbours.
+# With $n$ steps of thought a model is right with probability $p(n)$; with very many steps accuracy falls again. `table(STUDENT)` gives the list of $p(0), p(1), \dots$ up to the largest possible number of steps, a small number of steps $m$ that one prompt requests, a large one $M$
+# that another prompt requests, a limit $L$ and a price $\alpha$. The model may take any number of steps in the list, and training finds the global optimum, not only the best among neighbours.
 #
-# 1. `taken`: how many steps it takes if it is asked for $m$ and the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
-# 2. `dear`: how many it takes for the same prompt if the price is $2\alpha$.
-# 3. `long`: how many it takes if it is asked for $M$ instead, at the price $\alpha$.
-# 4. `kept`: the smallest price at which it takes exactly $m$ when it is asked for $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
-# 5. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(L - n) + 0.6,\,0,\,1\big)$.
-# 6. `earned`: its mean reward then. Three digits.
+# 1. `taken`: the number of steps that it takes if $m$ is requested and the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
+# 2. `dear`: the number for the same prompt if the price is $2\alpha$.
+# 3. `long`: the number if $M$ is requested instead, at the price $\alpha$.
+# 4. `kept`: the smallest price at which it takes exactly $m$ when $m$ is requested (if two numbers of steps have the same reward, it takes the requested one). Three decimals.
+# 5. `within`: the number of steps if the reward is $c\cdot\mathrm{clip}\big(0.25\,(L - n) + 0.6,\,0,\,1\big)$.
+# 6. `earned`: its mean reward with the reward of part 5. Three decimals.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -74,8 +74,10 @@ def clipped(p, limit):
     return [x * (0.0 if f < 0 else 1.0 if f > 1 else f) for x, f in zip(p, factors(p, limit), strict=True)]
 
 
-FORGOTTEN = "the price is forgotten (with so many steps it is most often right, but steps cost something)"
-NEIGHBOURS = "only the neighbours of m are looked at (they are not worth their price, but a number further away is)"
+FORGOTTEN = "the price is missing (this number of steps has the highest accuracy, but steps cost something)"
+NEIGHBOURS = (
+    "only the neighbours of m are compared (they gain less than they cost, but a number further away gains more)"
+)
 
 
 @test(
@@ -94,7 +96,7 @@ def overspends(sub, draw):
         mistakes={
             NEIGHBOURS: float(m),
             FORGOTTEN: best(p),
-            "it is asked for M (here it is asked for m)": best(worth(p, many, price)),
+            "M is used as the requested number; here m is requested": best(worth(p, many, price)),
             "the price of the second part is used": best(worth(p, m, 2 * price)),
         },
     )  # fmt: skip
@@ -105,7 +107,7 @@ def overspends(sub, draw):
     rounds=1,
     hints=(
         "The same mean rewards again, with 2α for α.",
-        "A step that gains more than its price can come too late: those before it have to be paid as well.",
+        "A step that gains more than its price can come too late: the steps before it cost their price as well.",
     ),
 )
 def at_twice_the_price(sub, draw):
@@ -117,8 +119,8 @@ def at_twice_the_price(sub, draw):
         mistakes={
             NEIGHBOURS: float(m),
             "the price of the first part is used": best(worth(p, m, price)),
-            "the last step that gains more than its price is taken (those before it cost more than they gain)": float(last),
-            "every step is charged, those up to m as well": best([x - 2 * price * n for n, x in enumerate(p)]),
+            "the last step that gains more than its price is taken (the steps before it cost more than they gain)": float(last),
+            "every step costs the price here; only the distance from m should": best([x - 2 * price * n for n, x in enumerate(p)]),
             FORGOTTEN: best(p),
         },
     )  # fmt: skip
@@ -128,22 +130,24 @@ def at_twice_the_price(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "The reward is that of the first part, with M for m: too few steps cost as much as too many.",
-        "Between the number that is most often right and M: the steps that are missing to M are charged.",
+        "The reward is the one of part 1, with M for m: too few steps cost as much as too many.",
+        "The optimum lies between the number with the highest accuracy and M: each step below M costs the price.",
     ),
 )
 def asked_for_many(sub, draw):
-    "`long` is the best number where many are asked for."
+    "`long` is the best number if many steps are requested."
     p, m, many, _, price = table(sub.student)
     want = best(worth(p, many, price))
     others = {
-        "steps that are missing to M cost nothing (only those beyond it are charged, or none)": best(p),
-        "it does as it was asked (so many steps make it wrong, and to leave some out costs less than they lose)": float(
+        "steps below M cost nothing here; they should cost the price": best(p),
+        "it takes the requested number (so many steps lower the accuracy by more than leaving some out costs)": float(
             many
         ),
-        "it is asked for m (here it is asked for M)": best(worth(p, m, price)),
+        "m is used as the requested number; here M is requested": best(worth(p, m, price)),
         "the price of the second part is used": best(worth(p, many, 2 * price)),
-        "every step is charged, and not how far it is from M": best([x - price * n for n, x in enumerate(p)]),
+        "every step costs the price here; only the distance from M should": best(
+            [x - price * n for n, x in enumerate(p)]
+        ),
     }
     expect(
         sub.number("long"), want, what="`long`", reveal=False,
@@ -155,12 +159,12 @@ def asked_for_many(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "For each other number of steps: at which price does it earn as much as m?",
+        "For each other number of steps: at which price does it have the same reward as m?",
         "At (p(n) − p(m))/|n − m|. The price has to be as large as the largest of these.",
     ),
 )
 def obeys(sub, draw):
-    "`kept` is the smallest price at which it obeys."
+    "`kept` is the smallest price at which it takes the requested number."
     p, m, _, _, at = table(sub.student)
     taken = int(best(worth(p, m, at)))
     low, high = 0.0, 1.0
@@ -171,9 +175,9 @@ def obeys(sub, draw):
     expect(
         sub.number("kept"), high, what="`kept`", tolerance=6e-4, reveal=False,
         mistakes={
-            "it is kept from the number of the first part alone (just above that price another one earns more)": (p[taken] - p[m]) / (taken - m),
-            "it is kept from the next step alone (a number further away earns more)": p[m + 1] - p[m],
-            "all the steps together are priced, not each": max(p) - p[m],
+            "only the number of the first part alone is compared with m (just above that price another one has a higher reward)": (p[taken] - p[m]) / (taken - m),
+            "only the next step alone is compared with m (a number further away has a higher reward)": p[m + 1] - p[m],
+            "that is the gain of all steps together, not per step": max(p) - p[m],
             "the largest gain of a single step is taken, which does not begin at m": max(b - a for a, b in zip(p, p[1:], strict=False)),
         },
     )  # fmt: skip
@@ -188,19 +192,19 @@ def obeys(sub, draw):
     ),
 )
 def within_limit(sub, draw):
-    "`within` is the best number at most."
+    "`within` is the best number with a limit."
     p, m, many, limit, price = table(sub.student)
     want = best(clipped(p, limit))
     others = {
-        "the limit in the factor is m, where the limit is L": best(clipped(p, m)),
-        "the limit in the factor is M, where the limit is L": best(clipped(p, many)),
-        "the clip is forgotten, so that the factor grows above 1": best(
+        "the limit in the factor is m; the limit is L": best(clipped(p, m)),
+        "the limit in the factor is M; the limit is L": best(clipped(p, many)),
+        "the clip is missing, so the factor grows above 1": best(
             [x * f for x, f in zip(p, factors(p, limit), strict=True)]
         ),
-        "the number that the first parts ask for is given (here the limit is L)": float(m),
-        "the limit itself is given, as if near the limit the factor were not below 1": float(limit),
+        "that is the number requested in the first parts (here the limit is L)": float(m),
+        "that is the limit itself; near the limit the factor is below 1": float(limit),
         "the reward of the first part is used": best(worth(p, m, price)),
-        "all numbers up to the limit are taken to be paid in full": best(p[: limit + 1]),
+        "the factor is taken as 1 for all numbers up to the limit": best(p[: limit + 1]),
     }
     expect(
         sub.number("within"), want, what="`within`", reveal=False,
@@ -216,10 +220,10 @@ def mean_reward(sub, draw):
     expect(
         sub.number("earned"), max(values), what="`earned`", tolerance=6e-4, reveal=False,
         mistakes={
-            "the factor is left out": p[int(best(values))],
-            "the clip is forgotten, so that the factor grows above 1": max(x * f for x, f in zip(p, factors(p, limit), strict=True)),
-            "it is the reward at the limit": 0.6 * p[limit],
-            "it is the reward at the number that the first parts ask for": p[m],
+            "the factor is missing": p[int(best(values))],
+            "the clip is missing, so the factor grows above 1": max(x * f for x, f in zip(p, factors(p, limit), strict=True)),
+            "that is the reward at the limit": 0.6 * p[limit],
+            "that is the accuracy at the number requested in the first parts": p[m],
         },
     )  # fmt: skip
 
@@ -240,7 +244,7 @@ taken = p.index(max(p))
 
 # %% [mutant] the last step that gains more than its price
 # caught by: at_twice_the_price
-# says: those before it
+# says: the steps before it
 p, m, many, limit, price = table(STUDENT)
 dear = max(n for n in range(1, len(p)) if p[n] - p[n - 1] > 2 * price)
 
@@ -259,7 +263,7 @@ p, m, many, limit, price = table(STUDENT)
 dear = m
 
 
-# %% [mutant] only too many are charged
+# %% [mutant] only too many steps cost
 # caught by: asked_for_many
 # says: cost nothing
 p, m, many, limit, price = table(STUDENT)
@@ -271,7 +275,7 @@ taken, dear, long = (
 
 # %% [mutant] it obeys where many are asked for
 # caught by: asked_for_many
-# says: does as it was asked
+# says: takes the requested number
 p, m, many, limit, price = table(STUDENT)
 long = many
 
@@ -321,21 +325,21 @@ within = limit
 
 # %% [mutant] every step costs
 # caught by: at_twice_the_price
-# says: every step is charged
+# says: every step costs the price
 p, m, many, limit, price = table(STUDENT)
 dear = max(range(len(p)), key=lambda n: p[n] - 2 * price * n)
 
 
 # %% [mutant] no clip
 # caught by: mean_reward
-# says: clip is forgotten
+# says: clip is missing
 p, m, many, limit, price = table(STUDENT)
 earned = max(x * (0.25 * (limit - n) + 0.6) for n, x in enumerate(p))
 
 
 # %% [mutant] the factor forgotten
 # caught by: mean_reward
-# says: factor is left out
+# says: factor is missing
 p, m, many, limit, price = table(STUDENT)
 earned = p[within]
 

@@ -1,21 +1,21 @@
 # ---
-# title: Four logs
+# title: Identify the reward from a log
 # kind: choice
 # minutes: 15
 # ---
 
 # %% [statement]
-# Four runs of the shell game from the same fine-tuned model, sixty rollouts each. Each was paid for something else, and each log has three columns, means over the five rollouts that end with the one named:
+# Four runs of the shell game from the same fine-tuned model, sixty rollouts each. Each run had another reward. Each log has three columns, means over the five rollouts that end with the named one:
 #
-# * `reward`, what the run was paid;
-# * `thinks`, the share of replies that begin to think aloud;
-# * `right`, the share of right answers, which the run did not need to know.
+# * `reward`, the mean reward of the run;
+# * `thinks`, the fraction of completions with a chain of thought;
+# * `right`, the accuracy, which three of the rewards do not measure.
 #
-# `logs(STUDENT)` has them in an order of your own; the numbers are those of real runs. Who was paid for what? Answer `log_1`, `log_2`, `log_3` and `log_4` with letters, each used once.
+# `logs(STUDENT)` has them in your own order; the numbers come from real runs. Which run had which reward? Answer `log_1`, `log_2`, `log_3` and `log_4` with letters, each used once.
 #
 # (a) the right answer\
-# (b) the shape: it begins with *think* and ends with an answer, right or wrong\
-# (c) the answer that most of the eight replies to the same game give\
+# (b) the format: it begins with *think* and ends with an answer, right or wrong\
+# (c) agreement with the majority of the eight completions for the same game\
 # (d) a fair coin
 
 # %% [given]
@@ -81,11 +81,11 @@ log_1, log_2, log_3, log_4 = (paid(log) for log in logs(STUDENT))
 # %% [tests]
 from minirlhf_course.classroom.testing import fail, test
 
-TRUTH = "cdadabacbdcb"  # what each of RUNS was paid
+TRUTH = "cdadabacbdcb"  # the reward of each of RUNS
 
 
 def ask(sub, letter, said):
-    """The run that has this letter in truth must have it in the answer."""
+    """The run whose reward has this letter must have it in the answer."""
     for number, log in enumerate(logs(sub.student), 1):
         run = [[f"{round(100 * x)}" for x in column] for column in log]
         if TRUTH[[[column.split() for column in each] for each in RUNS].index(run)] == letter:
@@ -97,11 +97,11 @@ def ask(sub, letter, said):
 @test(
     points=1,
     rounds=1,
-    hints=("What is the mean of a fair coin?", "One of the rewards never leaves a half, whatever the replies are."),
+    hints=("What is the mean of a fair coin?", "One of the rewards stays near a half, whatever the completions are."),
 )
 def coin(sub, draw):
-    "The coin is found."
-    ask(sub, "d", dict.fromkeys("abc", "its reward stays near a half while the replies change"))
+    "The run with the random reward is identified."
+    ask(sub, "d", dict.fromkeys("abc", "its reward stays near a half while the completions change"))
 
 
 @test(
@@ -109,11 +109,11 @@ def coin(sub, draw):
     rounds=1,
     hints=(
         "Compare reward and right, number by number.",
-        "Whoever is paid for right answers earns exactly their share.",
+        "With (a) the mean reward is exactly the fraction of right answers.",
     ),
 )
 def answer(sub, draw):
-    "The run that was paid for right answers is found."
+    "The run that was rewarded for right answers is identified."
     ask(sub, "a", dict.fromkeys("bcd", "two of its columns are equal in every row: which?"))
 
 
@@ -121,17 +121,17 @@ def answer(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What can a reply earn that does not think, under (b) and under (c)?",
-        "Under (b) nothing, so the reward cannot be larger than the share that thinks, at any time.",
+        "Which reward can a completion without a chain of thought get under (b), and which under (c)?",
+        "Under (b) it gets 0, so the mean reward is never larger than the fraction with a chain of thought.",
     ),
 )
 def shape(sub, draw):
-    "The run that was paid for the shape is found."
+    "The run that was rewarded for the format is identified."
     ask(
         sub, "b",
         {
-            "a": "reward and right answers are not the same", "d": "its reward rises",
-            "c": "its reward is never larger than the share that thinks; among eight guesses, some agree without thinking",
+            "a": "reward and accuracy differ", "d": "its reward rises",
+            "c": "its reward is never larger than the fraction with a chain of thought; under (c) some of eight direct guesses agree",
         },
     )  # fmt: skip
 
@@ -140,24 +140,24 @@ def shape(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Eight replies guess among four cups. How many agree with the most frequent one, at least?",
-        "The most frequent answer of a group has at least as many votes as the right one, so this reward is never below the share that is right; at the beginning, where many groups agree on a wrong answer, it is *above* it.",
+        "Eight completions guess among four cups. How many agree with the most frequent answer, at least?",
+        "The most frequent answer of a group has at least as many votes as the right one, so this reward is never below the accuracy. At the beginning many groups agree on a wrong answer, and it is *above* the accuracy.",
     ),
 )
 def majority(sub, draw):
-    "The run that was paid for agreement is found."
+    "The run that was rewarded for agreement is identified."
     ask(
         sub, "c",
         {
-            "a": "reward and right answers are not the same at the beginning", "d": "its reward rises",
-            "b": "at the beginning it earns more than the share that thinks",
+            "a": "reward and accuracy differ at the beginning", "d": "its reward rises",
+            "b": "at the beginning its reward exceeds the fraction with a chain of thought",
         },
     )  # fmt: skip
 
 
-# %% [mutant] shape and majority exchanged
+# %% [mutant] format and majority exchanged
 # caught by: shape
-# says: agree without thinking
+# says: eight direct guesses
 def paid(log):
     reward, _, right = log
     if max(abs(a - b) for a, b in zip(reward, right, strict=True)) < 0.005:
@@ -170,7 +170,7 @@ def paid(log):
 log_1, log_2, log_3, log_4 = (paid(log) for log in logs(STUDENT))
 
 
-# %% [mutant] whoever is right is paid for the right answer
+# %% [mutant] random reward and majority exchanged
 # caught by: coin
 # says: near a half
 def paid(log):

@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# A model answers questions with one of `V` answers, numbered 0 to V−1; a reply that was cut off has no answer and counts as −1. `show` prints how often the vote of the first $n$ replies is right. The curve cannot be: **one reply is right more often than the model is**, printed in the first
-# line; **more replies make it worse**; and with the answers renumbered, **the same replies give another curve**.
+# A model answers questions with one of `V` answers, numbered 0 to V−1; a truncated completion has no answer and counts as −1. `show` prints the accuracy of the vote of the first $n$ completions. The curve is impossible: **the vote of one completion is right more often than one completion is**, as the first line
+# prints it; **more completions make it worse**; and with the answers renumbered, **the same completions give another curve**.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `tally(answers, V)`: how many votes each answer has, for each question. A reply without an answer votes for nothing.
-# * `winner(votes, answers)`: the answer with the most votes (they may be weighted: `votes` decides, not how often an answer was given); of several, the one that was given first. Where no reply has an answer it is −1.
-# * `accuracy(answers, right, V, n)`: the share of questions of which the vote of the first `n` replies is the right answer. A question without an answer is not solved.
+# * `tally(answers, V)`: the number of votes of each answer, for each question. A completion without an answer does not vote.
+# * `winner(votes, answers)`: the answer with the most votes (votes may be weighted: `votes` decides, not how often an answer was given). In a tie it is the answer that was given first. If no completion has an answer it is −1.
+# * `accuracy(answers, right, V, n)`: the fraction of questions for which the vote of the first `n` completions is the right answer. A question without an answer is not solved.
 
 # %% [given]
 import torch
@@ -20,13 +20,13 @@ import torch
 
 def show(answers, right, V):
     """answers: (P, N). right: (P,)."""
-    print(f"a reply is right {float((answers == right[:, None]).double().mean()):.3f} of the time")
+    print(f"one completion is right {float((answers == right[:, None]).double().mean()):.3f} of the time")
     for n in (1, 2, 4, 8, 16):
         print(f"vote of {n:2}: {accuracy(answers, right, V, n):.3f}")
 
 
 def replies(V, seed):
-    """Replies to 400 questions: a third is right, nearly half are cut off; and the right answers."""
+    """Completions of 400 questions: about a third right, nearly half truncated; and the right answers."""
     rng = torch.Generator().manual_seed(seed)
     right = torch.randint(V - 1, (400,), generator=rng)  # the last answer is never right
     luck = torch.rand(400, 16, generator=rng)
@@ -65,7 +65,7 @@ def tally(answers, V):
 def winner(votes, answers):
     best = torch.full((len(votes),), -1)
     most = votes.amax(-1)
-    for n in reversed(range(answers.shape[1])):  # the first reply has the last word
+    for n in reversed(range(answers.shape[1])):  # so the earliest of the tied answers is kept
         said = answers[:, n]
         leads = (said >= 0) & (votes.gather(1, said.clamp(min=0)[:, None])[:, 0] == most)
         best = torch.where(leads, said, best)
@@ -107,19 +107,19 @@ def chosen(rows):
 @test(
     points=2,
     hints=(
-        "Give `tally` one question with the replies −1, −1, 0. Who has votes?",
-        "An index of −1 is the *last* place: every reply that was cut off votes for the last answer.",
+        "Give `tally` one question with the answers −1, −1, 0. Which answers have votes?",
+        "An index of −1 is the *last* position: every truncated completion votes for the last answer.",
     ),
 )
 def silent(sub, draw):
-    "`tally` counts the answers, and only these."
+    "`tally` counts only completions with an answer."
     answers, V = drawn(draw, 4, 5, 3), 3
     want = counted(answers, V)
     last = want.clone()
     last[:, -1] += (answers == -1).sum(-1)
     expect(
         sub.tally(answers, V).double(), want.double(), what="`tally`", given={"answers": answers, "V": V},
-        mistakes={"replies without an answer have voted for the last answer": last.double(), "it is forgotten that a vote is a vote, not only whether there is one": (want > 0).double()},
+        mistakes={"completions without an answer have voted for the last answer": last.double(), "each answer has at most one vote here; count all its votes": (want > 0).double()},
     )  # fmt: skip
 
 
@@ -127,11 +127,11 @@ def silent(sub, draw):
     points=2,
     hints=(
         "Two answers have two votes each. Which one does `argmax` take?",
-        "The one with the smaller number, whoever was first. Look through the replies in their order, and take the first whose answer has the most votes.",
+        "The one with the smaller number, not the one that was given first. Go through the completions in order, and take the first whose answer has the most votes.",
     ),
 )
 def ties(sub, draw):
-    "`winner` takes the first of those that have the most votes."
+    "`winner` breaks ties by the first completion."
     V = 4
     some = draw.permutation(V).tolist()
     low, high, third = sorted(some[:3])
@@ -150,9 +150,9 @@ def ties(sub, draw):
     expect(
         sub.winner(votes, answers).double(), want.double(), what="`winner`", given={"votes": votes, "answers": answers},
         mistakes={
-            "of answers with equally many votes it takes the one with the smallest number": smallest.double(),
-            "of answers with equally many votes it takes the one with the largest number": flipped.double(),
-            "it is forgotten that where there is no answer, nobody wins: −1": torch.where(want < 0, 0, want).double(),
+            "in a tie it takes the answer with the smallest number": smallest.double(),
+            "in a tie it takes the answer with the largest number": flipped.double(),
+            "without any answer there is no winner: −1 was expected": torch.where(want < 0, 0, want).double(),
             "it takes the first answer, however many votes it has": torch.tensor([next((a for a in row if a >= 0), -1) for row in answers.tolist()]).double(),
         },
     )  # fmt: skip
@@ -163,9 +163,9 @@ def ties(sub, draw):
     expect(
         sub.winner(votes, answers).double(), torch.tensor([high, high, third, third]).double(), what="`winner`", given={"votes": votes, "answers": answers},
         mistakes={
-            "it counts the answers anew, and `votes` has weights": torch.tensor([low, third, third, third]).double(),
-            "weights are taken for whole numbers, and 0.9 is more than 0.5": torch.tensor([low, high, third, third]).double(),
-            "an answer that weighs nothing is taken for none; it was given": torch.tensor([high, high, -1, -1]).double(),
+            "it counts the answers again, but `votes` has weights": torch.tensor([low, third, third, third]).double(),
+            "weights are rounded to whole numbers, but 0.9 is more than 0.5": torch.tensor([low, high, third, third]).double(),
+            "an answer with weight 0 is ignored; it was given and can win": torch.tensor([high, high, -1, -1]).double(),
         },
     )  # fmt: skip
     answers = torch.tensor([[third, high, high, -1], [high, low, low, low]])
@@ -173,19 +173,19 @@ def ties(sub, draw):
     votes[0, [third, high]] = votes[1, [high, low]] = 0.75
     expect(
         sub.aside.winner(votes, answers).double(), torch.tensor([third, high]).double(), what="`winner` of equal weights", given={"votes": votes, "answers": answers},
-        mistakes={"of equal weights it takes the answer that was given more often": torch.tensor([high, low]).double()},
+        mistakes={"with equal weights it takes the answer that was given more often": torch.tensor([high, low]).double()},
     )  # fmt: skip
 
 
 @test(
     points=2,
     hints=(
-        "How many questions are in the mean, with one reply for each?",
-        "All questions: one that nobody has answered is one that was not solved.",
+        "Over how many questions is the mean, with one completion for each?",
+        "Over all of them: a question without an answer is not solved.",
     ),
 )
 def all_questions(sub, draw):
-    "`accuracy` is a share of all questions."
+    "`accuracy` is a fraction of all questions."
     V, n = 4, 3
     answers = torch.tensor(
         [
@@ -208,11 +208,14 @@ def all_questions(sub, draw):
     given_first = torch.tensor([next((a for a in row if a >= 0), -1) for row in some.tolist()])
     others = {
         "questions without an answer were left out": kept,
-        "it votes with all replies, not with the first n": whole,
-        "it votes with the last n replies": (chosen(answers[:, -n:]) == right).double().mean(),
-        "it takes the first reply, however many say something else": (given_first == right).double().mean(),
-        "it is asked whether one of the n is right; that is no vote": (some == right[:, None]).any(-1).double().mean(),
-        "it is forgotten that a question without an answer is not solved": (solved + (some < 0).all(-1)).mean(),
+        "it votes with all completions, not with the first n": whole,
+        "it votes with the last n completions": (chosen(answers[:, -n:]) == right).double().mean(),
+        "it takes the first completion, not the majority": (given_first == right).double().mean(),
+        "that is the fraction in which one of the n is right, not the vote": (some == right[:, None])
+        .any(-1)
+        .double()
+        .mean(),
+        "a question without an answer is counted as solved": (solved + (some < 0).all(-1)).mean(),
     }
     got = sub.accuracy(answers, right, V, n)
     if not isinstance(got, float) and not (isinstance(got, torch.Tensor) and got.numel() == 1):
@@ -225,9 +228,9 @@ def all_questions(sub, draw):
 
 # %% [edges]
 # ties: `votes` decides, not how often an answer was given
-# ties: of several, the one that was given first
-# ties: Where no reply has an answer it is −1
-# silent: A reply without an answer votes for nothing
+# ties: In a tie it is the answer that was given first
+# ties: If no completion has an answer it is −1
+# silent: A completion without an answer does not vote
 # all_questions: A question without an answer is not solved
 
 
@@ -235,7 +238,7 @@ def all_questions(sub, draw):
 # no inputs, integers, values, float32, gradient, keywords, size: whole numbers in which -1 has a meaning
 
 
-# %% [mutant] the last answer gets what was cut off
+# %% [mutant] truncated completions vote for the last answer
 # caught by: silent
 # says: for the last answer
 def tally(answers, V):
@@ -252,9 +255,9 @@ def winner(votes, answers):
     return torch.where(votes.amax(-1) > 0, votes.argmax(-1), -1)
 
 
-# %% [mutant] somebody always wins
+# %% [mutant] there is always a winner
 # caught by: ties
-# says: nobody wins
+# says: no winner
 def winner(votes, answers):
     best = torch.zeros(len(votes), dtype=torch.long)
     most = votes.amax(-1)
@@ -276,9 +279,9 @@ def winner(votes, answers):
     return torch.tensor(out)
 
 
-# %% [mutant] whoever speaks first
+# %% [mutant] the first completion decides
 # caught by: all_questions
-# says: the first reply
+# says: the first completion
 def accuracy(answers, right, V, n):
     first = torch.tensor([next((a for a in row if a >= 0), -1) for row in answers[:, :n].tolist()])
     return float((first == right).double().mean())
@@ -293,7 +296,7 @@ def accuracy(answers, right, V, n):
     return float((winner(tally(some, V), some) == right)[answered].double().mean())
 
 
-# %% [mutant] with all replies
+# %% [mutant] with all completions
 # caught by: all_questions
 # says: not with the first n
 def accuracy(answers, right, V, n):
@@ -312,7 +315,7 @@ def winner(votes, answers):
     return best
 
 
-# %% [partial] 4: the mean is still that of the answered
+# %% [partial] 4: the mean is still over the answered questions
 def accuracy(answers, right, V, n):
     some = answers[:, :n]
     answered = (some >= 0).any(-1)

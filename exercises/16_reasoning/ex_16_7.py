@@ -1,19 +1,19 @@
 # ---
-# title: Pay for what the group did not have
+# title: A credit for pass@k
 # kind: implement
 # minutes: 35
 # seconds: 30
 # ---
 
 # %% [statement]
-# There are twelve ways to attack a problem, and 60 problems, each solved by some of the ways. The policy is one softmax over the ways. In training, groups of eight tries are sampled, and the logits move by
-# `lr` · mean over groups of $\sum_i A_i\,\nabla\log\pi(y_i)$ with the credit $A$ that you give. With $A_i = r_i - \bar r$ the policy ends in one way, one of those that solve most problems.
+# There are twelve strategies, and 60 problems, each solved by some of the strategies. The policy is one softmax over the strategies. In training, groups of eight tries are sampled, and the logits move by
+# `lr` · mean over groups of $\sum_i A_i\,\nabla\log\pi(y_i)$ with the credit $A$ that you give. With $A_i = r_i - \bar r$ the policy converges to one strategy, one that solves most problems.
 #
-# We want something else: that **one of eight tries** solves the problem, as often as possible. So the objective is $\mathbb E[\max_i r_i]$ over groups of the given size, and the tries stay independent draws of one policy.
+# We want a high probability that **one of eight tries** solves the problem. So the objective is $\mathbb E[\max_i r_i]$ over groups of the given size, and the tries stay independent samples of one policy.
 #
-# Write `credit(rewards)`: rewards `(P, G)` of 0 and 1, a row for each group; returns `(P, G)`. The mean of $\sum_i A_i\nabla\log\pi(y_i)$ must be the gradient of that objective **exactly**, for any $G \ge 2$, and every try whose presence made no difference must get 0.
+# Write `credit(rewards)`: rewards `(P, G)` of 0 and 1, one row per group; returns `(P, G)`. The mean of $\sum_i A_i\nabla\log\pi(y_i)$ must be the gradient of that objective **exactly**, for any $G \ge 2$, and every try without which the maximum would be the same must get 0.
 #
-# The last test trains: 150 steps of 16 groups at `lr = 6`, on six seeds, each beside our run. The curve is pass@8, exactly. Its mean may lie 0.05 below ours in the end, with the whole of its 95 % interval.
+# The last test trains: 150 steps of 16 groups at `lr = 6`, on six seeds, each paired with our run. The curve is the exact pass@8. You pass if the lower end of the 95 % interval of (your pass@8 − ours) at the end is above −0.05.
 
 # %% [given]
 import torch
@@ -27,7 +27,7 @@ def credit(rewards):
 
 # %% [solution]
 def credit(rewards):
-    # the best of all less the best of the others: a baseline that does not depend on the try itself
+    # the maximum of all minus the maximum of the other tries: this baseline does not depend on the try itself
     alone = rewards.sum(-1, keepdim=True) == 1
     return rewards * alone
 
@@ -54,11 +54,11 @@ def asked(sub, rewards):
     points=2,
     hints=(
         "Three tries of a group solve the problem. What is the maximum of the rewards without the first of them?",
-        "A try has made a difference only if it is the one success of its group.",
+        "A try changes the maximum only if it is the only success of its group.",
     ),
 )
 def made_no_difference(sub, draw):
-    "`credit` is 0 for tries that made no difference."
+    "`credit` is 0 for tries that do not change the maximum."
     group = draw.integer(3, 6)
     rewards = torch.zeros(4, group, dtype=torch.float64)
     rewards[1, draw.integer(0, group - 1)] = 1.0
@@ -68,13 +68,13 @@ def made_no_difference(sub, draw):
     centred = rewards - rewards.mean(-1, keepdim=True)
     others = (rewards.sum(-1, keepdim=True) - rewards) / (group - 1)
     known = {
-        "that is the reward less the group's mean": centred, "that is the reward less the mean of the others": rewards - others,
-        "those that solve it share the credit; without any one of them the maximum is the same": rewards / rewards.sum(-1, keepdim=True).clamp(min=1),
-        "a group's mean was taken off, so tries that made no difference have credit": (rewards * (rewards.sum(-1, keepdim=True) == 1)) - (rewards * (rewards.sum(-1, keepdim=True) == 1)).mean(-1, keepdim=True),
+        "that is the reward minus the group's mean": centred, "that is the reward minus the leave-one-out baseline": rewards - others,
+        "the right tries share the credit; without any one of them the maximum is the same": rewards / rewards.sum(-1, keepdim=True).clamp(min=1),
+        "the group's mean is subtracted, so tries that do not change the maximum have credit": (rewards * (rewards.sum(-1, keepdim=True) == 1)) - (rewards * (rewards.sum(-1, keepdim=True) == 1)).mean(-1, keepdim=True),
     }  # fmt: skip
     want = rewards * (rewards.sum(-1, keepdim=True) == 1)
     expect(
-        torch.where(want == 0, got, 0.0), torch.zeros_like(got), what="`credit` of tries that made no difference", given={"rewards": rewards},
+        torch.where(want == 0, got, 0.0), torch.zeros_like(got), what="`credit` of tries that do not change the maximum", given={"rewards": rewards},
         mistakes={say: torch.where(want == 0, value, 0.0) for say, value in known.items()},
     )  # fmt: skip
 
@@ -82,13 +82,13 @@ def made_no_difference(sub, draw):
 @test(
     points=2,
     hints=(
-        "Take a baseline off the maximum that does not depend on the try itself.",
-        "max over all less max over the others: with rewards of 0 and 1 that is 1 for a sole success and 0 otherwise. Nothing is divided.",
+        "Subtract from the maximum a baseline that does not depend on the try itself.",
+        "Maximum over all minus maximum over the other tries: with rewards of 0 and 1 this is 1 for a sole success and 0 otherwise. Nothing is divided.",
     ),
     against="all groups, the gradient by autograd",
 )
 def unbiased(sub, draw):
-    "The mean over all groups is the gradient of the chance that one of the tries solves it."
+    "The mean over all groups is the gradient of the probability that one of the tries is right."
     group = draw.integer(2, 5)
     q = [0.15, 0.3, 0.45, 0.6][draw.integer(0, 3)]
     z = torch.tensor(q, dtype=torch.float64).logit().requires_grad_()
@@ -100,11 +100,11 @@ def unbiased(sub, draw):
     total = lambda credits: (chance * (credits * slope).sum(-1)).sum()
     sole = every * (every.sum(-1, keepdim=True) == 1)
     expect(
-        total(asked(sub, every)), want, what="the mean step", given={"G": group, "chance of one try": q}, tolerance=1e-9,
+        total(asked(sub, every)), want, what="the mean step", given={"G": group, "probability of one try": q}, tolerance=1e-9,
         mistakes={
             "it is divided by the size of the group": total(sole) / group,
-            "a sole success is paid 1 less the group's mean": total(sole * (1 - 1 / group)),
-            "it is that of the share of right tries": group * q * (1 - q),
+            "a sole success gets 1 minus the group's mean": total(sole * (1 - 1 / group)),
+            "that is the gradient of the fraction of right tries": group * q * (1 - q),
         },
     )  # fmt: skip
 
@@ -112,15 +112,15 @@ def unbiased(sub, draw):
 @trains(
     points=3,
     hints=(
-        "Look at your curve: does pass@8 fall while the policy becomes surer?",
-        "Pay only the one success of a group: ways that solve what others do not then keep their weight.",
+        "Look at your curve: does pass@8 fall while the entropy of the policy falls?",
+        "Reward only the sole success of a group: then strategies that solve what others do not keep their probability.",
     ),
     seeds=6,
     bar=0.05,
     what="pass@8",
 )
 def learns(sub, draw):
-    "In 150 steps pass@8 rises: six runs, each beside ours."
+    "In 150 steps pass@8 rises: six runs, each paired with ours."
     world = torch.Generator().manual_seed(16)  # one world for all runs: they differ by their tries
     share = 0.8 * torch.rand(WAYS, generator=world, dtype=torch.float64) ** 3
     table = (torch.rand(PROBLEMS, WAYS, generator=world, dtype=torch.float64) < share).double()
@@ -147,7 +147,7 @@ def learns(sub, draw):
 
 # %% [mutant] the usual advantage
 # caught by: made_no_difference
-# says: less the group's mean
+# says: minus the group's mean
 def credit(rewards):
     return rewards - rewards.mean(-1, keepdim=True)
 
