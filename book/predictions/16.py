@@ -132,8 +132,8 @@ def _online():
         one: mean("ch16_filters", f"{one}_online_samples") / mean("ch16_filters", f"{one}_all_samples")
         for one in columns
     }
-    answer = "far fewer" if max(times.values()) < 0.7 else "far more" if min(times.values()) > 1.4 else "about as many"
-    if answer == "about as many" and not all(0.85 < one < 1.15 for one in times.values()):
+    answer = "far fewer" if max(times.values()) < 0.7 else "far more" if min(times.values()) > 1.4 else "about the same number"
+    if answer == "about the same number" and not all(0.85 < one < 1.15 for one in times.values()):
         raise ValueError(f"online over all: {times}")
     for one in columns:
         said = compared("ch16_filters", f"{one}_online_samples", f"{one}_all_samples")
@@ -148,7 +148,7 @@ online_filter = Ask(
     "At the lower rate, with half of the pool impossible and without a filter, {dead:.0f} % of the groups are zero-variance groups. Without a filter each step takes {prompts} groups; the online filter samples until {prompts} groups are mixed. A step is the sum of its groups' plain gradients times one rate, the same for both. How many samples does the filter need until the goal, compared with no filter?",
     {
         "far fewer": "It needs fewer steps. But the zero-variance groups are sampled before the filter can drop them, and these samples count.",
-        "about as many": "",
+        "about the same number": "",
         "far more": "It drops many groups. But these would not have moved the model in any case, and the same number of samples contains the same number of mixed groups. At four times the rate it does need {less:.0f} to {more:.0f} % more, probably because it can stop only after a larger step.",
     },
     _online,

@@ -23,12 +23,12 @@ def _b_ahead():
 
 
 b_ahead = Ask(
-    "By which of the four, pass@1, pass@8, pass^8 and a vote of nine, is model B ahead of A?",
+    "By which of the four, pass@1, pass@8, pass^8 and a vote of nine, does model B score higher than A?",
     {
         "pass@8": "",
-        "the vote": "A vote helps where the right answer is the most frequent one. B's wrong ones agree and come at .60: its vote is right at {B_vote_9:.2f}, that of A at {A_vote_9:.2f}. Among eight of B's replies, though, a right one is found with 1 − .6⁸ = {B_pass_8:.2f}, among eight of A's with {A_pass_8:.2f}.",
-        "pass@8 and pass^8": "pass^8 asks for eight right answers in a row. At .40 that hardly ever happens; A has .95⁸ = .66 on half of the problems.",
-        "pass@1 and pass@8": "By pass@8 B is ahead. But pass@1 is the mean chance of a single reply: {A_pass_1:.2f} for A, half of .95 and .01 together, and {B_pass_1:.2f} for B.",
+        "the vote": "A vote helps where the right answer is the most frequent one. B's wrong answers agree and have probability .60: its vote has accuracy {B_vote_9:.2f}, A's vote {A_vote_9:.2f}. But at least one of eight completions is right with probability 1 − .6⁸ = {B_pass_8:.2f} for B, and {A_pass_8:.2f} for A.",
+        "pass@8 and pass^8": "pass^8 needs eight right answers in a row. At .40 this is very rare; A has .95⁸ = .66 on half of the problems.",
+        "pass@1 and pass@8": "By pass@8 B is better. But pass@1 is the mean probability of a single completion: {A_pass_1:.2f} for A, the mean of .95 and .01, and {B_pass_1:.2f} for B.",
     },
     _b_ahead,
 )
@@ -40,13 +40,13 @@ def _five_to_a_passage():
 
 
 five_to_a_passage = Ask(
-    "A test has 150 items, five about each passage, and the grades of two items about one passage correlate by .4. How many independent items would say as much?",
+    "A test has 150 items, five about each passage, and the grades of two items about one passage correlate by .4. How many independent items have the same information?",
     Typed(
         within=2,
         unit="items",
         form=".0f",
-        low="Thirty, the number of passages, would be right if all five items of a passage always had one grade. They correlate by .4 and not by 1. Fifty is too few as well: an item is not a partner of its own, and has four and not five.",
-        high="Each item has four partners, and there is a covariance for each of them: five together have as much variance as {sum:.0f} independent items, 5 + 5 · 4 · .4, and not as much as 5.",
+        low="Thirty, the number of passages, would be right if all five items of a passage always had the same grade. They correlate by .4 and not by 1. Fifty is too few as well: an item is not its own partner, so it has four partners and not five.",
+        high="Each item has four partners, with one covariance each. The sum of five has the variance of {sum:.0f} independent items, 5 + 5 · 4 · .4, and not of 5.",
     ),
     _five_to_a_passage,
 )
@@ -58,13 +58,13 @@ def _found_at_all():
 
 
 found_at_all = Ask(
-    "Two models are right with probability .70 and .75, and each answers 300 items of its own. How often does a two-sided test at the level .05 find the difference?",
+    "Two models are right with probability .70 and .75, and each answers 300 items of its own. What is the power of a two-sided test at the level .05?",
     Typed(
         within=9,
         unit="%",
         form=".0f",
-        low="About 5 % is how often such a test finds a difference where there is none. Here there is one, of {errors:.1f} standard errors.",
-        high="The level says how seldom a difference is found where there is none. This one is {errors:.1f} of its standard errors of {error:.3f}, and the test asks for 1.96: chance has to add the rest.",
+        low="About 5 % is the rate of false alarms, without a difference. Here there is one, of {errors:.1f} standard errors.",
+        high="The level is the rate of false alarms, and not the power. This difference is {errors:.1f} of its standard errors of {error:.3f}, and the test needs 1.96: luck has to add the rest.",
     ),
     _found_at_all,
 )
@@ -83,10 +83,10 @@ def _five_seeds_pooled():
 five_seeds_pooled = Ask(
     "Now five seeds of each recipe are trained, each of the ten models answers 2,000 items of its own, and the test takes all 10,000 items of a recipe together. How often does it find a “significant” difference?",
     {
-        "in about 5 %, as the level says": "Five seeds do average some of the seeds' noise out. But the test still takes the items for the only noise there is. A t test over the five differences finds one in {level:.0f} % of the comparisons.",
-        "less often, but in more than 5 %": "The variance that comes from the seeds is divided by five. So is the one that the test reckons with, since there are five times the items: their ratio has not changed.",
+        "in about 5 %, as the level says": "Five seeds do reduce the variance of the seeds. But the test still counts the variance of the items alone. A t test over the five differences finds one in {level:.0f} % of the comparisons.",
+        "less often, but in more than 5 %": "The variance from the seeds is divided by five. The variance that the test uses is divided by five too, since there are five times the items: their ratio has not changed.",
         "about as often as with one seed": "",
-        "more often than with one seed": "With the items of five seeds the test does expect less noise. But the mean of five seeds has as much less of it, and the two make up for each other.",
+        "more often than with one seed": "With the items of five seeds the test does expect a smaller variance. But the mean of five seeds has a smaller variance too, by the same factor, and the two cancel.",
     },
     _five_seeds_pooled,
 )
@@ -104,10 +104,10 @@ def _kept_prompt():
 
 
 kept_prompt = Ask(
-    "Of the twenty prompts the one is kept that is right most often on 40 public questions. It leads a prompt drawn at random there. On average over ten models, what is left of its lead on 200 other questions?",
+    "Of twenty prompts we keep the one with the highest accuracy on 40 public questions. There it exceeds a random prompt. On average over ten models, how much of this lead remains on 200 other questions?",
     {
-        "hardly anything": "So it was with submissions of coin flips, which were all equally good. These prompts are not: on the 200 questions the worst of the twenty is right at {lowest:.2f} and the best at {highest:.2f}, on average over the models.",
-        "about half of it": "About two fifths would go if each score had the luck of 40 coin tosses. But most of these prompts make their model give every word one answer, and with as many good words as bad ones that is right on exactly half, without any luck. The others have about half as much luck as coins, since most of them nearly do so.",
+        "hardly anything": "This holds for submissions of coin flips, which are all equally good. These prompts are not: on the 200 questions the worst of the twenty has accuracy {lowest:.2f} and the best {highest:.2f}, on average over the models.",
+        "about half of it": "About 40 % would be lost if each score had the variance of 40 coin tosses. But with most of these prompts the model gives every word the same answer. Half of the words are good, so this has accuracy .5 without any variance. The other prompts have about half the variance of coins, since most of them nearly do the same.",
         "most of it": "",
     },
     _kept_prompt,
