@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 16 · What is paid, and what is learned
+# # 16 · Reasoning: what a reward measures, and what a model learns
 #
-# A program can say whether an answer is right. **What does a model learn from such a reward, what would it have learned from a reward that knows nothing, and what can tokens buy in place of training?**
+# A program can say whether an answer is right. **What does a model learn from such a reward, what does it learn from a reward without information, and what can tokens at inference replace?**
 #
-# The world is the shell game of chapter 13. A small model has been fine-tuned on demonstrations, of which one in five thinks aloud before it answers; the others are the bare answer. All are right, but a model that answers without a thought has to guess.
+# The task is the shell game of chapter 13. A small model has been fine-tuned on demonstrations. One in five has a chain of thought before the answer; the others are the direct answer. All are right, but a model that answers directly has to guess.
 
 # %%
 import matplotlib.pyplot as plt
@@ -38,13 +38,13 @@ def mean(values):
 
 
 # %% [markdown]
-# ## What a grader pays for
+# ## What graders accept by mistake
 #
-# Five replies to "Ann has 12 apples and gives 5 away. How many are left?" The reference is 7.
+# Five completions of "Ann has 12 apples and gives 5 away. How many are left?" The reference is 7.
 
 # %%
 which = predict(
-    "Which grader pays for the reply that names several numbers, the right one among them?",
+    "Which grader accepts the completion that names several numbers, the right one among them?",
     "numeric",
     "contains",
     "gsm8k",
@@ -68,18 +68,18 @@ for reply in replies:
 which.reveal(next(name for name in ("numeric", "contains", "gsm8k") if earned[replies[2]][name] == 1))
 
 # %% [markdown]
-# Each column is another grader. The last reply has the form of a thought, a mere *hm* in it and the wrong answer: a grader pays for everything that it does not forbid.
+# Each column is another grader. The last completion has the format of a thought, only *hm* in it, and the wrong answer. A grader accepts everything that it does not forbid.
 #
-# ## Tokens in place of training
+# ## Test-time compute: votes and verifiers
 #
-# The model answers 60 games it has not seen, 32 times each. A vote takes the answer that most replies give; `vote_totals` counts, with a weight for each reply.
+# The model answers 60 games it has not seen, 32 times each. A vote takes the answer of most completions; `vote_totals` counts, with a weight for each completion.
 
 # %%
 best = predict(
-    "32 replies to each game. Which choice is right most often?",
-    "the answer of most replies",
-    "the answer of most replies that think aloud",
-    "the reply that the model finds most probable",
+    "32 completions of each game. Which choice has the highest accuracy?",
+    "the majority of all completions",
+    "the majority of completions with a chain of thought",
+    "the most probable completion",
 )
 
 # %%
@@ -89,14 +89,14 @@ game = next(i for i, row in enumerate(thinks.mean(-1).tolist()) if 0 < row < 1)
 print(f"{tries.prompts[game]}\n")
 for aloud in (False, True):
     print(next(text for text in tries.texts[game] if text.startswith("think") == aloud))
-print(f"\n{float(thinks.mean()):.0%} of the replies think aloud")
+print(f"\n{float(thinks.mean()):.0%} of the completions have a chain of thought")
 print(
     f"right: {float(tries.right[thinks == 1].mean()):.2f} of these, {float(tries.right[thinks == 0].mean()):.2f} of the others\n"
 )
 ways = {
-    "the answer of most replies": ("vote", torch.ones_like(thinks)),
-    "the answer of most replies that think aloud": ("vote", thinks),
-    "the reply that the model finds most probable": ("best", tries.logps),
+    "the majority of all completions": ("vote", torch.ones_like(thinks)),
+    "the majority of completions with a chain of thought": ("vote", thinks),
+    "the most probable completion": ("best", tries.logps),
 }
 print("right with              1     4    32 replies")
 found = {}
@@ -108,27 +108,27 @@ best.reveal(max(found, key=lambda name: found[name][-1]))
 
 # %%
 assert float(vote_totals(torch.tensor([7, 7, 3]), torch.tensor([0.2, 0.3, 0.9]))[2]) > 0.5  # the vote of the text
-assert found["the answer of most replies that think aloud"][-1] > 0.9
+assert found["the majority of completions with a chain of thought"][-1] > 0.9
 assert told.holds("vote_thinks_32", above=0.9)
 assert told.all_exceed("vote_thinks_8", "vote_plain_8") and told.all_exceed("vote_thinks_32", "best_own_32")
 
 # %% [markdown]
-# The most probable reply is mostly a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside a verifier that was trained on 2,000 graded replies and used in two ways, against the tokens that are sampled; what the verifier reads is not counted.
+# The most probable completion is mostly a direct answer, which is a guess. The rule "does it have a chain of thought?" needs no training. The figure compares it, over five seeds, with a verifier that was trained on 2,000 graded completions and is used in two ways. The axis counts sampled tokens; the tokens that the verifier reads are not counted.
 
 # %%
 # figure: scaling
-# alt: Share of right answers against tokens per question, on a logarithmic axis, for one to 32 replies. The vote of replies that think aloud and the vote weighted by an outcome model
-#   and the best by that model rise together from .38 to more than .9. The plain vote rises far more slowly to about .7, and the most probable reply falls. A star at
-#   eleven tokens and .98 is one reply after reinforcement learning.
+# alt: Accuracy against tokens per question, on a logarithmic axis, for one to 32 completions. The vote of completions with a chain of thought and the vote weighted by an outcome model
+#   and the best by that model rise together from .38 to more than .9. The plain vote rises far more slowly to about .7, and the most probable completion falls on average, within wide seeds. A star at
+#   eleven tokens and .98 is one completion after reinforcement learning.
 fig, ax = plt.subplots(figsize=(6.4, 3.7), layout="constrained")
 COUNTS = (1, 2, 4, 8, 16, 32)
 each = mean(told.values("tokens_sft"))
 looks = {
-    "vote_thinks": ("vote of those that think aloud", "green", "o-"),
+    "vote_thinks": ("vote, chain of thought only", "green", "o-"),
     "vote_outcome": ("vote, outcome model", "blue", "s-"),
     "best_outcome": ("best by the outcome model", "sky", "^--"),
     "vote_plain": ("plain vote", "orange", "D-"),
-    "best_own": ("most probable", "red", "v--"),
+    "best_own": ("most probable completion", "red", "v--"),
 }
 for name, (label, colour, style) in looks.items():
     columns = [told.values(f"{name}_{count}") for count in COUNTS]
@@ -140,34 +140,34 @@ for name, (label, colour, style) in looks.items():
     ax.plot(cost, [mean(c) for c in columns], style, ms=4, color=PALETTE[colour], label=label)
 after = (mean(told.values("tokens_rl")), mean(told.values("pass_rl_1")))
 ax.plot(*after, "*", ms=13, color=PALETTE["black"])
-ax.set_title("tokens buy what training buys once")
-ax.annotate("one reply after RL", after, (9, -2), textcoords="offset points")
-ax.set(xscale="log", xlabel="tokens per question", ylabel="right answers", ylim=(0, 1.06), xticks=[5, 10, 20, 50, 100])
+ax.set_title("accuracy of votes and verifiers, before RL")
+ax.annotate("one completion after RL", after, (9, -2), textcoords="offset points")
+ax.set(xscale="log", xlabel="tokens per question", ylabel="accuracy", ylim=(0, 1.06), xticks=[5, 10, 20, 50, 100])
 ax.set_xticks([], minor=True)
 ax.set_xticklabels(["5", "10", "20", "50", "100"])
 ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 0.9))
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The trained verifier buys about what the rule buys: most of what it has learned is to see whether a reply thinks. And training buys all of it once: the star.
+# **What to notice.** The trained verifier reaches about the accuracy of the rule: it has mostly learned to detect a chain of thought. After RL one completion reaches the same accuracy (the star). Training costs once, a vote costs at every question.
 #
-# ## A reward that does not know the answer
+# ## Control: reward the format alone
 #
-# Now train. The reward is 1 for *think* at the beginning and any answer at the end, right or wrong. Nothing in it knows where the ball is. Sixty rollouts.
+# Now train. The reward is 1 for *think* at the beginning and any answer at the end, right or wrong. It does not depend on the position of the ball. Sixty rollouts.
 
 # %%
 end = predict(
-    "Paid for the shape of a thought alone: what do right answers do?",
-    "they stay where they are",
-    "they rise and stay",
-    "they rise, and later fall",
-    "they fall",
+    "The reward is the format of a thought alone. What happens to accuracy?",
+    "it stays the same",
+    "it rises and stays",
+    "it rises and later falls",
+    "it falls",
 )
 
 # %%
 runs = {name: shell.train(name, begin, 100) for name in progress(("right", "shape"), "training")}
-print("right answers at rollout    1    10    20    30    40    50    60   (each but the first a mean of five)")
-for name, label in (("right", "the answer is paid"), ("shape", "the shape is paid")):
+print("accuracy at rollout         1    10    20    30    40    50    60   (all except the first are means of five)")
+for name, label in (("right", "reward: answer"), ("shape", "reward: format")):
     history = runs[name]
     print(
         f"{label:22}{history['right'][0]:7.2f}"
@@ -175,23 +175,23 @@ for name, label in (("right", "the answer is paid"), ("shape", "the shape is pai
     )
 first, top, last = runs["shape"]["right"][0], max(runs["shape"]["right"]), shell.at(runs["shape"], "right", 60, 5)
 if top > first + 0.1:
-    end.reveal("they rise, and later fall" if last < top - 0.1 else "they rise and stay")
+    end.reveal("it rises and later falls" if last < top - 0.1 else "it rises and stays")
 else:
-    end.reveal("they fall" if last < first - 0.1 else "they stay where they are")
+    end.reveal("it falls" if last < first - 0.1 else "it stays the same")
 
 # %%
 # figure: shape
-# alt: Two panels over sixty rollouts, thin lines for the seeds of the study and a thick one for the run above. Left, replies that think aloud rise from below a third to nearly all in every run when the shape of a
-#   thought is paid. Right, right answers in the same runs rise with them, a few nearly to the level of the run whose answers are paid, a dashed line near .98, the others less far, and fall in most runs, down to about a quarter, which is guessing.
+# alt: Two panels over sixty rollouts, thin lines for the seeds of the study and a thick one for the run above. Left, the fraction of chains of thought rises from below 30 % to nearly all in every run when the format of a
+#   thought is rewarded. Right, accuracy in the same runs rises with it, in a few runs nearly to the level of the run with a reward for answers, a dashed line near .98, in others less far, and falls in most runs, down to about 25 %, which is guessing.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", sharey=True)
 steps = (5, 10, 20, 30, 40, 50, 60)
-for ax, key, title in zip(axes, ("thinks", "right"), ("think aloud", "are right"), strict=True):
+for ax, key, title in zip(axes, ("thinks", "right"), ("chains of thought", "accuracy"), strict=True):
     for row in zip(*(paid.values(f"shape_{key}_{s}") for s in ("start", *steps)), strict=True):
         ax.plot((1, *steps), row, lw=0.9, alpha=0.6, color=PALETTE["red"])
     run = runs["shape"][key]
-    ax.plot(range(1, 61), run, lw=2, color=PALETTE["red"], label="shape is paid, this run")
-    ax.plot(range(1, 61), runs["right"][key], "--", lw=1.3, color=PALETTE["blue"], label="answer is paid, this run")
-    ax.set(xlabel="rollout", title=f"replies that {title}", ylim=(0, 1.03))
+    ax.plot(range(1, 61), run, lw=2, color=PALETTE["red"], label="reward: format, this run")
+    ax.plot(range(1, 61), runs["right"][key], "--", lw=1.3, color=PALETTE["blue"], label="reward: answer, this run")
+    ax.set(xlabel="rollout", title=title, ylim=(0, 1.03))
 axes[1].axhline(0.25, ls=":", lw=1, color=PALETTE["black"])
 axes[1].annotate("guessing", (1, 0.25), (0, -11), textcoords="offset points")
 axes[0].legend(frameon=False, loc="lower right")
@@ -203,15 +203,15 @@ assert runs["shape"]["thinks"][-1] > 0.9 and paid.holds("shape_thinks_60", above
 assert runs["right"]["right"][-1] > 0.9 and paid.holds("right_right_60", above=0.9)
 
 # %% [markdown]
-# The reward rises to 1 and stays there, and right answers rise with it while the model begins to think, which it could do already. Then nothing holds a thought to the game, and in most runs it drifts away from it. Whoever stops at the best moment reports a gain from a reward that knows nothing.
+# The reward rises to 1 and stays there. Accuracy rises with it, while the model begins to write chains of thought, which it could do already. Then nothing ties a chain to the game, and in most runs accuracy falls. If you stop at the best moment, you report a gain from a reward without information.
 #
-# ## Could one have known?
+# ## Can the final reward be predicted?
 #
-# A sigmoid in the logarithm of the rollouts, fitted to the beginning of the run whose answers are paid; once with a ceiling of at most 1, as a share of right answers has, and once with any ceiling up to 3, as for a reward whose limit nobody knows.
+# We fit a sigmoid in the logarithm of the rollouts to the beginning of the run with a reward for answers. One fit has a ceiling of at most 1, as accuracy has. The other one has any ceiling up to 3, as for a reward with an unknown limit.
 
 # %%
 early = predict(
-    "Fitted to the first 9 of the 60 rollouts of this run (bounded by 1): how far off is the end?",
+    "Fitted to the first 9 of the 60 rollouts of this run (ceiling at most 1): how large is the error at the end?",
     "by less than .02",
     "by .02 to .2",
     "by more than .2",
@@ -239,15 +239,15 @@ early.reveal("by less than .02" if misses[9] < 0.02 else "by .02 to .2" if misse
 
 # %%
 # figure: sigmoid
-# alt: Left, right answers of one run over sixty rollouts on a logarithmic axis, and three sigmoids fitted to the first 9, 18 and 30 of them. The last two end where the run ends; the first levels off somewhat lower. Right,
-#   by how much the fits of all seeds miss the end: after 15 percent of the run by up to more than a third, after 30 and 50 percent by a few hundredths at most.
+# alt: Left, accuracy of one run over sixty rollouts on a logarithmic axis, and three sigmoids fitted to the first 9, 18 and 30 of them. The last two end where the run ends; the first levels off somewhat lower. Right,
+#   the errors of the fits of all seeds at the end: after 15 percent of the run up to more than one third, after 30 and 50 percent a few hundredths at most.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(3, 2), layout="constrained")
 axes[0].plot(grid, rewards, "o", ms=3, color="0.6", label="the run")
 for (count, curve), colour, style in zip(fits.items(), ("red", "orange", "blue"), ("--", "-.", "-"), strict=True):
     axes[0].plot(
         grid, compute_curve(grid, **curve), style, lw=1.6, color=PALETTE[colour], label=f"fitted to {count} rollouts"
     )
-axes[0].set(xscale="log", xlabel="rollout", ylabel="right answers", ylim=(0.2, 1.02), xticks=(1, 3, 10, 30, 60))
+axes[0].set(xscale="log", xlabel="rollout", ylabel="accuracy", ylim=(0.2, 1.02), xticks=(1, 3, 10, 30, 60))
 axes[0].set_title("this run, ceiling at most 1")
 axes[1].set_title("all runs, ceiling at most 1")
 axes[0].set_xticks([], minor=True)
@@ -260,7 +260,7 @@ axes[1].set(
     xticks=range(3),
     xlim=(-0.5, 2.5),
     ylim=(0, None),
-    xlabel="share of the run that was fitted",
+    xlabel="fitted fraction of the run",
     ylabel="error at the end",
 )
 axes[1].set_xticklabels(["15 %", "30 %", "50 %"])
@@ -271,15 +271,15 @@ assert misses[30] < 0.15 and paid.holds("sigmoid_error_50", below=0.15)
 assert missed[18] > misses[18]
 
 # %% [markdown]
-# Bounded by 1, a fit finds the end once the bend is in sight; but the bound knows the end by itself. Without it the same rollouts leave the ceiling open. And a sigmoid goes one way only: of the fall in the run above, whose shape was paid, no fit would have warned.
+# With a ceiling of at most 1, a fit predicts the end once the curve has bent; but the bound alone already predicts it. Without the bound the same rollouts do not determine the ceiling. And a sigmoid is monotone: no fit would have warned of the fall in the run above, with a reward for the format.
 #
-# ## Does training teach anything new?
+# ## Does RL teach anything new?
 #
-# Forty-eight ways to attack a problem, 300 problems, each solved by some of the ways. The policy chooses one way per try, and is trained by RL on right answers. What $k$ tries are worth is then exact.
+# There are forty-eight strategies and 300 problems, each solved by some of the strategies. The policy chooses one strategy per try, and is trained by RL on right answers. pass@k is then exact.
 
 # %%
 more = predict(
-    "256 tries for each problem: who solves more problems?",
+    "256 tries for each problem: which policy solves more problems?",
     "the policy before RL",
     "the policy after RL",
     "both the same",
@@ -289,7 +289,7 @@ more = predict(
 plan = tables.Narrowing(steps=1200)
 table = tables.solved_by(100, plan)
 policies = {"before": torch.zeros(plan.strategies, dtype=torch.float64)}
-labels = {"rl": "RL", "kl": "RL with a KL term", "sole": "a group's only success is paid"}
+labels = {"rl": "RL", "kl": "RL with a KL term", "sole": "only a sole success is rewarded"}
 for name, label in progress(labels.items(), "policies"):
     policies[label] = tables.ARMS[name].improve(table, 100, plan)
 print("pass@k, k =                        1      8     64    256")
@@ -301,7 +301,7 @@ more.reveal("both the same" if abs(gap) < 0.01 else "the policy before RL" if ga
 # %%
 # figure: narrowing
 # alt: pass@k against the number of tries from 1 to 256 on a logarithmic axis. Before RL it rises from a fifth to 1. After RL it begins far higher and hardly rises; the two lines cross near eight tries. With a
-#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is paid it begins lower, is above the others from four tries on and reaches 1.
+#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is rewarded it begins lower, is above the others from four tries on and reaches 1.
 fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 counts = [2**i for i in range(9)]
 for (name, logits), colour, style in zip(
@@ -311,7 +311,7 @@ for (name, logits), colour, style in zip(
         counts, [tables.pass_at(logits, table, k) for k in counts], style, lw=1.8, color=PALETTE[colour], label=name
     )
 ax.set(xscale="log", xlabel="tries k", ylabel="problems solved, pass@k", ylim=(0, 1.03), xticks=counts[::2])
-ax.set_title("what k tries are worth, before and after RL")
+ax.set_title("pass@k, before and after RL")
 ax.set_xticks([], minor=True)
 ax.set_xticklabels([str(k) for k in counts[::2]])
 ax.legend(frameon=False, loc="lower right")
@@ -329,19 +329,19 @@ assert (
 )
 
 # %% [markdown]
-# One way gets nearly all the weight, in most runs the one that solves most problems, which is the best that one try can do. What it does not solve is hardly tried any more: even 256 tries do not bring back what the policy solved before RL.
+# One strategy gets nearly all the probability, in most runs the one that solves most problems, which is the optimum for one try. What it does not solve is hardly tried any more: even 256 tries do not recover what the policy solved before RL.
 #
 # ## The price of a token
 #
-# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly anything, the second about a quarter of right answers, the third about .1, the fourth less.
+# Length on request: the last word of the prompt requests a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly any accuracy, the second about .25, the third about .1, the fourth less.
 
 # %%
-price = predict("At α = .1, asked for no step at all: how many does the trained model take?", 0, 1, 2, 4, 6)
+price = predict("At α = .1, with no step requested: how many steps does the trained model take?", 0, 1, 2, 4, 6)
 
 # %%
 # figure: price
-# alt: Left, steps of thought taken against steps asked for, five seeds each. At a price of .3 a step the points lie near the diagonal, but for one run that takes more than asked at one and two; at .1 they lie between two and a half and six whatever was asked. Right, right answers against steps asked for: at .1 always
-#   above .9, at .3 from about a half when none is asked for to nearly all at five and six.
+# alt: Left, steps of thought taken against steps requested, five seeds each. At a price of .3 a step the points lie near the diagonal, except for one run that takes more than requested at one and two; at .1 they lie between two and a half and six for every request. Right, accuracy against steps requested: at .1 always
+#   above .9, at .3 from about a half when none is requested to nearly 1 at five and six.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 for name, label, colour in (("exact", "α = .3", "blue"), ("cheap", "α = .1", "red")):
     for ax, key in zip(axes, ("steps", "right"), strict=True):
@@ -349,9 +349,9 @@ for name, label, colour in (("exact", "α = .3", "blue"), ("cheap", "α = .1", "
         for asked, column in zip(ASKED, columns, strict=True):
             ax.plot([asked] * len(column), column, "o", ms=3, alpha=0.4, color=PALETTE[colour])
         ax.plot(ASKED, [mean(c) for c in columns], lw=1.6, color=PALETTE[colour], label=label)
-axes[0].plot(ASKED, ASKED, ":", color=PALETTE["black"], label="as asked")
-axes[0].set(xlabel="steps asked for", ylabel="steps taken", title="steps of thought")
-axes[1].set(xlabel="steps asked for", ylabel="share of right answers", ylim=(0, 1.03), title="what they are worth")
+axes[0].plot(ASKED, ASKED, ":", color=PALETTE["black"], label="as requested")
+axes[0].set(xlabel="steps requested", ylabel="steps taken", title="steps of thought")
+axes[1].set(xlabel="steps requested", ylabel="accuracy", ylim=(0, 1.03), title="accuracy")
 axes[0].legend(frameon=False)
 plt.show()
 price.reveal(mean(lengths.values("cheap_steps_0")))
@@ -360,7 +360,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# At the low price the model takes between three and four steps where none is asked for: the first step gains less than it costs, the second more, so that a price is weighed against several steps together. It takes about one more than the means would pay for.
+# At the low price the model takes between three and four steps when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. It takes about one step more than these means justify.
 
 # %%
 predict.tally()
@@ -368,8 +368,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Train on `"majority"` and on `"coin"` (`shell.RUNS`). Which of them can be told from the true reward by looking at the reward curve alone?
-# * Pay for the shape *and* for the answer (`graders.weighted` has the pattern; write a reward as in `shell.shape_of_thought`). Does the fall go away? How small may the share of the answer be?
+# * Train on `"majority"` and on `"coin"` (`shell.RUNS`). Which of them can you distinguish from the true reward by the reward curve alone?
+# * Reward the format *and* the answer (`graders.weighted` has the pattern; write a reward as in `shell.shape_of_thought`). Does the fall disappear? How small may the weight of the answer be?
 # * In the table, let `beta` grow from 0 to .2 and draw pass@1 against pass@64. Where would you stop?
 #
 # The graded exercises of this chapter: `minirlhf check 16`.
