@@ -98,12 +98,12 @@ ways = {
     "the majority of completions with a chain of thought": ("vote", thinks),
     "the most probable completion": ("best", tries.logps),
 }
-print("right with              1     4    32 replies")
+print(f"{'accuracy, completions:':52}     1     4    32")
 found = {}
 for name, (how, values) in ways.items():
     found[name] = [accuracy(tries, values, count, how, 100, 100) for count in (1, 4, 32)]
-    print(f"{name:44}" + "".join(f"{x:6.2f}" for x in found[name]))
-print(f"{'one of them is right':44}" + "".join(f"{pass_at(tries, k):6.2f}" for k in (1, 4, 32)))
+    print(f"{name:52}" + "".join(f"{x:6.2f}" for x in found[name]))
+print(f"{'one of them is right':52}" + "".join(f"{pass_at(tries, k):6.2f}" for k in (1, 4, 32)))
 best.reveal(max(found, key=lambda name: found[name][-1]))
 
 # %%
@@ -222,7 +222,7 @@ rewards, finish = runs["right"]["right"], shell.at(runs["right"], "right", 60, 5
 fits = {count: shell.fit_curve(rewards, count) for count in (9, 18, 30)}
 grid = torch.arange(1, 61, dtype=torch.float64)
 print(
-    f"the run ends at {finish:.2f}\nfitted to   ceiling   says for the end   misses by   (seeds of the study)   without the bound: ceiling, misses by"
+    f"the run ends at {finish:.2f}\nfitted to   ceiling   predicted end   error       (seeds of the study)   without the bound: ceiling, error"
 )
 misses, missed = {}, {}
 for (count, curve), part in zip(fits.items(), (15, 30, 50), strict=True):
