@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# Two models have answered the same items. `table(STUDENT)` says how many items both solved, only A, only B, and neither: these are your numbers.
+# Two models have answered the same items. `table(STUDENT)` gives your numbers: the items that both solved, only A, only B, and neither.
 #
-# 1. `score`: A's score, to four digits behind the point.
+# 1. `score`: A's score, with four decimals.
 # 2. `difference`: A's score minus B's, likewise.
-# 3. `tosses`: how many items the sign test looks at.
-# 4. `smallest`: a third model has solved *all* items of another test. How many must these have been, at least, so that the lower end of Wilson's 95 % interval is no
-#    lower than `wanted(STUDENT)`? A whole number; $z = 1.96$.
+# 3. `tosses`: the number of items that the sign test uses.
+# 4. `smallest`: a third model has solved *all* items of another test. What is the smallest number of items for which the lower end of Wilson's 95 % interval is at
+#    least `wanted(STUDENT)`? A whole number; $z = 1.96$.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -56,10 +56,10 @@ from minirlhf_course.classroom.testing import expect, test
 @test(
     points=1,
     rounds=1,
-    hints=("Which items has A solved?", "Those that both solved, and those that only A did; of all."),
+    hints=("Which items has A solved?", "The items that both solved, and the items that only A solved, divided by all items."),
 )
 def of_a(sub, draw):
-    "`score` is the share of items that A solved."
+    "`score` is the fraction of items that A solved."
     both, a, b, neither = table(sub.student)
     expect(
         sub.number("score"),
@@ -70,7 +70,7 @@ def of_a(sub, draw):
         mistakes={
             "the items that neither solved are left out": (both + a) / (both + a + b),
             "the items that both solved are left out": a / (both + a + b + neither),
-            "that is B's": (both + b) / (both + a + b + neither),
+            "that is B's score": (both + b) / (both + a + b + neither),
         },
     )
 
@@ -78,7 +78,7 @@ def of_a(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Subtract the two scores.", "The items that both solved cancel; those are left that one alone solved."),
+    hints=("Subtract the two scores.", "The items that both solved cancel; the items that one model alone solved remain."),
 )
 def of_both(sub, draw):
     "`difference` is A's score minus B's."
@@ -91,12 +91,12 @@ def of_both(sub, draw):
         reveal=False,
         mistakes={
             "that is B's minus A's": (b - a) / (both + a + b + neither),
-            "it is a share of those that differ and not of all items": (a - b) / (a + b),
+            "that is a fraction of the items on which the models differ, not of all items": (a - b) / (a + b),
         },
     )
 
 
-@test(points=1, rounds=1, hints=("Which items say who is better?", "Those that one model alone has solved."))
+@test(points=1, rounds=1, hints=("Which items carry information about which model is better?", "The items that one model alone has solved."))
 def of_coins(sub, draw):
     "`tosses` counts the items on which the models differ."
     both, a, b, neither = table(sub.student)
@@ -106,10 +106,10 @@ def of_coins(sub, draw):
         what="`tosses`",
         reveal=False,
         mistakes={
-            "all items were counted; where both models agree nothing is tossed": float(both + a + b + neither),
-            "only A's were counted": float(a),
-            "those that both solved are counted, too": float(both + a + b),
-            "the difference was counted": float(a - b),
+            "all items are counted; items on which both models agree are not used": float(both + a + b + neither),
+            "only the items that A alone solved are counted": float(a),
+            "the items that both solved are counted too": float(both + a + b),
+            "that is the difference of the two counts": float(a - b),
         },
     )
 
@@ -118,12 +118,12 @@ def of_coins(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "With a share of 1, what does Wilson's equation leave?",
+        "What remains of Wilson's equation if the fraction is 1?",
         "(1 − p)² = z² p (1 − p)/n: divide by 1 − p and solve for n.",
     ),
 )
 def enough(sub, draw):
-    "`smallest` items, all solved, prove as much as is wanted."
+    "`smallest` is the smallest number of items, all solved, with the wanted lower end."
     low, n = wanted(sub.student), 1
     while n / (n + 1.96**2) < low - 1e-12:
         n += 1
@@ -135,9 +135,9 @@ def enough(sub, draw):
         what="`smallest`",
         reveal=False,
         mistakes={
-            "n is rounded down, where one has to round up": float(n - 1),
-            "so many are taken as make one mistake likely": float(wald),
-            "the rule of three is taken for this interval": float(rule),
+            "n is rounded down; round up": float(n - 1),
+            "that is the number with one expected mistake at the wanted score": float(wald),
+            "that is the rule of three, which is another interval": float(rule),
             "z is not squared": float(once),
         },
     )
@@ -159,14 +159,14 @@ difference = (_b - _a) / (_both + _a + _b + _neither)
 
 # %% [mutant] of the items that differ
 # caught by: of_both
-# says: of all items
+# says: not of all items
 _both, _a, _b, _neither = table(STUDENT)
 difference = (_a - _b) / (_a + _b)
 
 
 # %% [mutant] all items are tossed
 # caught by: of_coins
-# says: nothing is tossed
+# says: are not used
 tosses = sum(table(STUDENT))
 
 

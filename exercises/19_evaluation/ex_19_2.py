@@ -1,18 +1,18 @@
 # ---
-# title: More items, or more replies?
+# title: More items, or more completions?
 # kind: derive
 # minutes: 20
 # ---
 
 # %% [statement]
 # Two models answer $n$ items, $K$ times each, and no seeds are varied ($S = 1$, $\tau^2 = 0$): by the chapter's formula the measured difference has the variance $(\omega^2 + \sigma^2/K)/n$. There $\sigma^2$ is the variance of the
-# difference of *two* replies, one of each model. Replies are therefore bought in pairs: a new item costs $a$ (somebody must write it), and each **pair** of replies to it, one of each model, costs $b$. So an item with its $K$ pairs costs $a + bK$,
-# and $n$ is what the budget $B$ allows: $n\,(a + bK) = B$. Take $n$ and $K$ to be real numbers.
+# difference of *two* completions, one of each model. The costs are therefore per pair: a new item costs $a$ (a person must write it), and each **pair** of completions, one of each model, costs $b$. So an item with its $K$ pairs costs $a + bK$,
+# and the budget $B$ sets $n$: $n\,(a + bK) = B$. $n$ and $K$ are real numbers.
 #
 # 1. `replies(item, reply, cost_item, cost_reply)`: the $K$ with the smallest variance, for $\omega^2$ = `item`, $\sigma^2$ = `reply`, $a$ = `cost_item` and $b$ = `cost_reply`, all above 0. If the best $K$ is below 1, return 1: an item
-#    without a reply says nothing.
+#    needs a completion.
 # 2. `variance(item, reply, cost_item, cost_reply, budget)`: the variance at that $K$.
-# 3. `worth(item, reply, cost_item, cost_reply)`: by which factor the budget would have to grow to do as well with $K = 1$. (1 where $K = 1$ is best.)
+# 3. `worth(item, reply, cost_item, cost_reply)`: the factor by which the budget must grow to reach the same variance with $K = 1$. (1 if $K = 1$ is best.)
 
 # %% [given]
 import math
@@ -54,7 +54,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def prices(draw, many):
-    """ω², σ², a, b; many replies pay, or one is best."""
+    """ω², σ², a, b; several completions are best, or one is."""
     item, reply = (round(float(draw.uniform(low=0.06, high=0.12)), 3), round(float(draw.uniform(low=0.1, high=0.4)), 3))
     cost = round(float(draw.uniform(low=4.0, high=20.0) if many else draw.uniform(low=0.01, high=0.02)), 4)
     return item, reply, cost, round(float(draw.uniform(low=0.3, high=0.7)), 2)
@@ -83,12 +83,12 @@ def shown(numbers):
     points=2,
     against="a search among all K",
     hints=(
-        "Insert n = B/(a + bK). What stands there is a product of two sums: multiply it out.",
+        "Insert n = B/(a + bK). The variance is a product of two sums: multiply it out.",
         "Only ω²bK + σ²a/K depends on K. Where is the derivative 0?",
     ),
 )
 def optimum(sub, draw):
-    "`replies` is where the variance is lowest, where more than one reply pays."
+    "`replies` minimises the variance, if more than one completion is best."
     item, reply, cost, cost_reply = prices(draw, many=True)
     for cost_item in (cost, 50 * cost):
         numbers = item, reply, cost_item, cost_reply
@@ -97,24 +97,24 @@ def optimum(sub, draw):
         expect(
             sub.replies(*numbers),
             right,
-            what="the number of replies",
+            what="the number of completions",
             given=shown(numbers),
             tolerance=1e-5,
             mistakes={
                 "the root is missing": reply * cost_item / (item * cost_reply),
                 "the costs are exchanged": math.sqrt(reply * cost_reply / (item * cost_item)),
                 "the variances are exchanged": math.sqrt(item * cost_item / (reply * cost_reply)),
-                "the costs are forgotten": math.sqrt(reply / item),
-                "as much is spent on replies as on items": cost_item / cost_reply,
-                "b is taken for the price of one reply; it pays for both models'": right / math.sqrt(2),
-                "K is rounded, and it is a real number here": float(round(right)),
-                **({"K is rounded up, and it is a real number here": float(up)} if up != round(right) else {}),
-                "1 is added, where it is the least that K may be": 1 + right,
+                "the costs are missing": math.sqrt(reply / item),
+                "that spends the same amount on completions as on items": cost_item / cost_reply,
+                "b is used as the price of one completion; it is the price of a pair": right / math.sqrt(2),
+                "K is rounded; it is a real number here": float(round(right)),
+                **({"K is rounded up; it is a real number here": float(up)} if up != round(right) else {}),
+                "1 is added; 1 is the smallest K, not an offset": 1 + right,
             },
         )
 
 
-@test(points=1, hints=("What if replies are dear and items cheap?", "Never return less than 1."))
+@test(points=1, hints=("What if completions are expensive and items cheap?", "Never return less than 1."))
 def at_least_one(sub, draw):
     "`replies` is 1 where items are cheap."
     numbers = prices(draw, many=False)
@@ -123,9 +123,9 @@ def at_least_one(sub, draw):
     expect(
         sub.replies(*numbers),
         1.0,
-        what="the number of replies",
+        what="the number of completions",
         given=shown(numbers),
-        mistakes={"an item may have less than one reply, where it must have a reply": free},
+        mistakes={"K is below 1; an item needs a completion": free},
     )
 
 
@@ -135,7 +135,7 @@ def at_least_one(sub, draw):
     hints=("Which n does the budget allow at that K?", "n = B/(a + bK), and the variance is (ω² + σ²/K)/n."),
 )
 def lowest(sub, draw):
-    "`variance` is what is left at the best K."
+    "`variance` is the variance at the best K."
     for many in (True, False):
         numbers, budget = prices(draw, many), 100.0 + draw.integer(1, 400)
         item, reply, cost_item, cost_reply = numbers
@@ -149,15 +149,15 @@ def lowest(sub, draw):
             given=shown(numbers) | {"budget": budget},
             tolerance=1e-7,  # the variances are small
             mistakes={
-                "K is below 1: where one reply is best, the formula of the best K does not hold": root**2 / budget,
-                "n is rounded down, and it is a real number here": (item + reply / k)
+                "K is below 1; if one completion is best, the formula of the best K does not hold": root**2 / budget,
+                "n is rounded down; it is a real number here": (item + reply / k)
                 / (budget // (cost_item + cost_reply * k)),
                 "the items cost nothing": (item + reply / k) * cost_reply * k / budget,
-                "the replies cost nothing": (item + reply / k) * cost_item / budget,
-                "b is taken for the price of one reply; it pays for both models'": (item + reply / k)
+                "the completions cost nothing": (item + reply / k) * cost_item / budget,
+                "b is used as the price of one completion; it is the price of a pair": (item + reply / k)
                 * (cost_item + 2 * cost_reply * k)
                 / budget,
-                "the variance between items is divided by the replies as well, which do not reduce it": (item + reply)
+                "the variance between items is divided by K as well; completions do not reduce it": (item + reply)
                 / (n * k),
                 "it is not divided by the number of items": item + reply / k,
             },
@@ -168,12 +168,12 @@ def lowest(sub, draw):
     points=1,
     against="a search among all K",
     hints=(
-        "The variance falls as 1/B. What follows for two ways that shall have the same?",
+        "The variance falls as 1/B. What follows for two plans with the same variance?",
         "The ratio of the two variances at equal budgets.",
     ),
 )
 def ratio(sub, draw):
-    "`worth` is how much more one would have to pay with single replies."
+    "`worth` is the factor of the budget with single completions."
     for many in (True, False):
         numbers = prices(draw, many)
         item, reply, cost_item, cost_reply = numbers
@@ -189,10 +189,10 @@ def ratio(sub, draw):
             mistakes={
                 "it is upside down": 1 / right,
                 "a root is taken, as of a standard error": math.sqrt(right),
-                "that is what is saved, as a share": 1 - 1 / right,
-                "K is below 1 where one reply is best": at(1.0, *numbers) / free,
-                "the two ways have equally many items, and not equal budgets": (item + reply) / (item + reply / k),
-                "that is the ratio of what an item costs, and the variances differ, too": (cost_item + cost_reply * k)
+                "that is the saved fraction": 1 - 1 / right,
+                "K is below 1; one completion is best here": at(1.0, *numbers) / free,
+                "the two plans have the same number of items; they should have equal budgets": (item + reply) / (item + reply / k),
+                "that is the ratio of the costs per item; the variances differ too": (cost_item + cost_reply * k)
                 / (cost_item + cost_reply),
             },
         )
@@ -216,9 +216,9 @@ def replies(item, reply, cost_item, cost_reply):
     return max(1.0, math.sqrt(reply * cost_reply / (item * cost_item)))
 
 
-# %% [mutant] less than one reply
+# %% [mutant] less than one completion
 # caught by: at_least_one
-# says: must have a reply
+# says: an item needs a completion
 def replies(item, reply, cost_item, cost_reply):
     return math.sqrt(reply * cost_item / (item * cost_reply))
 
@@ -239,7 +239,7 @@ def worth(item, reply, cost_item, cost_reply):
     return variance(item, reply, cost_item, cost_reply, 1.0) / single
 
 
-# %% [partial] 3: the number of replies
+# %% [partial] 3: the number of completions
 def variance(item, reply, cost_item, cost_reply, budget):
     raise NotImplementedError
 

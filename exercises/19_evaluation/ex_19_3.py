@@ -1,20 +1,20 @@
 # ---
-# title: In pairs, in clusters, with gaps
+# title: Paired, clustered comparison with missing grades
 # kind: implement
 # minutes: 20
 # ---
 
 # %% [statement]
-# Two models have been graded on the same reading test. Its items come in groups, several about one passage, and some grades are missing (NaN): the grader failed.
+# Two models have been graded on the same reading test. Its items come in clusters, several about one passage. Some grades are missing (NaN), because the grader failed.
 #
 # Write `compare(ours, theirs, passages)`, which returns two numbers: the difference of the mean grades, ours minus theirs, and its standard error.
 #
 # * An item counts only if *both* models have a grade for it.
-# * The models answered the same items, so that what is hard for both drops out.
-# * Items about one passage are not independent. The variance of the difference is $\frac1{n^2}\sum_c \big(\sum_{i\in c}(d_i - \bar d)\big)^2$, over the passages $c$, where $d_i$ is what it has
-#   to be and $n$ counts the items that are left.
+# * The models answered the same items, so use the paired difference.
+# * Items about one passage are not independent. The variance of the difference is $\frac1{n^2}\sum_c \big(\sum_{i\in c}(d_i - \bar d)\big)^2$, over the passages $c$, where $d_i$ is the
+#   difference of item $i$ and $n$ is the number of items with both grades.
 #
-# `ours` and `theirs` are `(N,)` tensors of grades, `passages` is `(N,)`, the passages' names: whole numbers, in any order. They are names only: they may be negative, and as large as an `int64` can be.
+# `ours` and `theirs` are `(N,)` tensors of grades, `passages` is `(N,)`, the passages' names: whole numbers, in any order. They are only names: they may be negative, and as large as an `int64` can be.
 
 # %% [given]
 import torch
@@ -90,10 +90,10 @@ def mistaken(found):
     runs = math.sqrt(math.fsum(math.fsum(x - mean for x in some) ** 2 for some in stretches)) / n
     within = math.fsum((x - m) ** 2 for some, m in zip(groups, own, strict=True) for x in some)
     return {
-        "the divisor is n (n − 1), where the formula has n²": error(d) * math.sqrt(n / (n - 1)),
-        "a correction for few passages, G/(G − 1), is put in that the formula does not have": error(d)
+        "the divisor is n (n − 1); the formula has n²": error(d) * math.sqrt(n / (n - 1)),
+        "there is a correction for few passages, G/(G − 1), which the formula does not have": error(d)
         * math.sqrt(len(groups) / (len(groups) - 1)),
-        "the sums are made positive instead of squared": math.fsum(
+        "the sums are made absolute instead of squared": math.fsum(
             abs(len(g) * (m - mean)) for g, m in zip(groups, own, strict=True)
         )
         / n,
@@ -101,29 +101,29 @@ def mistaken(found):
             math.fsum((m - mean) ** 2 for m in own)
         )
         / len(groups),
-        "the deviations are those from the passage's own mean": math.sqrt(within) / n,
-        "items about one passage are taken to be independent": alone,
-        "items are taken to be independent, with divisor n − 1": math.sqrt(spread[2] / n),
-        "items are taken to be independent, and the two models to have answered other items": math.sqrt(
+        "the deviations are taken from the passage's own mean": math.sqrt(within) / n,
+        "items about one passage are treated as independent": alone,
+        "items are treated as independent, with divisor n − 1": math.sqrt(spread[2] / n),
+        "items are treated as independent, and the two models as if they had answered other items": math.sqrt(
             (spread[0] + spread[1]) / n
         ),
-        "the two models are taken to have answered other, independent items, with divisor n in the variances": math.sqrt(
+        "the two models are treated as if they had answered other, independent items, with divisor n in the variances": math.sqrt(
             (spread[0] + spread[1]) * (n - 1)
         )
         / n,
-        "the differences are not centred before they are added up": math.sqrt(
+        "the differences are not centred before they are summed": math.sqrt(
             math.fsum(math.fsum(some) ** 2 for some in groups)
         )
         / n,
         "means of the passages are squared, and not sums": math.sqrt(math.fsum((m - mean) ** 2 for m in own)) / n,
-        "a passage ends where the next item is about another one": runs,
-        "the two models are taken to have answered other items": apart,
+        "only neighbouring items are put into one cluster; a passage may occur in several places": runs,
+        "the two models are treated as if they had answered other items": apart,
         "that is the variance": error(d) ** 2,
         "that is the error of the sum": error(d) * n,
     }
 
 
-@test(points=1, hints=("Which number does every item have?", "Take the difference item by item, then its mean."))
+@test(points=1, hints=("Which number do you get from each item?", "Take the difference item by item, then its mean."))
 def means(sub, draw):
     "`compare` gives the difference of the means."
     ours, theirs, passages = reading_test(draw, gaps=False)
@@ -136,8 +136,8 @@ def means(sub, draw):
         what="the difference",
         given=given,
         mistakes={
-            "it is theirs minus ours": -right,
-            "the mean is taken over passages, and not over items": float(sum(by_name) / len(by_name)),
+            "that is theirs minus ours": -right,
+            "the mean is taken over passages, not over items": float(sum(by_name) / len(by_name)),
         },
     )
 
@@ -146,7 +146,7 @@ def means(sub, draw):
     points=1,
     against="the formula, passage by passage",
     hints=(
-        "Which numbers deviate together? Add those up before you square.",
+        "Which deviations are correlated? Sum these before you square.",
         "d_i is the item's difference. Sum d_i − d̄ within each passage, square, add, divide by n², take the root.",
     ),
 )
@@ -167,12 +167,12 @@ def errors(sub, draw):
     points=1,
     against="the formula, passage by passage",
     hints=(
-        "The grades are as before; only the passages have other names. What does your code do with a name, besides asking whether two are the same?",
-        "A name is no place in a list: it may be negative or huge. `passages.unique(return_inverse=True)` numbers the passages from 0.",
+        "The grades are as before; only the passages have other names. Does your code use a name for more than a test of equality?",
+        "A name is not an index: it may be negative or huge. `passages.unique(return_inverse=True)` numbers the passages from 0.",
     ),
 )
 def names(sub, draw):
-    "The standard error does not depend on what the passages are called."
+    "The standard error does not depend on the names of the passages."
     ours, theirs, old = reading_test(draw, gaps=False)
     passages = renamed(old)
     d = (ours - theirs).tolist()
@@ -184,8 +184,8 @@ def names(sub, draw):
         what="the standard error",
         given={"ours": ours, "theirs": theirs, "passages": passages},
         mistakes={
-            "two passages of different names are taken for one: as float64 numbers near 2^62 are equal": as_fractions,
-            "two passages of different names are taken for one: they have the same remainder": last_digit,
+            "two passages with different names are treated as one: as float64 their names near 2^62 are equal": as_fractions,
+            "two passages with different names are treated as one: their names have the same remainder": last_digit,
         },
     )
 
@@ -194,12 +194,12 @@ def names(sub, draw):
     points=2,
     against="the formula, passage by passage",
     hints=(
-        "Each of two items has lost one of its grades. What do they say about the difference?",
-        "Leave out an item if one of its two grades is NaN, and count those that are left.",
+        "Each of two items lacks one of its grades. Can it contribute to the difference?",
+        "Drop an item if one of its two grades is NaN, and count the remaining items.",
     ),
 )
 def gaps(sub, draw):
-    "Items without both grades count nowhere."
+    "Items without both grades are dropped everywhere."
     ours, theirs, passages = reading_test(draw, gaps=True)
     found = kept(ours, theirs, passages)
     given = {"ours": ours, "theirs": theirs, "passages": passages}
@@ -218,10 +218,10 @@ def gaps(sub, draw):
         what="the difference",
         given=given,
         mistakes={
-            "each model is averaged over the items that it has itself": own,
-            "a passage is left out altogether where one of its grades is missing": sum(whole) / len(whole),
+            "each model is averaged over its own graded items": own,
+            "a whole passage is dropped if one of its grades is missing": sum(whole) / len(whole),
             "a missing grade of theirs is replaced by their mean": float(filled),
-            "a missing grade is taken to be 0": float(ours.nan_to_num().mean() - theirs.nan_to_num().mean()),
+            "a missing grade is counted as 0": float(ours.nan_to_num().mean() - theirs.nan_to_num().mean()),
             "the sum is divided by all items": mean * len(found) / len(ours),
         },
     )
@@ -233,7 +233,7 @@ def gaps(sub, draw):
         given=given,
         mistakes={
             "it is divided by the number of all items": right * len(found) / len(ours),
-            "the deviations are not those from the mean of the items that are left": off / len(found),
+            "the deviations are not taken from the mean of the remaining items": off / len(found),
         },
     )
 
@@ -270,7 +270,7 @@ def compare(ours, theirs, passages):
     return (ours - theirs)[both].mean(), total.sqrt() / int(both.sum())
 
 
-# %% [mutant] names are places in a list
+# %% [mutant] names as indices
 # caught by: names
 def compare(ours, theirs, passages):
     both = ours.isfinite() & theirs.isfinite()
@@ -279,9 +279,9 @@ def compare(ours, theirs, passages):
     return d.mean(), sums.square().sum().sqrt() / len(d)
 
 
-# %% [mutant] names are read as fractions
+# %% [mutant] names as float64
 # caught by: names
-# says: taken for one
+# says: treated as one
 def compare(ours, theirs, passages):
     both = ours.isfinite() & theirs.isfinite()
     d, place = (ours - theirs)[both], passages[both].double().unique(return_inverse=True)[1]
@@ -291,7 +291,7 @@ def compare(ours, theirs, passages):
 
 # %% [mutant] each over its own items
 # caught by: gaps
-# says: that it has itself
+# says: its own graded items
 def compare(ours, theirs, passages):
     both = ours.isfinite() & theirs.isfinite()
     d, place = (ours - theirs)[both], passages[both].unique(return_inverse=True)[1]

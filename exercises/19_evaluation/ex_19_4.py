@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# Five comparisons, each of two models on the same items, each model trained once. `report(STUDENT)` has your five: how many items both solved, only the first, only the second, neither; and a claim that somebody made about them. The printout adds what an
-# evaluation tool prints: both scores with their 95 % intervals, which this tool makes by **Wald's** equation, and the difference in pairs with its interval. What is to be said of each claim, at the level of 95 %? Answer `claim_1`, `claim_2`, `claim_3`, `claim_4` and `claim_5` with a letter each; a
+# Five comparisons, each of two models on the same items, each model trained once. `report(STUDENT)` has your five: the items that both solved, only the first, only the second, and neither, and a claim about the two models. The printout adds the output of an
+# evaluation tool: both scores with their 95 % intervals by **Wald's** equation, and the paired difference with its interval. Does each claim follow, at the level of 95 %? Answer `claim_1`, `claim_2`, `claim_3`, `claim_4` and `claim_5` with a letter each; a
 # letter may be used more than once.
 #
 # (a) it follows from the report\
 # (b) the report refutes it\
-# (c) the report leaves it open, and more items of the same kind would settle it\
-# (d) the report leaves it open, and more items would not settle it: something else has to be measured
+# (c) the report does not decide it, and more items of the same kind would\
+# (d) the report does not decide it, and more items would not: something else must be measured
 
 # %% [given]
 import math
@@ -20,10 +20,10 @@ import math
 from minirlhf_course.ledger.registry import Draw
 
 CLAIMS = (
-    "On such questions the first is better than the second: its chance of being right is higher.",
+    "On such questions the first is better than the second: its probability of being right is higher.",
     "On such questions the first is at least five percentage points better than the second.",
     "On such questions the two are less than one percentage point apart.",
-    "Whoever trains both again, with other seeds, gets a better model by the recipe of the first.",
+    "If you train both again, with other seeds, the recipe of the first gives the better model.",
     "The first solves more than 95 % of such questions.",
 )
 # both, only the first, only the second, neither: from ... to
@@ -117,7 +117,7 @@ def ask(sub, claim, truth, said):
         fail(f"`claim_{at + 1}` is not {got!r}: {said[got]}")
 
 
-SEEDS = "it is about these two models, which exist, and items are all that it takes"
+SEEDS = "the claim is about these two models, so more items would decide it"
 
 
 @test(
@@ -125,11 +125,11 @@ SEEDS = "it is about these two models, which exist, and items are all that it ta
     rounds=1,
     hints=(
         "The intervals of the two scores overlap. Is that the question?",
-        "Both answered the same items: look at the interval of the difference, and whether 0 lies in it.",
+        "Both answered the same items: look at the interval of the difference, and whether it contains 0.",
     ),
 )
 def better(sub, draw):
-    "The claim that one model is better is judged by the difference in pairs."
+    "The claim that one model is better is judged by the paired difference."
 
     def truth(counts):
         return "a" if ends(counts)[0] > 0 else "c"
@@ -137,8 +137,8 @@ def better(sub, draw):
     ask(
         sub, 0, truth,
         {
-            "a": "0 lies in the interval of the difference", "b": "nothing says that the first is not the better one",
-            "c": "the interval of the difference lies above 0; whether those of the scores overlap does not matter", "d": SEEDS,
+            "a": "the interval of the difference contains 0", "b": "the report does not exclude that the first is better",
+            "c": "the interval of the difference is above 0; the overlap of the intervals of the scores does not matter", "d": SEEDS,
         },
     )  # fmt: skip
 
@@ -160,8 +160,8 @@ def by_much(sub, draw):
     ask(
         sub, 1, truth,
         {
-            "a": "the interval holds differences below .05; being better is not being five points better",
-            "b": ".05 lies in the interval: five points are possible", "c": "the whole interval lies below .05", "d": SEEDS,
+            "a": "the interval contains differences below .05; better does not mean five points better",
+            "b": "the interval contains .05: five points are possible", "c": "the whole interval is below .05", "d": SEEDS,
         },
     )  # fmt: skip
 
@@ -170,12 +170,12 @@ def by_much(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Where 0 lies in an interval nothing has been found. Does that say that nothing is there?",
-        "Two models are known to be close if the whole interval lies between −.01 and .01.",
+        "If an interval contains 0, the difference is not significant. Does that show that it is small?",
+        "Two models are shown to be close if the whole interval lies between −.01 and .01.",
     ),
 )
 def alike(sub, draw):
-    "The claim that two models are alike is judged by the whole interval."
+    "The claim that two models are close is judged by the whole interval."
 
     def truth(counts):
         low, high = ends(counts)
@@ -184,8 +184,8 @@ def alike(sub, draw):
     ask(
         sub, 2, truth,
         {
-            "a": "a difference that is not found is not a small difference: the interval reaches beyond .01",
-            "b": "differences of less than .01 lie in the interval", "c": "every difference in the interval is smaller than .01", "d": SEEDS,
+            "a": "a difference that is not significant need not be small: the interval reaches beyond .01",
+            "b": "the interval contains differences of less than .01", "c": "every difference in the interval is smaller than .01", "d": SEEDS,
         },
     )  # fmt: skip
 
@@ -194,12 +194,12 @@ def alike(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Of what are the items a sample, and of what would the claim need one?",
-        "It is about recipes, and each has been trained once. Which part of the variance do more items not make smaller?",
+        "What are the items a sample of, and of what would the claim need a sample?",
+        "It is about recipes, and each was trained once. Which part of the variance is not reduced by more items?",
     ),
 )
 def of_recipes(sub, draw):
-    "The claim about recipes is judged by what was repeated."
+    "The claim about recipes needs several seeds."
     once = "each recipe was trained once, and the interval knows nothing of what another seed would give"
     more = "more items tell these two models apart, and they are told apart already; nothing is known of other seeds"
     ask(sub, 3, lambda counts: "d", {"a": once, "b": once, "c": more})
@@ -209,7 +209,7 @@ def of_recipes(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "All items were solved. Is the tool's interval to be believed?",
+        "All items were solved. Is the tool's interval valid there?",
         "Wald's interval has no width there. The lower end of Wilson's is n/(n + z²).",
     ),
 )
@@ -223,8 +223,8 @@ def nearly_perfect(sub, draw):
     ask(
         sub, 4, truth,
         {
-            "a": "an interval without width proves nothing: a model with .95 would solve so few items, all of them, more than once in twenty",
-            "b": "all items were solved", "c": "so many items, all solved, leave .95 outside of Wilson's interval", "d": SEEDS,
+            "a": "an interval without width proves nothing: a model with .95 would solve all of so few items with probability above 5 %",
+            "b": "all items were solved", "c": "with this number of items, all solved, Wilson's interval is above .95", "d": SEEDS,
         },
     )  # fmt: skip
 

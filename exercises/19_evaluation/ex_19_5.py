@@ -1,17 +1,17 @@
 # ---
-# title: What a pilot says about the next test
+# title: Plan a test from a pilot
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# Before a large test one runs a small one. Two models have answered the same `n` items, `K` times each; `ours` and `theirs` `(n, K)` hold the grades of replies that were all drawn independently. How noisy are items, and how noisy are replies?
+# Before a large test you run a pilot. Two models have answered the same `n` items, `K` times each; `ours` and `theirs` `(n, K)` are the grades of independent completions. Which part of the variance comes from items, and which from completions?
 #
 # 1. `parts(ours, theirs)` returns two numbers, $(\hat\omega^2, \hat\sigma^2)$, the variances of the chapter's two sources without seeds:
-#    * $\hat\sigma^2$: within an item, the sample variance of a model's grades (divisor $K-1$) estimates the variance of one reply. Add the two models', and take the mean over items.
-#    * $\hat\omega^2$: the sample variance (divisor $n-1$) of the items' mean differences is *too large*: the items' means of $K$ replies are noisy themselves. Take off what the replies have put into it, so that the estimate is right on average;
-#      and where less than nothing is left, return 0.
-# 2. `replies_or_items(ours, theirs)`: the next test has room for either twice as many items with $K$ replies, or the same number of items with $2K$. By how much is the variance of the difference larger with the replies? Return the factor, by the two estimates of `parts`. Only where *both* are 0 nothing varies: return 1.
+#    * $\hat\sigma^2$: within an item, the sample variance of a model's grades (divisor $K-1$) estimates the variance of one completion. Add the variances of the two models, and take the mean over items.
+#    * $\hat\omega^2$: the sample variance (divisor $n-1$) of the items' mean differences is *too large*: each item's mean of $K$ completions has a variance of its own. Subtract the part that comes from the completions, so that the estimate is unbiased;
+#      if the result is negative, return 0.
+# 2. `replies_or_items(ours, theirs)`: the next test can have either $2n$ items with $K$ completions, or $n$ items with $2K$. Return the ratio of the two variances of the difference, the second divided by the first, by the two estimates of `parts`. If *both* estimates are 0, nothing varies: return 1.
 #
 # $n$ and $K$ are at least 2.
 
@@ -89,19 +89,19 @@ def alike(draw):
 
 def two(answer):
     if not isinstance(answer, tuple | list) or len(answer) != 2:
-        fail("`parts` returns two numbers, (item variance, reply variance)")
+        fail("`parts` returns two numbers, (item variance, completion variance)")
     return answer
 
 
 @test(
     points=1,
     hints=(
-        "How far are the K grades of one item apart?",
-        "`ours.var(1)` is the sample variance in each row. A difference of two independent replies has the sum of their variances.",
+        "How large is the variance of the K grades of one item?",
+        "`ours.var(1)` is the sample variance in each row. A difference of two independent completions has the sum of their variances.",
     ),
 )
 def of_replies(sub, draw):
-    "The second of `parts` is the variance of a reply of both models."
+    "The second of `parts` is the variance of the difference of two completions."
     ours, theirs = pilot(draw)
     right = noise(ours, theirs)
     rows = zip(ours.tolist(), theirs.tolist(), strict=True)
@@ -114,16 +114,16 @@ def of_replies(sub, draw):
         mistakes={
             "the divisor is K and not K − 1": right * 2 / 3,
             "the two models are averaged, not added": right / 2,
-            "it is that of a mean of K replies": right / 3,
-            "that is one model's": sum(variance(a) for a in ours.tolist()) / 5,
-            "standard deviations are added up, and not variances": sum(
+            "that is the variance of a mean of K completions": right / 3,
+            "that is the variance of one model": sum(variance(a) for a in ours.tolist()) / 5,
+            "standard deviations are summed, not variances": sum(
                 variance(a) ** 0.5 for a in [*ours.tolist(), *theirs.tolist()]
             )
             / 5,
-            "the median is taken over items, and not the mean": by_item[2],
-            "the squares of all items are added up and divided by nK − 1; each item has lost one": right * 10 / 14,
-            "all items are thrown together": variance(ours.flatten().tolist()) + variance(theirs.flatten().tolist()),
-            "replies to an item are paired, as if they belonged together": sum(
+            "the median is taken over items, not the mean": by_item[2],
+            "the squares of all items are divided by nK − 1; each item loses one degree of freedom": right * 10 / 14,
+            "all items are pooled; take the variance within each item": variance(ours.flatten().tolist()) + variance(theirs.flatten().tolist()),
+            "completions of an item are paired; they are independent": sum(
                 variance((a - b).tolist()) for a, b in zip(ours, theirs, strict=True)
             )
             / len(ours),
@@ -135,12 +135,12 @@ def of_replies(sub, draw):
     points=2,
     against="differences of pairs",
     hints=(
-        "Suppose all items are alike. What would the variance of their mean differences be?",
-        "The mean of K replies has 1/K of the variance of one. Subtract it.",
+        "Suppose all items have the same difficulty. What would the variance of their mean differences be?",
+        "The mean of K completions has 1/K of the variance of one. Subtract it.",
     ),
 )
 def of_items(sub, draw):
-    "The first of `parts` is the variance between items, without what the replies put in."
+    "The first of `parts` is the variance between items, without the part of the completions."
     ours, theirs = pilot(draw)
     measured, reply = between(ours, theirs), noise(ours, theirs)
     expect(
@@ -149,14 +149,14 @@ def of_items(sub, draw):
         what="the item variance",
         given={"ours": ours, "theirs": theirs},
         mistakes={
-            "the noise of the replies is still in it": measured,
-            "the noise of one reply is taken off, where K were averaged": max(measured - reply, 0.0),
-            "the models are taken to have answered other items": variance(ours.mean(1).tolist())
+            "the variance of the completions is still in it": measured,
+            "the variance of one completion is subtracted; K were averaged": max(measured - reply, 0.0),
+            "the models are treated as if they had answered other items": variance(ours.mean(1).tolist())
             + variance(theirs.mean(1).tolist())
             - reply / 3,
             "the divisor is n and not n − 1": measured * 4 / 5 - reply / 3,
             "it is divided by the number of items": (measured - reply / 3) / 5,
-            "only the first replies are compared": max(variance((ours - theirs)[:, 0].tolist()) - reply, 0.0),
+            "only the first completions are compared": max(variance((ours - theirs)[:, 0].tolist()) - reply, 0.0),
         },
     )
 
@@ -166,7 +166,7 @@ def of_items(sub, draw):
     hints=("Can a variance be negative?", "An estimate by subtraction can. Return 0 there."),
 )
 def not_below_zero(sub, draw):
-    "Where the replies explain all and more, the item variance is 0."
+    "If the completions explain more than all of it, the item variance is 0."
     ours, theirs = tidy(draw.uniform(4, 2, low=0, high=1)), tidy(draw.uniform(4, 2, low=0, high=1))
     ours[:, 1], theirs[:, 1] = 1 - ours[:, 0], 1 - theirs[:, 0]  # every item has the mean 1/2
     ours[:, 0] += 2
@@ -177,7 +177,7 @@ def not_below_zero(sub, draw):
         given={"ours": ours, "theirs": theirs},
         mistakes={
             "it is below 0": -noise(ours, theirs) / 2,
-            "its sign is dropped: less than nothing is 0": noise(ours, theirs) / 2,
+            "its sign is dropped; a negative estimate is 0": noise(ours, theirs) / 2,
         },
     )
 
@@ -186,7 +186,7 @@ def not_below_zero(sub, draw):
     points=1,
     hints=(
         "Write the chapter's variance for 2n and K, and for n and 2K.",
-        "(ω² + σ²/2K)/n over (ω² + σ²/K)/2n. It is 1 if items do not differ, and 2 if replies do not.",
+        "(ω² + σ²/2K)/n over (ω² + σ²/K)/2n. It is 1 if items do not differ, and 2 if completions do not.",
     ),
 )
 def choice(sub, draw):
@@ -200,10 +200,10 @@ def choice(sub, draw):
         what="the factor",
         given={"ours": ours, "theirs": theirs},
         mistakes={
-            "it is upside down": 1 / right,
-            "the number of items is forgotten": right / 2,
-            "K is forgotten": 2 * (item + reply / 2) / (item + reply),
-            "it is a factor of standard errors": right**0.5,
+            "the ratio is upside down": 1 / right,
+            "the number of items is missing": right / 2,
+            "K is missing": 2 * (item + reply / 2) / (item + reply),
+            "that is a ratio of standard errors": right**0.5,
         },
     )
     ours, theirs = alike(draw)
@@ -214,7 +214,7 @@ def choice(sub, draw):
         what="the factor where the replies explain all",
         given={"ours": ours, "theirs": theirs},
         mistakes={
-            "the item variance is below 0, where that of `parts` is 0": 2 * (measured - reply / 4) / measured,
+            "the item variance is negative; the one of `parts` is 0": 2 * (measured - reply / 4) / measured,
         },
     )
     steady = tidy(draw.uniform(4, 1, low=-1, high=1) + torch.tensor([[-3.0], [-1.0], [1.0], [3.0]])).repeat(1, 2)
@@ -223,7 +223,7 @@ def choice(sub, draw):
         2.0,
         what="the factor where only items vary",
         given={"ours": steady, "theirs": torch.zeros_like(steady)},
-        mistakes={"it is taken to be 1 as soon as one of the two is 0": 1.0},
+        mistakes={"it is 1 as soon as one of the two is 0; it should be 1 only if both are": 1.0},
     )
     same = torch.full((3, 2), 0.5, dtype=torch.float64)
     expect(
@@ -248,15 +248,15 @@ def parts(ours, theirs):
 
 # %% [mutant] too much is taken off
 # caught by: of_items
-# says: where K were averaged
+# says: K were averaged
 def parts(ours, theirs):
     reply = (ours.var(1) + theirs.var(1)).mean()
     return ((ours.mean(1) - theirs.mean(1)).var() - reply).clamp(min=0), reply
 
 
-# %% [mutant] replies in pairs
+# %% [mutant] completions in pairs
 # caught by: of_replies
-# says: paired
+# says: are paired
 def parts(ours, theirs):
     reply = (ours - theirs).var(1).mean()
     return ((ours - theirs).mean(1).var() - reply / ours.shape[1]).clamp(min=0), reply

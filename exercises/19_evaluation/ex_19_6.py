@@ -1,19 +1,19 @@
 # ---
-# title: Bug hunt: an interval that replies alone can close
+# title: Bug hunt: a bootstrap that treats completions as items
 # kind: bughunt
 # minutes: 25
 # ---
 
 # %% [statement]
-# A bootstrap for benchmarks: draw the items again, each with all of its replies, many times, and take the ends of the middle 95 % of the scores. `widths` prints how wide the interval is with more and more replies to the same forty items,
-# and the curve cannot be: **the width falls by the same factor with each doubling of the replies, and does not stop**, as if forty items could tell everything; a model compared **with itself** has an interval with a width; and with a single reply to each item the
-# interval is a sixth **narrower than 2 · 1.96 standard errors**, printed in the first line.
+# A bootstrap for benchmarks: resample the items, each with all of its completions, many times, and take the ends of the middle 95 % of the scores. `widths` prints the width of the interval for more and more completions of the same forty items.
+# The curve is impossible. **The width falls by the same factor with each doubling of the completions, without a limit**, as if forty items were enough for any precision. A model compared **with itself** has an interval with a width. With a single completion per item the
+# interval is about 16 % **narrower than 2 · 1.96 standard errors**, printed in the first line.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `resampled(grades, rounds, seed)`: for grades `(n, K)` the mean grades of `rounds` resampled tests. A resampled test consists of `n` items, drawn with replacement, and an item comes with all of its `K` grades.
-# * `gap(ours, theirs, rounds, seed)`: the difference of two models' mean grades, ours minus theirs, in `rounds` resampled tests. Both answer each of these tests.
-# * `ends(values, level)`: the ends of the middle share `level` of the values; as much is cut off on one side as on the other.
+# * `resampled(grades, rounds, seed)`: for grades `(n, K)` the mean grades of `rounds` resampled tests. A resampled test has `n` items, sampled with replacement, each with all of its `K` grades.
+# * `gap(ours, theirs, rounds, seed)`: the difference of two models' mean grades, ours minus theirs, in `rounds` resampled tests. Both models have the same resampled items.
+# * `ends(values, level)`: the ends of the middle fraction `level` of the values; the same number is cut off on each side.
 
 # %% [given]
 import torch
@@ -128,14 +128,14 @@ def drawn_again(grades):
 def mixed_up(got, grades):
     """What may have been done where a mean is none of three items."""
     if any(places(got, law(list(some))[0]) is not None for some in one_for_all(grades)):
-        return "; not all of an item's grades came along, one of them stands for the item"
+        return "; one grade is used for the item, not all of its grades"
     flat = grades.flatten().tolist()
     if places(got, sorted({sum(x) / 3 for x in itertools.product(flat, repeat=3)})) is not None:
-        return "; it is made of single grades, as if each reply were an item"
+        return "; it is made of single grades, as if each completion were an item"
     if places(got, drawn_again(grades)) is not None:
-        return "; the replies within an item are drawn again, too"
+        return "; the completions within an item are resampled too"
     return (
-        "; it is made of single grades, as if each reply were an item" if places(got, law(flat)[0]) is not None else ""
+        "; it is made of single grades, as if each completion were an item" if places(got, law(flat)[0]) is not None else ""
     )
 
 
@@ -144,7 +144,7 @@ def expect_rounds(at, chances, what, mistakes=None):
     expect_draws(at, chances, ROUNDS, f"{what}, sorted", mistakes=mistakes)
     agree, half = float(chances.square().sum()), ROUNDS // 2
     for one, other, which in ((at[:half], at[half:], "half a run later"), (at[0::2], at[1::2], "next to each other")):
-        expect_independent(one, other, agree, f"{what}: rounds {which} are drawn together, not each anew")
+        expect_independent(one, other, agree, f"{what}: rounds {which} are sampled together, not independently")
 
 
 def expect_other_seeds(drawn, what, seed):
@@ -158,12 +158,12 @@ def expect_other_seeds(drawn, what, seed):
 @test(
     points=2,
     hints=(
-        "How many of the resampled tests' means can there be, with three items? And how many do you get?",
-        "Items are the sample. Draw n numbers of items, not n·K numbers of grades, and take each item's K grades along.",
+        "How many different means can a resampled test of three items have? And how many do you get?",
+        "Items are the sample. Sample n item indices, not n·K grades, and take all K grades of each item.",
     ),
 )
 def over_items(sub, draw):
-    "`resampled` draws items with all of their replies."
+    "`resampled` samples items with all of their completions."
     grades, seed = table(draw), draw.integer(0, 2**20)
     got = means(sub.resampled(grades, ROUNDS, seed), "resampled")
     support, chances = law(grades.mean(1).tolist())
@@ -184,12 +184,12 @@ def over_items(sub, draw):
         chances,
         "the means of `resampled`",
         mistakes={
-            "items are drawn without replacement": never_twice,
-            "a resampled test consists of a single item": lone,
+            "items are sampled without replacement": never_twice,
+            "a resampled test has a single item": lone,
         },
     )
     if not bool((means(sub.resampled(grades, ROUNDS, seed), "resampled") == got).all()):
-        fail("the same seed gives other resampled tests: are they drawn by a generator that `seed` has set?")
+        fail("the same seed gives other resampled tests; use a generator seeded with `seed`")
     expect_other_seeds(lambda other: sub.resampled(grades, ROUNDS, other), "resampled", seed)
 
 
@@ -197,16 +197,16 @@ def over_items(sub, draw):
     points=2,
     hints=(
         "Compare a model with itself by hand. What must every difference be?",
-        "Both models answer the *same* resampled test: use the same draws for both.",
+        "Both models have the *same* resampled items: use the same indices for both.",
     ),
 )
 def same_test(sub, draw):
-    "`gap` lets both models answer the same resampled tests."
+    "`gap` uses the same resampled items for both models."
     ours, theirs, seed = table(draw), table(draw)[draw.permutation(3)], draw.integer(0, 2**20)
     alone = means(sub.gap(ours, ours, ROUNDS, seed), "gap")
     if bool((alone.abs() > 1e-9).any()):
         fail(
-            "a model differs from itself: the two did not answer the same resampled tests",
+            "a model differs from itself: the two do not have the same resampled items",
             ours=ours,
             differences=alone[:4],
         )
@@ -218,13 +218,13 @@ def same_test(sub, draw):
         if places(-got, support) is not None:
             named = "; it is theirs minus ours"
         elif places(got, apart(ours.mean(1).tolist(), theirs.mean(1).tolist())[0]) is not None:
-            named = "; each model has drawn items of its own"
+            named = "; each model has its own resampled items"
         elif places(got, sorted({abs(x) for x in support})) is not None:
             named = "; its sign is lost"
         elif any(places(got, law((ours - theirs)[:, k].tolist())[0]) is not None for k in range(2)):
-            named = "; not all of an item's grades came along"
+            named = "; not all grades of an item are used"
         fail(
-            "a difference of `gap` is not that of any three items" + named,
+            "no three items have this difference of `gap`" + named,
             ours=ours,
             theirs=theirs,
             differences=got[:4],
@@ -236,12 +236,12 @@ def same_test(sub, draw):
 @test(
     points=1,
     hints=(
-        "With 401 values and a level of .95, how many lie below the lower end, and how many above the upper?",
+        "With 401 values and a level of .95, how many are below the lower end, and how many above the upper end?",
         "Half of 1 − level is cut off on each side.",
     ),
 )
 def middle(sub, draw):
-    "`ends` are the ends of the middle share."
+    "`ends` are the ends of the middle fraction."
     values = (draw.uniform(401, low=0.001, high=0.02)).cumsum(0)
     mean, deviation = float(values.mean()), float(values.std())
     for level in (0.8, 0.9, 0.95):
@@ -258,12 +258,12 @@ def middle(sub, draw):
                 given={"level": level},
                 tolerance=1e-6,
                 mistakes={
-                    "1 − level is cut off on each side, and altogether twice as much": values[
+                    "1 − level is cut off on each side, altogether twice as much as should be": values[
                         200 + sign * (200 - 2 * cut)
                     ],
                     "low and high are exchanged": values[200 - sign * (200 - cut)],
-                    "a normal distribution is taken for granted": mean + sign * reach,
-                    "that is the middle 95 %, whatever `level` is": values[200 + sign * 190],
+                    "a normal distribution is assumed": mean + sign * reach,
+                    "that is the middle 95 % for every `level`": values[200 + sign * 190],
                     "one value too few is cut off": values[200 + sign * (201 - cut)],
                 },
             )
@@ -276,7 +276,7 @@ from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):
-    """Width of the interval of a score by the number of replies to the same forty items."""
+    """Width of the interval of a score by the number of completions of the same forty items."""
     rng = torch.Generator().manual_seed(0)
     ease = torch.rand(40, 1, generator=rng, dtype=torch.float64)
     grades = (torch.rand(40, 64, generator=rng, dtype=torch.float64) < ease).double()
@@ -287,14 +287,14 @@ def picture(sub):
         right.append(2 * 1.96 * float(grades[:, :k].mean(1).std(correction=0)) / 40**0.5)
     along = torch.tensor(replies, dtype=torch.float64).log2()
     return Picture(
-        "The width of the 95 % interval against the replies to each of forty items. Right: it falls, and levels off where the noise of the items is left.",
+        "The width of the 95 % interval against the completions of each of forty items. Right: it falls, and levels off at the variance of the items.",
         (
             Panel(
                 "forty items",
                 along,
                 torch.tensor(yours),
                 torch.tensor(right),
-                "log₂ of the replies to each item",
+                "log₂ of the completions per item",
                 "width",
             ),
         ),
@@ -310,9 +310,9 @@ def picture(sub):
 # no gradient, values, float32, size of ends: quantiles are interpolated in more than one way
 
 
-# %% [mutant] single replies
+# %% [mutant] single completions
 # caught by: over_items
-# says: as if each reply were an item
+# says: as if each completion were an item
 def resampled(grades, rounds, seed):
     rng = torch.Generator().manual_seed(seed)
     grades = grades.flatten()
@@ -320,7 +320,7 @@ def resampled(grades, rounds, seed):
     return grades[picks].mean(-1)
 
 
-# %% [mutant] as many single replies as there are items
+# %% [mutant] n single completions
 # caught by: over_items
 def resampled(grades, rounds, seed):
     rng = torch.Generator().manual_seed(seed)
@@ -330,7 +330,7 @@ def resampled(grades, rounds, seed):
 
 # %% [mutant] half of the rounds are copies
 # caught by: over_items
-# says: not each anew
+# says: not independently
 def resampled(grades, rounds, seed):
     rng = torch.Generator().manual_seed(seed)
     picks = torch.randint(len(grades), (rounds // 2, len(grades)), generator=rng)

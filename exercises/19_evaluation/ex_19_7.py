@@ -1,22 +1,22 @@
 # ---
-# title: Trained to say "I do not know"
+# title: RL for abstention
 # kind: implement
 # minutes: 30
 # seconds: 30
 # ---
 
 # %% [statement]
-# A model is asked about 24 facts. Each question has four possible answers, 0 to 3, and the model may say 4, "I do not know". Of a third of the facts one answer is nearly always right, of a third one is right a little more often than not, and of the rest hardly one more than the others; which, the model has to find out. Every time that a fact is asked about, the right
-# answer is drawn anew with that fact's chances.
+# A model is asked about 24 facts. Each question has four possible answers, 0 to 3, and the model may say 4, "I do not know". There are three equal groups of facts. In the first group one answer is nearly always right, in the second one answer is right a little more often than not, and in the third hardly one more than the others. The model must learn which. At every question the right
+# answer is sampled anew with that fact's probabilities.
 #
-# 1. (five minutes) `grades(replies, truths, penalty)`: a right answer earns 1, a wrong one costs `penalty`, "I do not know" earns nothing. `replies` and `truths` are `(N,)` integers. Returns `(N,)`, floating-point numbers.
-# 2. `update(logits, facts, replies, earned, lr)`: one step of training from `N` questions. `logits` `(24, 5)` has a row for each fact, `facts` `(N,)` says which was asked about, `replies` `(N,)` what the model said, drawn from the softmax of that row, and `earned` `(N,)`
-#    the grades by your function. Returns new logits `(24, 5)`: to the old ones add `lr` times the policy gradient of the mean grade, that is the gradient of the mean of $e_i \log\pi(r_i \mid f_i)$ over the `N` questions, where reply $r_i$ to fact $f_i$
-#    earned $e_i$. You may subtract a baseline from the grades and need not; do not divide them by anything.
+# 1. (five minutes) `grades(replies, truths, penalty)`: the grade is 1 for a right answer, −`penalty` for a wrong one and 0 for "I do not know". `replies` and `truths` are `(N,)` integers. Returns `(N,)`, floating-point numbers.
+# 2. `update(logits, facts, replies, earned, lr)`: one step of training from `N` questions. `logits` `(24, 5)` has a row for each fact, `facts` `(N,)` says which was asked about, `replies` `(N,)` are the model's answers, sampled from the softmax of that row, and `earned` `(N,)`
+#    the grades by your function. Returns new logits `(24, 5)`: to the old ones add `lr` times the policy gradient of the mean grade, that is the gradient of the mean of $e_i \log\pi(r_i \mid f_i)$ over the `N` questions, where answer $r_i$ to fact $f_i$
+#    has the grade $e_i$. A baseline is allowed and not required; do not divide the grades by anything.
 #
-# How it is judged: 30 steps of 512 questions at `lr = 40`, with a penalty of 3, on four seeds, each beside our run. The curve is the exact expected grade of a reply. Its mean may lie 0.05 below ours in the end, with the whole of its 95 % interval. Whoever always gives the
-# best answer ends below 0 here, and whoever never answers at 0. A check shows both curves.
-# One step is also held against the exact gradient, on a table of unequal probabilities in which each reply comes as often as its probability says, so that a baseline makes no difference. It may be 5 % off.
+# How it is judged: 30 steps of 512 questions at `lr = 40`, with a penalty of 3, on four seeds, each paired with our run. The curve is the exact expected grade of an answer. You pass if the lower end of the 95 % interval of (your grade − ours) at the end is above −0.05. A model that always gives the
+# best answer ends below 0 here, and a model that never answers ends at 0. A check shows both curves.
+# One step is also compared with the exact gradient, on a table of unequal probabilities in which the frequency of each answer equals its probability, so a baseline makes no difference. The tolerance is 5 %.
 
 # %% [given]
 import torch
@@ -56,8 +56,8 @@ FACTS, PENALTY, STEPS = 24, 3.0, 30
 @test(
     points=1,
     hints=(
-        "Write down what each of the three kinds of replies earns.",
-        "`torch.where(replies == truths, 1, -penalty)`, and 0 where the reply is 4.",
+        "Write down the grade of each of the three kinds of answers.",
+        "`torch.where(replies == truths, 1, -penalty)`, and 0 where the answer is 4.",
     ),
 )
 def priced(sub, draw):
@@ -80,7 +80,7 @@ def priced(sub, draw):
             mistakes={
                 '"I do not know" is graded as a wrong answer': scored(1.0, -penalty, -penalty),
                 "a wrong answer costs nothing": scored(1.0, 0.0, 0.0),
-                "the penalty is paid out": scored(1.0, penalty, 0.0),
+                "the penalty has the wrong sign": scored(1.0, penalty, 0.0),
                 '"I do not know" is graded as a right answer': scored(1.0, -penalty, 1.0),
             },
         )
@@ -135,13 +135,13 @@ def any_size(sub, draw):
     right = lr * chances * (mean - (chances * mean).sum(-1, keepdim=True)) / FACTS
     times = float(moved(sub.update(logits, facts, replies, earned, lr), logits).norm() / right.norm())
     if not 0.55 < times < 1.9:
-        fail(f"a step is {times:.3g} times as long as `lr` times the gradient", lr=lr)
+        fail(f"the norm of a step is {times:.3g} times the norm of `lr` times the gradient", lr=lr)
 
 
 @trains(
     points=3,
     hints=(
-        "Look at your curve: where does it end? Which replies does your step make likelier, and which less likely?",
+        "Look at your curve: where does it end? Which answers does your step make more probable, and which less?",
         "The gradient of the mean grade: the mean of earned · ∇ log π(reply | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
     ),
     seeds=4,
@@ -150,7 +150,7 @@ def any_size(sub, draw):
     also=(priced.run, any_size),
 )
 def learns_to_abstain(sub, draw):
-    "In 30 steps the model answers what it knows and nothing else: four runs, each beside ours."
+    "In 30 steps the model answers what it knows and nothing else: four runs, each paired with ours."
     chances, logits = world(draw), torch.zeros(FACTS, 5, dtype=torch.float64)
     curve, rng = [worth(logits, chances)], torch.Generator().manual_seed(draw.integer(0, 2**28))
     for number in range(1, STEPS + 1):
@@ -167,8 +167,8 @@ def learns_to_abstain(sub, draw):
 @test(
     points=1,
     hints=(
-        "Let every reply earn the same. Which reply should become likelier? Which does with your step, where one is drawn more often than another?",
-        "∇ log π(reply) is the one-hot vector of the reply *minus the probabilities* of its row. Multiply by what the reply earned, add up by facts, divide by the number of questions.",
+        "Give every answer the same grade. Which answer should become more probable? Which does with your step, if one is sampled more often than another?",
+        "∇ log π(reply) is the one-hot vector of the reply *minus the probabilities* of its row. Multiply by the grade of the answer, sum by facts, divide by the number of questions.",
     ),
 )
 def one_step(sub, draw):
@@ -181,7 +181,7 @@ def one_step(sub, draw):
 
     idle = step(torch.zeros_like(earned))
     if bool((idle.abs() > 1e-9).any()):
-        fail("where no reply has earned anything, the step is not 0: only grades may move the table", step=idle[0])
+        fail("all grades are 0 and the step is not: only grades may change the table", step=idle[0])
     grade = (chances * mean).sum(-1, keepdim=True)  # (24, 1)
     right = chances * (mean - grade) / FACTS  # the derivative of the expected grade
     own = torch.stack([earned[facts == fact].std() for fact in range(FACTS)])[:, None]
@@ -197,10 +197,10 @@ def one_step(sub, draw):
             / FACTS
             * lr
             / unit,
-            "the grades of a fact are divided by their deviation": right / own * lr / unit,
-            "the grades are divided by their deviation": right / earned.std() * lr / unit,
-            "it is added up over the questions, not averaged": right * len(facts) * lr / unit,
-            "`lr` is left out": right / unit,
+            "the grades of a fact are divided by their standard deviation": right / own * lr / unit,
+            "the grades are divided by their standard deviation": right / earned.std() * lr / unit,
+            "it is summed over the questions, not averaged": right * len(facts) * lr / unit,
+            "`lr` is missing": right / unit,
         },
     )
 

@@ -1,16 +1,16 @@
 # ---
-# title: From where on to answer?
+# title: Choose a threshold of confidence
 # kind: implement
 # minutes: 20
 # ---
 
 # %% [statement]
-# A model says how sure it is, and is too sure. The threshold $\lambda/(1 + \lambda)$ of the chapter believes what it says; with some questions whose answers are known one can do without belief. `confidence` `(N,)` holds what the model said to
-# each question, `right` `(N,)` whether its answer was right (1 or 0). A threshold $t$ means: answer if the confidence is at least $t$. So questions of one confidence are answered together, or not at all.
+# A model states its confidence and is overconfident. The threshold $\lambda/(1 + \lambda)$ of the chapter assumes calibration. With some questions whose answers are known, this assumption is not needed. `confidence` `(N,)` is the stated confidence for
+# each question, `right` `(N,)` whether its answer was right (1 or 0). A threshold $t$ means: answer if the confidence is at least $t$. So questions with the same confidence are answered together, or not at all.
 #
-# 1. `risks(confidence, right)`: for each question, the share of wrong answers if its own confidence is taken as the threshold. Returns `(N,)`, in the order of the questions.
-# 2. `threshold(confidence, right, penalty)`: the threshold that earns most on these questions, where a right answer earns 1 and a wrong one costs `penalty`. Return one of the confidences, as a number; of several that earn the same the highest, which answers
-#    least. Where no threshold earns more than not to answer at all, return `math.inf`.
+# 1. `risks(confidence, right)`: for each question, the fraction of wrong answers if its own confidence is the threshold. Returns `(N,)`, in the order of the questions.
+# 2. `threshold(confidence, right, penalty)`: the threshold with the largest total grade on these questions: 1 for a right answer, −`penalty` for a wrong one. Return one of the confidences, as a number; in a tie the highest, which answers
+#    least. If no threshold has a total above 0, the total without answers, return `math.inf`.
 
 # %% [given]
 import math
@@ -82,13 +82,13 @@ def in_turn(confidence, right):
 @test(
     points=2,
     hints=(
-        "Which questions are answered if question i sets the threshold? Those of the same confidence are among them.",
+        "Which questions are answered if question i sets the threshold? Questions with the same confidence are among them.",
         "`confidence[None, :] >= confidence[:, None]` has a row for each threshold. Count the wrong ones in a row, divide by the answered ones.",
     ),
     against="counting",
 )
 def of_every_threshold(sub, draw):
-    "`risks` counts the wrong ones among the answers from each confidence on."
+    "`risks` is the fraction of wrong answers at each threshold."
     confidence, right = said(draw)
     shares = [wrong_from(confidence, right, c) for c in confidence.tolist()]
     expected = torch.tensor([wrong / of for wrong, of in shares], dtype=torch.float64)
@@ -99,12 +99,12 @@ def of_every_threshold(sub, draw):
         what="the risks",
         given={"confidence": confidence, "right": right},
         mistakes={
-            "questions of one confidence are taken one after the other": in_turn(confidence, right),
-            "it is the share of right answers": 1 - expected,
+            "questions with the same confidence are taken one after the other": in_turn(confidence, right),
+            "that is the fraction of right answers": 1 - expected,
             "it is divided by the number of all questions": torch.tensor(
                 [wrong / 12 for wrong, _ in shares], dtype=torch.float64
             ),
-            "the question itself is left out with all of its confidence": torch.tensor(
+            "questions at the threshold itself are left out": torch.tensor(
                 [wrong / max(of, 1) for wrong, of in strictly], dtype=torch.float64
             ),
             "they are sorted, not in the order of the questions": expected.sort().values,
@@ -142,13 +142,13 @@ def least_risky(confidence, right, cost):
 @test(
     points=2,
     hints=(
-        "What does each threshold earn on these questions? Add up; do not average over those that are answered.",
-        "`(answered * (right - penalty * (1 - right))).sum(1)` is what each earns. Take the confidence where it is largest.",
+        "What is the total grade of each threshold on these questions? Sum; do not average over the answered ones.",
+        "`(answered * (right - penalty * (1 - right))).sum(1)` is the total of each threshold. Take the confidence with the largest total.",
     ),
     against="trying all thresholds",
 )
 def that_earns_most(sub, draw):
-    "`threshold` is the confidence from which on answering earns most."
+    "`threshold` is the confidence with the largest total grade."
     confidence = torch.tensor([0.9, 0.9, 0.8, 0.8, 0.7, 0.7, 0.7, 0.6, 0.6, 0.6], dtype=torch.float64)
     right = torch.tensor([1.0, 1, 1, 1, 1, 1, 0, 0, 0, 1], dtype=torch.float64)
     order = draw.uniform(10, low=0, high=1).argsort()
@@ -161,11 +161,11 @@ def that_earns_most(sub, draw):
             what="the threshold",
             given={"confidence": confidence, "right": right, "penalty": penalty},
             mistakes={
-                "the chapter's threshold is returned, which believes what the model says": penalty / (1 + penalty),
-                "the mean of the answered ones is made largest, which answers too little": 0.9,
-                "wrong answers cost 1, whatever the penalty": best_of(confidence, right, 1.0)[0],
-                "questions of one confidence are taken one after the other": one_by_one(confidence, right, penalty),
-                "wrong answers are kept rare, and nothing is added up": least_risky(confidence, right, penalty),
+                "that is the chapter's threshold, which assumes calibration": penalty / (1 + penalty),
+                "the mean over the answered questions is maximised, which answers too little": 0.9,
+                "wrong answers cost 1 for every penalty": best_of(confidence, right, 1.0)[0],
+                "questions with the same confidence are taken one after the other": one_by_one(confidence, right, penalty),
+                "the fraction of wrong answers is bounded; the total grade should be maximised": least_risky(confidence, right, penalty),
                 "wrong answers cost nothing": 0.6,
             },
         )
@@ -177,9 +177,9 @@ def that_earns_most(sub, draw):
         stops = next(shares[i - 1][0] for i, (_, good, of) in enumerate(shares) if good - 3.0 * (of - good) < 0)
         lowest = min(c for c, good, of in shares if good - 3.0 * (of - good) > 0)
         others = {
-            "it stops at the first confidence whose own answers lose, though those below may win it back": stops,
-            "it is the lowest confidence whose own answers win, though those above it may lose more": lowest,
-            "the chapter's threshold is returned, which believes what the model says": 0.75,
+            "it stops at the first confidence whose own answers lose; lower ones may compensate": stops,
+            "that is the lowest confidence whose own answers win; higher ones may lose more": lowest,
+            "that is the chapter's threshold, which assumes calibration": 0.75,
         }
         expect(
             sub.threshold(confidence, right, 3.0),
@@ -193,34 +193,34 @@ def that_earns_most(sub, draw):
 @test(
     points=1,
     hints=(
-        "Try it with two thresholds that earn the same, and with a model that is always wrong.",
-        "Of the confidences where the sum is largest take the largest; if that sum is not above 0, return `math.inf`.",
+        "Try it with two thresholds that have the same total, and with a model that is always wrong.",
+        "Of the confidences with the largest total take the largest; if this total is not above 0, return `math.inf`.",
     ),
 )
 def at_the_edges(sub, draw):
-    "Of equal thresholds `threshold` takes the highest, and none where none earns."
+    "In a tie `threshold` takes the highest, and `math.inf` if no total is positive."
     high, low = 0.8 + draw.uniform(1, low=0, high=0.1).item(), 0.5 + draw.uniform(1, low=0, high=0.1).item()
     confidence = torch.tensor([low, high, low, high, low], dtype=torch.float64)
     right = torch.tensor([1.0, 1, 1, 1, 0], dtype=torch.float64)
     expect(
         sub.threshold(confidence, right, 2.0),
         high,
-        what="the threshold where two earn the same",
+        what="the threshold in a tie",
         given={"confidence": confidence, "right": right, "penalty": 2.0},
-        mistakes={"it is the lowest of those that earn most": low},
+        mistakes={"that is the lowest of the tied thresholds": low},
     )
     for right in (torch.zeros(5, dtype=torch.float64), torch.tensor([0.0, 0, 0, 1, 0], dtype=torch.float64)):
         expect(
             sub.threshold(confidence, right, 1.0),
             math.inf,
-            what="the threshold where answering never earns more than silence",
+            what="the threshold if answering never has a positive total",
             given={"confidence": confidence, "right": right, "penalty": 1.0},
-            mistakes={"a threshold is returned although it loses, or earns nothing": high},
+            mistakes={"a threshold is returned although its total is not positive": high},
         )
 
 
 # %% [edges]
-# at_the_edges: of several that earn the same the highest
+# at_the_edges: in a tie the highest
 
 
 # %% [probes]
@@ -241,7 +241,7 @@ def risks(confidence, right):
 
 # %% [mutant] surer only
 # caught by: of_every_threshold
-# says: left out with all
+# says: at the threshold itself
 def risks(confidence, right):
     answered = (confidence[None, :] > confidence[:, None]).to(confidence)
     return (answered * (1 - right)).sum(1) / answered.sum(1).clamp(min=1)
@@ -257,7 +257,7 @@ def risks(confidence, right):
 
 # %% [mutant] believes
 # caught by: that_earns_most
-# says: believes what the model says
+# says: assumes calibration
 def threshold(confidence, right, penalty):
     return penalty / (1 + penalty)
 
@@ -273,7 +273,7 @@ def threshold(confidence, right, penalty):
 
 # %% [mutant] down until it does not pay
 # caught by: that_earns_most
-# says: may win it back
+# says: may compensate
 def threshold(confidence, right, penalty):
     best = math.inf
     for level in sorted(set(confidence.tolist()), reverse=True):
@@ -298,7 +298,7 @@ def threshold(confidence, right, penalty):
 
 # %% [mutant] the lowest
 # caught by: at_the_edges
-# says: the lowest
+# says: lowest of the tied
 def threshold(confidence, right, penalty):
     answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
     earned = (answered * (right - penalty * (1 - right))).sum(1)
@@ -308,7 +308,7 @@ def threshold(confidence, right, penalty):
 
 # %% [mutant] always answers something
 # caught by: at_the_edges
-# says: although it loses
+# says: total is not positive
 def threshold(confidence, right, penalty):
     answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
     earned = (answered * (right - penalty * (1 - right))).sum(1)
