@@ -19,6 +19,10 @@ OPTIONS = {engine: set().union(*(KNOWN[engine][name] for name in PROGRAMS[engine
 #: Page and name: why it is not on the list.
 ALLOWED = {
     ("11", "verl.trainer.main_generation_server"): "a program of verl 0.9.1 whose options are those of main_ppo",
+    (
+        "16",
+        "reward.reward_kwargs.overlong_buffer_cfg",
+    ): "a key of a free dictionary, which the reward manager dapo reads",
 }
 
 
