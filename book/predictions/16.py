@@ -132,7 +132,13 @@ def _online():
         one: mean("ch16_filters", f"{one}_online_samples") / mean("ch16_filters", f"{one}_all_samples")
         for one in columns
     }
-    answer = "far fewer" if max(times.values()) < 0.7 else "far more" if min(times.values()) > 1.4 else "about the same number"
+    answer = (
+        "far fewer"
+        if max(times.values()) < 0.7
+        else "far more"
+        if min(times.values()) > 1.4
+        else "about the same number"
+    )
     if answer == "about the same number" and not all(0.85 < one < 1.15 for one in times.values()):
         raise ValueError(f"online over all: {times}")
     for one in columns:

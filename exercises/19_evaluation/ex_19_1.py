@@ -56,7 +56,10 @@ from minirlhf_course.classroom.testing import expect, test
 @test(
     points=1,
     rounds=1,
-    hints=("Which items has A solved?", "The items that both solved, and the items that only A solved, divided by all items."),
+    hints=(
+        "Which items has A solved?",
+        "The items that both solved, and the items that only A solved, divided by all items.",
+    ),
 )
 def of_a(sub, draw):
     "`score` is the fraction of items that A solved."
@@ -78,7 +81,10 @@ def of_a(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Subtract the two scores.", "The items that both solved cancel; the items that one model alone solved remain."),
+    hints=(
+        "Subtract the two scores.",
+        "The items that both solved cancel; the items that one model alone solved remain.",
+    ),
 )
 def of_both(sub, draw):
     "`difference` is A's score minus B's."
@@ -96,7 +102,11 @@ def of_both(sub, draw):
     )
 
 
-@test(points=1, rounds=1, hints=("Which items carry information about which model is better?", "The items that one model alone has solved."))
+@test(
+    points=1,
+    rounds=1,
+    hints=("Which items carry information about which model is better?", "The items that one model alone has solved."),
+)
 def of_coins(sub, draw):
     "`tosses` counts the items on which the models differ."
     both, a, b, neither = table(sub.student)

@@ -191,7 +191,8 @@ def ratio(sub, draw):
                 "a root is taken, as of a standard error": math.sqrt(right),
                 "that is the saved fraction": 1 - 1 / right,
                 "K is below 1; one completion is best here": at(1.0, *numbers) / free,
-                "the two plans have the same number of items; they should have equal budgets": (item + reply) / (item + reply / k),
+                "the two plans have the same number of items; they should have equal budgets": (item + reply)
+                / (item + reply / k),
                 "that is the ratio of the costs per item; the variances differ too": (cost_item + cost_reply * k)
                 / (cost_item + cost_reply),
             },

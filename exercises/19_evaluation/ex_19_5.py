@@ -122,7 +122,8 @@ def of_replies(sub, draw):
             / 5,
             "the median is taken over items, not the mean": by_item[2],
             "the squares of all items are divided by nK − 1; each item loses one degree of freedom": right * 10 / 14,
-            "all items are pooled; take the variance within each item": variance(ours.flatten().tolist()) + variance(theirs.flatten().tolist()),
+            "all items are pooled; take the variance within each item": variance(ours.flatten().tolist())
+            + variance(theirs.flatten().tolist()),
             "completions of an item are paired; they are independent": sum(
                 variance((a - b).tolist()) for a, b in zip(ours, theirs, strict=True)
             )

@@ -135,7 +135,9 @@ def mixed_up(got, grades):
     if places(got, drawn_again(grades)) is not None:
         return "; the completions within an item are resampled too"
     return (
-        "; it is made of single grades, as if each completion were an item" if places(got, law(flat)[0]) is not None else ""
+        "; it is made of single grades, as if each completion were an item"
+        if places(got, law(flat)[0]) is not None
+        else ""
     )
 
 
