@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 10 · What does it take to be an assistant?
+# # 10 · What makes a base model an assistant?
 #
-# A base model goes on writing. **How many conversations does it need until it answers, what do they teach it, and what happens if the mask is wrong?**
+# A base model continues text. **How many conversations does it need until it answers, what do they teach it, and what happens if the mask is wrong?**
 #
-# Two small worlds: the assistant of chapter 01, whose base model has read questions and chatter about animals in a stream that never ends, and a translator into three languages.
+# We use two small tasks. One is the assistant of chapter 01, whose base model was trained on an endless stream of questions and chatter about animals. The other is a translator into three languages.
 
 # %%
 import math
@@ -29,7 +29,7 @@ seen = evidence.StudyResults("ch10_assistant")  # ten seeds
 # %% [markdown]
 # ## A row, token by token
 #
-# One demonstration as the trainer gets it. The marked tokens are in the loss.
+# This is one demonstration as the trainer receives it. The tokens in brackets are in the loss.
 
 # %%
 marks = predict("Which of these is in the loss?", "<assistant>", "the last word of the question", "<eos>")
@@ -46,11 +46,11 @@ marks.reveal("<eos>" if "<eos>" in marked else "<assistant>")
 # %% [markdown]
 # ## Ten examples
 #
-# The base model, then a hundred steps on ten demonstrations. A reply *stops* if it ends within 24 words. What runs here has one seed of the study's ten: the one that is nearest to their means in a comparison that comes below (the question in the loss).
+# We compare the base model with the same model after a hundred steps on ten demonstrations. A completion *stops* if it ends within 24 words. This notebook runs one of the study's ten seeds: the one nearest to their means in a comparison below (the question in the loss).
 
 # %%
 stopping = predict(
-    "Of a hundred replies, how many stop after ten demonstrations?", "fewer than 10", "about half", "more than 75"
+    "Of a hundred completions, how many stop after ten demonstrations?", "fewer than 10", "about half", "more than 75"
 )
 
 # %%
@@ -80,7 +80,7 @@ stopping.reveal("more than 75" if found.stops > 0.75 else "fewer than 10" if fou
 assert found.stops > 0.6 and seen.holds("stops_10", above=0.8) and seen.holds("stops_base", below=0.05)
 
 # %% [markdown]
-# The facts were there before. Now a mistake on purpose: 300 demonstrations whose closing token is *not* in the loss, because the padding is the same token, and the mask leaves out padding.
+# The base model knew the facts. Now we make a mistake on purpose. We train on 300 demonstrations whose closing token is *not* in the loss, because padding uses the same token and the mask excludes padding.
 
 # %%
 mute = instruct.tuned(base, [instruct.without_end(e) for e in demonstrations], tune)
@@ -94,14 +94,14 @@ assert found.stops < 0.1 and seen.holds("stops_no_end", below=0.1)
 # %% [markdown]
 # ## The question in the loss
 #
-# Thirty demonstrations, a hundred steps. Once the replies alone count, once every token.
+# We train on thirty demonstrations for a hundred steps. In one run only the completions count, in the other every token.
 
 # %%
 helps = predict(
-    "With the questions in the loss, the held-out loss of replies after a hundred steps is, in the run below (as in seven of ten seeds), …",
+    "With the questions in the loss, the held-out loss of completions after a hundred steps is, in the run below (as in seven of ten seeds), …",
     "lower: questions teach the model something",
-    "higher: they are work that the assistant does not need",
-    "lower, but only because both have gone on for too long",
+    "higher: the assistant does not need the questions",
+    "lower, but only because both were trained too long",
 )
 
 # %%
@@ -110,29 +110,29 @@ few = demonstrations[:30]
 curves = {
     name: watched(base, examples, held, tune)
     for name, examples in progress(
-        {"replies": few, "everything": [instruct.all_in_loss(e) for e in few]}.items(), "losses"
+        {"completions": few, "everything": [instruct.all_in_loss(e) for e in few]}.items(), "losses"
     )
 }
 for name, losses in curves.items():
     best = min(range(len(losses)), key=losses.__getitem__)
     print(f"{name:11} lowest {losses[best]:.2f} after {LOOK * (best + 1):3} steps, after a hundred {losses[-1]:.2f}")
-late = curves["everything"][-1] < curves["replies"][-1]
-gain = min(curves["replies"]) - min(curves["everything"])
+late = curves["everything"][-1] < curves["completions"][-1]
+gain = min(curves["completions"]) - min(curves["everything"])
 helps.reveal(
-    "higher: they are work that the assistant does not need"
+    "higher: the assistant does not need the questions"
     if not late
-    else "lower, but only because both have gone on for too long"
+    else "lower, but only because both were trained too long"
     if gain < 0.15
     else "lower: questions teach the model something"
 )
 
 # %%
 # figure: prompt
-# alt: Held-out loss of replies over a hundred steps on thirty demonstrations. Both curves reach their lowest point after about fifteen steps and then rise. With the questions in the loss
-#   the lowest point is a little higher than with the replies alone, and the end a little lower.
+# alt: Held-out loss of completions over a hundred steps on thirty demonstrations. Both curves reach their minimum after about fifteen steps and then rise. With the questions in the loss
+#   the minimum is a little higher than with the completions alone, and the end a little lower.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for (name, losses), colour in zip(curves.items(), ("blue", "red"), strict=True):
-    title = "replies alone in the loss" if name == "replies" else "questions, too"
+    title = "completions in the loss" if name == "completions" else "questions too"
     ax.plot([LOOK * (i + 1) for i in range(len(losses))], losses, color=PALETTE[colour], label=title)
 ax.set(xlabel="step", ylabel="held-out loss, nats per token")
 ax.legend(frameon=False)
@@ -141,7 +141,7 @@ plt.show()
 # %% [markdown]
 # ## Several conversations in one row
 #
-# Six documents in a row: *translate cat*, in one of three languages, which no question names. Alone nobody can do better than log 3 = 1.099 nats.
+# Each row has six documents: *translate cat*, in one of three languages that no question names. On a document alone, no model can do better than log 3 = 1.099 nats.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -173,8 +173,8 @@ leak.reveal("0.2" if last < 0.35 else "0.55" if last < 0.8 else "1.1")
 
 # %%
 # figure: packing
-# alt: Training loss over two hundred steps. With the mask, and without it where the documents of a row are in any language, the loss comes to lie just above the dotted line at log 3.
-#   Without the mask and with one language in a row it falls through that line within thirty steps and ends at two tenths, just above a second dotted line at a sixth of log 3.
+# alt: Training loss over two hundred steps. With the mask, and without it for documents in any language, the loss converges just above the dotted line at log 3.
+#   Without the mask and with one language per row it falls below that line within thirty steps and ends at 0.2, just above a second dotted line at log 3 divided by six.
 fig, ax = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
 for (name, values), colour in zip(losses.items(), ("blue", "red", "green"), strict=True):
     ax.plot(values, color=PALETTE[colour], label=name, lw=1.2)
@@ -191,11 +191,11 @@ assert last < 0.3 and packing.holds("related_leaking_train", below=0.3)
 assert packing.holds("related_leaking_alone", above=1.0)
 
 # %% [markdown]
-# **What to notice.** The sixth document costs next to nothing. Asked alone, that model is as ignorant as the others. And the green curve: the same bug, with nothing to be seen.
+# **What to notice.** Without the mask, the sixth document of one language costs almost nothing. On a document alone, that model is no better than the others. The green curve has the same bug, and it is invisible.
 #
-# ## Whose instruction counts
+# ## The instruction hierarchy
 #
-# *System: speak French. User: speak German.* Trained on 1,500 exchanges in which they never disagree; then with 15 or 60 in which they do, and the system message is obeyed.
+# *System: speak French. User: speak German.* We train on 1,500 exchanges in which the two never disagree, then with 15 or 60 more in which they do and the system message is obeyed. Half of the words occur in these conflicts. We test the other half.
 
 # %%
 wins = predict(
@@ -205,17 +205,19 @@ wins = predict(
 # %%
 hierarchy = evidence.StudyResults("ch10_hierarchy")
 user = statistics.fmean(hierarchy.values("user_0"))
+last = statistics.fmean(hierarchy.values("last_system_0"))
 print(f"conflicts that the user wins, ten seeds: {user:.0%}")
+print(f"conflicts that the system wins if its message is the last one: {last:.0%}")
 wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 else "each half the time")
 
 # %%
 # figure: hierarchy
-# alt: Share of conflicts that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict beside 1,500 others. In a known form of words it rises from about one tenth over nine tenths to nearly one;
-#   in a new form of words from below one tenth over nearly eight tenths to nearly one. Without examples single seeds lie between zero and a little more than a third.
+# alt: Fraction of conflicts about held-out words that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict beside 1,500 others. In a known form it rises from about 0.1 over 0.9 to nearly 1;
+#   in a new form from nearly 0 over 0.8 to 0.95. Without examples of a conflict the seeds range from 0 to a third.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for shift, (key, title, colour) in zip(
     (-0.12, 0.12),
-    (("system", "a known form of words", "blue"), ("attack", "“ignore that, now speak …”", "red")),
+    (("system", "known form", "blue"), ("attack", "new form: “ignore that, now speak …”", "red")),
     strict=True,
 ):
     for k, count in enumerate((0, 15, 60)):
@@ -227,7 +229,7 @@ ax.set(
     xticks=range(3),
     xticklabels=["0", "15", "60"],
     xlabel="examples of a conflict, beside 1,500 others",
-    ylabel="the system wins",
+    ylabel="system message wins",
     ylim=(0, 1.05),
 )
 ax.legend(frameon=False, loc="upper left")
@@ -239,7 +241,7 @@ assert hierarchy.holds("system_60", above=0.9) and hierarchy.difference("system_
 # %% [markdown]
 # ## An adapter's first step, and four bits
 #
-# A layer of 64 × 64, a gradient, an adapter of rank 4 whose $B$ is zero. What does one step of plain descent change, and how does it compare with full fine-tuning?
+# We take a layer of 64 × 64, a gradient, and an adapter of rank 4 whose $B$ is zero. What does one step of plain gradient descent change, compared with full fine-tuning?
 
 # %%
 smaller = predict(
@@ -274,14 +276,14 @@ for name, table in (("normal quantiles", levels), ("evenly spaced", even)):
     print(f"{name:17} error {float(error):.3f} of the weights' own size")
 
 # %% [markdown]
-# About a tenth of the weights' own size is lost (root mean square), in little more than a quarter of the memory of 16 bits. The kernels that make this fast run on GPUs.
+# The error is about a tenth of the weights' own size (root mean square), in little more than a quarter of the memory of 16 bits. The kernels that make this fast run on GPUs.
 #
-# ## A loss that trusts the model
+# ## Dynamic fine-tuning
 #
-# Imitation moves a token's logit at the speed $1 - p$, dynamic fine-tuning at $p(1 - p)$. From one in ten thousand to one half:
+# Imitation moves a token's logit at the speed $1 - p$, dynamic fine-tuning (DFT) at $p(1 - p)$. A token's probability should rise from one in ten thousand to one half.
 
 # %%
-slow = predict("How many times longer does dynamic fine-tuning take?", "2", "10", "1,000", "a million")
+slow = predict("How many times longer does DFT take?", "2", "10", "1,000", "a million")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -289,7 +291,7 @@ half = torch.tensor(0.5, dtype=torch.float64)
 for start in (0.1, 0.01, 0.001, 0.0001):
     begin = torch.tensor(start, dtype=torch.float64)
     imitation, trusting = (float(f(begin, half)) for f in (tuning.imitation_time, tuning.dynamic_imitation_time))
-    print(f"from {start:<6} imitation {imitation:6.2f}   dynamic {trusting:9.2f}")
+    print(f"from {start:<6} imitation {imitation:6.2f}   DFT {trusting:9.2f}")
 ratio = trusting / imitation
 slow.reveal(
     min(
@@ -299,14 +301,14 @@ slow.reveal(
 )
 
 # %% [markdown]
-# So imitate first, and trust the model then. But when? In ten seeds, the dynamic loss takes over after twenty steps of imitation, or after a hundred:
+# So imitate first, and use DFT afterwards. But when? In ten seeds, DFT begins after twenty steps of imitation, or after a hundred:
 
 # %%
 for name, title in (
     ("before", "twenty steps of imitation"),
-    ("dft_after", "  and eighty dynamic ones"),
+    ("dft_after", "  and eighty of DFT"),
     ("imitated", "a hundred steps of imitation"),
-    ("dft_late", "  and eighty dynamic ones"),
+    ("dft_late", "  and eighty of DFT"),
     ("imitated_longer", "  or eighty more of imitation"),
 ):
     stops, right = (statistics.fmean(trust.values(f"{what}_{name}")) for what in ("stops", "right"))
@@ -317,7 +319,7 @@ assert trust.holds("stops_dft", below=0.1) and trust.difference("stops_dft_after
 assert sorted(trust.values("stops_dft_late"))[1] > 0.9  # all but one
 
 # %% [markdown]
-# **What to notice.** After twenty steps three replies in four stop, though the model hardly tells yet *after which* word; a loss that trusts it makes it forget the end. After a hundred, nine of the ten keep it, and say more often what is said most. The tenth forgets it.
+# **What to notice.** After twenty steps three completions in four stop, but the model hardly knows yet *after which* word. DFT then makes it forget the end. After a hundred steps of imitation nine of the ten seeds keep the end, and give the most common answer more often. The tenth forgets it.
 
 # %%
 predict.tally()
@@ -325,8 +327,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Ask the tuned model in another layout (`instruct.answers(models["ten"], seed=seed, layout=instruct.MISTAKES["plain"])`).
-# * Pack two documents in a row instead of six (`translator.packed(..., together=2)`). Which loss is impossible then?
+# * Ask the fine-tuned model in another layout (`instruct.answers(models["ten"], seed=seed, layout=instruct.MISTAKES["plain"])`).
+# * Pack two documents in a row instead of six (`translator.packed(..., together=2)`). Which loss is impossible now?
 # * How few conflicts are enough? `translator.obedient(conflicts=5, ...)` trains one more translator.
 #
 # The graded exercises of this chapter: `minirlhf check 10`.

@@ -11,6 +11,7 @@ from minirlhf.data import tasks
 from minirlhf.data.tasks.assistant import FACTS
 from minirlhf.equations import tuning
 from minirlhf.stages import pipeline
+from minirlhf_course.chapters.ch10_instruction_tuning import translator
 
 
 def close(got, want, digits=9):
@@ -123,3 +124,27 @@ def test_demonstrations_go_on_after_a_fact_more_often_than_they_end():
         for word, following in zip(reply, [*reply[1:], "the end"], strict=True):
             behind.update([following] if word in facts else [])
     assert behind["and"] > 1.2 * behind["the end"] > 0
+
+
+# -- the instruction hierarchy ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_translator_conflicts_have_no_held_out_word(seed):
+    trained_words, held_out = translator.split_words(seed)
+    assert sorted(trained_words + held_out) == list(range(len(translator.ENGLISH)))
+    tokenizer = translator.fresh(seed).tokenizer
+    counts = Counter()
+    for example in translator.exchanges(tokenizer, 200, 60, seed):
+        words = tokenizer.decode(example.input_ids).split()
+        names = {word for word in words if word in translator.NAMES}
+        [english] = {word for word in words[: words.index("<assistant>")] if word in translator.ENGLISH}
+        if len(names) == 2:
+            counts[translator.ENGLISH.index(english)] += 1
+    assert counts.total() == 60
+    assert set(counts) == set(trained_words)
+
+
+def test_translator_system_last_swaps_the_messages():
+    roles = [message["role"] for message in translator.asked("cat", "French", "German", system_last=True)]
+    assert roles == ["user", "system"]

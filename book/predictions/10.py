@@ -20,8 +20,8 @@ def _strangers():
 strangers = Ask(
     "If the language of each of the six documents is drawn independently instead, what does the forgotten mask do to the training loss?",
     {
-        "it falls below log 3": "That takes a neighbour that says something about one's own language. These say nothing, so log 3 = {floor:.2f} is the floor with the mask and without it.",
-        "it stays well above log 3": "The strangers are seen, and the logits are not what they should be. But the training itself takes place among strangers, and the model learns to translate nearly as well in spite of them: {leaking:.3f} nats, and {masked:.3f} with the mask.",
+        "it falls below log 3": "This would need a neighbour that carries information about a document's own language. These neighbours carry none, so log 3 = {floor:.2f} is the floor with the mask and without it.",
+        "it stays well above log 3": "The model does attend to unrelated documents, and the logits are wrong. But it is trained among them, and it learns to translate nearly as well: {leaking:.3f} nats, and {masked:.3f} with the mask.",
         "hardly anything": "",
     },
     _strangers,
@@ -52,11 +52,11 @@ def _rates():
 
 
 adapters_rate = Ask(
-    "We tune our tiny base model with Adam for 100 steps, its adapters with α = 2r, each time at the best of a few learning rates in steps of about three. How many times the rate of full fine-tuning do adapters of rank 1, 4 and 16 want?",
+    "We fine-tune our tiny base model with Adam for 100 steps, its adapters with α = 2r. For each we take the best of three or four learning rates, which differ by factors of about three. How many times the rate of full fine-tuning is best for adapters of rank 1, 4 and 16?",
     {
         "one to three times": "",
-        "about ten times": "That was found for large models, with Adam as well, and with one α for all ranks where ours is 2r. Here ranks 1 and 4 want about {one:.0f} times the rate, and rank 16 the same rate. One reason may be that our base has to learn much that a large one knows.",
-        "more than a hundred times": "By plain descent an adapter of rank 16 lowers the loss in its first step by about 1/{fraction} of what a full step does, in a layer of 4,096. But Adam's steps do not scale with the gradient.",
+        "about ten times": "This was found for large models, also with Adam, and with one α for all ranks; ours is 2r. Here about {one:.0f} times the rate is best for ranks 1 and 4, and the same rate for rank 16. One reason may be that our base has to learn much that a large one knows.",
+        "more than a hundred times": "With plain gradient descent, in a layer of 4,096, the first step of an adapter of rank 16 lowers the loss by about 1/{fraction} of the decrease of a full step. But Adam's steps do not scale with the gradient.",
     },
     _rates,
 )
@@ -70,13 +70,13 @@ def _gigabytes():
 
 
 four_bits = Ask(
-    "How many GB do 65 billion weights take, stored in four bits like this with a scale of 32 bits for each block of 64, and without the adapters?",
+    "How many GB do 65 billion weights take in this format: four bits per weight, a scale of 32 bits for each block of 64, without the adapters?",
     Typed(
         within=1.5,
         unit="GB",
         form=".1f",
-        low="{alone:.1f} GB are the four bits of each weight alone. A scale for each 64 weights is half a bit more for each, {scales:.1f} GB in all.",
-        high="Of the {full:.0f} GB in 16 bits a quarter is left, and a scale's 32 bits are shared by 64 weights: half a bit for each.",
+        low="The four bits alone take {alone:.1f} GB. A scale for each 64 weights adds half a bit per weight, {scales:.1f} GB in total.",
+        high="In 16 bits the weights take {full:.0f} GB, and four bits are a quarter. The 32 bits of a scale are shared by 64 weights: half a bit for each.",
     ),
     _gigabytes,
 )
@@ -97,10 +97,10 @@ def _trusted():
 
 
 trusted_early = Ask(
-    "Pooled over all places behind a fact the demonstrators say “and” more often than they end, and after the twenty steps of imitation the model hardly tells these places apart. Now come eighty of dynamic fine-tuning: how many of the replies stop then?",
+    "Over all contexts after a fact, the demonstrators write “and” more often than they end. After the twenty steps of imitation the model hardly distinguishes these contexts. Now follow eighty steps of dynamic fine-tuning (DFT). How many of the completions stop afterwards?",
     {
-        "nearly all": "The loss does sharpen what the model half knows. But it goes to the token that is likeliest at a place, and for a model that hardly tells the places apart that is mostly “and”.",
-        "about as many": "To keep a frequency is what imitation does: it rests where the model ends as often as the demonstrators. The other loss rests where all probability is on one token.",
+        "nearly all": "DFT does sharpen what the model half knows. But it moves to the most probable token of a context. For a model that hardly distinguishes the contexts this token is mostly “and”.",
+        "about as many": "Imitation preserves frequencies: it converges where the model ends as often as the demonstrators. DFT converges where all probability is on one token.",
         "hardly any": "",
     },
     _trusted,
@@ -117,10 +117,10 @@ def _fifteen():
 
 
 fifteen_conflicts = Ask(
-    "Now 15 examples in which the two contradict each other, and the system message is obeyed, are put beside the 1,500. How many of the conflicts does the system message win?",
+    "We add 15 examples to the 1,500. In them the two messages contradict each other, and the system message is obeyed. How many conflicts does the system message now win, about words that occur in none of the 15?",
     {
-        "about as few as before": "They are one example in a hundred. But the other 1,500 are answered rightly by either order of rank, so that nothing in them speaks against these 15.",
-        "about half": "Fifteen need not outweigh the others: nothing is decided there, and the 15 are the only ones that say who wins. The system message wins {after:.0f} of 100, on average of ten seeds.",
+        "about as few as before": "They are one example in a hundred. But both rankings answer the other 1,500 correctly, so nothing in the data contradicts these 15.",
+        "about half": "The 15 need not outweigh the others: the others decide nothing, and only the 15 say who wins. The system message wins {after:.0f} of 100 conflicts, on average over ten seeds.",
         "about nine in ten": "",
     },
     _fifteen,
@@ -141,11 +141,11 @@ def _longer():
 
 
 trained_longer = Ask(
-    "Train at three times the rate for three times as long. How do the shares of right replies compare after ten, 300 and 2,000 demonstrations?",
+    "Train at three times the rate for three times as many steps. How do the fractions of right completions compare with 10, 300 and 2,000 demonstrations?",
     {
-        "ten do as well as 2,000": "The facts stood in the stream, and ten demonstrations teach the form. But to say what is true of the animal that was asked about takes more of them: {few:.2f} of the replies are right after ten, {many:.2f} after 2,000.",
+        "ten do as well as 2,000": "The base model knows the facts, and ten demonstrations teach the form. But answering about the animal in question needs more of them: {few:.2f} of the completions are right with ten, {many:.2f} with 2,000.",
         "300 bring most of the gain": "",
-        "2,000 bring much more than 300": "The held-out loss falls on. But the facts are few and stood in the stream before; of the way from {few:.2f} to {many:.2f} the first 300 go as far as {some:.2f}.",
+        "2,000 bring much more than 300": "The held-out loss does continue to fall. But the facts are few, and the base model has seen them. The fraction rises from {few:.2f} with ten to {some:.2f} with 300 and {many:.2f} with 2,000.",
     },
     _longer,
 )

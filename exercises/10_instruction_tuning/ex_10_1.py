@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# One conversation, several turns. In your template every message, whoever speaks, begins with three tokens that announce the speaker, then come its words, and every message ends with one closing token and one line
-# break. `messages(STUDENT)` gives you the speakers and the numbers of their words' tokens, in order; the assistant speaks last.
+# A conversation has several turns. In your template every message, of every speaker, begins with three tokens that announce the speaker. Then come its words, one closing token and one line
+# break. `messages(STUDENT)` gives you the speakers and the numbers of their words' tokens, in order. The assistant speaks last.
 #
-# 1. `counted`: the tokens of the whole conversation that belong to the loss;
-# 2. `asked`: the tokens of the prompt when the model is asked for the *last* reply;
-# 3. `unrolled`: the tokens that are read if every turn of the assistant gets a row of its own, cut behind the last token that counts in it.
+# 1. `counted`: the number of tokens of the whole conversation that belong to the loss.
+# 2. `asked`: the number of tokens of the prompt when the model is asked for the *last* completion.
+# 3. `unrolled`: the number of tokens that are read if every turn of the assistant gets its own row, cut after the last token that counts in it.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -65,8 +65,8 @@ def marked(turns, kinds=("word", "close")):
 @test(
     points=1,
     hints=(
-        "Go through one message of the assistant token by token: whom does each of them teach what?",
-        "Its words and its closing token, in every turn of the assistant. What announces the speaker stands in the prompt, the line break comes from the template.",
+        "Go through one message of the assistant token by token. What does the model learn from each of them?",
+        "Its words and its closing token count, in every turn of the assistant. The announcement of the speaker is part of the prompt, and the line break comes from the template.",
     ),
 )
 def counts(sub, draw):
@@ -78,17 +78,17 @@ def counts(sub, draw):
         float(len(marked(turns))),
         reveal=False,
         mistakes={
-            "it is forgotten that the closing token belongs to the loss, or the model never learns to stop": float(
+            "the closing token is left out; without it the model never learns to stop": float(
                 len(marked(turns, ("word",)))
             ),
-            "it is forgotten that the line break behind the closing token comes from the template": float(
+            "the line break after the closing token is counted, and it comes from the template": float(
                 len(marked(turns, ("word", "close", "break")))
             ),
-            "it is forgotten that who speaks next is not the assistant's to say": float(
+            "the tokens that announce the assistant are counted, and the template writes them": float(
                 len(marked(turns, ("announce", "word", "close")))
             ),
-            "it is forgotten that every turn of the assistant counts, not the last one only": float(last),
-            "it is forgotten that the words of the others are context": float(len(written(turns))),
+            "every turn of the assistant counts, not the last one only": float(last),
+            "the words of the system and the user are counted, and they are context": float(len(written(turns))),
         },
     )
 
@@ -96,12 +96,12 @@ def counts(sub, draw):
 @test(
     points=1,
     hints=(
-        "The prompt has to look as the row did in training, up to the token before the first that counts.",
-        "All messages before the last, and the three tokens that announce the assistant.",
+        "The prompt must equal the training row up to the token before the first one that counts.",
+        "It has all messages before the last, and the three tokens that announce the assistant.",
     ),
 )
 def prompt(sub, draw):
-    "`asked` ends where the assistant's last reply begins."
+    "`asked` ends where the assistant's last completion begins."
     turns = conversation(sub.student)
     before = len(written(turns[:-1]))
     first = next(i for i in marked(turns) if i >= before)
@@ -119,8 +119,8 @@ def prompt(sub, draw):
 @test(
     points=2,
     hints=(
-        "How long is the first row? The second one holds it, and more.",
-        "Row k is everything up to the closing token of the assistant's turn k: sum the lengths of these beginnings.",
+        "How long is the first row? The second row contains it, and more.",
+        "Row k is everything up to the closing token of the assistant's turn k. Sum the lengths of these rows.",
     ),
 )
 def rows(sub, draw):
@@ -134,9 +134,9 @@ def rows(sub, draw):
         float(sum(end + 1 for end in ends)),
         reveal=False,
         mistakes={
-            "there is one row of the whole conversation": whole,
-            "no row is cut behind its own turn": whole * len(ends),
-            "the line break behind the closing token is counted": float(sum(end + 2 for end in ends)),
+            "it is one row of the whole conversation, not one row for each turn": whole,
+            "no row is cut after its own turn": whole * len(ends),
+            "the line break after the closing token is counted": float(sum(end + 2 for end in ends)),
         },
     )
 
@@ -158,7 +158,7 @@ asked = sum(words + 5 for _, words in messages(STUDENT)[:-1])
 
 # %% [mutant] the whole conversation in every row
 # caught by: rows
-# says: cut behind its own turn
+# says: cut after its own turn
 unrolled = sum(words + 5 for _, words in messages(STUDENT)) * sum(s == "assistant" for s, _ in messages(STUDENT))
 
 # %% [partial] 2: one row

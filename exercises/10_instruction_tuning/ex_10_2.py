@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# Many tokenizers carry a template without marks, so the assistant's tokens must be found in the ids themselves. Write `marks(ids, system, user, assistant, end)`, which returns `(B, S)` booleans: True on
+# Many templates have no marks, so the assistant's tokens must be found in the ids themselves. Write `marks(ids, system, user, assistant, end)`, which returns `(B, S)` booleans: True on
 # the tokens that belong to the loss.
 #
-# A turn begins with one token that says whose it is: `system`, `user` or `assistant` (their ids). What the assistant says ends with `end`. Some templates close *every* turn with `end`, others only the assistant's,
-# and the padding of this tokenizer *is* `end`: rows are padded with it on the right. A last reply may have been cut off before its end; it then fills its row. The assistant may say nothing at all, and then its turn is its end alone.
-# In one of the rows, words may stand before the first turn.
+# A turn begins with one token that names its speaker: `system`, `user` or `assistant` (their ids). The assistant's text ends with `end`. Some templates close *every* turn with `end`, others only the assistant's.
+# The padding of this tokenizer *is* `end`: rows are padded with it on the right. A last completion may be truncated before its end; it then fills its row. The assistant may say nothing at all; then its turn is its `end` alone.
+# One row may have words before the first turn.
 
 # %% [given]
 import torch
@@ -72,7 +72,7 @@ def batch(draw, *makers):
 
 
 def closings(ids):
-    """The first end behind every role token, whoever speaks."""
+    """The first end after every role token, of any speaker."""
     found = torch.zeros_like(ids, dtype=torch.bool)
     for row, out in zip(ids.tolist(), found, strict=True):
         open_ = False
@@ -94,11 +94,11 @@ def ask(sub, ids, right):
         given={"ids": ids, "system": SYSTEM, "user": USER, "assistant": ASSISTANT, "end": END},
         mistakes={
             "the assistant's closing token is left out": right & (ids != END),
-            "what announces the assistant counts as well": right | (ids == ASSISTANT),
-            "the padding counts, too, though a turn is over after its end": right | (after & (ids == END)),
-            "only the last turn of the assistant counts": right & last,
-            "the user's closing token counts as well": right | (closings(ids) & said),
-            "all that stands before the first user counts, and it is not the assistant's": right
+            "the token that announces the assistant is marked as well": right | (ids == ASSISTANT),
+            "the padding is marked too, although a turn is over after its `end`": right | (after & (ids == END)),
+            "only the last turn of the assistant is marked": right & last,
+            "the user's closing token is marked as well": right | (closings(ids) & said),
+            "the text before the first user is marked, and it is not the assistant's": right
             | ((ids == USER).cumsum(-1) == 0),
         },
     )
@@ -109,8 +109,8 @@ def ask(sub, ids, right):
 @test(
     points=1,
     hints=(
-        "Walk along a row and remember one thing: is the assistant speaking?",
-        "A role token switches it on or off; `end` counts if it was on, and switches it off.",
+        "Go through a row from left to right and remember one thing: is the assistant speaking?",
+        "A role token switches it on or off; `end` counts if it was on, and then switches it off.",
     ),
 )
 def turns(sub, draw):
@@ -121,8 +121,8 @@ def turns(sub, draw):
 @test(
     points=1,
     hints=(
-        "Whose end is it? And what is the padding?",
-        "An `end` counts only while the assistant speaks, and after it nobody does, until somebody is announced.",
+        "Which speaker does an `end` belong to? And which token is the padding?",
+        "An `end` counts only while the assistant speaks. After it no one speaks until the next speaker is announced.",
     ),
 )
 def closed(sub, draw):
@@ -133,12 +133,12 @@ def closed(sub, draw):
 @test(
     points=1,
     hints=(
-        "What happens at the end of a row whose reply was cut off? And at words that nobody has been announced for?",
-        "A reply that was cut off counts as far as it goes. Here only one row is as wide as the batch; in the others `end` follows.",
+        "What happens at the end of a row with a truncated completion? And at words before any speaker is announced?",
+        "A truncated completion counts to its last token. Words before the first speaker do not count.",
     ),
 )
 def odd_ones(sub, draw):
-    "A reply that says nothing, one that was cut off, words before the first turn."
+    "An empty completion, a truncated one, words before the first turn."
     makers = [{"closing": 1, "empty": True}, {"closing": 0, "before": 2}]
     ask(sub, *batch(draw, *makers))
     ids, mask = talk(draw, closing=1, cut=True)

@@ -5,16 +5,16 @@
 # ---
 
 # %% [statement]
-# Conversations of `lengths` tokens are to stand in rows of at most `width`. None may be cut. Write `pack(lengths, width)` by *best-fit decreasing*:
+# Conversations have `lengths` tokens. Put them into rows of at most `width` tokens, without cutting any. Write `pack(lengths, width)` by *best-fit decreasing*:
 #
-# * take the conversations from long to short, those of equal length in the order in which they are given;
-# * put each into the fullest row in which there is still room for it, of equally full ones into the one that was opened first;
-# * if there is none, open a new row;
+# * take the conversations from long to short, equally long ones in the order in which they are given;
+# * put each into the fullest row that still has room for it, of equally full ones into the one that was opened first;
+# * if no row has room, open a new row;
 # * a conversation that is longer than `width` is left out.
 #
-# It returns a list of rows in the order in which they were opened, each a list of places in `lengths` in the order in which they were put there.
+# It returns a list of rows in the order in which they were opened. Each row is a list of indices into `lengths`, in the order in which they were added.
 #
-# Then write `padding(lengths, width)`: two numbers, the share of the tokens that is padding if each kept conversation has a row of its own, all as wide as the longest of them, and the share if they are packed in rows of `width`.
+# Then write `padding(lengths, width)`. It returns two fractions of tokens that are padding. The first is for one row per kept conversation, all as wide as the longest kept one. The second is for conversations packed in rows of `width`.
 # If nothing is kept, both are 0.
 
 # %% [given]
@@ -23,7 +23,7 @@ import torch
 
 # %% [stub]
 def pack(lengths, width):
-    """lengths: (N,) long tensor. Returns a list of lists of places."""
+    """lengths: (N,) long tensor. Returns a list of lists of indices."""
     raise NotImplementedError
 
 
@@ -106,7 +106,7 @@ def as_ids(rows, count):
     """Row and place in it of each conversation, −1 if it has none."""
     found = torch.full((count, 2), -1)
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        fail(f"`pack` returns {type(rows).__name__}; expected a list of lists of places")
+        fail(f"`pack` returns {type(rows).__name__}; expected a list of lists of indices")
     for r, row in enumerate(rows):
         for place, i in enumerate(row):
             if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < count:
@@ -172,17 +172,19 @@ def edges(sub, draw):
             "a conversation of exactly `width` tokens is left out": packed(
                 [x if x != width else width + 1 for x in sizes], width
             ),
-            "what is too long is cut, and not left out": packed([min(x, width) for x in sizes], width),
+            "a conversation that is too long is cut instead of left out": packed([min(x, width) for x in sizes], width),
         },
     )
-    ask(sub, [width + 2, width + 1], width, **{"what is too long is cut, and not left out": [[0], [1]]})
+    ask(
+        sub, [width + 2, width + 1], width, **{"a conversation that is too long is cut instead of left out": [[0], [1]]}
+    )
 
 
 @test(
     points=1,
     hints=(
-        "How many tokens does a batch have, and how many of them are words? What is left out is in neither.",
-        "1 − words / (rows · width of a row), once with as many rows as conversations are kept and the longest as the width.",
+        "How many tokens does a batch have, and how many of them are words? A conversation that is left out is in neither number.",
+        "1 − words / (rows · width of a row). Without packing there is one row per kept conversation, and the width is the longest kept one.",
     ),
 )
 def saved(sub, draw):
@@ -196,25 +198,26 @@ def saved(sub, draw):
     expect(
         found[0],
         before,
-        what="the share of padding in rows of their own",
+        what="the fraction of padding without packing",
         given=given,
         mistakes={
             "rows are as wide as the longest of all, not as the longest that is kept": 1 - sum(kept) / (9 * max(sizes)),
-            "rows of their own are as wide as packed ones, which they need not be": 1 - sum(kept) / (9 * width),
-            "that is the share of words": 1 - before,
-            "it is a number of tokens, not a share of them": float(9 * max(kept) - sum(kept)),
+            "rows without packing are `width` wide, and they need only be as wide as the longest kept conversation": 1
+            - sum(kept) / (9 * width),
+            "this is the fraction of words, not of padding": 1 - before,
+            "it is a number of tokens, not a fraction": float(9 * max(kept) - sum(kept)),
         },
     )
     expect(
         found[1],
         after,
-        what="the share of padding in packed rows",
+        what="the fraction of padding in packed rows",
         given=given,
-        mistakes={"that is the share of words": 1 - after},
+        mistakes={"this is the fraction of words, not of padding": 1 - after},
     )
     nothing = sub.padding(torch.tensor([width + 1, width + 2]), width)
-    for name, share in zip(("in rows of their own", "packed"), nothing, strict=True):
-        expect(share, 0.0, what=f"the share of padding {name} where nothing is kept")
+    for name, share in zip(("without packing", "in packed rows"), nothing, strict=True):
+        expect(share, 0.0, what=f"the fraction of padding {name} if nothing is kept")
 
 
 # %% [edges]

@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# Rows hold several conversations. `documents` says of each token which conversation of its row it belongs to; a number of −1 is padding, and conversations stand one behind another. `marked` is True on the tokens that
-# belong to the loss. `logits[b, t]` is what the model says about token `t + 1` of row `b`.
+# Each row contains several conversations, one after another. `documents` gives for each token the number of its conversation in the row; −1 is padding. `marked` is True on the tokens that
+# belong to the loss. `logits[b, t]` are the model's logits for token `t + 1` of row `b`.
 #
-# Write `conversation_losses(logits, ids, documents, marked)`: one number for each conversation that has something to predict, in the order in which they stand, row after row: the mean of $-\log\pi$ over its marked tokens. It must be
-# what the conversation alone would give. Nothing predicts the first token of a conversation, even if it is marked. A conversation without anything to predict has no number.
+# Write `conversation_losses(logits, ids, documents, marked)`. It returns one number for each conversation that has a token to predict, row after row, in order: the mean of $-\log\pi$ over its marked tokens. It must equal
+# the loss of the conversation alone. Nothing predicts the first token of a conversation, even if it is marked. A conversation without a token to predict has no number.
 #
-# What the model says where nothing is to be predicted may be anything, even NaN, and must change neither the losses nor their gradients.
+# The logits where nothing is to be predicted may be anything, even NaN. They must change neither the losses nor their gradients.
 
 # %% [given]
 import torch
@@ -82,12 +82,12 @@ def spoilt(logits, documents, marked):
 @test(
     points=2,
     hints=(
-        "Which logits speak about token t? Then: one number for each conversation, not one for the row.",
-        "Take −log π of `ids[:, 1:]` from `logits[:, :-1]`, sum it by (row, document), and divide by how many there are.",
+        "Which logits predict token t? Then return one number for each conversation, not one for each row.",
+        "Take −log π of `ids[:, 1:]` from `logits[:, :-1]`, sum it by (row, document), and divide by the number of terms.",
     ),
 )
 def alone(sub, draw):
-    "Every conversation has the mean that it has alone."
+    "Every conversation has the mean loss that it has alone."
     logits, ids, documents = rows(draw, [[3, 4], [5, 2, 3]])
     marked = documents >= 0
     for b in range(2):  # prompts: the first two tokens of each
@@ -101,7 +101,7 @@ def alone(sub, draw):
         given={"documents": documents, "marked": marked},
         mistakes={
             "the sum is taken, not the mean": by_hand(*data, total=True),
-            "it is forgotten that logits[t] speaks about the token behind it": by_hand(*data, shift=0),
+            "logits[t] are used for token t, and they predict token t + 1": by_hand(*data, shift=0),
         },
     )
 
@@ -109,7 +109,7 @@ def alone(sub, draw):
 @test(
     points=1,
     hints=(
-        "What stands before the first token of the second conversation, and what does it know about it?",
+        "Which token comes before the first token of the second conversation? Does it belong to the same conversation?",
         "A token is predicted only if the token before it has the same number.",
     ),
 )
@@ -159,7 +159,7 @@ def conversation_losses(logits, ids, documents, marked):
 
 # %% [mutant] not shifted
 # caught by: alone
-# says: speaks about
+# says: predict token t + 1
 def conversation_losses(logits, ids, documents, marked):
     counts = marked[:, 1:] & (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     rows, places = counts.nonzero(as_tuple=True)

@@ -1,19 +1,19 @@
 # ---
-# title: Half a trust
+# title: Between imitation and DFT
 # kind: derive
 # minutes: 30
 # ---
 
 # %% [statement]
-# Between imitation and dynamic fine-tuning lies a family. Weight the surprise of the demonstrated token with a power of its own probability, held constant:
+# Imitation and dynamic fine-tuning (DFT) are the two ends of a family. Weight the negative log-probability of the demonstrated token by a power of its own probability, held constant:
 #
 # $$\ell = -\mathrm{sg}[\pi(y)^a]\, \log \pi(y), \qquad 0 \le a \le 1 .$$
 #
-# At one place of a reply, the demonstrators say token $k$ with probability $q_k$, and the model says it with $\pi_k = \mathrm{softmax}(z)_k$. Derive, then write, without automatic differentiation:
+# In one context, the demonstrators write token $k$ with probability $q_k$, and the model with probability $\pi_k = \mathrm{softmax}(z)_k$. Derive, then write, without automatic differentiation:
 #
 # 1. `push(logits, q, a)`: the gradient in $z$ of the expected loss, $\mathbb{E}_{y \sim q}[\ell]$. Shape `(V,)`.
-# 2. `rest(q, a)`: the probabilities at which this gradient is zero and at which no token is left out, for $0 \le a < 1$. Shape `(V,)`.
-# 3. `ends(p, a)`: two tokens only, *the reply is over* and *it goes on*. The demonstrators end here with probability `p`, a number in (0, 1). With which probability does a model end here that rests? For `a = 1` there is no
+# 2. `rest(q, a)`: the probabilities at which this gradient is zero and no token has probability 0, for $0 \le a < 1$. Shape `(V,)`.
+# 3. `ends(p, a)`: there are only two tokens, *the completion ends* and *it continues*. The demonstrators end here with probability `p`, a number in (0, 1). Return the probability of the end for a model that has converged to `rest`. For `a = 1` there is no
 #    such point: give the limit of $a \to 1$. Returns a number.
 #
 # All `q` are positive and sum to 1. The results are compared to about five digits.
@@ -71,13 +71,13 @@ def ask_push(sub, logits, q, a):
     pi = logits.softmax(-1)
     want = exact.finite_difference(lambda z: loss(z, logits, q, a), logits).flatten()
     mistakes = {
-        "the sign is turned: this is the direction of ascent": -want,
-        "every token's own share of the push, π Σ q π^a, is left out": -q * pi**a,
+        "the sign is wrong: this is the direction of ascent": -want,
+        "the term π Σ q π^a of every token is left out": -q * pi**a,
     }
     if a:
         moving = exact.finite_difference(lambda z: loss(z, z, q, a), logits).flatten()
         mistakes |= {
-            "the weight is differentiated as well, and should be held constant": moving,
+            "the weight is differentiated as well, and it should be held constant": moving,
             "π is multiplied by 1, not by Σ q π^a": pi - q * pi**a,
             "π is multiplied by its own weight π^a, not by the mean of the weights, Σ q π^a": pi * pi**a - q * pi**a,
         }
@@ -111,7 +111,7 @@ def gradient(sub, draw):
         "Set the gradient to zero: q_k π_k^a = c π_k, with the same c for every token.",
         "So π_k^(1 − a) is proportional to q_k.",
     ),
-    against="repeating what the model is in proportion to",
+    against="fixed-point iteration",
 )
 def resting(sub, draw):
     "`rest` is where the gradient vanishes."
@@ -129,7 +129,7 @@ def resting(sub, draw):
             tolerance=1e-5,
             given={"q": q, "a": a},
             mistakes={
-                "it is the demonstrators' own distribution, the point of rest of imitation alone": q,
+                "this is the demonstrators' own distribution, the fixed point of imitation alone": q,
                 "the exponent is 1 − a, not 1/(1 − a)": (q.log() * (1 - a)).softmax(-1),
                 "the exponent is a/(1 − a), not 1/(1 − a)": (q.log() * (a / (1 - a))).softmax(-1),
                 "the exponent is 1 + a, not 1/(1 − a)": (q.log() * (1 + a)).softmax(-1),
@@ -144,12 +144,12 @@ def resting(sub, draw):
 @test(
     points=1,
     hints=(
-        "`rest` of two tokens. And if a comes near 1, what becomes of 1/(1 − a)?",
-        "The more frequent of the two takes everything: 1 if p is above one half, 0 below.",
+        "Apply `rest` to two tokens. What happens to 1/(1 − a) if a approaches 1?",
+        "All probability goes to the more frequent token: 1 if p is above one half, 0 if it is below.",
     ),
 )
 def ending(sub, draw):
-    "`ends`: how often a model ends that rests."
+    "`ends` is the probability of the end at the fixed point."
     p = float(draw.uniform(low=0.3, high=0.45))
     for share in (p, 1 - p):
         odds = (share / (1 - share)) ** 2
@@ -162,8 +162,8 @@ def ending(sub, draw):
             given={"p": share},
             mistakes={
                 "the model is taken to end as often as the demonstrators": share,
-                "the rarer of the two takes everything": float(share < 0.5),
-                "both are taken to come to one half": 0.5,
+                "all probability goes to the rarer token": float(share < 0.5),
+                "both tokens get one half": 0.5,
             },
         )
 

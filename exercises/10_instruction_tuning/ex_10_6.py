@@ -1,16 +1,16 @@
 # ---
-# title: Losses that cannot be
+# title: Impossible losses
 # kind: numeric
 # minutes: 15
 # ---
 
 # %% [statement]
-# Four real training runs of one small transformer on the chapter's translator: *translate cat*, and three languages that are equally likely, of which no question names one. Several documents stand in every row, all of one language. In some of the runs
-# the mask between the documents was forgotten. `logs(STUDENT)` has their training losses, in nats for each answer, as means over twenty steps each; every row was drawn anew.
+# Here are four real training runs of one small transformer on the chapter's translator: *translate cat*, with three equally probable languages, and no question names one. Every row has several documents, all of one language. In some of the runs
+# the mask between the documents was forgotten. `logs(STUDENT)` has their training losses, in nats per answer, as means over twenty steps each. Every step used new rows.
 #
-# Answer for each run, in `documents_1`, `documents_2`, `documents_3` and `documents_4`: with how many documents in a row, at the least, is the last loss of its log possible at all? (1: with one document, that is, also with a mask.) A training loss is a mean over random rows; take it for the exact mean.
+# Answer for each run, in `documents_1`, `documents_2`, `documents_3` and `documents_4`: what is the smallest number of documents in a row for which the last loss of its log is possible at all? (1: possible with one document, that is, also with a mask.) A training loss is a mean over random rows; take it as the exact mean.
 #
-# Then `alone`: of the runs in which the mask was certainly forgotten, the models are asked single questions. What is the smallest loss, in nats, that any of them can have there? To three digits behind the point.
+# Then `alone`: take the models of the runs in which the mask was certainly forgotten, and ask them single questions. What is the smallest loss, in nats, that any of them can have? Give three decimals.
 
 # %% [given]
 import torch
@@ -99,8 +99,8 @@ def ask(sub, which):
                 what=f"`documents_{number}`",
                 reveal=False,
                 mistakes={
-                    "this loss is below what is possible with so many documents": float(right - 1),
-                    "that many are not needed": float(right + 1),
+                    "this loss is below the floor for this number of documents": float(right - 1),
+                    "fewer documents are enough": float(right + 1),
                 },
             )
 
@@ -109,19 +109,19 @@ def ask(sub, which):
     points=1,
     hints=(
         "What is the smallest loss of one document, if nothing names its language?",
-        "It is log 3. A loss above it proves nothing, a loss below it proves that the mask was forgotten, however little below.",
+        "It is log 3. A loss above it proves nothing. A loss below it, even slightly, proves that the mask was forgotten.",
     ),
 )
 def above(sub, draw):
-    "The run that proves nothing, and the one that is only just impossible."
+    "The run that proves nothing, and the one that is slightly below the floor of one document."
     ask(sub, ("none", "late"))
 
 
 @test(
     points=2,
     hints=(
-        "The first document of a row costs log 3, and the others at best nothing. What is the mean of k?",
-        "The floor is log 3 / k. Look for the smallest k with a floor that is not above the loss.",
+        "The first document of a row costs log 3, and each later one at best 0. What is the mean over k documents?",
+        "The floor is log 3 / k. Find the smallest k with a floor that is not above the loss.",
     ),
 )
 def below(sub, draw):
@@ -132,21 +132,21 @@ def below(sub, draw):
 @test(
     points=1,
     hints=(
-        "A single question has no neighbours. What does the model know then about the language?",
-        "As little as any other model: the entropy of three equally likely answers.",
+        "A single question has no neighbours. What does the model know about the language?",
+        "As little as any other model. The loss is at least the entropy of three equally probable answers.",
     ),
 )
 def single(sub, draw):
     "`alone` is the floor of a single question."
     got = sub.number("alone")
     if abs(got - min(last(sub.student))) < 0.01 or got < 0.9:
-        fail("`alone` is too small: without neighbours nobody knows the language")
+        fail("`alone` is too small: without neighbours no model knows the language")
     expect(got, floor(1), what="`alone`", tolerance=1e-3, reveal=False)
 
 
 # %% [mutant] the nearest floor, not the one below
 # caught by: below
-# says: below what is possible
+# says: below the floor
 import math
 
 documents_1, documents_2, documents_3, documents_4 = [
@@ -155,7 +155,7 @@ documents_1, documents_2, documents_3, documents_4 = [
 
 # %% [mutant] a little below one document may be chance
 # caught by: above
-# says: below what is possible
+# says: below the floor
 import math
 
 documents_1, documents_2, documents_3, documents_4 = [

@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# Somebody trains an adapter by hand: a frozen layer `weight` ($o \times i$), the narrow matrices `down` ($A$, $r \times i$) and `up` ($B$, $o \times r$), scale $\alpha/r$, mean squared error
-# $\frac1n\sum_n \|W' x_n - y_n\|^2$, plain gradient descent. The curve is a horizontal line. One mistake is the reason; when it is mended, the loss falls, but not as it should,
-# and what is merged is not the model that was trained.
+# A student trains an adapter without automatic differentiation. There is a frozen layer `weight` ($o \times i$), and two narrow matrices, `down` ($A$, $r \times i$) and `up` ($B$, $o \times r$), with scale $\alpha/r$. The loss is the mean squared error
+# $\frac1n\sum_n \|W' x_n - y_n\|^2$, and the optimiser is plain gradient descent. The loss curve is a horizontal line. One mistake causes this. After it is corrected, the loss falls, but not as it should,
+# and the merged layer is not the model that was trained.
 #
-# There are four mistakes in the three functions. Find and mend them. `minirlhf check 10.7 --picture mine.png` draws your curve beside the right one.
+# There are four mistakes in the three functions. Find and correct them. `minirlhf check 10.7 --picture mine.png` draws your curve beside the right one.
 #
-# * `start(rank, inputs, outputs, seed)` returns `down` and `up`; with them the layer is what it was, and gradient descent gets away from there;
-# * `step(weight, down, up, x, y, alpha, lr)` returns `down` and `up` after *one* step of gradient descent in both, from where they stood;
+# * `start(rank, inputs, outputs, seed)` returns `down` and `up`. They leave the layer unchanged, and gradient descent can move away from them.
+# * `step(weight, down, up, x, y, alpha, lr)` returns `down` and `up` after *one* step of gradient descent in both, with both gradients taken at the old values.
 # * `merge(weight, down, up, alpha)` returns the layer with the adapter added.
 
 # %% [given]
@@ -86,18 +86,18 @@ def loss(weight, down, up, x, y, alpha=ALPHA):
 @test(
     points=1,
     hints=(
-        "Which of the two matrices has to be zero, so that the layer is what it was? And what is the gradient of each if both are?",
-        "One of them is zero, the other random. With both at zero each one's gradient is multiplied by the other: nothing ever moves.",
+        "Which of the two matrices must be zero, so that the layer is unchanged? And what is the gradient of each if both are zero?",
+        "One of them is zero, the other random. If both are zero, each gradient is a product with the other matrix, so nothing ever moves.",
     ),
 )
 def begins(sub, draw):
-    "`start` changes nothing, and can be left."
+    "`start` leaves the layer unchanged, and gradient descent can move away from it."
     found = []
     for seed in (1, 2):
         down, up = sub.start(3, 6, 5, seed)
         if tuple(down.shape) != (3, 6) or tuple(up.shape) != (5, 3):
             fail(f"`start` returns shapes {tuple(down.shape)} and {tuple(up.shape)}; expected (3, 6) and (5, 3)")
-        expect(up @ down, torch.zeros(5, 6, dtype=torch.float64), what="what the fresh adapter adds to the layer")
+        expect(up @ down, torch.zeros(5, 6, dtype=torch.float64), what="the change of the layer by the initial adapter")
         found.append(torch.cat([down.flatten(), up.flatten()]))
     if not found[0].abs().max() > 1e-6:
         fail("both matrices are zero: the gradient of each is a product with the other, so neither ever moves")
@@ -111,7 +111,7 @@ def begins(sub, draw):
 @test(
     points=2,
     hints=(
-        "Compare with the chain rule, matrix by matrix. Which quantities belong to the point where the step began?",
+        "Compare with the chain rule, matrix by matrix. Which quantities must be taken at the start of the step?",
         "Both gradients have the factor α/r, and the one of `down` needs the `up` from before the step.",
     ),
     against="finite differences",
@@ -131,7 +131,7 @@ def descends(sub, draw):
         tolerance=1e-6,
         mistakes={
             "the factor α/r of the chain rule is left out": up - lr * by_up / scale,
-            "the factor α/r is counted twice in the slope": up - lr * by_up * scale,
+            "the factor α/r is applied twice in the gradient": up - lr * by_up * scale,
             "the step goes uphill": up + lr * by_up,
         },
     )
@@ -145,17 +145,17 @@ def descends(sub, draw):
         what="`down` after the step",
         tolerance=1e-6,
         mistakes={
-            "its gradient is that at the new `up`, not at the old one": down - lr * late,
-            "its gradient is that at the new `up`, which was made without α/r": down - lr * early,
+            "its gradient is taken at the new `up`, not at the old one": down - lr * late,
+            "its gradient is taken at the new `up`, which was computed without α/r": down - lr * early,
             "the factor α/r of the chain rule is left out": down - lr * by_down / scale,
-            "the factor α/r is counted twice in the slope": down - lr * by_down * scale,
+            "the factor α/r is applied twice in the gradient": down - lr * by_down * scale,
         },
     )
 
 
 @test(
     points=1,
-    hints=("Merge, and compare with the layer that `step` had before its eyes.", "The scale α/r belongs to the sum."),
+    hints=("Merge, and compare with the layer that `step` used.", "The merged layer needs the scale α/r too."),
 )
 def merges(sub, draw):
     "`merge` gives the layer that was trained."
@@ -169,7 +169,7 @@ def merges(sub, draw):
             mistakes={
                 "the scale α/r is left out": weight + up @ down,
                 "it is divided by r only": weight + up @ down / RANK,
-                "the layer itself is left out, and what the adapter adds is all": alpha / RANK * up @ down,
+                "the layer itself is left out; this is only the adapter's change": alpha / RANK * up @ down,
             },
         )
 
@@ -178,7 +178,7 @@ def merges(sub, draw):
     points=1,
     hints=(
         "Do the parts fit together?",
-        "The loss of the merged layer must be that of layer and adapter, and fall to half in 600 steps.",
+        "The loss of the merged layer must equal the loss of layer and adapter, and fall to half in 600 steps.",
     ),
 )
 def learns(sub, draw):
@@ -249,7 +249,7 @@ def start(rank, inputs, outputs, seed):
 
 # %% [mutant] both are random
 # caught by: begins
-# says: adds to the layer
+# says: change of the layer
 def start(rank, inputs, outputs, seed):
     generator = torch.Generator().manual_seed(seed)
     drawn = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)

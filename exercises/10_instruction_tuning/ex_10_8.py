@@ -6,16 +6,16 @@
 # ---
 
 # %% [statement]
-# Here a base model becomes one that answers, and the step is yours. It has eight words (0 to 7) and is as small as can be: a table `logits[s, v]` of what follows the token `s`. It was trained on a stream that never ends, and knows nothing of the
+# Here you turn a base model into one that answers. The model has eight words (0 to 7) and is a table: `logits[s, v]` are the logits of the token `v` after the token `s`. It was trained on a stream that never ends, and it has never seen the
 # tokens `USER` (8), `ASSISTANT` (9) and `END` (10).
 #
-# A demonstration is a list of turns, `("user", ids)` or `("assistant", ids)`. Laid out as a row, every turn begins with the token of its speaker, and the assistant's turns close with `END`; nobody else's do. In a user's
-# mouth other words follow a word than in an assistant's, and the table cannot tell who is speaking.
+# A demonstration is a list of turns, `("user", ids)` or `("assistant", ids)`. In a row, every turn begins with the token of its speaker. The assistant's turns close with `END`, the user's turns do not. Users and
+# assistants continue the same word differently, and the table cannot see who is speaking.
 #
 # Write `step(logits, demonstrations, lr)`: one step of gradient descent of size `lr` on the instruction-tuning loss of all demonstrations together, the mean of $-\log\pi$ over the tokens that count. It returns the new table.
 #
-# How it is judged: 60 steps at `lr = 10` on twenty demonstrations. Then the demonstrators' exact distribution of replies is compared with the model's: the KL of a whole reply, in nats, summed over all replies there are. On six seeds, each beside
-# our run, it may on average lie 0.1 above ours, with the whole of its 95 % interval.
+# Grading: 60 steps at `lr = 10` on twenty demonstrations. Then we compare the demonstrators' exact distribution of completions with the model's, by the KL of a whole completion, in nats. We use six seeds, each paired with
+# our own run. You pass if the upper end of the 95 % interval of (your mean KL − ours) is below 0.1.
 
 # %% [given]
 import torch
@@ -104,8 +104,8 @@ def distance(logits, assistants, stop=0.25):
 @test(
     points=1,
     hints=(
-        "Write one conversation down as a row and underline what counts.",
-        "What a user says must not change the new table: neither the words nor the token that announces anybody is predicted.",
+        "Write one conversation as a row and underline the tokens that count.",
+        "The user's words must not change the new table. Only the assistant's words and `END` are predicted, never the token of a speaker.",
     ),
 )
 def only_replies(sub, draw):
@@ -117,7 +117,7 @@ def only_replies(sub, draw):
     again = weights_of(sub.step(logits, other, 3.0), logits)
     if not torch.allclose(again.log_softmax(-1), new.log_softmax(-1), atol=1e-5):
         fail(
-            "with other words of the users the step is another: the loss counts what they say, or what follows upon it"
+            "with other words of the users the step is different: the loss counts the users' words, or the tokens after them"
         )
     expect(
         sub.step(logits, shown, 3.0)[USER].log_softmax(-1),
@@ -130,8 +130,8 @@ def only_replies(sub, draw):
 @test(
     points=1,
     hints=(
-        "How often does each token count? Count the pairs of one token and the next on paper, for two short turns.",
-        "In one step, the logits of END grow where a reply ends, in every turn of the assistant; the mean is over all tokens that count, of all conversations.",
+        "How often does each token count? Count the pairs of a token and its successor on paper, for two short turns.",
+        "In one step the logits of END grow where a completion ends, in every turn of the assistant. The mean is over all tokens that count, in all conversations.",
     ),
 )
 def one_step(sub, draw):
@@ -167,7 +167,7 @@ def one_step(sub, draw):
             "only the last turn of the assistant counts": moved([*turns[1], *turns[2]]),
             "it is the sum, not the mean": moved(counted, size=1),
             "it is the mean of the conversations' means, not the mean over all tokens": by_talk,
-            "it is the mean of the replies' means, not the mean over all tokens": by_reply,
+            "it is the mean of the turns' means, not the mean over all tokens": by_reply,
             "the step goes uphill": 2 * logits - moved(counted),
         },
     )
@@ -190,16 +190,16 @@ def any_size(sub, draw):
 @trains(
     points=2,
     hints=(
-        "Does every step begin where the last one ended? And is the loss the mean over the tokens that count, not over all?",
+        "Does every step start from the given table? And is the loss the mean over the tokens that count, not over all tokens?",
         "−mean of log π(next | token) over the assistant's tokens and their END; `logits - lr * gradient`.",
     ),
     seeds=6,
     bar=0.1,
-    what="minus the KL of a reply",
+    what="minus the KL of a completion",
     also=(any_size,),
 )
 def answers(sub, draw):
-    "In 60 steps the base model comes to answer as the demonstrators do: six runs, each beside ours."
+    "After 60 steps the model answers as the demonstrators do (six runs, each paired with ours)."
     users, assistants = speaker(draw), speaker(draw)
     logits, shown = base(draw, users), talks(draw, users, assistants, 20)
     curve = [-distance(logits, assistants)]

@@ -130,38 +130,50 @@ def looked_at(trained: Trained, seed: int, *, related: bool, masked: bool, count
 # -- conflicting instructions -------------------------------------------------------------------------------------
 
 
-def asked(word: str, operator: str | None, user: str | None, form: str = FORMS[0]) -> list[Message]:
+def asked(
+    word: str, operator: str | None, user: str | None, form: str = FORMS[0], *, system_last: bool = False
+) -> list[Message]:
     """Return a question. ``operator`` is the language in the system message, ``user`` the user's; None: none."""
     text = f"translate {word}" if user is None else form.format(language=user, word=word)
-    system = [] if operator is None else [{"role": "system", "content": f"speak {operator}"}]
-    return [*system, {"role": "user", "content": text}]
+    system: list[Message] = [] if operator is None else [{"role": "system", "content": f"speak {operator}"}]
+    question: list[Message] = [{"role": "user", "content": text}]
+    return [*question, *system] if system_last else [*system, *question]
 
 
-def exchanges(tokenizer: Any, count: int, conflicts: int, seed: int) -> list[Tokens]:
+def split_words(seed: int) -> tuple[list[int], list[int]]:
+    """Return the indices of the words that may occur in conflicts of training, and of the held-out words."""
+    order = numpy_generator("words of conflicts", seed).permutation(len(ENGLISH)).tolist()
+    return order[: len(ENGLISH) // 2], order[len(ENGLISH) // 2 :]
+
+
+def exchanges(tokenizer: Any, count: int, conflicts: int, seed: int, *, system_last: bool = False) -> list[Tokens]:
     """Return training examples in a random order.
 
     In ``count`` examples nobody asks for a language, one message does, or both ask for the same language. In
-    ``conflicts`` examples the two messages disagree, and the answer obeys the system message.
+    ``conflicts`` examples the two messages disagree, and the answer obeys the system message; their words are the first
+    half of :func:`split_words`.
     """
     rng = numpy_generator("exchanges", seed)
+    conflict_words, _ = split_words(seed)
 
     def example(disagree: bool) -> Tokens:
-        i, form = int(rng.integers(len(ENGLISH))), FORMS[rng.integers(len(FORMS))]
+        i = int(rng.choice(conflict_words if disagree else len(ENGLISH)))
+        form = FORMS[rng.integers(len(FORMS))]
         a, b = rng.choice(NAMES, 2, replace=False)
         operator, user = (a, b) if disagree else ((None, None), (a, None), (None, a), (a, a))[rng.integers(4)]
         language = operator or user
         answer = ENGLISH[i] if language is None else LANGUAGES[language][i]
-        question = asked(ENGLISH[i], operator, user, form)
+        question = asked(ENGLISH[i], operator, user, form, system_last=system_last)
         return encode(tokenizer, [*question, {"role": "assistant", "content": answer}])
 
     examples = [example(False) for _ in range(count)] + [example(True) for _ in range(conflicts)]
     return [examples[i] for i in rng.permutation(len(examples))]
 
 
-def obedient(conflicts: int, plan: SFTConfig, count: int = 1500) -> Trained:
+def obedient(conflicts: int, plan: SFTConfig, count: int = 1500, *, system_last: bool = False) -> Trained:
     """Train a translator on :func:`exchanges` with the given number of conflicts."""
     start = fresh(plan.seed)
-    examples = exchanges(start.tokenizer, count, conflicts, plan.seed)
+    examples = exchanges(start.tokenizer, count, conflicts, plan.seed, system_last=system_last)
     history = train_sft(start.model, examples, plan, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
     return Trained(start.model, start.tokenizer, history)
 
@@ -180,10 +192,10 @@ def replies(trained: Trained, questions: Sequence[list[Message]]) -> list[str]:
     return completion_texts(rollout, tokenizer)
 
 
-def obeyed(trained: Trained, form: str) -> dict[str, float]:
-    """Return the fractions of all 48 conflicts in one form that the ``system`` message and the ``user`` message win."""
-    cases: list[tuple[Any, ...]] = [(i, a, b) for i in range(len(ENGLISH)) for a in NAMES for b in NAMES if a != b]
-    texts = replies(trained, [asked(ENGLISH[i], a, b, form) for i, a, b in cases])
+def obeyed(trained: Trained, form: str, words: Sequence[int], *, system_last: bool = False) -> dict[str, float]:
+    """Return the fractions of all conflicts about ``words`` that the ``system`` message and the ``user`` message win."""
+    cases: list[tuple[Any, ...]] = [(i, a, b) for i in words for a in NAMES for b in NAMES if a != b]
+    texts = replies(trained, [asked(ENGLISH[i], a, b, form, system_last=system_last) for i, a, b in cases])
     wins = lambda index: sum(text == LANGUAGES[case[index]][case[0]] for text, case in zip(texts, cases, strict=True))
     return {"system": wins(1) / len(cases), "user": wins(2) / len(cases)}
 
