@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 09 · What holds a policy?
+# # 09 · How does a KL penalty hold a policy?
 #
-# One symbol in a formula, $\beta\,\mathrm{KL}$, and a dozen ways to write it in code. **Which of them do the same, which do nothing, which do something else, and does it keep a model
+# The symbol $\beta\,\mathrm{KL}$ can be written in code in a dozen ways. **Which of them have the same effect, which have none, which have a different one, and does the penalty keep a model
 # from forgetting?**
 #
-# Two small worlds: the poem critic of chapter 05, whose forty replies are all known, and two people who write letters of four words.
+# We use two small tasks. One is the poem critic of chapter 05, whose forty completions are all known. In the other, two writers write letters of four words.
 
 # %%
 import statistics
@@ -32,7 +32,7 @@ predict = Predictions("09")
 # %% [markdown]
 # ## Two directions
 #
-# Two writers: "dear … sincerely" (60 %) and "hey … xoxo". A student that remembers only the last word imitates both, by one KL or the other.
+# There are two writers: "dear … sincerely" (60 %) and "hey … xoxo". A student that remembers only the last word imitates both, by minimising one KL or the other.
 
 # %%
 mixture = predict(
@@ -54,14 +54,14 @@ mixture.reveal(
 
 # %%
 # figure: speakers
-# alt: Shares of formal, casual and mixed letters for four students. The two that minimise the forward KL, exactly or by supervised learning, write almost half of their letters mixed.
-#   The two that minimise the reverse KL, exactly or by reinforcement learning, write two per cent mixed; over ten first tables their formal and casual shares lie near 0 or near 95 per cent.
+# alt: Fractions of formal, casual and mixed letters for four students. The two that minimise the forward KL, exactly or by supervised learning, write almost half of their letters mixed.
+#   The two that minimise the reverse KL, exactly or by reinforcement learning, write two per cent mixed; over ten initialisations their formal and casual fractions are near 0 or near 95 per cent.
 seen_speakers = evidence.StudyResults("ch09_speakers")
 runs = {
     "forward": "forward KL",
     "sft": "supervised,\nfrom samples",
     "reverse": "reverse KL",
-    "rl": "reinforced,\nown samples",
+    "rl": "RL,\non-policy samples",
 }
 fig, axes = plt.subplots(1, 4, figsize=(9, 2.6), sharey=True, layout="constrained")
 for ax, (name, title) in zip(axes, runs.items(), strict=True):
@@ -70,22 +70,22 @@ for ax, (name, title) in zip(axes, runs.items(), strict=True):
         ax.bar(k, statistics.fmean(values), color=PALETTE[colour], alpha=0.35)
         ax.plot([k + 0.03 * (i - 4.5) for i in range(len(values))], values, ".", ms=5, color=PALETTE[colour])
     ax.set(xticks=range(3), xticklabels=["formal", "casual", "mixed"], title=title, ylim=(0, 1))
-axes[0].set_ylabel("share of letters")
+axes[0].set_ylabel("fraction of letters")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The bars of the two on the right are averages of runs that chose differently: each dot is near 0 or near one.
+# **What to notice.** In the two panels on the right the bars average runs that chose different writers. Each dot is near 0 or near 1.
 #
 # ## Three estimates of one number
 #
-# The policy that is best at β = ½, 1.095 nats from its reference. One reply is sampled. How noisy is what it says about that distance?
+# We take the optimal policy at β = ½, which is 1.095 nats from its reference, and sample one completion. What is the standard deviation of each estimate of this distance?
 
 # %%
 noisy = predict(
-    "Which has the least noise?",
+    "Which estimate has the smallest standard deviation?",
     "k1, summed over the tokens",
     "k3, summed over the tokens",
-    "k3 of the whole reply",
+    "k3 of the whole completion",
     "the KLs of whole next-token distributions",
 )
 
@@ -99,11 +99,11 @@ estimates = {
     "k1, summed over the tokens": kl.k1(logps, ref_logps).sum(-1),
     "k2, summed over the tokens": kl.k2(logps, ref_logps).sum(-1),
     "k3, summed over the tokens": kl.k3(logps, ref_logps).sum(-1),
-    "k3 of the whole reply": kl.k3(logps.sum(-1), ref_logps.sum(-1)),
+    "k3 of the whole completion": kl.k3(logps.sum(-1), ref_logps.sum(-1)),
     "the KLs of whole next-token distributions": kl.full_kl(table[poem.prefixes], poem.start[poem.prefixes], poem.mask),
 }
 deviations = {}
-print("                                              mean  deviation")
+print("                                              mean  std. dev.")
 for name, values in estimates.items():
     mean = exact.expectation(law, values)
     deviations[name] = float(exact.expectation(law, (values - mean) ** 2).sqrt())
@@ -113,7 +113,7 @@ noisy.reveal(min((name for name in deviations if not name.startswith("k2")), key
 # %% [markdown]
 # ## The same estimate, in three places
 #
-# Beside the log stands the training. Put k3 into the reward, as the charge for each token, with the β at which k1 rests at 1.1 nats. Sixty-four replies a step, two hundred steps.
+# So far an estimate was logged. Now we train with it. We subtract k3 from the reward, token by token, at the β for which k1 converges to 1.1 nats, with 64 completions per step and 200 steps.
 
 # %%
 charge = predict(
@@ -137,15 +137,15 @@ assert abs(gone["k1_reward"] - 1.095) < 0.05 and gone["k3_reward"] > 2 and seen.
 assert gone["k1_loss"] > 5.5 and seen.holds("k1_loss_kl", above=5.5)
 
 # %% [markdown]
-# In the reward, k3 charges the *difference* of two KLs that agree near the reference. k1 in the loss is worth nothing at all.
+# In the reward, k3 penalises the *difference* of two KLs that agree near the reference. k1 in the loss has no effect at all.
 #
-# ## Points of rest, and a fair comparison
+# ## Fixed points, and a comparison at equal KL
 #
-# No samples now: where is the *expected* update zero? Each place is given the β at which it rests exactly one nat away.
+# Now we use no samples. Where is the *expected* update zero? For each variant we choose the β whose fixed point is exactly one nat from the reference.
 
 # %%
 fair = predict(
-    "At one nat each: which place earns the most reward?",
+    "At one nat each: which variant has the highest reward?",
     "k1 in the reward",
     "k2 of tokens in the loss",
     "k3 of tokens in the loss",
@@ -153,7 +153,7 @@ fair = predict(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-print("resting at one nat           beta  reward   truth")
+print("fixed point at one nat       beta  reward    gold")
 earned = {}
 places = {
     "k1 in the reward": ("k1_reward", 0.45),
@@ -165,24 +165,26 @@ for title, (name, low) in progress(places.items(), "places"):
     found = poem.place(table)
     earned[title] = found["reward"]
     print(f"{title:26} {beta:6.3f} {found['reward']:7.3f} {found['gold']:7.3f}")
-low, high = 0.5, 4.0  # k3 of the whole reply has a formula
+low, high = 0.5, 4.0  # k3 of the whole completion has a formula
 for _ in range(60):
     beta = (low * high) ** 0.5
     covering = regularisation.forward_kl_optimal_logps(ref.log(), reward, beta=beta)
     low, high = (beta, high) if float(kl.reverse_kl(covering, ref.log())) > 1 else (low, beta)
-print(f"{'k3 of the reply in the loss':26} {beta:5.3f} {covering.exp() @ reward:7.3f} {covering.exp() @ gold:7.3f}")
+print(f"{'k3 of the completion, loss':26} {beta:5.3f} {covering.exp() @ reward:7.3f} {covering.exp() @ gold:7.3f}")
 fair.reveal(max(earned, key=earned.__getitem__))
 covering = regularisation.forward_kl_optimal_logps(ref.log(), reward, beta=1.0)
-print(f"... and that one at beta = 1: {kl.reverse_kl(covering, ref.log()):.3f} nats, truth {covering.exp() @ gold:.3f}")
+print(f"... and that one at beta = 1: {kl.reverse_kl(covering, ref.log()):.3f} nats, gold {covering.exp() @ gold:.3f}")
 
 # %%
 # figure: places
-# alt: Two panels over the KL from the reference. Left, reward: the frontier of k1 in the reward is highest; k2 and k3 of tokens in the loss lie slightly below it; k3 of the whole reply lies clearly below.
-#   Right, true worth: all four rise at first. The frontier is highest and turns down after half a nat; k2 of tokens lies below, k3 of tokens further below, k3 of the reply turns first, falls fastest and is negative before two nats.
+# alt: Two panels over the KL from the reference. Left, proxy reward: the frontier of k1 in the reward is highest; k2 and k3 of tokens in the loss are slightly below it; k3 of the whole completion is clearly below.
+#   Right, gold reward: all four rise at first. The frontier is highest and turns down after half a nat; k2 of tokens is below, k3 of tokens further below; k3 of the completion turns first, falls fastest and is negative before two nats.
 betas = torch.logspace(1, -0.6, 60, dtype=torch.float64).tolist()
 curves = {
     "k1 in the reward": [rlhf.optimal_logps(ref.log(), reward, beta=b).exp() for b in betas],
-    "k3 of the reply, loss": [regularisation.forward_kl_optimal_logps(ref.log(), reward, beta=b).exp() for b in betas],
+    "k3 of the completion, loss": [
+        regularisation.forward_kl_optimal_logps(ref.log(), reward, beta=b).exp() for b in betas
+    ],
 }
 tokens = (("k2_loss", "k2 of tokens, loss"), ("k3_loss", "k3 of tokens, loss"))
 for name, title in progress(tokens, "curves"):
@@ -192,7 +194,7 @@ for name, title in progress(tokens, "curves"):
         curves[title].append(poem.law(table))
 colours = ("black", "red", "blue", "orange")
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-for ax, worth, label in zip(axes, (reward, gold), ("expected reward", "true worth"), strict=True):
+for ax, worth, label in zip(axes, (reward, gold), ("proxy reward", "gold reward"), strict=True):
     for (title, laws), colour in zip(curves.items(), colours, strict=True):
         laws = [p for p in laws if float(exact.divergence(p, ref)) < 3]
         ax.plot(
@@ -206,12 +208,14 @@ axes[0].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# ## Who sets the price
+# ## An adaptive coefficient β
 #
-# A controller moves β so that the KL becomes half a nat. Let the policy always be at its optimum: then the loop is exact, and the chapter's factor says whether it settles.
+# A controller moves β so that the KL becomes half a nat. If the policy is always at its optimum, the loop is exact, and the chapter's factor says whether it converges.
 
 # %%
-swings = predict("Gain 1.1, factor below −1. What does the KL do?", "settles at .5", "swings for ever", "runs away")
+swings = predict(
+    "Gain 1.1, factor below −1. What does the KL do?", "converges to .5", "oscillates indefinitely", "diverges"
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -226,14 +230,14 @@ for gain in (0.1, 1.0, 1.1, 2.0):
     print(f"{gain:4.1f} {factor:7.3f}  ", *(f"{x:.2f}" for x in spent[-5:]))
     if gain == 1.1:
         wide = max(spent[-6:]) - min(spent[-6:])
-        swings.reveal("settles at .5" if wide < 0.05 else "swings for ever" if wide < 2 else "runs away")
+        swings.reveal("converges to .5" if wide < 0.05 else "oscillates indefinitely" if wide < 2 else "diverges")
 
 # %% [markdown]
-# Now with samples, from three first prices; and a reference that follows instead of standing still.
+# Now we use samples, with three initial coefficients. Then we let the reference move instead of keeping it fixed.
 
 # %%
 follow = predict(
-    "A fixed reference holds the policy at 1.1 nats. With a moving average, 3 % a step, after 200 steps it is at …",
+    "With a fixed reference the policy converges to 1.1 nats. With a moving average of 3 % per step, after 200 steps it is at …",
     "about 1.1",
     "about 2",
     "more than 5",
@@ -250,25 +254,25 @@ for name, steering in progress(steerings.items(), "controllers"):
 references = {
     "fixed": Steering(0.5),
     "copied every 40 steps": Steering(0.5, rate=1.0, every=40),
-    "average, 3 % a step": Steering(0.5, rate=0.03),
-    "average, 0.3 % a step": Steering(0.5, rate=0.003),
+    "average, 3 % per step": Steering(0.5, rate=0.03),
+    "average, 0.3 % per step": Steering(0.5, rate=0.003),
 }
 for name, steering in progress(references.items(), "references"):
     train(poem, ARMS["k1_reward"], steering, SampledRun(), 0)
     refreshed[name] = steering
-    print(f"{name:22} {steering.kls[-1]:5.2f} nats from the first reference")
-far = refreshed["average, 3 % a step"].kls[-1]
+    print(f"{name:22} {steering.kls[-1]:5.2f} nats from the initial reference")
+far = refreshed["average, 3 % per step"].kls[-1]
 follow.reveal("about 1.1" if far < 1.5 else "about 2" if far < 3 else "more than 5")
 
 # %%
 # figure: control
-# alt: Left, KL over 300 steps: three runs under a controller with a target of half a nat meet at it; the one begun at β = 0.1 first passes four nats. A fourth, with a target of eight nats, rises to more than six and stays below it.
-#   Right, KL from the first reference over 200 steps: flat at little more than one nat with a fixed reference; with a copy every 40 steps it climbs in stairs to between five and six, with an average of three per cent smoothly as far, with a tenth of that rate steadily to two.
+# alt: Left, KL over 300 steps: three runs under a controller with a target of half a nat meet at the target; the run that starts at β = 0.1 first passes four nats. A fourth run, with a target of eight nats, rises to more than six and stays below its target.
+#   Right, KL from the initial reference over 200 steps: flat at little more than one nat with a fixed reference; with a copy every 40 steps it rises in stairs to between five and six, with an average of three per cent smoothly as far, with a tenth of that rate steadily to two.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for ax, group in zip(axes, (controlled, refreshed), strict=True):
     for (name, steering), colour in zip(group.items(), ("blue", "green", "orange", "red"), strict=True):
         ax.plot(steering.kls, color=PALETTE[colour], label=name)
-    ax.set(xlabel="step", ylabel="KL from the first reference, nats", ylim=(0, 7))
+    ax.set(xlabel="step", ylabel="KL from the initial reference, nats", ylim=(0, 7))
 axes[0].axhline(0.5, ls=":", color=PALETTE["black"])
 axes[0].legend(frameon=False, loc="center right")
 axes[1].legend(frameon=False, loc="upper left")
@@ -279,17 +283,17 @@ assert abs(controlled["from β = 0.1"].kls[-1] - 0.5) < 0.2 and seen.holds("adap
 assert far > 4 and seen.holds("refresh_average_kl", above=4)
 
 # %% [markdown]
-# ## What is forgotten
+# ## Forgetting
 #
-# A small network names letters. It learns that any digit of the right parity will do, until 95 % of its answers are right, from answers of different origin. (One base model here, at the higher of the figure's two learning rates; ten in the figure.)
+# A small network names letters. It learns a new task, in which any digit of the right parity is right, until 95 % of its answers are right. The answers that it is taught come from different sources. (This run has one base model, at the higher of the figure's two learning rates; the figure has ten.)
 
 # %%
 keeps = predict(
-    "Who keeps more letters?",
+    "Which method keeps more letters?",
     "RL",
     "the nearest right policy, imitated",
     "the true digit, imitated",
-    "RL and the true digit alike",
+    "RL and the true digit do not differ significantly",
 )
 
 # %%
@@ -303,23 +307,29 @@ WAYS = ("rl", "nearest", "own", "true", "any")
 kept = {way: learned.values(f"{way}_slow_old") for way in (*WAYS, "one", "one_with_letters")}
 best = learned.difference("rl_slow_old", "true_slow_old")
 keeps.reveal(
-    "RL and the true digit alike" if not best.significant else "RL" if best.mean > 0 else "the true digit, imitated"
+    "RL and the true digit do not differ significantly"
+    if not best.significant
+    else "RL"
+    if best.mean > 0
+    else "the true digit, imitated"
 )
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
-def together(what):
-    """Correlation of the letters kept with something else, over five ways, each seed's mean taken out."""
-    xs = torch.tensor([learned.values(f"{way}_slow_{what}") for way in WAYS], dtype=torch.float64)
-    ys = torch.tensor([kept[way] for way in WAYS], dtype=torch.float64)
+def together(what, ways):
+    """Correlation of the letters kept with something else, over ways and seeds, without each seed's mean."""
+    xs = torch.tensor([learned.values(f"{way}_slow_{what}") for way in ways], dtype=torch.float64)
+    ys = torch.tensor([kept[way] for way in ways], dtype=torch.float64)
     xs, ys = xs - xs.mean(0), ys - ys.mean(0)
     return float((xs * ys).sum() / (xs.square().sum() * ys.square().sum()).sqrt())
 
 
-print("letters kept, correlated over five ways and ten seeds with")
-for what, title in (("kl", "KL(π‖base)"), ("forward", "KL(base‖π)"), ("steps", "number of updates")):
-    print(f"  {title:18} {together(what):6.2f}")
+SIX = (*WAYS, "one")
+print("letters kept, correlated over ways and ten seeds")
+print("                    KL(π‖base)  KL(base‖π)     updates")
+for title, ways in (("all six ways", SIX), *((f"without {out}", [w for w in SIX if w != out]) for out in SIX)):
+    print(f"{title:18}", *(f"{together(what, ways):11.2f}" for what in ("kl", "forward", "steps")))
 print("within one way, over ten base models, from ... to ...")
 for what, title in (("kl", "KL(π‖base)"), ("steps", "number of updates")):
     within = [
@@ -329,8 +339,8 @@ for what, title in (("kl", "KL(π‖base)"), ("steps", "number of updates")):
 
 # %%
 # figure: forgetting
-# alt: Share of letters still named rightly against KL from the base model on the new task, ten seeds, two learning rates. Where no letters are mixed in, RL and the true digit keep most, though they are not the closest. The nearest
-#   right policy and the base model's right answers lie furthest left and keep less. Random right answers, a little further than the true digit, keep about half; always 0 or 1, far to the right, keeps least. The same with letters mixed in, as far to the right, keeps nearly all.
+# alt: Fraction of letters still named correctly against KL from the base model on the new task, ten seeds, two learning rates. Without letters mixed in, RL and the true digit keep most, though they are not the closest. The nearest
+#   right policy and the base model's right answers are furthest left and keep less. Random right answers, a little further than the true digit, keep about half; always 0 or 1, far to the right, keeps least. The same with letters mixed in, equally far to the right, keeps nearly all.
 titles = {
     "rl": ("RL", "red"),
     "true": ("true digit", "blue"),
@@ -358,7 +368,7 @@ for more, less in (("rl", "nearest"), ("rl", "any"), ("one_with_letters", "one")
     assert learned.difference(f"{more}_slow_old", f"{less}_slow_old").above == 10
 
 # %% [markdown]
-# **What to notice.** Circles are the lower learning rate, triangles the higher. From left to right the distance on the new task grows, and the letters do not simply fall.
+# **What to notice.** Circles are the lower learning rate, triangles the higher. From left to right the KL on the new task grows, but the fraction of letters does not simply fall. In the table of correlations, which quantity predicts forgetting better depends on which way is left out. So six ways cannot decide between them.
 
 # %%
 predict.tally()
@@ -366,8 +376,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Add k3 of tokens *and* what the loss of tokens lacks (`kl.full_kl_with_score`). Where does it rest?
-# * Give the controller a horizon ten times as long. What happens to the run that began at β = .1?
-# * Teach the pupil with half true digits and half random right answers. Is forgetting an average of the two?
+# * Use whole distributions with the term that the loss of tokens lacks (`kl.full_kl_with_score`). Where does it converge?
+# * Give the controller a horizon ten times as long. What happens to the run that starts at β = .1?
+# * Teach the network with half true digits and half random right answers. Is forgetting an average of the two?
 #
 # The graded exercises of this chapter: `minirlhf check 09`.

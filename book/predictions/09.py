@@ -24,11 +24,11 @@ def _far():
 
 
 two_nats_away = Ask(
-    "The two Gaussians stand δ = 2 apart, a KL of δ²/2 = 2 nats. Which estimate has the least noise there?",
+    "The two Gaussians are δ = 2 apart, a KL of δ²/2 = 2 nats. Which estimate has the smallest standard deviation there?",
     {
         "k1": "",
-        "k2": "In units of the KL its deviation is {fark2:.2f}, and it has a bias of {bias:.0f} besides; the deviation of k1 is {fark1:.0f}.",
-        "k3": "Near the reference it has far less noise than k1: {neark3:.2f} in place of {neark1:.0f}, in units of the KL, at δ = .1. At δ = 2 its ratio q is now and then huge, and its deviation is {fark3:.2f} where that of k1 is {fark1:.0f}.",
+        "k2": "In units of the KL its standard deviation is {fark2:.2f}, and it also has a bias of {bias:.0f}. The standard deviation of k1 is {fark1:.0f}.",
+        "k3": "Near the reference its standard deviation is far smaller than k1's: {neark3:.2f} instead of {neark1:.0f}, in units of the KL, at δ = .1. At δ = 2 its ratio q is sometimes huge. Its standard deviation is {fark3:.2f}, and k1's is {fark1:.0f}.",
     },
     _far,
 )
@@ -53,10 +53,10 @@ def _forward():
 
 
 forward_on_the_poem = Ask(
-    "On the three replies the forward KL leaves the policy nearer to the reference than the reverse KL does. On the poem's forty, with β = 1 again, the reverse KL leaves it {reverse:.3f} nats away. How far away does the forward KL leave it, both distances measured by the reverse KL?",
+    "On the three completions, the policy stays nearer to the reference with the forward KL than with the reverse KL. On the poem's forty, again with β = 1, the reverse KL leads to a distance of {reverse:.3f} nats. Which distance does the forward KL lead to? Both distances are measured by the reverse KL.",
     {
-        "nearer": "So it was where the reference itself gives the best reply half of the time. Here it gives the best reply with a probability of {rare:.3f}: the forward KL charges no more for saying it {said:.2f} of the time than the others lose by it.",
-        "about as near": "Near each other the two divergences agree. Here only one of them stays near: under the reverse KL, at β = 1, the best reply grows from {rare:.3f} to {grown:.3f} and stays rare; the forward KL asks only what is left for the others, and the best reply grows to {said:.2f}.",
+        "nearer": "This was so where the reference itself writes the best completion half of the time. Here it does so with a probability of {rare:.3f}. The forward KL penalises a probability of {said:.2f} only by what the other completions lose.",
+        "about as near": "Near each other the two divergences agree. Here only one policy stays near. With the reverse KL at β = 1, the probability of the best completion grows from {rare:.3f} to {grown:.3f} and stays small. The forward KL depends only on what is left for the others, and the probability grows to {said:.2f}.",
         "many times as far away": "",
     },
     _forward,
@@ -73,11 +73,11 @@ def _copies():
 
 
 four_copies = Ask(
-    "A run at β = ½ goes to its optimum and copies the policy into the reference, four times, and then goes to the optimum once more. With which β would it be there at once, from the first reference?",
+    "A run at β = ½ converges to its optimum and copies the policy into the reference. It does this four times, and then converges to the optimum once more. Which β leads to the same policy in one step, from the initial reference?",
     Typed(
         within=0.015,
-        low="{halved:.2f} is ½ halved at each copy. But each optimum adds the same r/β to the log-probabilities, whatever the reference is: that is a sum, and no power.",
-        high="{copies:.3f} counts the copies only; the optimum after the last copy is the fifth. And ½ would be so if the reference did not carry with it what was gained before.",
+        low="{halved:.2f} is ½ halved at each copy. But each optimum adds the same r/β to the log-probabilities, for any reference: this is a sum, not a power.",
+        high="{copies:.3f} counts the copies only, and the optimum after the last copy is the fifth. The answer ½ would ignore that the reference already contains the earlier gains.",
     ),
     _copies,
 )
@@ -85,7 +85,7 @@ four_copies = Ask(
 
 def _margin():
     def pushes(gap: float, margin: float) -> tuple[float, float]:
-        """Of the nine, outwards, and of the tenth, inwards."""
+        """Return the gradients of the nine, outwards, and of the tenth, inwards."""
         x = torch.full((1,), gap, dtype=torch.float64, requires_grad=True)
         none, asked = torch.zeros_like(x), torch.full_like(x, margin).detach()
         ours = 0.9 * reward_losses.bradley_terry_loss(x, none, margin=asked).sum()
@@ -118,11 +118,11 @@ def _margin():
 
 
 margin_of_one = Ask(
-    "Nine of ten annotators prefer one reply, p = .9. Without a margin the difference rests at {plain:.3f}. Where does it rest with a margin of 1 on both sides' pairs?",
+    "Nine of ten annotators prefer one completion, p = .9. Without a margin the difference converges to {plain:.3f}. Where does it converge with a margin of 1 on the pairs of both sides?",
     {
-        "below it": "The margin stands in the loss, but with it every pair pushes harder, also one that lies beyond it. At {plain:.3f} the nine's push, outwards, grows from {nine_old:.3f} to {nine_new:.3f}, and the tenth's, inwards, from {tenth_old:.3f} to {tenth_new:.3f} only; the rest is at {asked:.3f}.",
-        "where it was": "So it would be if both pushes grew alike. But at {plain:.3f} the tenth pushes nearly as hard as it ever can, {tenth_old:.3f} of at most .1, and with the margin {tenth_new:.3f}; the nine's push grows from {nine_old:.3f} to {nine_new:.3f}.",
-        "above it by 1": "So it would be if all pairs asked for the margin in one direction. The tenth annotator's pairs ask for it the other way round: at {shifted:.3f} they push harder than those of the nine.",
+        "below it": "With a margin the gradient of every pair grows, also beyond the margin. At {plain:.3f} the gradient of the nine, outwards, grows from {nine_old:.3f} to {nine_new:.3f}. The gradient of the tenth, inwards, grows from {tenth_old:.3f} to {tenth_new:.3f} only. The fixed point is {asked:.3f}.",
+        "where it was": "This would be so if both gradients grew equally. But at {plain:.3f} the tenth's gradient is already close to its maximum, {tenth_old:.3f} of at most .1, and with the margin it is {tenth_new:.3f}. The gradient of the nine grows from {nine_old:.3f} to {nine_new:.3f}.",
+        "above it by 1": "This would be so if all pairs had the margin in one direction. The tenth annotator's pairs have it in the opposite direction. At {shifted:.3f} their gradient is larger than the gradient of the nine.",
         "above it by less than 1": "",
     },
     _margin,

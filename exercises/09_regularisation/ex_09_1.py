@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# One token was sampled: $\log\pi = -1$ and $\log\pi_\text{ref} = -2$. Let $\beta = 1$, and let nothing else be rewarded. Each question has one right answer: `q1 = "a"`.
+# One token was sampled, with $\log\pi = -1$ and $\log\pi_\text{ref} = -2$. Let $\beta = 1$, with no other reward. Each question has one right answer: `q1 = "a"`.
 #
 # **`q1`** With $k_1$ in the *reward*, what does this sample do to the token's log-probability?\
 # (a) raises it (b) lowers it (c) nothing
@@ -14,7 +14,7 @@
 # (a) raises it (b) lowers it (c) nothing
 #
 # **`q3`** With $k_1$ in the *loss*, on average over all samples?\
-# (a) raises what the reference likes (b) lowers what the reference likes (c) nothing
+# (a) raises tokens that the reference prefers (b) lowers tokens that the reference prefers (c) nothing
 #
 # **`q4`** Another token was sampled, with $\log\pi = -2$ and $\log\pi_\text{ref} = -1$. With $k_3$ in the *reward* and no baseline, what happens to its log-probability?\
 # (a) it is raised, towards the reference (b) it is lowered, away from the reference (c) nothing
@@ -46,7 +46,7 @@ def push(logp, ref_logp, estimate, in_reward):
     """The direction in which one sample moves its log-probability, by autograd on the loss that is minimised."""
     x = torch.tensor(float(logp), dtype=torch.float64, requires_grad=True)
     k = estimate(x, ref_logp)
-    loss = k.detach() * x if in_reward else k  # a charge is a negative reward
+    loss = k.detach() * x if in_reward else k  # a penalty is a negative reward
     (slope,) = torch.autograd.grad(loss, x)
     return "b" if slope > 0 else "a" if slope < 0 else "c"
 
@@ -69,17 +69,17 @@ def ask(sub, name, right, why):
     points=1,
     rounds=1,
     hints=(
-        "k₁ is 1 here. What does a charge of 1 do to the sample that is charged?",
+        "k₁ is 1 here. What does a penalty of 1 do to the sampled token?",
         "A reward of −1 times ∇log π: the log-probability goes down.",
     ),
 )
 def charged(sub, draw):
-    "A sample that is charged becomes less likely (`q1`)."
+    "A penalised sample becomes less probable (`q1`)."
     ask(
         sub,
         "q1",
         push(-1, -2, k1, True),
-        {"a": "a charge is a negative reward", "c": "the reward is −1, and nothing else is rewarded"},
+        {"a": "a penalty is a negative reward", "c": "the reward is −1, and there is no other reward"},
     )
 
 
@@ -88,18 +88,18 @@ def charged(sub, draw):
     rounds=1,
     hints=(
         "Differentiate log π − log π_ref in log π. Does the reference appear?",
-        "The derivative is 1, whatever was sampled: every sampled token is lowered alike, and on average that is E[∇log π].",
+        "The derivative is 1 for every sample. So every sampled token is lowered equally, and on average this is E[∇log π].",
     ),
 )
 def in_the_loss(sub, draw):
-    "What k₁ does in the loss, on one sample and on average (`q2`, `q3`)."
+    "k₁ in the loss, on one sample and on average (`q2`, `q3`)."
     ask(
         sub,
         "q2",
         push(-1, -2, k1, False),
         {
             "a": "the derivative is 1, and the loss is minimised",
-            "c": "that is so on average; one sample has a gradient of 1",
+            "c": "this is so on average; one sample has a gradient of 1",
         },
     )
     p = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log().requires_grad_()
@@ -113,8 +113,8 @@ def in_the_loss(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "k₃ is never negative. So as a charge?",
-        "In the reward any positive charge lowers the sample, also one that the reference likes better. In the loss the derivative is 1 − π_ref/π.",
+        "k₃ is never negative. What does it do as a penalty?",
+        "In the reward any positive penalty lowers the sample, also one that the reference makes more probable. In the loss the derivative is 1 − π_ref/π.",
     ),
 )
 def two_places(sub, draw):
@@ -123,7 +123,7 @@ def two_places(sub, draw):
         sub,
         "q4",
         push(-2, -1, k3, True),
-        {"a": "k₃ is e − 2 > 0 here, and it is charged", "c": "k₃ is e − 2 here, not 0"},
+        {"a": "k₃ is e − 2 > 0 here, and it is penalised", "c": "k₃ is e − 2 here, not 0"},
     )
     ask(
         sub,
@@ -137,7 +137,7 @@ def two_places(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Which of the three estimates may be negative on a sample?",
+        "Which of the three estimates can be negative on a sample?",
         "The mean of k₁ over a batch is a noisy estimate of a small positive number.",
     ),
 )
@@ -148,8 +148,8 @@ def negative(sub, draw):
         "q6",
         "c" if k1(-2.0, -1.0) < 0 else "a",
         {
-            "a": "a batch may be negative by chance",
-            "b": "with the same reference, too, k₁ is negative wherever π < π_ref",
+            "a": "the estimate of a batch may be negative by chance",
+            "b": "with the same reference k₁ is also negative wherever π < π_ref",
         },
     )
 
@@ -166,7 +166,7 @@ q2 = "c"
 
 # %% [mutant] k3 pulls to the reference wherever it stands
 # caught by: two_places
-# says: it is charged
+# says: it is penalised
 q4 = "a"
 
 # %% [mutant] a negative KL is a bug

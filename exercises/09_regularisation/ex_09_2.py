@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# A model is to please a reward model, stay near the *base* model, so that it forgets nothing, and stay near the *chat* model, so that it stays polite. The objective is
+# A model should have a high reward. It should stay near the *base* model, so that it forgets nothing, and near the *chat* model, so that it stays polite. The objective is
 #
 # $$J(\pi) = \mathbb{E}_\pi[r] - \beta_1\,\mathrm{KL}(\pi\|\pi_1) - \beta_2\,\mathrm{KL}(\pi\|\pi_2), \qquad \beta_1, \beta_2 > 0 .$$
 #
 # Derive, then write:
 #
-# 1. `best(ref1, ref2, rewards, beta1, beta2)`: the policy that maximises it, as probabilities;
-# 2. `worth(ref1, ref2, rewards, beta1, beta2)`: the value of $J$ there, without computing any divergence;
-# 3. `tension(ref1, ref2, beta1, beta2)`: what the two references cost when all rewards are 0, that is, $-\max_\pi J$. It is 0 if they agree.
+# 1. `best(ref1, ref2, rewards, beta1, beta2)`: the policy that maximises $J$, as probabilities.
+# 2. `worth(ref1, ref2, rewards, beta1, beta2)`: the value of $J$ for this policy, without computing any divergence.
+# 3. `tension(ref1, ref2, beta1, beta2)`: the cost of the two references if all rewards are 0, that is, $-\max_\pi J$. It is 0 if they agree.
 #
-# All arguments are `(N,)` tensors of probabilities, none 0, or rewards; the results count to seven digits, and gradients through `rewards` count. Rewards may be large.
+# The references are `(N,)` tensors of probabilities, none of them 0, and `rewards` is `(N,)`. Results are compared to seven digits, and gradients through `rewards` are tested. Rewards may be large.
 
 # %% [given]
 import torch
@@ -80,7 +80,7 @@ def searched(ref1, ref2, rewards, beta1, beta2):
 @test(
     points=2,
     hints=(
-        "Collect what multiplies $\\log\\pi$: how often does it occur? Then write the rest as the logarithm of one distribution, up to a constant.",
+        "Collect the factors of $\\log\\pi$: how often does it occur? Then write the rest as the logarithm of one distribution, up to a constant.",
         "$J = \\mathbb{E}[r + \\beta_1\\log\\pi_1 + \\beta_2\\log\\pi_2 - (\\beta_1 + \\beta_2)\\log\\pi]$. Divide by $\\beta_1 + \\beta_2$ and complete the divergence.",
     ),
     against="climbing J step by step",
@@ -97,27 +97,27 @@ def optimum(sub, draw):
         tolerance=1e-5,
         given={"ref1": ref1, "ref2": ref2, "rewards": rewards, "beta1": beta1, "beta2": beta2},
         mistakes={
-            "the references are averaged as probabilities; it is their logarithms that are": torch.softmax(
+            "the references are averaged as probabilities, and their logarithms must be averaged": torch.softmax(
                 mixture.log() + rewards / total, -1
             ),
             "the exponents are not divided by β₁ + β₂": torch.softmax(
                 beta1 * ref1.log() + beta2 * ref2.log() + rewards, -1
             ),
-            "all is divided by the mean of the two prices, not by their sum": torch.softmax(
+            "everything is divided by the mean of the two coefficients, not by their sum": torch.softmax(
                 2 * (beta1 * ref1.log() + beta2 * ref2.log() + rewards) / total, -1
             ),
-            "both references count alike": torch.softmax((ref1.log() + ref2.log()) / 2 + rewards / total, -1),
-            "each KL was solved by itself, and the tilts multiplied": torch.softmax(
+            "both references have the same weight": torch.softmax((ref1.log() + ref2.log()) / 2 + rewards / total, -1),
+            "each KL was solved separately, and the two tilts were multiplied": torch.softmax(
                 ref1.log() + ref2.log() + rewards / beta1 + rewards / beta2, -1
             ),
-            "each reference has the other one's price": torch.softmax(
+            "each reference has the coefficient of the other one": torch.softmax(
                 (beta2 * ref1.log() + beta1 * ref2.log() + rewards) / total, -1
             ),
             "the rewards are not divided by β₁ + β₂": torch.softmax(
                 (beta1 * ref1.log() + beta2 * ref2.log()) / total + rewards, -1
             ),
-            "the second reference is forgotten": torch.softmax(ref1.log() + rewards / beta1, -1),
-            "the two optima are averaged; the optimum of a sum is another policy": (
+            "the second reference is missing": torch.softmax(ref1.log() + rewards / beta1, -1),
+            "the two optima are averaged, and the optimum of a sum is another policy": (
                 beta1 * torch.softmax(ref1.log() + rewards / beta1, -1)
                 + beta2 * torch.softmax(ref2.log() + rewards / beta2, -1)
             )
@@ -132,7 +132,7 @@ def optimum(sub, draw):
 @test(
     points=2,
     hints=(
-        "At the optimum the divergence that you have completed is 0. What is left?",
+        "At the optimum the completed divergence is 0. What remains?",
         "A constant: $(\\beta_1+\\beta_2)$ times the logarithm of the normaliser.",
     ),
     against="climbing J step by step",
@@ -151,12 +151,12 @@ def value_there(sub, draw):
         given={"ref1": ref1, "ref2": ref2, "rewards": rewards, "beta1": beta1, "beta2": beta2},
         mistakes={
             "the factor β₁ + β₂ is missing": want / (beta1 + beta2),
-            "the sign": -want,
-            "the mean reward is answered, and what both divergences cost is not taken off": float(law @ rewards),
-            "each reference was given rewards of its own": alone,
-            "the product of the references is divided by its sum, and what that is worth is lost": want
+            "the sign is wrong": -want,
+            "this is the mean reward, without subtracting the two divergences": float(law @ rewards),
+            "the rewards are counted once for each reference": alone,
+            "the product of the references is normalised, and the logarithm of its sum is lost": want
             - float(searched(ref1, ref2, torch.zeros_like(rewards), beta1, beta2)[1]),
-            "the largest reward was taken off and not given back": want - float(rewards.max()),
+            "the largest reward was subtracted and not added back": want - float(rewards.max()),
         },
     )
     high = sub.worth(ref1, ref2, rewards + 3000.0, beta1, beta2)
@@ -166,13 +166,13 @@ def value_there(sub, draw):
 @test(
     points=1,
     hints=(
-        "Your `worth` with rewards of 0. And the sign?",
+        "Use your `worth` with rewards of 0. What is the sign?",
         "$-(\\beta_1+\\beta_2)\\log\\sum_y \\pi_1^{\\beta_1/(\\beta_1+\\beta_2)}\\,\\pi_2^{\\beta_2/(\\beta_1+\\beta_2)}$, which is not negative by Hölder's inequality.",
     ),
     against="climbing J step by step",
 )
 def cost_of_two(sub, draw):
-    "`tension` is what two references cost."
+    "`tension` is the cost of two references."
     ref1, ref2, rewards, beta1, beta2 = problem(draw)
     want = -float(searched(ref1, ref2, torch.zeros_like(rewards), beta1, beta2)[1])
     given = {"ref1": ref1, "ref2": ref2, "beta1": beta1, "beta2": beta2}
@@ -183,17 +183,17 @@ def cost_of_two(sub, draw):
         tolerance=1e-7,
         given=given,
         mistakes={
-            "the sign": -want,
+            "the sign is wrong": -want,
             "the factor β₁ + β₂ is missing": want / (beta1 + beta2),
             "it is the divergence between the references, times β₁β₂/(β₁ + β₂)": beta1
             * beta2
             / (beta1 + beta2)
             * float(exact.divergence(ref1, ref2)),
-            "it is what the better of the two references costs; the best policy lies between them": min(
+            "this is the cost of the better one of the two references, and the best policy is between them": min(
                 beta2 * float(exact.divergence(ref1, ref2)), beta1 * float(exact.divergence(ref2, ref1))
             ),
-            "both references count alike": -(beta1 + beta2) * float((ref1 * ref2).sqrt().sum().log()),
-            "each reference has the other one's price": -float(
+            "both references have the same weight": -(beta1 + beta2) * float((ref1 * ref2).sqrt().sum().log()),
+            "each reference has the coefficient of the other one": -float(
                 searched(ref2, ref1, torch.zeros_like(rewards), beta1, beta2)[1]
             ),
         },

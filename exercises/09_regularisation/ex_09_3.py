@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# You want to *log* $k_3$, which has the right mean and is never negative, and to *train* on the right gradient, in one term. Write `kl_term(logps, ref_logps, mask)`, one number for each reply:
+# One term should *log* $k_3$, which has the right mean and is never negative, and *train* on the right gradient. Write `kl_term(logps, ref_logps, mask)`, one number for each completion:
 #
-# * its **value** is the sum of $k_3$ over the reply's tokens;
-# * its **gradient**, averaged over replies sampled from the policy, is the gradient of $\mathrm{KL}(\pi\|\pi_\text{ref})$ between *whole replies*, later tokens included.
+# * Its **value** is the sum of $k_3$ over the completion's tokens.
+# * Its **gradient**, averaged over completions sampled from the policy, is the gradient of $\mathrm{KL}(\pi\|\pi_\text{ref})$ between *whole completions*, including the effect on later tokens.
 #
-# `logps` and `ref_logps` are `(B, T)`, those of the sampled tokens; a gradient is asked for through `logps` only. What stands where `mask` is False may be anything, NaN included, and gets no gradient. A reply's number
-# and its gradient depend on this reply alone. Only `torch` is needed, no loop, and there is more than one right answer: any gradient with the right mean is accepted.
+# `logps` and `ref_logps` are `(B, T)`, the log-probabilities of the sampled tokens. Only the gradient through `logps` is tested. The values where `mask` is False may be anything, also NaN, and get no gradient. The number of a completion
+# and its gradient depend on this completion alone. You need only `torch` and no loop. More than one answer is right: any gradient with the right mean is accepted.
 
 # %% [given]
 import torch
@@ -41,13 +41,13 @@ from minirlhf.core import exact
 @test(
     points=1,
     hints=(
-        "k₃ of a token is $e^{-d} - 1 + d$ with $d = \\log\\pi - \\log\\pi_\\text{ref}$. Which tokens are the reply's?",
+        "k₃ of a token is $e^{-d} - 1 + d$ with $d = \\log\\pi - \\log\\pi_\\text{ref}$. Which tokens belong to the completion?",
         "Use `torch.where(mask, …, 0.0)` *before* the exponential, then sum each row.",
     ),
     against="k₃ token by token",
 )
 def logged(sub, draw):
-    "The value is the sum of k₃ over the reply's own tokens."
+    "The value is the sum of k₃ over the completion's own tokens."
     mask = torch.arange(4) < torch.tensor([2, 4, draw.integer(1, 3)])[:, None]
     logps, ref_logps = (tidy(-draw.uniform(3, 4, low=0.2, high=2.0)) for _ in range(2))
     rows = [(a[m], b[m]) for a, b, m in zip(logps, ref_logps, mask, strict=True)]
@@ -56,21 +56,21 @@ def logged(sub, draw):
     expect(
         sub.kl_term(*dirty, mask),
         value(lambda d: (d.exp() - 1 - d).sum()),
-        what="the value of each reply",
+        what="the value of each completion",
         given={"logps": logps, "ref_logps": ref_logps, "mask": mask},
         mistakes={
-            "that is k₁": value(lambda d: -d.sum()),
-            "that is k₂ of the tokens": value(lambda d: (d**2).sum() / 2),
-            "that is k₂ of the whole reply": value(lambda d: d.sum() ** 2 / 2),
-            "that is k₃ of the whole reply": value(lambda d: d.sum().exp() - 1 - d.sum()),
-            "the ratio is upside down": value(lambda d: ((-d).exp() - 1 + d).sum()),
+            "this is k₁": value(lambda d: -d.sum()),
+            "this is k₂ of the tokens": value(lambda d: (d**2).sum() / 2),
+            "this is k₂ of the whole completion": value(lambda d: d.sum() ** 2 / 2),
+            "this is k₃ of the whole completion": value(lambda d: d.sum().exp() - 1 - d.sum()),
+            "the ratio is inverted": value(lambda d: ((-d).exp() - 1 + d).sum()),
             "it is divided by the length": value(lambda d: (d.exp() - 1 - d).mean()),
         },
     )
 
 
 def enumerated(sub, draw, max_len):
-    """The mean gradient over all replies of a small language model, what it should be, and well-known others."""
+    """Return the mean gradient over all completions of a small language model, the right one, and well-known wrong ones."""
     policy, reference = draw.toy(2, max_len), draw.toy(2, max_len)
     probs, mask = policy.distribution()[0], policy.completions().mask
     logps, ref_logps = policy.completion_token_logps()[0], reference.completion_token_logps()[0].detach()
@@ -80,14 +80,18 @@ def enumerated(sub, draw, max_len):
     through = lambda per_token: exact.gradient((probs.detach()[:, None] * per_token * logps).sum(), policy.table)
     got = through(torch.where(mask, slopes, 0.0))
     ratio = torch.where(mask, logps.detach() - ref_logps, 0.0)
-    partial = ratio.cumsum(-1)  # the log-ratio of the reply so far
+    partial = ratio.cumsum(-1)  # the log-ratio of the completion so far
     want = exact.gradient(exact.divergence(probs, reference.distribution()[0].detach()), policy.table)
     named = {
-        "k₃ is differentiated: that is the other KL": through(torch.where(mask, -torch.expm1(-ratio), 0.0)),
-        "each token answers for itself only; what comes after it is missing": through(ratio),
-        "the gradient is 0 on average, because none is left or because it is that of k₁": torch.zeros_like(want),
+        "k₃ is differentiated, and its gradient belongs to the other KL": through(
+            torch.where(mask, -torch.expm1(-ratio), 0.0)
+        ),
+        "each token is credited with itself only, and the effect on later tokens is missing": through(ratio),
+        "the gradient is 0 on average: either nothing has a gradient, or it is the gradient of k₁": torch.zeros_like(
+            want
+        ),
         "the sign is reversed: the KL grows": -want,
-        "every beginning of the reply is squared, not the whole reply alone": through(
+        "every prefix of the completion is squared, not the whole completion only": through(
             partial.flip(-1).cumsum(-1).flip(-1)
         ),
     }
@@ -95,45 +99,45 @@ def enumerated(sub, draw, max_len):
 
 
 def own_gradients(sub, draw):
-    """The gradient stays within the reply and its mask; a failure if not."""
+    """Fail if the gradient of a completion leaves its mask or depends on other completions."""
     mask = torch.arange(4) < torch.tensor([2, 4, draw.integer(1, 3)])[:, None]
     logps, ref_logps = (torch.where(mask, -draw.uniform(3, 4, low=0.2, high=2.0), torch.nan) for _ in range(2))
     slopes = sub.gradient("kl_term", logps, ref_logps, mask, wrt=0)
     if not bool((slopes[~mask] == 0).all()):
-        fail("a gradient, or NaN, comes out where `mask` is False, and would spoil the whole model's")
+        fail("there is a gradient, or NaN, where `mask` is False, and it would corrupt the gradient of the whole model")
     rows = [sub.gradient("kl_term", *(x[i : i + 1] for x in (logps, ref_logps, mask)), wrt=0) for i in range(3)]
     if not torch.allclose(slopes.double(), torch.cat(rows).double(), atol=1e-5):
-        fail("a reply's gradient changes with the other replies of the batch; then its mean is another one")
+        fail("the gradient of a completion changes with the other completions of the batch, so its mean is wrong")
 
 
 @test(
     points=2,
     hints=(
-        "A reply of one token: which estimate has, as a loss, the gradient of KL(π‖π_ref) on average?",
-        "k₂ has it. Add the k₂ term and take its own value away again: `x - x.detach()` is 0 and keeps the gradient of `x`.",
+        "For a completion of one token, which estimate has, as a loss, the gradient of KL(π‖π_ref) on average?",
+        "k₂ has it. Add the k₂ term and subtract its own value again: `x - x.detach()` is 0 and keeps the gradient of `x`.",
     ),
-    against="every reply of a toy language model, summed",
+    against="every completion of a toy language model, summed",
 )
 def one_token(sub, draw):
-    "On replies of one token the mean gradient is that of KL(π‖π_ref)."
+    "On completions of one token the mean gradient is the gradient of KL(π‖π_ref)."
     got, want, named = enumerated(sub, draw, 1)
-    named = {name: x for name, x in named.items() if "after it" not in name}
-    expect(got, want, what="the mean gradient on replies of one token", reveal=False, mistakes=named)
+    named = {name: x for name, x in named.items() if "later tokens" not in name}
+    expect(got, want, what="the mean gradient on completions of one token", reveal=False, mistakes=named)
     own_gradients(sub, draw)
 
 
 @test(
     points=3,
     hints=(
-        "A token also decides which later positions are reached. Is a whole reply not one decision, too?",
-        "Take k₂ of the reply: square the *sum* of its log-ratios, not each of them. (Or multiply each token's score by the log-ratios from it on.)",
+        "A token also decides which prefixes are reached later. Can you treat a whole completion as one decision?",
+        "Take k₂ of the completion: square the *sum* of its log-ratios, not each of them. (Or multiply each token's score by the sum of the log-ratios from this token on.)",
     ),
-    against="every reply of a toy language model, summed",
+    against="every completion of a toy language model, summed",
 )
 def whole_replies(sub, draw):
-    "On longer replies it is the gradient of the KL between replies."
+    "On longer completions it is the gradient of the KL between completions."
     got, want, named = enumerated(sub, draw, 3)
-    expect(got, want, what="the mean gradient on replies of up to three tokens", reveal=False, mistakes=named)
+    expect(got, want, what="the mean gradient on completions of up to three tokens", reveal=False, mistakes=named)
 
 
 # %% [probes]
@@ -161,7 +165,7 @@ def kl_term(logps, ref_logps, mask):
 
 # %% [mutant] the batch's mean is taken off
 # caught by: one_token
-# says: other replies of the batch
+# says: other completions of the batch
 def kl_term(logps, ref_logps, mask):
     log_ratio = torch.where(mask, logps - ref_logps, 0.0)
     whole = log_ratio.sum(-1)
@@ -171,7 +175,7 @@ def kl_term(logps, ref_logps, mask):
 
 # %% [mutant] token by token
 # caught by: whole_replies
-# says: what comes after it
+# says: effect on later tokens
 def kl_term(logps, ref_logps, mask):
     log_ratio = torch.where(mask, logps - ref_logps, 0.0)
     value = (torch.expm1(-log_ratio) + log_ratio).detach()
@@ -189,14 +193,14 @@ def kl_term(logps, ref_logps, mask):
 
 # %% [mutant] the value of k2
 # caught by: logged
-# says: k₂ of the whole reply
+# says: k₂ of the whole completion
 def kl_term(logps, ref_logps, mask):
     return torch.where(mask, logps - ref_logps, 0.0).sum(-1) ** 2 / 2
 
 
 # %% [mutant] the ratio upside down
 # caught by: logged
-# says: upside down
+# says: inverted
 def kl_term(logps, ref_logps, mask):
     log_ratio = torch.where(mask, logps - ref_logps, 0.0)
     trained = log_ratio.sum(-1) ** 2 / 2

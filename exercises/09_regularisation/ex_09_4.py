@@ -1,18 +1,18 @@
 # ---
-# title: Four runs, four notes that were lost
+# title: Four logs without settings
 # kind: numeric
 # minutes: 15
 # ---
 
 # %% [statement]
-# Four people trained the poem's policy with "a KL penalty", each twice, with β = ½ and with β = 1. The same reward, the same optimiser, 200 steps, linear decay. `logs(STUDENT)` has what is left: for each run `P`, `Q`, `R`, `S`
-# and each β four rows, after 25, 50, 100 and 200 steps, of the KL *as the run logged it*, from the reference that it had just then, and of the KL *from the first model*. Which run belongs to whom is yours alone (put your student id
-# into `STUDENT` at the top of the notebook). The exact optimum of reward minus β KL is 1.10 nats from the first model for β = ½, .30 for β = 1, and a policy that gives the best reply only is 6.2 nats away, the most that reward can buy.
+# Four students trained the poem's policy with "a KL penalty", each with β = ½ and with β = 1. Reward, optimiser, 200 steps and linear decay were the same. Only `logs(STUDENT)` is left. For each run `P`, `Q`, `R`, `S`
+# and each β it has four rows, after 25, 50, 100 and 200 steps: the KL *as the run logged it*, from its reference at that step, and the KL *from the initial model*. The order of the runs depends on your student id (put it
+# into `STUDENT` at the top of the notebook). The exact optimum of reward minus β KL is 1.10 nats from the initial model for β = ½ and .30 for β = 1. A policy that writes only the best completion is 6.2 nats away, the farthest point that reward alone leads to.
 #
-# 1. `charged`, `lost`, `followed`, `wrong_estimate`: the letters, such as `"P"`, of the run that charged $k_1$ in the reward; of the one that had $k_1$ in the loss; of the one whose reference follows the policy by a moving average; and of the one
-#    that charged $k_3$ in the reward.
-# 2. `sold`: for the run whose reference follows, at β = ½ and with 3 % a step, compute from the chapter's formula the price that it would have paid after 200 steps, were it always at its optimum and its policy a table over replies: the β of
-#    a run with the first reference. Right to 1 %. It is not personal.
+# 1. `charged`, `lost`, `followed`, `wrong_estimate`: the letters, such as `"P"`, of the run with $k_1$ in the reward, of the run with $k_1$ in the loss, of the run whose reference is a moving average of the policy, and of the run
+#    with $k_3$ in the reward.
+# 2. `sold`: take the run with the moving reference, at β = ½ and 3 % per step. Suppose that it was always at its optimum and that its policy is a table over completions. Compute from the chapter's formula the β of
+#    a run with the initial reference that has the same policy after 200 steps. Right to 1 %. This number is the same for all students.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -94,20 +94,20 @@ def ask(sub, name, why):
         fail(f"`{name}` is {got!r}; expected one of the letters P, Q, R and S")
     if got != truth[name]:
         given = next(kind for kind, letter in truth.items() if letter == got)
-        fail(f"`{name}` is not {got!r}: {why.get(given, 'look again at both columns and at both prices')}")
+        fail(f"`{name}` is not {got!r}: {why.get(given, 'look again at both columns and at both values of β')}")
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "One run ends where the exact optimum is, at both prices.",
-        "The statement says where that is, for either price; both columns agree there.",
+        "One run ends at the exact optimum, with both values of β.",
+        "The statement gives this optimum for each β. Both columns agree there.",
     ),
 )
 def right_place(sub, draw):
     "`charged` is the run with k₁ in the reward."
-    ask(sub, "charged", {"followed": "its log is small, but look at the other column"})
+    ask(sub, "charged", {"followed": "its logged KL is small, but look at the other column"})
 
 
 @test(
@@ -115,15 +115,15 @@ def right_place(sub, draw):
     rounds=1,
     hints=(
         "When do the two columns differ?",
-        "The logged KL is from the reference of the moment. It falls to 0 while the policy walks away from the first model: the reference walks with it.",
+        "The logged KL is from the current reference. It falls to 0 while the policy moves away from the initial model, so the reference moves with it.",
     ),
 )
 def moving(sub, draw):
-    "`followed` is the run whose reference follows."
+    "`followed` is the run with the moving reference."
     ask(
         sub,
         "followed",
-        dict.fromkeys(("lost", "wrong_estimate", "charged"), "its two columns agree, so its reference stands still"),
+        dict.fromkeys(("lost", "wrong_estimate", "charged"), "its two columns agree, so its reference is fixed"),
     )
 
 
@@ -131,40 +131,40 @@ def moving(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Two runs are left. A KL term without a gradient: what would doubling its price do, and where would the run go?",
-        "k₁ in the loss is nothing on average: at either price the run ends with hardly anything but the best reply, nearly as far away as reward can lead. k₃ in the reward does push, only not towards the reference.",
+        "Two runs remain. If a KL term has no gradient, what happens if you double its β, and where does the run end?",
+        "k₁ in the loss is zero on average. With either β the run ends with almost only the best completion, nearly as far away as reward can lead. k₃ in the reward has a gradient, but far away not one towards the reference.",
     ),
 )
 def estimates(sub, draw):
     "`lost` is the run with k₁ in the loss, `wrong_estimate` the one with k₃ in the reward."
-    ask(sub, "lost", {"wrong_estimate": "something holds it at about four nats, so its term has a gradient"})
-    ask(sub, "wrong_estimate", {"lost": "it ends where reward alone would lead, whatever the price"})
+    ask(sub, "lost", {"wrong_estimate": "it stays at about four nats, so its KL term has a gradient"})
+    ask(sub, "wrong_estimate", {"lost": "it ends where reward alone would lead, for every β"})
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "After n refreshes, which β and the *first* reference give the same policy?",
+        "After n refreshes, which β gives the same policy with the *initial* reference?",
         "β/(1 + nτ), with a refresh at every one of the 200 steps.",
     ),
 )
 def price(sub, draw):
-    "`sold` is the price that was really paid."
+    "`sold` is the effective coefficient β."
     log_tilt, beta, rate = 0.0, 0.5, 0.03  # what stands in front of the reward in log π_ref, refresh by refresh
     for _ in range(200):
         log_tilt += rate * (1 / beta)
     want = 1 / (log_tilt + 1 / beta)
     got = sub.number("sold")
     known = {
-        "the tilt by r/β of the last optimum is forgotten": beta / (200 * rate),
+        "the tilt by r/β of the last optimum is missing": beta / (200 * rate),
         "the reference is copied, not averaged: the rate is missing": beta / 201,
-        "the price is multiplied": beta * (1 + 200 * rate),
-        "the price is made to fall like the share of the first reference's weights": beta * (1 - rate) ** 200,
-        "the tilts are multiplied with one another; each refresh adds one": beta / (1 + rate) ** 200,
+        "β is multiplied by 1 + nτ instead of divided": beta * (1 + 200 * rate),
+        "β falls like the weight of the initial reference, (1 − τ)^n": beta * (1 - rate) ** 200,
+        "the tilts are multiplied with one another, and each refresh adds one": beta / (1 + rate) ** 200,
         "3 % is taken for 3": beta / (1 + 200 * 3),
-        "the fall of the price is answered, not the price that is left": beta - want,
-        "the factor by which the price fell is answered": 1 + 200 * rate,
+        "this is the decrease of β, not the remaining β": beta - want,
+        "this is the factor by which β fell": 1 + 200 * rate,
     }
     expect(
         got,
@@ -183,7 +183,7 @@ charged, followed = followed, charged
 
 # %% [mutant] the two estimates exchanged
 # caught by: estimates
-# says: something holds it
+# says: stays at about four nats
 lost, wrong_estimate = wrong_estimate, lost
 
 # %% [mutant] hard copies
@@ -193,7 +193,7 @@ sold = 0.5 / 201
 
 # %% [mutant] the moving reference is sought among those that stand still
 # caught by: moving
-# says: stands still
+# says: is fixed
 followed = lost
 
 # %% [partial] 4: the letters, not the price

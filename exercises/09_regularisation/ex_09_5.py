@@ -1,17 +1,17 @@
 # ---
-# title: Bug hunt: the controller that settles somewhere else
+# title: Bug hunt: the controller that converges somewhere else
 # kind: bughunt
 # minutes: 25
 # ---
 
 # %% [statement]
-# A policy over `N` replies is always at its optimum for the present β, $\pi \propto \pi_\text{ref}\,e^{r/\beta}$. A controller moves β so that $\mathrm{KL}(\pi\|\pi_\text{ref})$ becomes `target`:
+# A policy over `N` completions is always at its optimum for the current β, $\pi \propto \pi_\text{ref}\,e^{r/\beta}$. A controller moves β so that $\mathrm{KL}(\pi\|\pi_\text{ref})$ becomes `target`:
 #
 # $$\beta' = \beta\,\big(1 + \eta\,\mathrm{clip}(\mathrm{KL}/\kappa - 1,\ -.2,\ .2)\big) .$$
 #
-# `regulate` returns one row for each step: the β that was *used* in it and the KL that it led to. It runs, and the KL that it reports even comes to rest at the target. But whoever measures the policy's KL finds another number, and a larger first β means a larger first KL.
+# `regulate` returns one row for each step: the β that was *used* in it and the KL that resulted. It runs, and its reported KL even converges to the target. But the policy's actual KL is another number, and a larger initial β leads to a larger initial KL.
 #
-# **There are four bugs. Find and fix them.** Two of them hide each other: repair only one, and the KL runs away. `minirlhf check 09.5 --picture mine.png` draws your KL beside the right one.
+# **There are four bugs. Find and fix them.** Two of them hide each other: if you repair only one of these, the KL diverges. `minirlhf check 09.5 --picture mine.png` draws your KL beside the right one.
 
 # %% [given]
 import torch
@@ -65,7 +65,7 @@ def tilted(ref, rewards, power):
 
 
 def loop(ref, rewards, beta, target, gain, steps, follows=False):
-    """The rows, in plain numbers; or those of a reference that follows the policy."""
+    """Return the rows, in plain numbers; with ``follows``, the rows of a reference that follows the policy."""
     rows = []
     for _ in range(steps):
         spent = tilted(ref, rewards, 1 / beta)[0]
@@ -78,18 +78,20 @@ def loop(ref, rewards, beta, target, gain, steps, follows=False):
 @test(
     points=2,
     hints=(
-        "Look at the first KL alone. Try β = 100: how far from the reference should the optimum be? And over whom does the KL average?",
-        "Divide the rewards by β, and let the policy stand in front of the logarithm: Σ π log(π/π_ref).",
+        "Look at the first KL alone. Try β = 100: how far from the reference should the optimum be? And which distribution does the KL average over?",
+        "Divide the rewards by β, and weight the logarithm by the policy: Σ π log(π/π_ref).",
     ),
 )
 def first_distance(sub, draw):
-    "The first KL is that of the optimum for the first β."
+    "The first KL is the KL of the optimum for the initial β."
     ref, rewards, beta = problem(draw)
     reverse, forward = tilted(ref, rewards, 1 / beta)
     times_reverse, times_forward = tilted(ref, rewards, beta)
     rows = sub.regulate(ref, rewards, beta, 0.3, 0.1, 1)
     if not isinstance(rows, torch.Tensor) or rows.shape != (1, 2):
-        fail("after one step the result has not the shape (1, 2): a row for each step, of the β used and the KL")
+        fail(
+            "after one step the result does not have the shape (1, 2); expected one row per step with the β used and the KL"
+        )
     expect(
         rows[0, 1],
         reverse,
@@ -97,10 +99,10 @@ def first_distance(sub, draw):
         given={"ref": ref, "rewards": rewards, "beta": beta},
         mistakes={
             "rewards are multiplied by β, and the KL averages over the reference": times_forward,
-            "rewards are multiplied by β: it is a price, and a high one keeps the policy at home": times_reverse,
-            "the KL averages over the reference: that is the forward one": forward,
-            "the columns are exchanged": beta,
-            "the logarithm of the reference is forgotten": tilted(ref, rewards / beta + ref - ref.log(), 1.0)[0],
+            "rewards are multiplied by β, and a high β must keep the policy near the reference": times_reverse,
+            "the KL averages over the reference, which is the forward KL": forward,
+            "the columns are swapped": beta,
+            "the logarithm of the reference is missing": tilted(ref, rewards / beta + ref - ref.log(), 1.0)[0],
             "it is the KL after β was changed": loop(ref, rewards, beta, 0.3, 0.1, 2)[1, 1],
         },
     )
@@ -109,12 +111,12 @@ def first_distance(sub, draw):
 @test(
     points=1,
     hints=(
-        "Which β led to the first KL, the first one or the second?",
+        "Which β led to the first KL, the first or the second?",
         "Store the row *before* β is changed.",
     ),
 )
 def first_price(sub, draw):
-    "The first row has the β that was used, the one that was given."
+    "The first row has the β that was used, which is the given one."
     ref, rewards, beta = problem(draw)
     rows = loop(ref, rewards, beta, 0.3, 0.1, 2)
     expect(
@@ -122,19 +124,19 @@ def first_price(sub, draw):
         beta,
         what="the first β",
         given={"ref": ref, "rewards": rewards, "beta": beta},
-        mistakes={"it is the next one, which was not used yet": float(rows[1, 0])},
+        mistakes={"this is the next β, which was not used yet": float(rows[1, 0])},
     )
 
 
 @test(
     points=2,
     hints=(
-        "The KL is above the target. Should the price rise or fall?",
-        "kl / target − 1: too much KL, a positive error, a higher price.",
+        "The KL is above the target. Should β rise or fall?",
+        "Use kl / target − 1: a KL above the target gives a positive error and a higher β.",
     ),
 )
 def next_price(sub, draw):
-    "Too much KL raises β, too little lowers it, by at most a fifth of the gain."
+    "A KL above the target raises β, a KL below it lowers β, by at most 20 % of the gain."
     ref, rewards, beta = problem(draw)
     spent = tilted(ref, rewards, 1 / beta)[0]
     gain = [0.1, 0.5, 0.9][draw.integer(0, 2)]
@@ -147,11 +149,11 @@ def next_price(sub, draw):
             what="the second β",
             given={"ref": ref, "rewards": rewards, "beta": beta, "target": target, "gain": gain},
             mistakes={
-                "too much KL lowers the price": beta * (1 + gain * min(0.2, max(-0.2, 1 - 1 / part))),
+                "a KL above the target lowers β": beta * (1 + gain * min(0.2, max(-0.2, 1 - 1 / part))),
                 "the error is not clipped": beta * (1 + gain * (1 / part - 1)),
                 "the error is KL − target, not divided by the target": beta
                 * (1 + gain * min(0.2, max(-0.2, spent - target))),
-                "the gain stands inside the clip": beta * (1 + min(0.2, max(-0.2, gain * (1 / part - 1)))),
+                "the gain is inside the clip": beta * (1 + min(0.2, max(-0.2, gain * (1 / part - 1)))),
                 "the change is added to β, not multiplied": beta + gain * error,
                 "β is multiplied by an exponential, not by 1 + η·error": beta * math.exp(gain * error),
             },
@@ -161,12 +163,12 @@ def next_price(sub, draw):
 @test(
     points=1,
     hints=(
-        "Let it run for some hundred steps. Which β does it end with, and what is the KL of the optimum for that β?",
-        "All of the bugs must be gone: the last KL is the target, and the last β is the one whose optimum has it.",
+        "Run it for a few hundred steps. Which β does it end with, and what is the KL of the optimum for this β?",
+        "All four bugs must be fixed: the last KL is the target, and the optimum for the last β has this KL.",
     ),
 )
 def settles(sub, draw):
-    "The KL comes to rest at the target, at the β whose optimum has it."
+    "The KL converges to the target, at the β whose optimum has this KL."
     ref, rewards, beta = problem(draw)
     target = 0.3 * min(1.5, -math.log(float(ref[rewards.argmax()])))
     three = sub.regulate(ref, rewards, beta, target, 0.5, 3)
@@ -175,7 +177,7 @@ def settles(sub, draw):
         three,
         loop(ref, rewards, beta, target, 0.5, 3),
         what="the table of the first three steps",
-        mistakes={"the reference follows the policy, and each KL is that of one step": follows},
+        mistakes={"the reference follows the policy, and each KL is the KL of one step": follows},
     )
     rows = sub.regulate(ref, rewards, beta, target, 0.5, 150)
     given = {"ref": ref, "rewards": rewards, "beta": beta, "target": target}
@@ -196,7 +198,7 @@ def picture(sub):
     steps = torch.arange(60.0, dtype=torch.float64)
     panels = [Panel(name, steps, yours[:, k], right[:, k], "step", name) for k, name in ((1, "KL"), (0, "β"))]
     return Picture(
-        "KL and β over 60 steps of the controller. Right: the KL comes to rest at 0.3, from above.", tuple(panels)
+        "KL and β over 60 steps of the controller. Right: the KL converges to 0.3, from above.", tuple(panels)
     )
 
 
@@ -224,7 +226,7 @@ def regulate(ref, rewards, beta, target, gain, steps):
 
 # %% [mutant] still the forward KL
 # caught by: first_distance
-# says: the forward one
+# says: the forward KL
 def regulate(ref, rewards, beta, target, gain, steps):
     rows = []
     for _ in range(steps):
@@ -237,7 +239,7 @@ def regulate(ref, rewards, beta, target, gain, steps):
 
 # %% [mutant] the sign is left
 # caught by: next_price
-# says: lowers the price
+# says: lowers β
 def regulate(ref, rewards, beta, target, gain, steps):
     rows = []
     for _ in range(steps):

@@ -1,21 +1,21 @@
 # ---
-# title: Something new, and nothing lost
+# title: Learning without forgetting
 # kind: implement
 # minutes: 30
 # seconds: 30
 # ---
 
 # %% [statement]
-# A linear classifier knows three kinds of points. It shall learn three new kinds that lie elsewhere, and go on knowing the old ones. At each step it sees 32 new points and only 4 old ones, since old data are scarce.
+# A linear classifier knows three kinds of points. It should learn three new kinds in other places without forgetting the old ones. Each step has 32 new points and only 4 old ones, since old data are scarce.
 #
-# 1. (five minutes) `rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight)`: the mean negative log-likelihood of the new points plus `weight` times that of the old ones, each mean over its *own* points. Logits `(n, 6)` and
-#    `(m, 6)`, labels `(n,)` and `(m,)`; returns a scalar.
-# 2. `step(weights, new_x, new_y, old_x, old_y, lr)`: one step of training. `weights` is `(6, 7)`, the logits of points `x`, `(n, 7)`, are `x @ weights.T`. Return new weights. How you hold on to the old kinds is up to you; gradient descent of
-#    size `lr` on the loss of part 1 with weight 1 is what we do.
+# 1. (five minutes) `rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight)`: the mean negative log-likelihood of the new points plus `weight` times the mean negative log-likelihood of the old ones. Each mean is over its *own* points. Logits are `(n, 6)` and
+#    `(m, 6)`, labels `(n,)` and `(m,)`. It returns a scalar.
+# 2. `step(weights, new_x, new_y, old_x, old_y, lr)`: one step of training. `weights` is `(6, 7)`; the logits of points `x`, `(n, 7)`, are `x @ weights.T`. Return new weights. You choose how to keep the old kinds; our `step` is gradient descent of
+#    size `lr` on the loss of part 1 with weight 1.
 #
-# How it is judged: your `step` runs 60 times on six seeds at `lr = 0.5`. The score is the *worse* of two numbers, the mean probability of the right label on fresh new points and on fresh old ones. Over the six seeds the mean may lie .06
-# below ours, with the whole of its 95 % interval. A check shows both curves.
-# A step is one step from `weights` and from the points it is given: `lr = 0` changes nothing, and twice the `lr` moves twice as far.
+# Grading: your `step` runs 60 times on six seeds at `lr = 0.5`. Your score is the *smaller* of two numbers, the mean probability of the right label on held-out new points and on held-out old ones. It is compared with our score on the same
+# seeds. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.06. A check shows both curves.
+# A step is one step from `weights`, with the points it is given: `lr = 0` changes nothing, and twice the `lr` moves twice as far.
 
 # %% [given]
 import torch
@@ -86,22 +86,22 @@ def two_means(sub, draw):
         what="the loss",
         given={"new_logits": new, "new_labels": new_y, "old_logits": old, "old_labels": old_y, "weight": weight},
         mistakes={
-            "one mean is taken over all points: four old ones among 32 new hardly count": (sum(a) + weight * sum(b))
+            "there is one mean over all points, and 4 old points among 32 new ones hardly count": (
+                sum(a) + weight * sum(b)
+            )
             / 6,
             "the old points are left out": sum(a) / 4,
             "sums are taken instead of means": sum(a) + weight * sum(b),
             "the weight is on the new points": weight * sum(a) / 4 + sum(b) / 2,
-            "the sign is turned: that is a likelihood": -right,
+            "the sign is wrong: this is a log-likelihood": -right,
             "it is divided by 1 + weight": right / (1 + weight),
-            "it is a mixture of the two means, in which the new points lose what the old ones gain": (1 - weight)
-            * sum(a)
-            / 4
+            "this is a mixture of the two means, which reduces the weight of the new points": (1 - weight) * sum(a) / 4
             + weight * sum(b) / 2,
             "the softmax is taken twice: `cross_entropy` wants logits": sum(shares[0]) / 4
             + weight * sum(shares[1]) / 2,
-            "logits are taken for log-probabilities": raw[0] + weight * raw[1],
-            "the mean goes over the six kinds, too": right / 6,
-            "the logarithm is missing: it is made of probabilities": -sure[0] - weight * sure[1],
+            "logits are used as log-probabilities": raw[0] + weight * raw[1],
+            "the mean is over the six kinds too": right / 6,
+            "the logarithm is missing: this is a sum of probabilities": -sure[0] - weight * sure[1],
         },
     )
 
@@ -128,19 +128,19 @@ class World:
 @test(
     points=1,
     hints=(
-        "What does your `step` return, and what has become of the weights that it was given?",
-        "New weights of the same shape. `weights -= …` writes into what belongs to the caller; `weights - …` does not.",
+        "What does your `step` return, and does it change the weights that it receives?",
+        "Return new weights of the same shape. `weights -= …` writes into a tensor that belongs to the caller; `weights - …` does not.",
     ),
 )
 def moves(sub, draw):
-    "`step` returns new weights and leaves those that it got as they were."
+    "`step` returns new weights and does not change its argument."
     weights = 0.1 * draw.normal(6, 7)
     new_x, old_x = draw.normal(32, 7), draw.normal(4, 7)
     new_y, old_y = 3 + (3 * draw.uniform(32)).long(), (3 * draw.uniform(4)).long()
     before = weights.clone()
     after = weights_of(sub.step(weights, new_x, new_y, old_x, old_y, 0.5), weights)
     if torch.equal(after, before):
-        fail("the weights are what they were before the step")
+        fail("the weights are the same as before the step")
 
 
 def one_step(sub, draw):
@@ -155,16 +155,16 @@ def one_step(sub, draw):
 @trains(
     points=2,
     hints=(
-        "Draw the curve of the old kinds alone. Who reminds the classifier of them, and how loudly?",
-        "Descend on the loss of part 1 with weight 1: mean over the new points plus mean over the old ones. `weights - lr * gradient`, and return it.",
+        "Plot the curve of the old kinds alone. Which term of the loss concerns them, and with which weight?",
+        "Take a gradient step on the loss of part 1 with weight 1: mean over the new points plus mean over the old ones. Return `weights - lr * gradient`.",
     ),
     seeds=6,
     bar=0.06,
-    what="the worse of old and new",
+    what="the smaller of old and new",
     also=(one_step,),
 )
 def keeps(sub, draw):
-    "In 60 steps the new kinds are learned and the old ones kept: six runs, each beside ours."
+    "After 60 steps the new kinds are learned and the old ones kept (six runs, each paired with ours)."
     world = World(draw)
     weights = world.weights
     held = [world.points(300, new=new) for new in (False, True)]
@@ -243,7 +243,7 @@ def step(weights, new_x, new_y, old_x, old_y, lr):
 
 # %% [mutant] holds the old so fast that nothing new is learned
 # caught by: moves
-# says: what they were
+# says: the same as before
 def step(weights, new_x, new_y, old_x, old_y, lr):
     return weights.clone()
 
