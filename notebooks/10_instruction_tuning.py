@@ -174,7 +174,7 @@ leak.reveal("0.2" if last < 0.35 else "0.55" if last < 0.8 else "1.1")
 # %%
 # figure: packing
 # alt: Training loss over two hundred steps. With the mask, and without it for documents in any language, the loss converges just above the dotted line at log 3.
-#   Without the mask and with one language per row it falls below that line within thirty steps and ends at 0.2, just above a second dotted line at log 3 divided by six.
+#   Without the mask and with one language per row it falls below that line within thirty steps and ends just above a second dotted line at log 3 divided by six.
 fig, ax = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
 for (name, values), colour in zip(losses.items(), ("blue", "red", "green"), strict=True):
     ax.plot(values, color=PALETTE[colour], label=name, lw=1.2)
@@ -212,8 +212,8 @@ wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 els
 
 # %%
 # figure: hierarchy
-# alt: Fraction of conflicts about held-out words that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict beside 1,500 others. In a known form it rises from about 0.1 over 0.9 to nearly 1;
-#   in a new form from nearly 0 over 0.8 to 0.95. Without examples of a conflict the seeds range from 0 to a third.
+# alt: Fraction of conflicts about held-out words that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict beside 1,500 others. In a known form it rises from about one in ten over nine in ten to nearly all;
+#   in a new form from nearly none over eight in ten to nearly all. Without examples of a conflict the seeds range from none to a third.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for shift, (key, title, colour) in zip(
     (-0.12, 0.12),

@@ -25,11 +25,11 @@ def _two_likings():
 
 
 two_likings = Ask(
-    "Gold has a standard deviation of 1 and is correlated with neither words nor list marks. One reward model overpays each word by .05, and lengths have a standard deviation of 20 words; another overpays each list mark by ½, and their number has one of 1. Which liking costs more of the gold that can be gained near the reference, at the same KL?",
+    "The gold reward has a standard deviation of 1 and is uncorrelated with words and with list marks. One reward model has an excess reward of .05 per word, and lengths have a standard deviation of 20 words. Another has an excess of ½ per list mark, and their number has a standard deviation of 1. Which bias costs more of the possible gain in gold reward near the reference, at the same KL?",
     {
         "the one for words": "",
-        "the one for list marks": "It is ten times as large for each mark. But replies differ little in their marks: a reply one deviation above the mean earns ½ by its marks, and 1 by its words.",
-        "neither costs any": "Words and marks do not lower gold. But KL is spent on them and is missing elsewhere: {words:.2f} of the gain is left with the one liking, {lists:.2f} with the other.",
+        "the one for list marks": "It is ten times as large per mark. But completions differ little in their marks. A completion one standard deviation above the mean gains ½ by its marks, and 1 by its words.",
+        "neither costs any": "Words and marks do not lower the gold reward. But KL is spent on them and is missing elsewhere: {words:.2f} of the gain remains with the bias for words, {lists:.2f} with the bias for marks.",
     },
     _two_likings,
 )
@@ -42,7 +42,7 @@ def _slope_removed():
     centred = gold - law @ gold
     little, much = (style.residual_reward(law, gold + b * words, words) for b in (0.5, 5.0))
     if not torch.allclose(little, much):
-        return "gold and a rest of the liking, which grows with b", {}
+        return "gold and a part of the bias, which grows with b", {}
     if torch.allclose(little, centred):
         return "gold", {}
     if torch.allclose(little, style.residual_reward(law, gold, words)):
@@ -51,10 +51,10 @@ def _slope_removed():
 
 
 slope_removed = Ask(
-    "A reward is gold plus b for each word, without other errors, and its slope on length is removed. What is left, up to a constant?",
+    "A reward is the gold reward plus b for each word, without other errors. Its slope on length is removed. What remains, up to a constant?",
     {
-        "gold": "So it is where gold itself has no slope on length. The regression sees only the sum of the two, and takes out whatever slope it finds.",
-        "gold and a rest of the liking, which grows with b": "The slope of a sum is the sum of the slopes, so that all of b is in what is taken out, however large b is.",
+        "gold": "This is so if the gold reward itself has no slope on length. The regression sees only the sum of the two, and removes whatever slope it finds.",
+        "gold and a part of the bias, which grows with b": "The slope of a sum is the sum of the slopes. So all of b is removed, however large b is.",
         "gold without its own slope on length": "",
     },
     _slope_removed,
@@ -72,12 +72,12 @@ def _no_input_for_length():
 
 
 no_input_for_length = Ask(
-    "The labels pay ½ too much for each word. A reward model has a weight for the count of each of the seven words, and no input for length; it is fitted to the labels' reward by least squares over all replies. By how much does the liking raise the weight of one kind of word?",
+    "The labels reward each word by ½ too much. A reward model has a weight for the count of each of the seven words, and no input for length. It is fitted to the labels' reward by least squares over all completions. By how much does the bias raise the weight of one kind of word?",
     Typed(
         within=0.1,
         form=".1f",
-        low="Nothing in it is called length. But every word adds 1 to the count of its kind, so that ½ on each count is ½ a word. A seventh of that on each would be too little: a word is in one count only.",
-        high="Each of the seven counts has the whole of ½, and together that is ½ a word and not more: a word is in one count only.",
+        low="None of its inputs is called length. But every word adds 1 to the count of its kind, so ½ on each count is ½ per word. One seventh of this on each would be too little, since a word is in one count only.",
+        high="Each of the seven counts gets the whole ½. Together this is ½ per word and not more, since a word is in one count only.",
     ),
     _no_input_for_length,
 )
@@ -92,18 +92,22 @@ def _short_and_good():
     flat, steep = (chain.slope(one, one.gold, style) for one in (world, shorter))
     found = {"true": true, "raw": raw, "flat": flat, "steep": steep}
     if controlled < 0.5:
-        return "that it is behind the reference", found
-    said = {"smaller": "less than is true", "alike": "just what is true", "larger": "more than is true"}
-    return f"that it is ahead, by {said[compared('ch21', 'lc_shorter_controlled', 'lc_shorter_true')]}", found
+        return "that it is worse than the reference", found
+    said = {
+        "smaller": "less than it truly is",
+        "alike": "exactly as much as it truly is",
+        "larger": "more than it truly is",
+    }
+    return f"that it is better, by {said[compared('ch21', 'lc_shorter_controlled', 'lc_shorter_true')]}", found
 
 
 short_and_good = Ask(
-    "A policy is the best at a KL of ½ for gold less one point for each word. It is better than the reference, with a true win rate of {true:.2f}, but being short has cost it content. A judge who likes length gives it {raw:.2f}. What does the win rate at equal length say?",
+    "A policy is optimal, at a KL of ½, for the gold reward minus one point per word. It is better than the reference, with a true win rate of {true:.2f}, but being short has cost it content. A judge with a length bias gives it {raw:.2f}. What does the length-controlled win rate say?",
     {
-        "that it is behind the reference": "The liking has put it there, and the liking is what the control takes out.",
-        "that it is ahead, by less than is true": "That would come out if its length had been a gain for this policy: if its replies were longer and better for it, or shorter and better for it. Here being short was a loss, and the control takes the loss out.",
-        "that it is ahead, by just what is true": "The liking is gone. But with it goes all that quality owes to length, and here that was a loss. With a word gold hardly rises among the reference's replies, by {flat:.2f} on average, but among this policy's by {steep:.2f}.",
-        "that it is ahead, by more than is true": "",
+        "that it is worse than the reference": "The judge's bias puts it there, and the control removes this bias.",
+        "that it is better, by less than it truly is": "This would be so if the length of its completions had been a gain for this policy. Here being short was a loss, and the control removes the loss.",
+        "that it is better, by exactly as much as it truly is": "The bias is removed. But so is the part of quality that length explains, and here it was a loss. Per word the gold reward hardly rises among the reference's completions, by {flat:.2f} on average, but among this policy's by {steep:.2f}.",
+        "that it is better, by more than it truly is": "",
     },
     _short_and_good,
 )
@@ -125,11 +129,11 @@ def _runs_away():
 
 
 runs_away = Ask(
-    "Without the limit of forty words there is in this world a strength λ from which on the weights of ever longer replies no longer add up to a finite number. Which?",
+    "Without the limit of forty words there is a strength λ in this task from which on the weights of all completions have no finite sum. Which?",
     Typed(
         within=0.2,
-        low="With the reference each further word halves a reply's weight, and the judge's liking has to double it again: at λ = 2 the judge's ¼ multiplies it by e^(λ/4) = 1.65 only.",
-        high="A reply with a further word need not have more weight than the one without it. It is enough that it has as much: ½ · e^(λ/4) = 1.",
+        low="With the reference each further word halves a completion's weight, and the judge's bias has to double it again. At λ = 2 the judge's ¼ multiplies it by e^(λ/4) = 1.65 only.",
+        high="A completion with a further word need not have more weight than the completion without it. Equal weight is enough: ½ · e^(λ/4) = 1.",
     ),
     _runs_away,
 )
@@ -153,13 +157,13 @@ def _once_more():
 
 
 once_more = Ask(
-    "Markup goes with no particular content. With some strength the share of replies with a list has risen from 1 % to 10 %. The strength is doubled. What is the share?",
+    "Markup is independent of content. At some strength the percentage of completions with a list has risen from 1 % to 10 %. The strength is doubled. What is the percentage?",
     Typed(
         within=7,
         unit="%",
         form=".0f",
-        low="It is the log-odds that grow in a straight line, and not the share: from 1/99 to 1/9 the odds have grown to {times:.0f} times as much, and they do so once more.",
-        high="A share that grew tenfold twice would be 100 %, and some plain replies are left at every strength. It is the odds that grow to {times:.0f} times as much twice, from 1/99 to 1/9 and from there to 11/9.",
+        low="The log-odds grow linearly, not the percentage. From 1/99 to 1/9 the odds have grown by a factor of {times:.0f}, and they do so once more.",
+        high="A percentage that grew tenfold twice would be 100 %, and some plain completions remain at every strength. The odds grow by a factor of {times:.0f} twice, from 1/99 to 1/9 and from there to 11/9.",
     ),
     _once_more,
 )
@@ -190,10 +194,10 @@ def _best_lists():
 
 
 best_lists = Ask(
-    "Of the reference's lists {pointless:.0f} % have fewer than two facts. Take the policy that is best for gold itself at one nat (λ = {strength:.1f}). Two facts or more are in {plain:.0f} % of its plain replies, and in {plain_before:.0f} % of the reference's. How often does that policy write a list, compared with the reference's {before:.0f} %?",
+    "Of the reference's lists {pointless:.0f} % have fewer than two facts. Take the policy that is optimal for the gold reward at one nat (λ = {strength:.1f}). Of its plain completions {plain:.0f} % have two facts or more, of the reference's {plain_before:.0f} %. How often does this policy write a list, compared with the reference's {before:.0f} %?",
     {
-        "less often": "So it is near the reference: the reference's lists do harm on average, {mean:.2f} each, and up to a KL of {until:.2f} fewer are written, {least:.1f} % at the lowest. Farther on there is something to list in many more replies, and there a list gains.",
-        "as often": "That is what becomes of bold, which is worth nothing anywhere: {bold:.0f} % before and after. A list is worth something in some replies, and these the policy writes more often.",
+        "less often": "This is so near the reference. The reference's lists are harmful on average, {mean:.2f} each, and up to a KL of {until:.2f} the policy writes fewer, {least:.1f} % at the lowest. Farther away many more completions have something to list, and there a list helps.",
+        "as often": "This is so for bold, which has no value anywhere: {bold:.0f} % before and after. A list has value in some completions, and the policy writes these more often.",
         "more often": "",
     },
     _best_lists,

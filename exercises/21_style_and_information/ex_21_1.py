@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# The reference writes a list in a small share of its replies, whatever they say. The reward model adds $m$ for a list, and for nothing else. The policy is the reference tilted with strength $\lambda$: $\pi_\lambda \propto \pi_\text{ref}\,e^{\lambda r}$.
-# `numbers(STUDENT)` gives `share`, the reference's share of lists, `m` and `strength`. Answer to three digits behind the point.
+# The reference writes a list in a small fraction of its completions, independent of their content. The reward model adds $m$ for a list, and nothing else. The policy is the reference tilted with strength $\lambda$: $\pi_\lambda \propto \pi_\text{ref}\,e^{\lambda r}$.
+# `numbers(STUDENT)` gives `share`, the reference's fraction of lists, `m` and `strength`. Answer to three decimals.
 #
-# 1. `lists`: the share of lists at this strength.
-# 2. `half`: the strength at which half of the replies are lists.
-# 3. `spent`: the KL from the reference, in nats, that has been spent at that point (where half are lists).
-# 4. A second habit, bold type, has the same `share` in the reference, independently of lists, and the reward adds $m/2$ for it. `both`: the share of replies that have both, at `strength`.
+# 1. `lists`: the fraction of lists at this strength.
+# 2. `half`: the strength at which half of the completions are lists.
+# 3. `spent`: the KL from the reference, in nats, at that strength (where half are lists).
+# 4. A second habit, bold type, has the same `share` in the reference, independent of lists, and the reward adds $m/2$ for it. `both`: the fraction of completions that have both, at `strength`.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -73,18 +73,21 @@ def crossing(share, m):
 @test(
     points=1,
     rounds=1,
-    hints=("What happens to the odds of a list?", "The odds grow by the factor e^{λm}; turn them into a share again."),
+    hints=(
+        "What happens to the odds of a list?",
+        "The odds grow by the factor e^{λm}; turn them into a fraction again.",
+    ),
 )
 def at_strength(sub, draw):
-    "`lists` is the share of lists."
+    "`lists` is the fraction of lists."
     share, m, strength = numbers(sub.student)
     odds = share / (1 - share) * math.exp(strength * m)
     expect(
         sub.number("lists"), listed(share, m, strength), what="`lists`", tolerance=6e-4, reveal=False,
         mistakes={
-            "those are the odds, not the share": odds,
-            "the share is multiplied, and not divided by the new sum": share * math.exp(strength * m),
-            "plain replies have the weight 1 in the sum, not their share": share * math.exp(strength * m) / (1 + share * math.exp(strength * m)),
+            "these are the odds, not the fraction": odds,
+            "the fraction is multiplied, but not divided by the new sum": share * math.exp(strength * m),
+            "plain completions have the weight 1 in the sum, not their fraction": share * math.exp(strength * m) / (1 + share * math.exp(strength * m)),
         },
     )  # fmt: skip
 
@@ -103,9 +106,9 @@ def crossed(sub, draw):
     expect(
         sub.number("half"), crossing(share, m), what="`half`", tolerance=6e-4, reveal=False,
         mistakes={
-            "the share is taken for the odds": -math.log(share) / m,
-            "log-odds are answered, and not divided by m": math.log((1 - share) / share),
-            "one half is compared with the share, and not odds with odds": math.log(0.5 / share) / m,
+            "the fraction is used as the odds": -math.log(share) / m,
+            "these are the log-odds, not divided by m": math.log((1 - share) / share),
+            "one half is compared with the fraction, not odds with odds": math.log(0.5 / share) / m,
         },
     )  # fmt: skip
 
@@ -114,21 +117,21 @@ def crossed(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Within the lists, and within the plain replies, has anything changed?",
-        "Nothing has, so it is the KL of two coins: ½ log(½/share) + ½ log(½/(1 − share)).",
+        "Has anything changed within the lists, or within the plain completions?",
+        "Nothing has changed there, so it is the KL of two Bernoulli distributions: ½ log(½/share) + ½ log(½/(1 − share)).",
     ),
 )
 def cost(sub, draw):
-    "`spent` is the KL of the policy at that point."
+    "`spent` is the KL of the policy at that strength."
     share, m, _ = numbers(sub.student)
     ref, moved = law(share, (m, 0.0), crossing(share, m))
     expect(
         sub.number("spent"), float((moved * (moved / ref).log()).sum()), what="`spent`", tolerance=6e-4, reveal=False,
         mistakes={
-            "that is the KL of the reference from the policy": float((ref * (ref / moved).log()).sum()),
-            "only the lists are counted, and plain replies have become rarer": 0.5 * math.log(0.5 / share),
-            "λ times the mean reward is taken, without the normaliser": crossing(share, m) * m / 2,
-            "that is the slope, λ times the variance; it has to be integrated": crossing(share, m) * m * m / 4,
+            "this is the KL of the reference from the policy": float((ref * (ref / moved).log()).sum()),
+            "only the lists are counted, but plain completions have become rarer": 0.5 * math.log(0.5 / share),
+            "this is λ times the mean reward, without the normaliser": crossing(share, m) * m / 2,
+            "this is the slope, λ times the variance, and it must be integrated": crossing(share, m) * m * m / 4,
         },
     )  # fmt: skip
 
@@ -136,27 +139,27 @@ def cost(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("The two habits are independent in the reference. Are they in the policy?", "They are, for their rewards add up: multiply two shares."),
+    hints=("The two habits are independent in the reference. Are they in the policy?", "They are, because their rewards add up. Multiply two fractions."),
 )  # fmt: skip
 def together(sub, draw):
-    "`both` is the share of replies with both."
+    "`both` is the fraction of completions with both."
     share, m, strength = numbers(sub.student)
     one, other = listed(share, m, strength), listed(share, m / 2, strength)
     expect(
         sub.number("both"), float(law(share, (m, m / 2), strength)[1][3]), what="`both`", tolerance=6e-4, reveal=False,
         mistakes={
-            "half the reward is taken for half the share": one * one / 2,
-            "that is how often at least one of them is there": one + other - one * other,
-            "bold is paid m like a list, and not m/2": one * one,
-            "the two shares are added": one + other,
-            "replies with one habit only were forgotten in the normaliser": 1 / (1 + ((1 - share) / share) ** 2 * math.exp(-1.5 * strength * m)),
+            "half the reward is treated as half the fraction": one * one / 2,
+            "this is the fraction with at least one of them": one + other - one * other,
+            "bold gets m like a list, not m/2": one * one,
+            "the two fractions are added": one + other,
+            "completions with one habit only are missing in the normaliser": 1 / (1 + ((1 - share) / share) ** 2 * math.exp(-1.5 * strength * m)),
         },
     )  # fmt: skip
 
 
 # %% [mutant] the odds
 # caught by: at_strength
-# says: not the share
+# says: not the fraction
 import math
 
 share, m, strength = numbers(STUDENT)
@@ -165,7 +168,7 @@ lists = share / (1 - share) * math.exp(strength * m)
 
 # %% [mutant] the share for the odds
 # caught by: crossed
-# says: taken for the odds
+# says: used as the odds
 import math
 
 share, m, strength = numbers(STUDENT)

@@ -1,16 +1,16 @@
 # ---
-# title: When the cure is better than the disease
+# title: When removing the slope pays
 # kind: derive
 # minutes: 30
 # ---
 
 # %% [statement]
-# Near the reference, the gold that a policy gains at a given KL is in proportion to the correlation of gold and reward. Labels add $b\,s$ to gold, $b > 0$, and the reward model learns $r = g + b\,s$ without error. Shall one remove its slope on style, or leave it?
-# Let $\sigma_g > 0$ and $\sigma_s > 0$ be the deviations of gold and style under the reference and $c$ their covariance, with $|c| < \sigma_g\sigma_s$.
+# Near the reference, the gain in gold reward at a given KL is proportional to the correlation of gold reward $g$ and proxy reward $r$. Labels add $b\,s$ to the gold reward, $b > 0$, and the reward model learns $r = g + b\,s$ without error. Should we remove its slope on style, or leave it?
+# Let $\sigma_g > 0$ and $\sigma_s > 0$ be the standard deviations of gold reward and style under the reference and $c$ their covariance, with $|c| < \sigma_g\sigma_s$.
 #
-# 1. `kept(gold_std, style_std, covariance)`: of what gold itself would gain at a small KL, the share that the reward *without its slope* gains.
-# 2. `worth_it(gold_std, style_std, covariance)`: the liking $b$ from which on removing the slope gains more gold than leaving it: below it the biased reward is better, above it the cure. `math.inf` if leaving is better at every $b > 0$.
-# 3. `best_slope(gold_std, style_std, covariance)`: the cure need not go all the way. With what slope on style should a reward be left that is gold but for its slope, so that the policy gains most?
+# 1. `kept(gold_std, style_std, covariance)`: the gain of the reward *without its slope* at a small KL, as a fraction of the gain of the gold reward itself.
+# 2. `worth_it(gold_std, style_std, covariance)`: the threshold of the bias $b$. Below it the biased reward gains more gold reward, above it the reward without its slope does. `math.inf` if the biased reward is better at every $b > 0$.
+# 3. `best_slope(gold_std, style_std, covariance)`: you may also remove only a part of the slope. Take a reward that equals the gold reward except for its slope on style. Which slope gives the largest gain?
 #
 # All arguments and results are numbers.
 
@@ -100,21 +100,21 @@ def moments(draw, low, high):
     points=1,
     hints=(
         "What is the correlation of gold with its own residual?",
-        "Of the variance of gold the residual has the share 1 − ρ², and their covariance is that variance.",
+        "The residual has the fraction 1 − ρ² of gold's variance, and the covariance of the two equals the residual's variance.",
     ),
     against="four replies, residual and correlation from the table",
 )
 def after_the_cure(sub, draw):
-    "`kept` is the share that is left without the slope."
+    "`kept` is the fraction of the gain without the slope."
     three = moments(draw, -0.8, 0.8)
     gold, style = replies(*three)
     rho = three[2] / (three[0] * three[1])
     expect(
         sub.kept(*three), gained(gold, without_slope(gold, style)), what="`kept`", given={"gold_std, style_std, covariance": three}, tolerance=1e-8,
         mistakes={
-            "that is the share of the variance; gain goes with the correlation, its root": 1 - rho**2,
-            "that is what is taken away": abs(rho),
-            "one less the correlation is taken for the correlation with what is left": 1 - abs(rho),
+            "this is the fraction of the variance, and the gain is proportional to the correlation, its root": 1 - rho**2,
+            "this is the correlation of gold and style": abs(rho),
+            "this is one minus the correlation with style, not the correlation with the residual": 1 - abs(rho),
         },
     )  # fmt: skip
 
@@ -122,26 +122,26 @@ def after_the_cure(sub, draw):
 @test(
     points=3,
     hints=(
-        "Set the two correlations equal and square. The equation is quadratic in b: one of its roots you can guess, for which b is the biased reward its own residual?",
-        "At b = −c/σ_s² the biased reward *is* the residual: one root. The product of the two roots gives the other. Which of them is positive, for c > 0 and for c < 0? And what does a denominator below zero mean?",
+        "Set the two correlations equal and square. The equation is quadratic in b, and you can guess one root: for which b is the biased reward equal to its own residual?",
+        "At b = −c/σ_s² the biased reward *is* the residual. This is one root, and the product of the two roots gives the other. Which of them is positive, for c > 0 and for c < 0? And what does a negative denominator mean?",
     ),
     against="bisection over the table of four replies",
 )
 def threshold_of_the_liking(sub, draw):
-    "`worth_it` is the liking from which on the cure gains more."
+    "`worth_it` is the bias above which removing the slope gains more."
     for low, high in ((0.1, 0.65), (-0.65, -0.1), (0.75, 0.9), (-0.9, -0.75)):
         gold_std, style_std, c = three = moments(draw, low, high)
         other = gold_std**2 * style_std**2 - 2 * c**2
         second = c * gold_std**2 / other
         known = {
             "it is the root for the other sign of the covariance": second if c < 0 else -c / style_std**2,
-            "that is the slope of gold": c / style_std**2,
-            "one takes the place from which the liking is negative": -c / style_std**2 if c > 0 else math.nan,
-            "nobody sees that the denominator has changed its sign, and that leaving is better at every b > 0": second
+            "this is the slope of gold": c / style_std**2,
+            "this root is negative, and b must be positive": -c / style_std**2 if c > 0 else math.nan,
+            "the denominator has changed its sign, so leaving the slope is better at every b > 0": second
             if other < 0 < c
             else math.nan,
-            "the cure is thought worth it at once, although it takes gold's own slope and a small liking does little harm": 0.0,
-            "it is called infinite where gold falls with style": math.inf if c < 0 else math.nan,
+            "removal is not always better: it also removes gold's own slope, and a small bias does little harm": 0.0,
+            "it is not infinite where gold falls with style": math.inf if c < 0 else math.nan,
         }
         want = threshold(three)
         expect(
@@ -154,7 +154,7 @@ def threshold_of_the_liking(sub, draw):
     points=1,
     hints=(
         "Of all rewards g + t·s, which has the largest correlation with gold?",
-        "Gold itself. What slope on style has it?",
+        "The gold reward itself. What is its slope on style?",
     ),
 )
 def not_all_the_way(sub, draw):
@@ -169,10 +169,10 @@ def not_all_the_way(sub, draw):
     expect(
         sub.best_slope(*three), best, what="`best_slope`", given={"gold_std, style_std, covariance": three}, tolerance=2e-4,
         mistakes={
-            "that is the correlation; a slope is measured in gold per unit of style": three[2] / (three[0] * three[1]),
-            "that is the slope of style on gold": three[2] / three[0] ** 2,
-            "the reward is left without any slope, where gold has one": 0.0,
-            "the sign is turned round": -best,
+            "this is the correlation, and a slope is measured in gold per unit of style": three[2] / (three[0] * three[1]),
+            "this is the slope of style on gold": three[2] / three[0] ** 2,
+            "the reward has no slope, but gold has one": 0.0,
+            "the sign is wrong": -best,
         },
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def not_all_the_way(sub, draw):
 
 # %% [mutant] the variance
 # caught by: after_the_cure
-# says: share of the variance
+# says: fraction of the variance
 def kept(gold_std, style_std, covariance):
     return 1 - (covariance / (gold_std * style_std)) ** 2
 

@@ -5,11 +5,11 @@
 # ---
 
 # %% [statement]
-# A policy $\pi$ has gained mean score over the reference. How much of the gain is style? One can change the reference's *style* first and its content afterwards, or the other way round, and the two orders disagree. All replies are listed; `style` `(N,)` says of which style each is
-# (equal numbers are one style), and both policies have some probability in each style that occurs.
+# A policy $\pi$ has a higher mean score than the reference. How much of the gain is style? You can change the reference's *style* first and its content afterwards, or in the opposite order, and the two orders disagree. All completions are listed; `style` `(N,)` is the style of each
+# (equal numbers are one style), and both policies give every style a positive probability.
 #
-# 1. `mixed(laws, replies, style)`: log-probabilities `(N,)` of the policy whose *styles* are as frequent as under `laws`, and which within a style writes as `replies` does. `laws` and `replies` are log-probabilities `(N,)`; a reply may have $-\infty$.
-# 2. `gains(logps, ref_logps, style, scores)`: two numbers, what style and what content have gained of $\mathbb E_\pi[\text{score}] - \mathbb E_{\pi_\text{ref}}[\text{score}]$: for each the mean of what it gains when it is changed first and when it is changed last. They sum to the whole gain.
+# 1. `mixed(laws, replies, style)`: log-probabilities `(N,)` of the policy whose *styles* are as frequent as under `laws`, and whose completions within a style are distributed as under `replies`. `laws` and `replies` are log-probabilities `(N,)`; a completion may have $-\infty$.
+# 2. `gains(logps, ref_logps, style, scores)`: two numbers, the parts of style and of content in the gain $\mathbb E_\pi[\text{score}] - \mathbb E_{\pi_\text{ref}}[\text{score}]$. Each part is the mean of its gain when it is changed first and its gain when it is changed last. They sum to the whole gain.
 #    Returns a tensor `(2,)`.
 #
 # Probabilities can be as small as $e^{-1000}$; work with logarithms. The scores are finite.
@@ -55,7 +55,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def laws_of(draw, count):
-    """Two log-laws of some replies and their styles, in no order; one reply is never said by the second."""
+    """Return two log-laws of some completions and their styles, in no order; one completion has probability 0 in the second."""
     style = torch.tensor([0.5, 2.0, 2.0, -1.0, 0.5, 2.0, -1.0], dtype=torch.float64)[draw.permutation(7)][:count]
     for s in (0.5, 2.0, -1.0):
         if not bool((style == s).any()):
@@ -76,12 +76,12 @@ def by_hand(laws, replies, style):
 @test(
     points=2,
     hints=(
-        "Which probability has a reply, given its style? And how frequent is the style?",
-        "Within each style, replies less its logsumexp, plus the logsumexp of laws.",
+        "What is the probability of a completion, given its style? And what is the probability of the style?",
+        "Within each style, take `replies` minus its logsumexp, plus the logsumexp of `laws`.",
     ),
 )
 def both_laws(sub, draw):
-    "`mixed` has the styles of one policy and writes like the other."
+    "`mixed` has the styles of one policy and the completions of the other."
     laws, replies, style = laws_of(draw, 7)
     want = by_hand(laws, replies, style)
     got = sub.mixed(laws, replies, style)
@@ -92,10 +92,10 @@ def both_laws(sub, draw):
     expect(
         got.exp() if isinstance(got, torch.Tensor) else got, want, what="the probabilities of `mixed`", given={"laws": laws, "replies": replies, "style": style},
         mistakes={
-            "that has the styles of `replies` and writes like `laws`": swapped,
-            "the replies of a style do not sum to one yet": tilted.exp(),
-            "they are normalised over all replies, not style by style": tilted.softmax(-1),
-            "within a style all replies are equally likely": by_hand(laws, torch.zeros_like(replies), style),
+            "this has the styles of `replies` and the completions of `laws`": swapped,
+            "the completions of a style do not sum to one yet": tilted.exp(),
+            "they are normalised over all completions, not style by style": tilted.softmax(-1),
+            "within a style all completions are equally probable": by_hand(laws, torch.zeros_like(replies), style),
         },
     )  # fmt: skip
 
@@ -103,12 +103,12 @@ def both_laws(sub, draw):
 @test(
     points=2,
     hints=(
-        "What is log 0, and what becomes of the smallest probabilities in a division?",
-        "Use logsumexp in each style; a reply that is never said stays at −∞ and spoils nothing.",
+        "What is log 0, and what happens to the smallest probabilities in a division?",
+        "Use logsumexp in each style. A completion of probability 0 stays at −∞ and affects nothing else.",
     ),
 )
 def tiny(sub, draw):
-    "`mixed` takes replies that are never said, and styles that are hardly ever."
+    "`mixed` accepts completions of probability 0, and styles of tiny probability."
     laws, replies, style = laws_of(draw, 7)
     crowded = next(s for s in style.unique().tolist() if int((style == s).sum()) > 1)
     replies = replies.clone()
@@ -125,7 +125,7 @@ def tiny(sub, draw):
     expect(
         got,
         want,
-        what="`mixed` with a style that is hardly ever used",
+        what="`mixed` with a style of tiny probability",
         given={"laws": laws, "style": style},
         tolerance=1e-8,
     )
@@ -134,8 +134,8 @@ def tiny(sub, draw):
 @test(
     points=2,
     hints=(
-        "There are four policies: both of π, both of the reference, and two mixtures. What does each step gain?",
-        "Style first gains E[π's styles, the reference's replies] − E_ref; style last gains E_π − E[the reference's styles, π's replies]. Take the mean.",
+        "There are four policies: style and content of π, style and content of the reference, and two mixtures. What does each step gain?",
+        "Style first gains E[π's styles, the reference's completions] − E_ref. Style last gains E_π − E[the reference's styles, π's completions]. Take the mean.",
     ),
 )
 def two_orders(sub, draw):
@@ -154,7 +154,7 @@ def two_orders(sub, draw):
             "style is changed last, never first": split(whole - of_c),
             "each is changed first; the two do not sum to the whole": torch.tensor([of_s - start, of_c - start], dtype=torch.float64),
             "each is changed last; the two do not sum to the whole": torch.tensor([whole - of_c, whole - of_s], dtype=torch.float64),
-            "content stands first": split((of_s - start + whole - of_c) / 2).flip(0),
+            "content is the first number": split((of_s - start + whole - of_c) / 2).flip(0),
         },
     )  # fmt: skip
 

@@ -1,15 +1,15 @@
 # ---
-# title: Equal in length, otherwise as they are
+# title: A win rate at equal length
 # kind: implement
 # minutes: 30
 # ---
 
 # %% [statement]
-# A judge has compared our answers with a baseline's. `scores` `(N,)` is 1 where ours won, 0 where it lost, ½ for a tie. `terms` `(N, K)` has differences of style, ours less theirs, one column for each kind: words, list marks, bold. Some are counted in ones and some in thousands.
-# The judge's log-odds are an intercept plus a weight for each column times the difference. Someone asks: what would the win rate be if the answers had been equally *long*, with the markup that they have?
+# A judge has compared our completions with a baseline's. `scores` `(N,)` is 1 where ours won, 0 where it lost, ½ for a tie. `terms` `(N, K)` has differences of style, ours minus the baseline's, one column for each kind: words, list marks, bold. Some columns are counted in ones and some in thousands.
+# The judge's log-odds are an intercept plus a weight for each column times the difference. What would the win rate be if the completions were equally *long*, with the markup that they have?
 #
-# 1. `fit(scores, terms)`: the weights `(K + 1,)`, the intercept first, at which the log-likelihood $\sum_i [y_i \log p_i + (1 - y_i)\log(1 - p_i)]$ is largest. Nothing is penalised. The data here have a finite best fit. It must be exact to six digits in each weight, in relation to 1 over the column's standard deviation.
-# 2. `equal(scores, terms, columns)`: the win rate that the fitted regression predicts if the differences in the listed columns were 0 and the others were what they are. `columns` is a list of column numbers, counted from 0; it may be empty. Returns one number.
+# 1. `fit(scores, terms)`: the weights `(K + 1,)`, the intercept first, that maximise the log-likelihood $\sum_i [y_i \log p_i + (1 - y_i)\log(1 - p_i)]$, without a penalty. The data here have a finite optimum. Each weight must be exact to six digits, relative to 1 over the column's standard deviation.
+# 2. `equal(scores, terms, columns)`: the win rate that the fitted regression predicts if the differences in the listed columns are set to 0 and the others are unchanged. `columns` is a list of column numbers, counted from 0; it may be empty. Returns one number.
 #
 # Everything is float64. No column has the same difference in all pairs.
 
@@ -111,9 +111,9 @@ def likeliest(sub, draw):
             "ties count as lost": best(lost, beside_one(terms)) * size,
             "ties count as won": best(won, beside_one(terms)) * size,
             "ties are left out": best(scores[decided], beside_one(terms)[decided]) * size,
-            "the columns are centred, and the intercept is that of the usual difference": best(scores, centred) * size,
+            "the columns are centred, and the intercept belongs to the mean difference": best(scores, centred) * size,
             "a straight line was fitted to the scores": linear * size,
-            "the weights are those of columns divided by their deviation": want * size,
+            "the weights belong to columns divided by their standard deviation": want * size,
             "there is no intercept": torch.cat([torch.zeros(1, dtype=torch.float64), best(scores, terms)]) * size,
         },
     )  # fmt: skip
@@ -122,12 +122,12 @@ def likeliest(sub, draw):
 @test(
     points=3,
     hints=(
-        "What does the regression predict for each pair, if only the listed differences are gone?",
-        "Set the listed columns of a copy to 0, keep the others, and take the mean of σ over the pairs. With no column listed that is the raw win rate.",
+        "What does the regression predict for each pair, if only the listed differences are 0?",
+        "Set the listed columns of a copy to 0, keep the others, and take the mean of σ over the pairs. If no column is listed, this is the raw win rate.",
     ),
 )
 def held(sub, draw):
-    "`equal` holds the listed columns equal and leaves the others."
+    "`equal` sets the listed columns to 0 and leaves the others."
     scores, terms = verdicts(draw, columns=3)
     weights = best(scores, beside_one(terms))
     chance = lambda x: float(torch.sigmoid(weights[0] + x @ weights[1:]).mean())
@@ -140,8 +140,8 @@ def held(sub, draw):
         others = {
             "all columns are set to 0, also those that are not listed": chance(terms * 0),
             "the listed ones are kept, the others set to 0": chance(terms * (1 - keep)),
-            "that is the raw win rate": float(scores.mean()),
-            "the regression has seen the listed columns only, and the others stand in for nothing": float(torch.sigmoid(alone[0])),
+            "this is the raw win rate": float(scores.mean()),
+            "the regression was fitted to the listed columns only": float(torch.sigmoid(alone[0])),
             "the other differences are set to their mean, and σ of a mean is not the mean of σ": chance((terms * keep).mean(0, keepdim=True)),
             "the listed columns are set to their mean, not to 0": chance(terms * keep + terms.mean(0) * (1 - keep)),
         }  # fmt: skip

@@ -5,18 +5,18 @@
 # ---
 
 # %% [statement]
-# Five models, each compared with one baseline on 4,000 instructions. `models(STUDENT)` has them in an order of your own. Each row is a model:
+# Five models were compared with one baseline on 4,000 instructions each. `models(STUDENT)` has them in an order that depends on your student id. Each row is a model:
 #
-# * `words`: how many words longer its answers are than the baseline's, on average (on single instructions the difference varies by 20 words);
-# * `raw`: its win rate by a model as judge; `equal`: the judge's win rate at equal length, by the regression of the chapter; `people`: its win rate by people who read both answers to the end.
+# * `words`: the mean difference in words between its completions and the baseline's (the standard deviation over instructions is 20 words);
+# * `raw`: its win rate by a model as judge; `equal`: the judge's length-controlled win rate, by the regression of the chapter; `people`: its win rate by users who read both completions to the end.
 #
-# Each of the last three has a standard error of about .01. Judges may differ from model to model. Who is who? Answer `model_1`, `model_2`, `model_3`, `model_4` and `model_5` with letters, each used once.
+# Each of the last three has a standard error of about .01. Judges may differ between models. Which description fits which model? Answer `model_1`, `model_2`, `model_3`, `model_4` and `model_5` with letters, each used once.
 #
-# (a) says less than the baseline, and pads; its judge likes length\
-# (b) is no better than the baseline at equal length; people want longer answers, and its judge values length as they do\
-# (c) is as long as the baseline and better; its judge likes length\
-# (d) is better, and short; its judge likes length\
-# (e) is no better than the baseline at equal length; people want longer answers, and its judge values length more than they do
+# (a) has less content than the baseline, and pads; its judge has a length bias\
+# (b) is no better than the baseline at equal length; users want longer completions, and its judge values length as they do\
+# (c) is as long as the baseline and better; its judge has a length bias\
+# (d) is better, and short; its judge has a length bias\
+# (e) is no better than the baseline at equal length; users want longer completions, and its judge values length more than they do
 
 # %% [given]
 import torch
@@ -104,49 +104,49 @@ def ask(sub, letter, said):
 @test(
     points=1,
     rounds=1,
-    hints=("Whose win rate does the control leave where it was, and why?", "Where answers are equally long, there is nothing to control."),
+    hints=("Which model's win rate does the control leave unchanged, and why?", "If completions are equally long, there is nothing to control."),
 )  # fmt: skip
 def as_long(sub, draw):
     "The model that is as long as the baseline is found."
-    ask(sub, "c", dict.fromkeys("abde", "its answers are as long as the baseline's"))
+    ask(sub, "c", dict.fromkeys("abde", "its completions are as long as the baseline's"))
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("Whom does the control lift, and whom does it lower?", "A judge who likes length marks a short model down; the control gives that back."),
+    hints=("Which model does the control raise, and which does it lower?", "A judge with a length bias underrates a short model; the control corrects this."),
 )  # fmt: skip
 def short(sub, draw):
     "The short model is found."
-    ask(sub, "d", dict.fromkeys("abce", "its answers are shorter than the baseline's"))
+    ask(sub, "d", dict.fromkeys("abce", "its completions are shorter than the baseline's"))
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("Three models are longer. Which of them do people like less than the baseline?", "The one whose win rate at equal length is what people say: the control is right about it."),
+    hints=("Three models are longer. To which of them do users prefer the baseline?", "Its length-controlled win rate equals the win rate by users: the control is right about it."),
 )  # fmt: skip
 def padding(sub, draw):
     "The model that pads is found."
-    unliked = "people prefer the baseline to it"
-    ask(sub, "a", {"b": unliked, "e": unliked, "c": "its answers are longer", "d": "its answers are longer"})
+    unliked = "users prefer the baseline to it"
+    ask(sub, "a", {"b": unliked, "e": unliked, "c": "its completions are longer", "d": "its completions are longer"})
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "For which of the longer models is the judge's raw win rate what people say?",
-        "There the judge has no liking beyond what people want, and the control takes off what the answers have earned.",
+        "For which of the longer models does the judge's raw win rate equal the win rate by users?",
+        "There the judge has no excess bias, and the control removes a real value of length.",
     ),
 )
 def earned(sub, draw):
-    "The model whose judge values length as people do is found."
+    "The model whose judge values length as users do is found."
     ask(
         sub, "b",
         {
-            "a": "people prefer it to the baseline", "c": "its answers are longer", "d": "its answers are longer",
-            "e": "its raw win rate is what people say, so its judge overpays nothing",
+            "a": "users prefer it to the baseline", "c": "its completions are longer", "d": "its completions are longer",
+            "e": "its raw win rate equals the win rate by users, so its judge has no excess bias",
         },
     )  # fmt: skip
 
@@ -155,24 +155,24 @@ def earned(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Raw says too much and the control too little: about which model?",
-        "People want some length and the judge wants more: what people say lies between the two.",
+        "For which model is the raw win rate too high and the controlled one too low?",
+        "Users want some length and the judge wants more, so the win rate by users is between the two.",
     ),
 )
 def overpaid(sub, draw):
-    "The model whose judge values length more than people do is found."
+    "The model whose judge values length more than users do is found."
     ask(
         sub, "e",
         {
-            "a": "people prefer it to the baseline", "c": "its answers are longer", "d": "its answers are longer",
-            "b": "its raw win rate is far above what people say",
+            "a": "users prefer it to the baseline", "c": "its completions are longer", "d": "its completions are longer",
+            "b": "its raw win rate is far above the win rate by users",
         },
     )  # fmt: skip
 
 
 # %% [mutant] the control is right about everybody
 # caught by: earned
-# says: overpays nothing
+# says: no excess bias
 def who(row):
     words, raw, _, people = row.tolist()
     if abs(words) < 10:

@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# A judge likes length, and the win rate at equal length was to be free of that. `padded` adds more and more words that say nothing to our answers and prints what the three functions below report. The judge's log-odds are exactly an intercept plus a multiple of the term of the chapter,
-# so every line should print the same number, $\sigma(.2) = .5498$ (the raw rate of the first line, .5524, is only near it). Instead **every line says 0**, as does a file of answers of which **every comparison is a tie**; and when one function is mended, what is reported is **the raw win rate, to the last digit**, and **grows with the padding**.
+# A judge has a length bias, and the length-controlled win rate should be free of it. `padded` adds more and more empty words to our completions and prints the report of the three functions below. The judge's log-odds are exactly an intercept plus a multiple of the chapter's term,
+# so every line should print the same number, $\sigma(.2) = .5498$ (the raw rate of the first line, .5524, is only near it). Instead **every line says 0**, and so does a file in which **every comparison is a tie**. After you correct one function, the report is **the raw win rate, to the last digit**, and **grows with the padding**.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
 # * `terms(ours, theirs)`: tanh of the differences of length `(N,)` in units of their standard deviation (divisor $N - 1$), so that 0 means equal length.
 # * `fit(scores, t)`: intercept and slope `(2,)` of the logistic regression of the scores on the term. A score is 1, 0, ½ for a tie, or the mean of several verdicts.
-# * `report(weights, t)`: the win rate at equal length.
+# * `report(weights, t)`: the length-controlled win rate.
 
 # %% [given]
 import torch
@@ -83,8 +83,8 @@ from minirlhf_course.classroom.testing import Panel, Picture, expect, test, tidy
 @test(
     points=2,
     hints=(
-        "Our answers are all longer than theirs by about ten words. What are the terms, and what should they be?",
-        "A term of 0 must mean two answers of one length. What is subtracted before the division?",
+        "Our completions are all longer than theirs by about ten words. What are the terms, and what should they be?",
+        "A term of 0 must mean two completions of equal length. What is subtracted before the division?",
     ),
 )
 def zero_is_equal(sub, draw):
@@ -99,10 +99,10 @@ def zero_is_equal(sub, draw):
     expect(
         sub.terms(ours, theirs), squashed([g / deviation for g in gap]), what="`terms`", given={"ours": ours, "theirs": theirs},
         mistakes={
-            "the differences are centred, so that 0 is the usual one": squashed([(g - mean) / deviation for g in gap]),
-            "it is not squashed": torch.tensor([g / deviation for g in gap], dtype=torch.float64),
-            "it is in units of the deviation of one of the lengths, not of their difference": squashed([g / statistics.stdev(ours.tolist()) for g in gap]),
-            "it is theirs less ours": squashed([-g / deviation for g in gap]),
+            "the differences are centred, so that 0 means the mean difference": squashed([(g - mean) / deviation for g in gap]),
+            "the tanh is missing": torch.tensor([g / deviation for g in gap], dtype=torch.float64),
+            "it is in units of the standard deviation of one length, not of the difference": squashed([g / statistics.stdev(ours.tolist()) for g in gap]),
+            "it is theirs minus ours": squashed([-g / deviation for g in gap]),
             "the divisor is N": squashed([g / statistics.pstdev(gap) for g in gap]),
         },
     )  # fmt: skip
@@ -112,7 +112,7 @@ def zero_is_equal(sub, draw):
     points=2,
     hints=(
         "What do the scores 1, ½ and four fifths become inside `fit`?",
-        "`floor` makes a loss of every tie. The likelihood takes a score between 0 and 1 as it is.",
+        "`floor` turns every tie into a loss. The likelihood accepts any score between 0 and 1.",
     ),
 )
 def ties(sub, draw):
@@ -121,11 +121,11 @@ def ties(sub, draw):
     skill, liking = (float(draw.uniform(low=a, high=b)) for a, b in ((-0.6, 0.6), (0.5, 1.5)))
     scores = torch.sigmoid(skill + liking * t)
     expect(
-        sub.fit(scores, t), torch.tensor([skill, liking], dtype=torch.float64), what="`fit` of scores that are chances", given={"scores": scores, "t": t},
-        mistakes={"the slope stands first": torch.tensor([liking, skill], dtype=torch.float64)},
+        sub.fit(scores, t), torch.tensor([skill, liking], dtype=torch.float64), what="`fit` of scores that are probabilities", given={"scores": scores, "t": t},
+        mistakes={"the slope is first, and the intercept should be": torch.tensor([liking, skill], dtype=torch.float64)},
     )  # fmt: skip
     expect(
-        sub.fit(torch.full_like(t, 0.5), t), torch.zeros(2, dtype=torch.float64), what="`fit` of nothing but ties", given={"t": t},
+        sub.fit(torch.full_like(t, 0.5), t), torch.zeros(2, dtype=torch.float64), what="`fit` of ties only", given={"t": t},
     )  # fmt: skip
     # one or two verdicts in each of two places: the best fit has each place's share
     places = torch.tensor([-0.5] * 4 + [0.5] * 4, dtype=torch.float64)
@@ -136,7 +136,7 @@ def ties(sub, draw):
     weights = lambda a, b: torch.tensor([(a + b) / 2, b - a], dtype=torch.float64)
     expect(
         sub.fit(torch.tensor(low + high, dtype=torch.float64), places), weights(*log_odds), what="`fit` with ties", given={"scores": low + high, "t": places},
-        mistakes={"ties are lost": weights(*down), "ties are won": weights(*up)},
+        mistakes={"ties count as lost": weights(*down), "ties count as won": weights(*up)},
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def ties(sub, draw):
     points=2,
     hints=(
         "What is the mean prediction of a logistic regression with an intercept, on its own data?",
-        "It is the mean score, always. The question is what it predicts where the term is 0.",
+        "It always equals the mean score. What does the regression predict where the term is 0?",
     ),
 )
 def at_zero(sub, draw):
@@ -157,10 +157,10 @@ def at_zero(sub, draw):
     expect(
         sub.report(weights, t), chance(skill), what="`report`", given={"weights": weights, "t": t},
         mistakes={
-            "that is the mean prediction, which is the raw win rate": mean([chance(skill + liking * x) for x in t.tolist()]),
-            "that is the prediction at the usual difference": chance(skill + liking * mean(t.tolist())),
-            "that is a log-odds, not a rate": skill,
-            "the slope is taken for the intercept": chance(liking),
+            "this is the mean prediction, which is the raw win rate": mean([chance(skill + liking * x) for x in t.tolist()]),
+            "this is the prediction at the mean difference": chance(skill + liking * mean(t.tolist())),
+            "this is a log-odds, not a rate": skill,
+            "the slope is used as the intercept": chance(liking),
         },
     )  # fmt: skip
 
@@ -181,8 +181,8 @@ def picture(sub):
         said.append(float(sub.report(sub.fit(scores, t), t)))
     right = torch.full_like(more, float(torch.sigmoid(torch.tensor(0.2))))
     return Picture(
-        "Words that say nothing must not raise the win rate at equal length.",
-        (Panel("win rate at equal length", more, torch.tensor(said, dtype=torch.float64), right, "words of padding", "win rate"),),
+        "Empty words must not raise the length-controlled win rate.",
+        (Panel("length-controlled win rate", more, torch.tensor(said, dtype=torch.float64), right, "words of padding", "win rate"),),
     )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def report(weights, t):
 
 # %% [mutant] at the usual difference
 # caught by: at_zero
-# says: usual difference
+# says: mean difference
 def report(weights, t):
     return float(torch.sigmoid(weights[0] + weights[1] * t.mean()))
 

@@ -1,21 +1,21 @@
 # ---
-# title: A judge who likes length, in training
+# title: Training with a length-biased judge
 # kind: implement
 # minutes: 35
 # seconds: 30
 # ---
 
 # %% [statement]
-# A judge pays for quality, and for every word besides; nobody knows how much. Quality under the policy that we start from does not go with length, *within a prompt*. But prompts differ: some ask for long answers, and these get other rewards altogether. From a batch of groups, a row for each prompt, you make the credit with which the policy is trained.
+# A judge rewards quality, and also every word, by an unknown amount. Under the initial policy, quality is uncorrelated with length *within a prompt*. But prompts differ: some ask for long completions, and these have different rewards. From a batch of groups, one row for each prompt, you compute the advantages that train the policy.
 #
-# Write `credit(rewards, lengths)`: both `(P, G)`; returns `(P, G)`. Take **one** slope on length from the whole batch (a group is too small to have its own), and take it out within the groups, such that
+# Write `credit(rewards, lengths)`: both `(P, G)`; returns `(P, G)`. Estimate **one** slope on length from the whole batch (a group is too small for its own), and remove it within the groups, such that
 #
 # 1. adding any multiple of `lengths` to `rewards` changes nothing;
-# 2. adding a number of its own to all rewards of a prompt changes nothing, and so does adding a number of its own to all lengths of a prompt;
-# 3. what is left has mean 0 in each group, is uncorrelated with length over the batch, and is as small as it can be, in squares;
-# 4. if within each group all lengths are equal, it is the reward less the group's mean.
+# 2. adding a constant to all rewards of one prompt changes nothing, and adding a constant to all lengths of one prompt changes nothing;
+# 3. the result has mean 0 in each group, is uncorrelated with length over the batch, and has the smallest possible sum of squares;
+# 4. if within each group all lengths are equal, it is the reward minus the group's mean.
 #
-# The last test trains: 80 steps of 16 groups of eight, on six seeds, each beside our run. Each run has its own judge. The curve is quality, exactly. Its mean may lie 0.025 below ours in the end, with the whole of its 95 % interval.
+# Grading: the last test trains, 80 steps of 16 groups of eight, on six seeds, each paired with our run. Each run has its own judge. Your score is the exact quality at the end. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.025.
 
 # %% [given]
 import torch
@@ -78,10 +78,10 @@ def named(rewards, lengths):
     )
     through = float((centred * lengths).sum() / lengths.square().sum())
     return {
-        "the slope is that of all replies together, prompts and all; centre each group first": pooled,
-        "the slope is that of all replies together, though groups are centred afterwards": centred - slope * (lengths - lengths.mean(-1, keepdim=True)),
-        "each group has a slope of its own; take one from the batch": groups,
-        "length is left in: that is the usual advantage": centred,
+        "the slope is estimated over all prompts together; centre each group first": pooled,
+        "the slope is estimated over all prompts together, although groups are centred afterwards": centred - slope * (lengths - lengths.mean(-1, keepdim=True)),
+        "each group has its own slope; take one from the batch": groups,
+        "length is not removed: this is the usual advantage": centred,
         "lengths are not centred in their groups": centred - through * lengths,
         "the rewards are divided by lengths": rewards / lengths - (rewards / lengths).mean(-1, keepdim=True),
     }  # fmt: skip
@@ -91,12 +91,12 @@ def named(rewards, lengths):
     points=2,
     hints=(
         "Add 10 to all rewards of one prompt. Does your slope change?",
-        "Centre rewards and lengths in their groups; then one slope: the sum of the products over the sum of the squares, over the whole batch.",
+        "Centre rewards and lengths in their groups. The slope is the sum of the products divided by the sum of the squares, over the whole batch.",
     ),
     against="least squares with an intercept for each prompt",
 )
 def one_slope(sub, draw):
-    "`credit` is what an intercept per prompt and one slope on length leave."
+    "`credit` is the residual of an intercept per prompt and one slope on length."
     rewards, lengths = batch(draw, prompts=draw.integer(2, 4), group=draw.integer(3, 6))
     P, G = rewards.shape
     dummies = torch.eye(P, dtype=torch.float64).repeat_interleave(G, 0)
@@ -110,18 +110,18 @@ def one_slope(sub, draw):
 @test(
     points=1,
     hints=(
-        "All replies to a prompt are equally long. What is there to take out?",
-        "Nothing: where the sum of squares is 0, leave the slope out.",
+        "All completions of a prompt are equally long. What is there to remove?",
+        "Nothing. If the sum of squares is 0, omit the slope.",
     ),
 )
 def all_alike(sub, draw):
-    "`credit` without differences of length is the reward less the group's mean."
+    "`credit` without differences of length is the reward minus the group's mean."
     rewards, _ = batch(draw)
     lengths = torch.tensor([[12.0], [31.0], [50.0]], dtype=torch.float64).expand(3, 5).clone()
     want = rewards - rewards.mean(-1, keepdim=True)
     expect(
         asked(sub, rewards, lengths), want, what="`credit`", given={"rewards": rewards, "lengths": lengths}, tolerance=1e-7,
-        mistakes={"there is nothing to learn from any more": torch.zeros_like(want)},
+        mistakes={"the result is 0, and nothing can be learned from it": torch.zeros_like(want)},
     )  # fmt: skip
     lengths = lengths + 0.0
     lengths[1, :2] += 2.0  # one group differs: the slope is that group's
@@ -134,15 +134,15 @@ def all_alike(sub, draw):
 @trains(
     points=3,
     hints=(
-        "How long do the replies become under your credit? And does the slope that you take out hold within a prompt?",
-        "One slope of centred rewards on centred lengths. A slope over all prompts is that of the prompts.",
+        "How long do the completions become with your advantages? And does the removed slope hold within a prompt?",
+        "Use one slope of centred rewards on centred lengths. A slope over all prompts describes the prompts.",
     ),
     seeds=6,
     bar=0.025,
     what="quality",
 )
 def learns(sub, draw):
-    "In 80 steps quality rises: six runs, each with a judge of its own, each beside ours."
+    "Quality rises in 80 steps (six runs, each with its own judge, each paired with ours)."
     rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
     rand = lambda *shape: torch.rand(*shape, generator=rng, dtype=torch.float64)
     worth = 0.3 * torch.arange(CONTENTS, dtype=torch.float64)
@@ -181,7 +181,7 @@ def credit(rewards, lengths):
 
 # %% [mutant] pooled
 # caught by: one_slope
-# says: though groups are centred
+# says: although groups are centred
 def credit(rewards, lengths):
     r, s = rewards - rewards.mean(), lengths - lengths.mean()
     left = r - (r * s).sum() / (s * s).sum() * s
