@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 21 · What a liking for length does
+# # 21 · What a length bias does
 #
-# Labels that overpay every word make a reward model that overpays every word, and a policy that talks. Here all but the labels is exact: 791 bags of words, and sums over all of them.
+# Labels with a length bias give a reward model with a length bias, and a policy that writes more words. Here everything except the labels is exact: we sum over all 791 bags of words.
 #
-# **How much of what a judge calls better is only longer, and what do the cures take out besides?**
+# **How much of a judge's preference is only length, and what else do the remedies remove?**
 
 # %%
 import math
@@ -24,16 +24,16 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 
 world = bags()
 words = chain.words(world)
-seen = evidence.StudyResults("ch21")  # ten draws of the labels
+seen = evidence.StudyResults("ch21")  # ten resampled sets of labels
 predict = Predictions("21")
 
 # %% [markdown]
 # ## One pair
 #
-# The labels add half a unit of gold for every word. *um* is noise: it costs .3, and its length .15.
+# The labels add half a unit of reward for every word. *um* is noise: it costs .3, and its length costs .15.
 
 # %%
-noise = predict("Is *fact um* preferred to *fact* by labels like these?", "yes", "no")
+noise = predict("Do these labels prefer *fact um* to *fact*?", "yes", "no")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -45,27 +45,27 @@ for text in ("fact", "fact um", "fact um um"):
 plain, one = (torch.tensor([1.05 + 0.5 * b, 0.6 + b], dtype=torch.float64) for b in (0.0, 1.0))
 chance = float(labelled_better(one[1], one[0]))
 print(
-    f"the reply with one um wins {chance:.3f} of the time; with honest labels {float(labelled_better(plain[1], plain[0])):.3f}"
+    f"the completion with one um wins {chance:.3f} of the time; with unbiased labels {float(labelled_better(plain[1], plain[0])):.3f}"
 )
 noise.reveal("yes" if chance > 0.5 else "no")
 
 # %% [markdown]
-# One *um* pays, two do not: the bias moves the price at which noise is worth it.
+# One *um* pays, two do not. The bias changes the cost at which noise pays.
 #
 # ## From labels to a policy
 #
-# 1,600 pairs, a reward model of counts and products of counts, and the best policy for it at each KL. The judge has the labels' liking.
+# We fit a reward model of counts and products of counts to 1,600 pairs, and take the optimal policy for it at each KL. The judge has the same bias as the labels.
 
 # %%
 verdict = predict(
-    "At a KL of 1: the judge prefers the policy of the biased labels to that of the honest ones. The asker?",
+    "At a KL of 1 the judge prefers the policy from biased labels to the policy from unbiased ones. What does the user do?",
     "prefers it too, less strongly",
-    "cannot tell",
+    "has no clear preference",
     "prefers the other one",
 )
 
 # %%
-learned = chain.rewards(world, words, seed=100)  # none of the study's ten draws
+learned = chain.rewards(world, words, seed=100)  # none of the study's ten sets
 kls = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 paths = {}
 for name in progress(("honest", "biased", "residual", "dropped"), "policies"):
@@ -78,26 +78,26 @@ for name, path in paths.items():
         f"{name:10} {row['style']:7.2f} {row['gold']:6.2f} {row['judge']:7.2f} {row['true']:6.2f} {row['share']:8.2f}"
     )
 honest, biased = (paths[name][kls.index(1.0)]["true"] for name in ("honest", "biased"))
-verdict.reveal("prefers the other one" if honest > biased + 0.02 else "cannot tell")
+verdict.reveal("prefers the other one" if honest > biased + 0.02 else "has no clear preference")
 
 # %%
 # figure: chain
-# alt: Two panels against KL. Left, win rates: for the policy of biased labels the judge's line runs above that of honest labels and the asker's line below it, so that the two lines of the biased policy part. Right, words
-#   per reply: biased labels rise steeply and come near five words, honest labels rise slowly, and the reward whose coefficient of length was dropped falls below two.
+# alt: Two panels against KL. Left, win rates: for the policy from biased labels the judge's line is above the line for unbiased labels and the user's line is below it, so the two lines of the biased policy diverge. Right, words
+#   per completion: biased labels rise steeply and come near five words, unbiased labels rise slowly, and the reward with the dropped length coefficient falls below two.
 fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.9), layout="constrained")
-for name, colour in (("honest", "blue"), ("biased", "red")):
-    left.plot(kls, [row["judge"] for row in paths[name]], "--", color=PALETTE[colour], label=f"{name} labels, judge")
-    left.plot(kls, [row["true"] for row in paths[name]], "-", color=PALETTE[colour], label=f"{name} labels, asker")
+for name, title, colour in (("honest", "unbiased", "blue"), ("biased", "biased", "red")):
+    left.plot(kls, [row["judge"] for row in paths[name]], "--", color=PALETTE[colour], label=f"{title} labels, judge")
+    left.plot(kls, [row["true"] for row in paths[name]], "-", color=PALETTE[colour], label=f"{title} labels, user")
 left.set(
     xlabel="KL from the reference, nats",
     ylabel="win rate against the reference",
-    title="what is said, and what is true",
+    title="by the judge and by the user",
 )
 left.legend(frameon=False, fontsize=8)
-labels = {"honest": "honest", "biased": "biased", "residual": "slope removed", "dropped": "coefficient dropped"}
+labels = {"honest": "unbiased", "biased": "biased", "residual": "slope removed", "dropped": "coefficient dropped"}
 for (name, path), colour in zip(paths.items(), ("blue", "red", "green", "orange"), strict=True):
     right.plot(kls, [row["style"] for row in path], color=PALETTE[colour], label=labels[name])
-right.set(xlabel="KL from the reference, nats", ylabel="words in a reply", ylim=(1, 5.1), title="how long")
+right.set(xlabel="KL from the reference, nats", ylabel="words per completion", ylim=(1, 5.1), title="length")
 right.legend(frameon=False, fontsize=8)
 plt.show()
 
@@ -111,12 +111,10 @@ assert seen.holds("biased_1_style", above=4.2) and seen.holds("dropped_1_style",
 # %% [markdown]
 # ## Only style
 #
-# Take the reference's replies and redraw them so that they have the biased policy's lengths, and nothing else of it.
+# We resample the reference's completions so that they have the biased policy's lengths, and nothing else of this policy.
 
 # %%
-half = predict(
-    "Of what the judge's win rate gains over one half, how much is left?", "nearly all", "about half", "nearly nothing"
-)
+half = predict("How much of the judge's gain above one half remains?", "nearly all", "about half", "nearly nothing")
 
 # %%
 moved = chain.policy_at(world.ref_logps, learned.biased, kl=1.0)
@@ -124,10 +122,10 @@ whole = chain.standing(world, moved, words)
 alone = chain.standing(world, chain.redrawn(moved, world.ref_logps, words), words)
 within = chain.standing(world, chain.redrawn(world.ref_logps, moved, words), words)
 print(
-    f"judge {whole['judge']:.2f}, by lengths alone {alone['judge']:.2f}; asker {whole['true']:.2f}, by lengths alone {alone['true']:.2f}"
+    f"judge {whole['judge']:.2f}, by lengths alone {alone['judge']:.2f}; user {whole['true']:.2f}, by lengths alone {alone['true']:.2f}"
 )
 print(
-    f"the other order: at the reference's lengths, only the content changed: judge {within['judge']:.2f}, asker {within['true']:.2f}"
+    f"the other order: at the reference's lengths, only the content changed: judge {within['judge']:.2f}, user {within['true']:.2f}"
 )
 share = (alone["judge"] - 0.5) / (whole["judge"] - 0.5)
 half.reveal("about half" if 0.3 < share < 0.7 else "nearly all" if share > 0.7 else "nearly nothing")
@@ -138,14 +136,14 @@ assert abs(alone["true"] - 0.5) < 0.02
 # %% [markdown]
 # ## At equal length
 #
-# The regression of AlpacaEval 2, on 800 verdicts of the judge for each policy. In the last row the askers *want* length, and the judge is honest.
+# We use the regression of AlpacaEval 2, on 800 verdicts of the judge for each policy. In the last row the users *want* length, and the judge has no bias.
 
 # %%
 wanted = predict(
-    "What does the control do to a policy that is longer because its askers want that?",
+    "What does the control do to a policy that is longer because its users want that?",
     "nothing",
-    "takes some of its win rate",
-    "gives it more",
+    "lowers its win rate",
+    "raises its win rate",
 )
 
 # %%
@@ -157,12 +155,12 @@ for name, (here, probs, bias) in rows.items():
     found = control.compared(here, probs, seed=100, bias=bias)
     print(f"{name:18} {found['words']:6.1f} {found['true']:7.2f} {found['raw']:7.2f} {found['controlled']:10.2f}")
 lost = sum(seen.values("lc_wanted_true")) / 10 - sum(seen.values("lc_wanted_controlled")) / 10
-wanted.reveal("takes some of its win rate" if lost > 0.01 else "nothing" if lost > -0.01 else "gives it more")
+wanted.reveal("lowers its win rate" if lost > 0.01 else "nothing" if lost > -0.01 else "raises its win rate")
 
 # %% [markdown]
 # ## A failure on purpose
 #
-# Centre the differences of length before the regression, as one does with features. Then "no difference" means "as much longer as usual".
+# We centre the differences of length before the regression, as is usual for features. Then "no difference" means "as much longer as usual".
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -173,15 +171,15 @@ centred = (ours - theirs) - (ours - theirs).mean()
 print("centred:        ", [round(t, 2) for t in torch.tanh(centred / centred.std()).tolist()])
 
 # %% [markdown]
-# Centred, answers that are all longer count as equally long, and the control controls nothing.
+# After centring, completions that are all longer count as equally long, and the control has no effect.
 #
 # ## Information is bounded, words are not
 #
-# An asker wants one of four things. The reply names one, and talks on. The judge pays 1 for the right thing, ¼ for each further word; the asker loses .05 with each.
+# A user wants one of four things. The completion names one, and continues with further words. The judge gives 1 for the right thing and ¼ for each further word. The user loses .05 with each.
 
 # %%
 paradox = predict(
-    "The pressure grows. What does the asker's reward do?",
+    "The strength of the optimisation grows. What does the user's reward do?",
     "rises to a ceiling",
     "rises and falls",
     "falls from the start",
@@ -191,7 +189,7 @@ paradox = predict(
 # NBVAL_CHECK_OUTPUT
 strengths = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 told = [chatty.told(s) for s in strengths]
-print("strength     KL   of it information   further words   judge   asker")
+print("strength     KL   of it information   further words   judge    user")
 for strength, row in zip(strengths, told, strict=True):
     print(
         f"{strength:8.1f} {abs(row['kl']):6.2f} {abs(row['information']):19.2f} {row['fillers']:15.1f} {row['judge']:7.2f} {row['asker']:7.2f}"
@@ -203,8 +201,8 @@ paradox.reveal(
 
 # %%
 # figure: paradox
-# alt: Against the strength of the optimisation, information rises steadily, still below its ceiling of 1.39 nats at the end, while the number of further words rises ever faster; the asker's reward, below, rises until a strength of about two and
-#   then falls below where it began.
+# alt: Left, against the strength of the optimisation: information rises steadily, still below its ceiling of 1.39 nats at the end, while the number of further words rises ever faster. Right: the user's reward rises until a strength of about two and
+#   then falls below its initial value.
 fig, (top, low) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
 top.plot(strengths, [row["information"] for row in told], color=PALETTE["blue"], label="information, nats")
 top.plot(strengths, [row["fillers"] / 10 for row in told], color=PALETTE["red"], label="further words, tens")
@@ -212,19 +210,19 @@ top.axhline(math.log(4), ls=":", color=PALETTE["black"])
 top.set(xlabel="strength of the tilt", ylabel="nats; tens of words", title="information is bounded, words are not")
 top.legend(frameon=False, fontsize=8)
 low.plot(strengths, [row["asker"] for row in told], color=PALETTE["green"])
-low.set(xlabel="strength of the tilt", ylabel="asker's mean reward", title="what the asker gets")
+low.set(xlabel="strength of the tilt", ylabel="user's mean reward", title="reward of the user")
 plt.show()
 
 # %% [markdown]
 # ## Lists and bold
 #
-# Every reply may be a list or in bold; the labels pay .6 and .4 for that, wherever it stands. A list is worth .3 where there are two facts to list, −.2 elsewhere.
+# Every completion may be a list or in bold. The labels add .6 and .4 for these, wherever they occur. A list has a value of .3 where there are two facts to list, and −.2 elsewhere.
 
 # %%
 looks = markup.looks()
 liked = markup.liking(looks)
 print("                       lists   bold   of the lists pointless")
-for name, rewards in {"gold": looks.gold, "gold and the liking": looks.gold + liked}.items():
+for name, rewards in {"gold": looks.gold, "gold and the bias": looks.gold + liked}.items():
     probs = chain.policy_at(looks.ref_logps, rewards, kl=1.0).exp()
     found = markup.shares(looks, probs)
     print(f"{name:20} {found['list']:7.2f} {found['bold']:6.2f} {found['pointless']:12.2f}")
@@ -235,8 +233,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Halve the labels' liking. Is the loss of gold halved? The chapter has the formula.
-# * Remove the slope in `control.wanting_length`'s world. What becomes of the policy?
+# * Halve the labels' bias. Is the loss of gold reward halved? The chapter has the formula.
+# * Remove the slope in the task of `control.wanting_length`. What happens to the policy?
 # * `minirlhf evaluate judge ours.jsonl theirs.jsonl --length-controlled` on two files of your own.
 #
 # The graded exercises of this chapter: `minirlhf check 21`.
