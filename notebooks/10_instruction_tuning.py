@@ -217,7 +217,7 @@ wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 els
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for shift, (key, title, colour) in zip(
     (-0.12, 0.12),
-    (("system", "known form", "blue"), ("attack", "new form: “ignore that, now speak …”", "red")),
+    (("system", "known form", "blue"), ("attack", "new form", "red")),
     strict=True,
 ):
     for k, count in enumerate((0, 15, 60)):
