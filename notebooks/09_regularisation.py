@@ -170,7 +170,7 @@ for _ in range(60):
     beta = (low * high) ** 0.5
     covering = regularisation.forward_kl_optimal_logps(ref.log(), reward, beta=beta)
     low, high = (beta, high) if float(kl.reverse_kl(covering, ref.log())) > 1 else (low, beta)
-print(f"{'k3 of the completion, loss':26} {beta:5.3f} {covering.exp() @ reward:7.3f} {covering.exp() @ gold:7.3f}")
+print(f"{'k3 of the completion, loss':26} {beta:6.3f} {covering.exp() @ reward:7.3f} {covering.exp() @ gold:7.3f}")
 fair.reveal(max(earned, key=earned.__getitem__))
 covering = regularisation.forward_kl_optimal_logps(ref.log(), reward, beta=1.0)
 print(f"... and that one at beta = 1: {kl.reverse_kl(covering, ref.log()):.3f} nats, gold {covering.exp() @ gold:.3f}")
