@@ -1,16 +1,16 @@
 # ---
-# title: What was kept
+# title: Selection from a reward matrix
 # kind: numeric
 # minutes: 5
 # ---
 
 # %% [statement]
-# Six prompts, five replies to each: `rewards(STUDENT)` is your reward matrix. Answer with numbers, to three digits behind the point.
+# Six prompts with five completions each: `rewards(STUDENT)` is your reward matrix. Answer with numbers, to three decimals.
 #
-# 1. `mean_each`: the mean reward of what is kept if one keeps the best reply to each prompt.
-# 2. `mean_overall`: the same if one keeps the best six of all.
-# 3. `forgotten`: how many of the six prompts the second way forgets.
-# 4. `mean_random`: what one would *expect* to see if six of the thirty were kept at random.
+# 1. `mean_each`: the mean reward of the kept completions if you keep the best one for each prompt.
+# 2. `mean_overall`: the mean reward if you keep the best six of all thirty.
+# 3. `forgotten`: the number of prompts for which the second way keeps nothing.
+# 4. `mean_random`: the *expected* mean reward if six of the thirty are kept at random.
 
 # %% [given]
 import torch
@@ -19,7 +19,7 @@ from minirlhf_course.ledger.registry import Draw
 
 
 def rewards(student):
-    """(6, 5): this student's reward matrix; prompts differ in how easy they are, and no two rewards are equal."""
+    """(6, 5): this student's reward matrix. Prompts differ in difficulty, and no two rewards are equal."""
     for attempt in range(1000):
         draw = Draw("11.1", student, attempt)
         easy = draw.permutation(6).double()[:, None] * 0.25
@@ -29,7 +29,7 @@ def rewards(student):
         mistaken = {int((counts > 0).sum()), int((counts > 1).sum())}
         mistaken |= {6 - len(wrong.unique()) for wrong in (best % 5, best // 6)}
         if len(found.unique()) == 30 and int((counts == 0).sum()) not in mistaken:
-            break  # else some mistakes would be right by chance
+            break  # else some mistakes would give the right answer
     return found
 
 
@@ -64,7 +64,7 @@ def ranked(student):
 @test(
     points=1,
     rounds=1,
-    hints=("Go through the matrix row by row.", "Average the largest number of each of the six rows."),
+    hints=("One row is one prompt.", "Average the largest numbers of the six rows."),
 )
 def each_prompt(sub, draw):
     "`mean_each` is the mean of the best of each row."
@@ -78,9 +78,9 @@ def each_prompt(sub, draw):
         tolerance=6e-4,
         reveal=False,
         mistakes={
-            "the best of each column was taken, which compares different prompts": sum(columns) / 5,
-            "all rewards were averaged": sum(sum(row) for row in rows) / 30,
-            "the worst of each row was taken": sum(min(row) for row in rows) / 6,
+            "this is the mean of the best of each column, which compares different prompts": sum(columns) / 5,
+            "this is the mean of all rewards": sum(sum(row) for row in rows) / 30,
+            "this is the mean of the worst of each row": sum(min(row) for row in rows) / 6,
         },
     )
 
@@ -88,23 +88,23 @@ def each_prompt(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Forget which prompt a reply belongs to.", "Sort all thirty and average the six largest."),
+    hints=("Ignore which prompt a completion belongs to.", "Sort all thirty rewards and average the six largest."),
 )
 def all_prompts(sub, draw):
     "`mean_overall` is the mean of the six best."
     best = ranked(sub.student)
     want = sum(value for value, _ in best[:6]) / 6
     slips = {
-        "five were kept, as many as there are columns": sum(value for value, _ in best[:5]) / 5,
-        "the six worst were kept: an ascending sort begins with them": sum(value for value, _ in best[-6:]) / 6,
-        "only the best was kept": best[0][0],
-        "the best of each prompt were kept": sum(max(row) for row in rewards(sub.student).tolist()) / 6,
+        "only five were kept, the number of columns": sum(value for value, _ in best[:5]) / 5,
+        "the six worst were kept: an ascending sort puts them first": sum(value for value, _ in best[-6:]) / 6,
+        "only the single best was kept": best[0][0],
+        "the best for each prompt was kept": sum(max(row) for row in rewards(sub.student).tolist()) / 6,
     }
     middle = sum(value for value, _ in best) / 30
     above = [value for value, _ in best if value > middle]
     good = sum(above) / len(above)
     if all(abs(good - value) > 2e-3 for value in (want, *slips.values())):
-        slips["all were kept that are above the mean"] = good
+        slips["all rewards above the mean were kept"] = good
     expect(sub.number("mean_overall"), want, what="`mean_overall`", tolerance=6e-4, reveal=False, mistakes=slips)
 
 
@@ -112,12 +112,12 @@ def all_prompts(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "To which prompts do the six best replies belong?",
-        "Place i of the flattened matrix belongs to row i // 5.",
+        "To which prompts do the six best completions belong?",
+        "Index i of the flattened matrix belongs to row i // 5.",
     ),
 )
 def lost_prompts(sub, draw):
-    "`forgotten` counts the prompts without a kept reply."
+    "`forgotten` counts the prompts without a kept completion."
     kept = {i for _, i in ranked(sub.student)[:6]}
     places = rewards(sub.student).flatten().argsort(descending=True)[:6].tolist()
     sixes, columns = {place // 6 for place in places}, {place % 5 for place in places}
@@ -127,9 +127,9 @@ def lost_prompts(sub, draw):
         what="`forgotten`",
         reveal=False,
         mistakes={
-            "the prompts that are left were counted": float(len(kept)),
-            "place i was given to row i // 6; a row has five places": float(6 - len(sixes)),
-            "place i was given to row i % 5, which is its column": float(6 - len(columns)),
+            "this counts the prompts that are left": float(len(kept)),
+            "index i was assigned to row i // 6, but a row has five entries": float(6 - len(sixes)),
+            "index i was assigned to row i % 5, which is its column": float(6 - len(columns)),
         },
     )
 
@@ -137,10 +137,13 @@ def lost_prompts(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("No drawing is needed.", "Each of the thirty is kept equally often, so expect the mean of all."),
+    hints=(
+        "You need no simulation.",
+        "Each of the thirty is kept with the same probability, so the expectation is the mean of all.",
+    ),
 )
 def control(sub, draw):
-    "`mean_random` is what the control is expected to keep."
+    "`mean_random` is the expected mean reward of the control."
     values = [value for value, _ in ranked(sub.student)]
     middle = values[15]  # of an even number PyTorch takes the lower of the two
     expect(
@@ -149,7 +152,7 @@ def control(sub, draw):
         what="`mean_random`",
         tolerance=6e-4,
         reveal=False,
-        mistakes={"the median is taken for the mean": middle} if abs(middle - sum(values) / 30) > 2e-3 else {},
+        mistakes={"this is the median, not the mean": middle} if abs(middle - sum(values) / 30) > 2e-3 else {},
     )
 
 
@@ -169,7 +172,7 @@ mean_overall = R.flatten().sort().values[:6].mean()
 
 # %% [mutant] as many as columns
 # caught by: all_prompts
-# says: five were kept
+# says: only five were kept
 R = rewards(STUDENT)
 mean_overall = R.flatten().sort(descending=True).values[:5].mean()
 

@@ -1,17 +1,17 @@
 # ---
-# title: Two may try
+# title: Best of n against best of m
 # kind: derive
 # minutes: 20
 # ---
 
 # %% [statement]
-# Two teams use the *same* model and the same reward model. Team A shows the best of $n$ replies, team B the best of $m$, all $n + m$ drawn independently.
+# Two teams use the *same* model and the same reward model. Team A submits the best of $n$ completions, team B the best of $m$. All $n + m$ are sampled independently.
 #
-# Derive, then write, `wins(probs, rewards, n, m)`: the probability that A's reply has the higher reward, plus half the probability that the two rewards are equal.
-# `probs` are the model's probabilities of all its replies, `rewards` what they earn; several may earn the same. No sampling: the answer is exact, and gradients through
-# `probs` count, along changes after which the probabilities still sum to 1.
+# Derive, then write, `wins(probs, rewards, n, m)`: the probability that A's completion has the higher reward, plus half the probability that the two rewards are equal.
+# `probs` are the model's probabilities of all its completions, and `rewards` their rewards; several may be equal. Do not sample: the result is exact. Gradients through
+# `probs` are checked, along changes after which the probabilities still sum to 1.
 #
-# A check for your derivation: without ties and with very many replies the answer must tend to something simple in $n$ and $m$.
+# A check for your derivation: without ties and with very many completions, the result must tend to a simple expression in $n$ and $m$.
 
 # %% [given]
 import torch
@@ -28,7 +28,7 @@ def wins(probs, rewards, n, m):
     upto = (probs * (rewards <= rewards[:, None])).sum(-1)
     below = (probs * (rewards < rewards[:, None])).sum(-1)
     tied = upto - below
-    best = (upto**n - below**n) * probs / tied  # the law of A's reply
+    best = (upto**n - below**n) * probs / tied  # the distribution of A's completion
     return (best * (upto**m + below**m) / 2).sum()
 
 
@@ -39,7 +39,7 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy_distribut
 
 
 def played(probs, rewards, n, m):
-    """A wins, B wins, a tie: over all ways to draw n + m replies."""
+    """Return the probabilities that A wins, that B wins, and of a tie, over all ways to sample n + m completions."""
     chances = [0.0, 0.0, 0.0]
     for drawn in itertools.product(range(len(probs)), repeat=n + m):
         chance = float(probs[list(drawn)].prod())
@@ -49,7 +49,7 @@ def played(probs, rewards, n, m):
 
 
 def chance(probs, rewards, n, m):
-    """The same as `won + tied / 2`, where autograd can follow: all ways at once."""
+    """Return `won + tied / 2` of `played` by tensor operations, so that autograd can follow."""
     law = lambda k: torch.cartesian_prod(*[torch.arange(len(probs))] * k).reshape(-1, k)
     ours, theirs = law(n), law(m)
     a, b = rewards[ours].amax(-1)[:, None], rewards[theirs].amax(-1)
@@ -65,13 +65,13 @@ def replies(draw, size=3):
 @test(
     points=1,
     hints=(
-        "Condition on the reward of A's reply, whose law the chapter derives. How likely is it that all of B's are lower?",
-        "With $F$ and $F^-$ at A's reward, B's best is lower with probability $(F^-)^m$ and at most as high with $F^m$. A tie counts half.",
+        "Condition on the reward of A's completion, whose distribution the chapter derives. What is the probability that all of B's rewards are lower?",
+        "With $F$ and $F^-$ at A's reward, B's best is lower with probability $(F^-)^m$, and lower or equal with probability $F^m$. A tie counts half.",
     ),
-    against="all ways to draw n + m replies",
+    against="all ways to sample n + m completions",
 )
 def different(sub, draw):
-    "Rewards that differ, several tries on both sides."
+    "Different rewards, several samples on both sides."
     probs, rewards = replies(draw)
     n, m = [(3, 2), (2, 3)][draw.integer(0, 1)]
     upto = torch.stack([probs[rewards <= r].sum() for r in rewards])
@@ -82,34 +82,34 @@ def different(sub, draw):
     won, lost, tied = played(probs, rewards, n, m)
     got, want = sub.wins(probs, rewards, n, m), won + tied / 2
     slips = {
-        "a tie is shared as n to m, not by halves": won + tied * n / (n + m),
-        "a tie counts nothing": won,
-        "a tie counts as a win": won + tied,
-        "n/(n + m) is taken, which holds without ties only: here both may draw the same reply": n / (n + m),
-        "the other team's chances are answered": lost + tied / 2,
-        "both teams show their worst": worst[0] + worst[2] / 2,
-        "both teams draw once": 0.5,
-        "team B draws once": one[0] + one[2] / 2,
-        "a tie is halved for each of B's replies; it is the best of them that ties": float(halved),
-        "the law of A's best is taken for a density, $n\\,p\\,F^{n-1}$": all_m,
+        "a tie is split as n to m instead of in halves": won + tied * n / (n + m),
+        "a tie counts 0 instead of ½": won,
+        "a tie counts 1 instead of ½": won + tied,
+        "this is n/(n + m), which holds without ties only; here both teams can sample the same completion": n / (n + m),
+        "this is the probability for team B": lost + tied / 2,
+        "both teams submit their worst": worst[0] + worst[2] / 2,
+        "both teams sample once": 0.5,
+        "team B samples once": one[0] + one[2] / 2,
+        "a tie is halved for each of B's completions; only the best of them can tie": float(halved),
+        "the distribution of A's best is taken for a density, $n\\,p\\,F^{n-1}$": all_m,
     }
     given = {"probs": probs, "rewards": rewards, "n": n, "m": m}
     near = isinstance(got, torch.Tensor) and got.numel() == 1 and 1e-4 < abs(float(got) - want) < 0.015
     if near and all(abs(float(got) - value) > 1e-4 for value in slips.values()):
-        fail("`wins` is near the right number; if it was simulated or rounded: an exact one is asked for", **given)
+        fail("`wins` is close to the expected value but not exact; do not simulate or round", **given)
     expect(got, want, what="`wins`", given=given, mistakes=slips)
 
 
 @test(
     points=1,
     hints=(
-        "Let two replies earn the same. Does your $F^-$ leave both of them out?",
-        "$F^-(r)$ is the probability of earning *less* than $r$: strictly less, over all replies.",
+        "Let two completions have the same reward. Does your $F^-$ exclude both of them?",
+        "$F^-(r)$ is the probability of a reward *strictly below* $r$, over all completions.",
     ),
-    against="all ways to draw n + m replies",
+    against="all ways to sample n + m completions",
 )
 def tied_rewards(sub, draw):
-    "Replies that earn the same."
+    "Completions with equal rewards."
     probs = tidy_distribution(draw, 4)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
     won, _, tied = played(probs, rewards, 2, 1)
@@ -124,10 +124,10 @@ def tied_rewards(sub, draw):
 @test(
     points=1,
     hints=(
-        "An optimiser will differentiate this. Where is the gradient of `probs` cut?",
-        "`float(…)`, `.item()`, `torch.tensor(…)` and NumPy cut it. Count replies by a sum of their `probs`, not by numbers taken out of them.",
+        "Autograd must reach `probs`. Which operation of yours stops the gradient?",
+        "`float(…)`, `.item()`, `torch.tensor(…)` and NumPy stop it. Compute $F$ and $F^-$ as sums of tensor entries of `probs`.",
     ),
-    against="autograd through all ways to draw n + m replies",
+    against="autograd through all ways to sample n + m completions",
 )
 def slope(sub, draw):
     "The gradient through `probs`, along changes after which they still sum to 1."
@@ -140,22 +140,22 @@ def slope(sub, draw):
     expect(
         got - got.mean(),
         want - want.mean(),
-        what="the gradient of `wins`, less its mean,",
+        what="the gradient of `wins`, minus its mean,",
         given={"probs": probs, "rewards": rewards, "n": n, "m": m},
-        mistakes={"none reaches `probs`": torch.zeros_like(want)},
+        mistakes={"no gradient reaches `probs`": torch.zeros_like(want)},
     )
 
 
 @test(
     points=1,
     hints=(
-        "Take a thousand replies, all different and equally likely. Which of the n + m draws is best?",
-        "Each of the n + m is best equally often, and n of them are A's.",
+        "Take a thousand completions, all different and equally probable. Which of the n + m samples is best?",
+        "Each of the n + m is the best with the same probability, and n of them are A's.",
     ),
     against="n/(n + m)",
 )
 def many_replies(sub, draw):
-    "In a fine world the answer is nearly n/(n + m)."
+    "With many completions and no equal rewards the result is nearly n/(n + m)."
     n, m = draw.integer(1, 6), draw.integer(1, 6)
     size = 500
     probs = torch.full((size,), 1 / size, dtype=torch.float64)
@@ -170,7 +170,7 @@ def many_replies(sub, draw):
 
 # %% [mutant] ties count nothing
 # caught by: different
-# says: a tie counts nothing
+# says: a tie counts 0
 def wins(probs, rewards, n, m):
     upto = (probs * (rewards <= rewards[:, None])).sum(-1)
     below = (probs * (rewards < rewards[:, None])).sum(-1)
@@ -204,7 +204,7 @@ def wins(probs, rewards, n, m):
 
 # %% [mutant] n and m exchanged
 # caught by: different
-# says: the other team
+# says: for team B
 def wins(probs, rewards, n, m):
     upto = (probs * (rewards <= rewards[:, None])).sum(-1)
     below = (probs * (rewards < rewards[:, None])).sum(-1)

@@ -1,16 +1,16 @@
 # ---
-# title: The best of all, but not of one prompt only
+# title: The best of all, with a limit per prompt
 # kind: implement
 # minutes: 20
 # ---
 
 # %% [statement]
-# Keeping the best of all forgets hard prompts; keeping the best of each also keeps bad replies. A compromise: keep the best $K$ of all, *at most `most` of any prompt*.
+# Keeping the best of all loses hard prompts. Keeping the best for each prompt also keeps bad completions. A compromise: keep the best $K$ of all, with *at most `most` of any prompt*.
 #
-# Write `select(rewards, k, most)`. Go through all replies from the best to the worst, of equal ones the earlier first (row by row, as in the chapter); keep a reply unless its prompt has
-# `most` already; stop when $K$ are kept. Some replies could not be graded: their reward is NaN, and they are never kept. If fewer than $K$ can be kept, return those.
+# Write `select(rewards, k, most)`. Go through all completions from the best to the worst; among equal rewards the lower index comes first, counted row by row as in the chapter. Keep a completion unless its prompt has
+# `most` already. Stop when $K$ are kept. Some completions could not be graded: their reward is NaN, and they are never kept. If fewer than $K$ can be kept, return those.
 #
-# Return the places in the flattened matrix, a tensor of integers, in the order in which they were kept.
+# Return the indices into the flattened matrix, a tensor of integers, in the order in which the completions were kept.
 
 # %% [given]
 import torch
@@ -18,7 +18,7 @@ import torch
 
 # %% [stub]
 def select(rewards, k, most):
-    """rewards: (M, N), NaN where nobody could grade. k, most: integers from 1. Returns (at most k,) integers."""
+    """rewards: (M, N), NaN where no grade exists. k, most: integers from 1. Returns (at most k,) integers."""
     raise NotImplementedError
 
 
@@ -41,7 +41,7 @@ from minirlhf_course.classroom.testing import Failure, expect, show, test, tidy
 
 
 def by_definition(rewards, k, most):
-    """Again and again the best of what is left and allowed, searched from the first to the last."""
+    """Return the indices: repeatedly the best allowed completion, searched from the first to the last."""
     rows, kept = rewards.tolist(), []
     width = len(rows[0])
     while len(kept) < k:
@@ -64,7 +64,7 @@ def wanted(sub, rewards, k, most, **more):
     if isinstance(got, torch.Tensor) and got.dim() == 1 and len(got) != len(right):
         lines = tuple(f"{name} = {show(x)}" for name, x in (("rewards", rewards), ("k", k), ("most", most)))
         raise Failure(
-            f"`select` keeps {len(got)} replies, where {len(right)} can be kept",
+            f"`select` keeps {len(got)} completions, but {len(right)} can be kept",
             (*lines, f"yours:    {show(got)}", f"expected: {show(right)}"),
         )
     expect(
@@ -79,8 +79,8 @@ def wanted(sub, rewards, k, most, **more):
 @test(
     points=2,
     hints=(
-        "How does a place in the flattened matrix tell its prompt?",
-        "Place i belongs to row i // N. Count what each row has given, and skip a reply whose row is full.",
+        "How do you compute the prompt from an index into the flattened matrix?",
+        "Index i belongs to row i // N. Count the kept completions of each row, and skip a completion whose row is full.",
     ),
 )
 def limited(sub, draw):
@@ -95,19 +95,21 @@ def limited(sub, draw):
         rewards,
         5,
         2,
-        mistakes={"no prompt is limited": torch.tensor(free)} if free != by_definition(rewards, 5, 2) else {},
+        mistakes={"the limit per prompt is not applied": torch.tensor(free)}
+        if free != by_definition(rewards, 5, 2)
+        else {},
     )
 
 
 @test(
     points=1,
     hints=(
-        "Which of two equal replies comes first?",
-        "A stable sort keeps the order of equal ones; ask for it by name.",
+        "Which of two equal rewards comes first?",
+        "A stable sort keeps the order of equal entries. `argsort` has an argument for it.",
     ),
 )
 def ties(sub, draw):
-    "Of equal ones the earlier."
+    "Among equal rewards, the lower index."
     rewards = draw.permutation(24).reshape(6, 4).double() // 6
     wanted(sub, rewards, 7, 2)
 
@@ -115,17 +117,17 @@ def ties(sub, draw):
 @test(
     points=2,
     hints=(
-        "Where does a sort put NaN?",
-        "PyTorch takes NaN for the largest number of all. Replace it by −∞ before you sort, and still do not keep it.",
+        "Where does a sort place NaN?",
+        "PyTorch sorts NaN as the largest number. Replace it by −∞ before you sort, and still do not keep it.",
     ),
 )
 def ungraded(sub, draw):
-    "NaN is never kept, and there may be too few."
+    "NaN is never kept, and fewer than K may remain."
     rewards = tidy(draw.permutation(8).reshape(2, 4).double()) - 9.5  # below 0, which is not the lowest reward
     rewards[0, draw.integer(0, 3)] = math.nan
     rewards[1] = math.nan
     first = rewards.flatten().argsort(descending=True, stable=True)[:3]
-    wanted(sub, rewards, 3, 4, mistakes={"what could not be graded is kept first": first})
+    wanted(sub, rewards, 3, 4, mistakes={"completions without a grade are kept first": first})
     wanted(sub, rewards, 6, 4)
     wanted(sub, rewards, 3, 3)
     rewards[1, :2] = torch.tensor([-0.5, 0.5])

@@ -1,18 +1,18 @@
 # ---
-# title: Rejection in its old sense
+# title: Rejection sampling in statistics
 # kind: derive
 # minutes: 25
 # ---
 
 # %% [statement]
-# In statistics, rejection sampling means something else, and it is *exact*. Draw a reply from the reference. Keep it with probability $e^{(r(y) - r_{\max})/\beta}$, where $r_{\max}$ is the
-# highest reward of any reply, all of which the reference can give; otherwise throw it away and draw again, until one is kept. (Liu et al. 2023, "Statistical rejection sampling improves preference
-# optimization", make preference data in this way.)
+# In statistics, rejection sampling is another algorithm, and it is *exact*. Sample a completion from the reference. Keep it with probability $e^{(r(y) - r_{\max})/\beta}$, where $r_{\max}$ is the
+# highest reward of any completion; the reference can give all of them. Otherwise reject it and sample again, until one is kept. (Liu et al. 2023, "Statistical rejection sampling improves preference
+# optimization", generate preference data in this way.)
 #
-# Derive two things, and write them as functions. No sampling: both are exact, and gradients through `rewards` count.
+# Derive two results and write them as functions. Do not sample: both are exact. Gradients through `rewards` are checked.
 #
-# 1. `kept(ref, rewards, beta)`: the distribution of the reply that is finally kept. You have met it.
-# 2. `tries(ref, rewards, beta)`: how many draws that takes on average, the kept one included. What happens to it as $\beta \to 0$?
+# 1. `kept(ref, rewards, beta)`: the distribution of the completion that is finally kept. You know this distribution.
+# 2. `tries(ref, rewards, beta)`: the expected number of samples, the kept one included. What is its limit for $\beta \to 0$?
 
 # %% [given]
 import torch
@@ -35,7 +35,7 @@ def kept(ref, rewards, beta):
 
 
 def tries(ref, rewards, beta):
-    # as β → 0 only the best replies are kept, and this goes to 1/π_ref(the best)
+    # for β → 0 only the best completions are kept, and this tends to 1/π_ref(the best)
     return 1 / (ref * torch.exp((rewards - rewards[ref > 0].max()) / beta).where(ref > 0, 0.0)).sum()
 
 
@@ -46,12 +46,12 @@ from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribut
 
 
 def problem(draw):
-    """A reference, rewards, β."""
+    """Return a reference distribution, rewards and β."""
     return tidy_distribution(draw, 4), tidy(draw.normal(4)), [0.5, 2.0, 0.8][draw.integer(0, 2)]
 
 
 def chain(ref, rewards, beta, draws=60_000):
-    """What is kept and the mean number of draws, followed draw by draw until nothing is left over."""
+    """Return the distribution of the kept completion and the mean number of samples, followed sample by sample."""
     accept = [math.exp((r - max(rewards)) / beta) for r in rewards]
     left, found, mean = 1.0, [0.0] * len(ref), 0.0
     for number in range(1, draws):
@@ -67,13 +67,13 @@ def chain(ref, rewards, beta, draws=60_000):
 @test(
     points=2,
     hints=(
-        "After a rejection everything begins anew. So what decides between two replies is how likely each is to be drawn *and* kept in one try.",
-        "One try keeps y with probability $\\pi_\\text{ref}(y)\\, e^{(r(y) - r_{\\max})/\\beta}$. Divide by the sum; what does not depend on y drops out.",
+        "After a rejection the process starts again. So the ratio of two completions depends only on their probabilities to be sampled *and* kept in one try.",
+        "One try keeps y with probability $\\pi_\\text{ref}(y)\\, e^{(r(y) - r_{\\max})/\\beta}$. Divide by the sum over y; factors that do not depend on y cancel.",
     ),
-    against="the chain of draws, followed until nothing is left over",
+    against="the process followed sample by sample",
 )
 def distribution(sub, draw):
-    "`kept` is the law of the kept reply."
+    "`kept` is the distribution of the kept completion."
     ref, rewards, beta = problem(draw)
     want, _ = chain(ref.tolist(), rewards.tolist(), beta)
     once = ref * torch.exp((rewards - rewards.max()) / beta)
@@ -84,13 +84,13 @@ def distribution(sub, draw):
         given={"ref": ref, "rewards": rewards, "beta": beta},
         tolerance=1e-8,
         mistakes={
-            "that is one try; what is thrown away is drawn again, so the probabilities must sum to 1": once,
-            "the reference is forgotten": torch.softmax(rewards / beta, -1),
+            "these are the probabilities of one try; after a rejection we sample again, so they must sum to 1": once,
+            "the reference is missing": torch.softmax(rewards / beta, -1),
             "the rewards are not divided by β": torch.softmax(ref.log() + rewards, -1),
             "the rewards are multiplied by β, not divided": torch.softmax(ref.log() + rewards * beta, -1),
-            "low rewards are kept more often": torch.softmax(ref.log() - rewards / beta, -1),
-            "what is thrown away is drawn again once, and kept then": once + (1 - once.sum()) * ref,
-            "the logarithm of the reference is forgotten": torch.softmax(ref + rewards / beta, -1),
+            "low rewards are kept more often than high ones": torch.softmax(ref.log() - rewards / beta, -1),
+            "a rejected completion is replaced by one sample that is always kept": once + (1 - once.sum()) * ref,
+            "the reference is used where its logarithm belongs": torch.softmax(ref + rewards / beta, -1),
         },
     )
 
@@ -98,13 +98,13 @@ def distribution(sub, draw):
 @test(
     points=2,
     hints=(
-        "All tries are alike. What is the probability that one of them keeps something?",
-        "If every try succeeds with probability $p$, the first success comes after $1/p$ tries on average.",
+        "All tries have the same distribution. What is the probability that a try ends with a kept completion?",
+        "If each try succeeds with probability $p$, the first success takes $1/p$ tries on average.",
     ),
-    against="the chain of draws, followed until nothing is left over",
+    against="the process followed sample by sample",
 )
 def cost(sub, draw):
-    "`tries` is the mean number of draws."
+    "`tries` is the mean number of samples."
     ref, rewards, beta = problem(draw)
     law, want = chain(ref.tolist(), rewards.tolist(), beta)
     accept = torch.exp((rewards - rewards.max()) / beta)
@@ -115,14 +115,18 @@ def cost(sub, draw):
         given={"ref": ref, "rewards": rewards, "beta": beta},
         tolerance=1e-8,
         mistakes={
-            "that is the probability of keeping something in one try": 1 / want,
-            "the kept draw is not counted, but it is a draw as well": want - 1,
-            "that is half of all waits, the median, not their mean": -math.log(2) / math.log1p(-1 / want),
-            "the waits for each reply are averaged; it is the chances that are": float((ref / accept).sum()),
-            "that is the limit β → 0": float(1 / ref[rewards.argmax()]),
-            "all replies count alike, and the reference does not draw them alike": float(1 / accept.mean()),
-            "acceptance is averaged over what is kept, not over what is drawn": float(1 / (law * accept).sum()),
-            "that is the exponential of the mean of log(kept/ref), not of the largest": float(
+            "this is the probability that one try ends with a kept completion": 1 / want,
+            "the kept completion is not counted, but it is a sample as well": want - 1,
+            "this is the median number of samples, not the mean": -math.log(2) / math.log1p(-1 / want),
+            "this averages 1/acceptance over completions; average the acceptance probabilities, then invert": float(
+                (ref / accept).sum()
+            ),
+            "this is the limit β → 0": float(1 / ref[rewards.argmax()]),
+            "all completions have equal weight here; weight them by the reference": float(1 / accept.mean()),
+            "acceptance is averaged over the kept completions instead of the sampled ones": float(
+                1 / (law * accept).sum()
+            ),
+            "this is the exponential of the mean of log(kept/ref), not of its maximum": float(
                 (law * (law / ref).log()).sum().exp()
             ),
         },
@@ -132,13 +136,13 @@ def cost(sub, draw):
 @test(
     points=1,
     hints=(
-        "Rewards of a thousand: does anything overflow?",
+        "Does your code overflow for rewards of a thousand?",
         "Subtract the largest reward *before* the exponential.",
     ),
     against="the same rewards, shifted",
 )
 def large_rewards(sub, draw):
-    "Rewards may be large; only differences matter."
+    "Large rewards: only differences matter."
     ref, rewards, beta = problem(draw)
     law, mean = chain(ref.tolist(), rewards.tolist(), beta)
     expect(sub.kept(ref, rewards + 2000.0, beta), law, what="`kept` with 2000 added to all rewards", tolerance=1e-8)
@@ -151,21 +155,21 @@ def large_rewards(sub, draw):
 
 # %% [mutant] one try
 # caught by: distribution
-# says: drawn again
+# says: we sample again
 def kept(ref, rewards, beta):
     return ref * torch.exp((rewards - rewards.max()) / beta)
 
 
 # %% [mutant] the reference forgotten
 # caught by: distribution
-# says: reference is forgotten
+# says: reference is missing
 def kept(ref, rewards, beta):
     return torch.softmax(rewards / beta, -1)
 
 
 # %% [mutant] the chance of one try
 # caught by: cost
-# says: probability of keeping
+# says: the probability that one try
 def tries(ref, rewards, beta):
     return (ref * torch.exp((rewards - rewards.max()) / beta)).sum()
 

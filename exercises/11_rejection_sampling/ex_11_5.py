@@ -5,21 +5,21 @@
 # ---
 
 # %% [statement]
-# Five runs of rejection sampling on the assistant world of chapter 01, six rounds each: 32 prompts, 8 replies to each, ten steps of fine-tuning on what was kept. All
-# logs are real; into four of the runs a mistake was put on purpose, one each, and none of them crashed. `logs(STUDENT)` has five of them in an order of your own. Each row is a round:
+# Five runs of rejection sampling on the assistant task of chapter 01, six rounds each: 32 prompts, 8 completions per prompt, ten steps of fine-tuning on the kept completions. All
+# logs are real. Four of the runs contain one deliberate mistake each, and no run crashed. `logs(STUDENT)` returns the five logs in an order of your own. Each row is a round:
 #
-# * `reward`, the mean of all 256 sampled replies, and `kept`, the mean of those that were kept;
-# * `prompts`, how many of the 32 prompts the kept replies answer;
-# * `loss`, nats per token of the kept replies, at the *first* of the ten steps;
-# * `length`, tokens of a sampled reply on average.
+# * `reward`, the mean reward of all 256 sampled completions, and `kept`, the mean reward of the kept ones;
+# * `prompts`, the number of prompts, of 32, that have a kept completion;
+# * `loss`, nats per token of the kept completions, at the *first* of the ten steps;
+# * `length`, the mean number of tokens of a sampled completion.
 #
-# Whose log is it? Answer `run_1`, `run_2`, `run_3`, `run_4` and `run_5` with letters, each used once.
+# Which run produced which log? Answer `run_1`, `run_2`, `run_3`, `run_4` and `run_5` with letters, each used once.
 #
-# (a) healthy: the best reply to each prompt is kept\
-# (b) as many replies are kept at random\
-# (c) the engine that samples never receives the new weights\
+# (a) correct: the best completion for each prompt is kept\
+# (b) the same number of completions is kept at random\
+# (c) the inference engine never receives the new weights\
 # (d) the best is taken along the wrong axis of the reward matrix\
-# (e) the kept replies are fine-tuned on as answers to one another's prompts
+# (e) each kept completion is fine-tuned on with the prompt of another one
 
 # %% [given]
 import torch
@@ -29,7 +29,7 @@ from minirlhf_course.ledger.registry import Draw
 COLUMNS = ("reward", "kept", "prompts", "loss", "length")
 
 
-# Fifteen logs in no order, each six rows of five numbers in hundredths (`prompts` as it is), and which five make one task.
+# Fifteen logs in no order, each six rows of five numbers in hundredths (`prompts` as it is), and the five logs of each task.
 LOGS = [
     "78 66 22 146 811 49 74 22 145 748 13 -1 18 136 900 20 26 22 127 850 4 -3 22 101 882 14 20 20 104 803",
     "78 185 32 211 811 38 152 32 158 746 42 166 32 159 734 50 165 32 146 712 62 174 32 104 727 93 171 32 90 648",
@@ -113,7 +113,7 @@ run_5 = None
 
 # %% [solution]
 def diagnosis(log):
-    """What only this mistake does."""
+    """Return the letter, by a symptom that only this mistake has."""
     reward, kept, prompts, loss, _ = log.unbind(-1)
     if prompts[0] <= 8:
         return "d"
@@ -130,11 +130,11 @@ run_1, run_2, run_3, run_4, run_5 = (diagnosis(log) for log in logs(STUDENT))
 from minirlhf_course.classroom.testing import fail, test
 from minirlhf_course.ledger.registry import Draw
 
-TRUTH = "beecdbedcaadcab"  # whose each of LOGS is
+TRUTH = "beecdbedcaadcab"  # the letter of each of LOGS
 
 
 def ask(sub, letter, said):
-    """The run that has this letter in truth must have it in the answer."""
+    """Check that the run with this letter has it in the answer."""
     five = TASKS[Draw("11.5", sub.student).integer(0, len(TASKS) - 1)]
     at = [TRUTH[i] for i in five].index(letter) + 1
     got = sub.choice(f"run_{at}", "abcde")
@@ -146,20 +146,20 @@ def ask(sub, letter, said):
     points=1,
     rounds=1,
     hints=(
-        "The mean of what is kept beside the mean of everything: what is their difference if the selection does nothing?",
-        "Kept at random, the two differ by chance only, sometimes one way, sometimes the other. Everywhere else `kept` is far above `reward`.",
+        "Compare the mean of the kept completions with the mean of all. How large is the difference if the selection has no effect?",
+        "With random selection the two differ by chance only, and the sign of the difference changes. In all other runs `kept` is far above `reward`.",
     ),
 )
 def by_chance(sub, draw):
-    "The control, which keeps replies at random, is found."
+    "The control, which keeps completions at random, is identified."
     ask(
         sub,
         "b",
         {
-            "a": "what it keeps is no better than what it samples",
-            "c": "what it keeps is no better than what it samples, which old weights do not explain",
-            "d": "along either axis the largest rewards are better than the mean, and here they are not",
-            "e": "what it keeps is no better than what it samples; the right replies would be, whatever prompt they are put to",
+            "a": "its kept completions are no better than its samples",
+            "c": "its kept completions are no better than its samples, which old weights do not explain",
+            "d": "along either axis the maximum is above the mean, and here it is not",
+            "e": "its kept completions are no better than its samples; the best completions have higher rewards, whichever prompt they are paired with",
         },
     )
 
@@ -168,20 +168,20 @@ def by_chance(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "The matrix has 32 rows and 8 columns. How many replies does each axis give?",
-        "The best of each column is the best of 32 replies to 32 prompts: eight replies, of high reward, to eight prompts at most.",
+        "The matrix has 32 rows and 8 columns. How many completions does an arg max along each axis give?",
+        "The best of each column is the best of 32 completions for 32 prompts. This gives eight completions with high rewards, for at most eight prompts.",
     ),
 )
 def wrong_axis(sub, draw):
-    "The run that keeps the best of each column is found."
+    "The run that keeps the best of each column is identified."
     ask(
         sub,
         "d",
         {
-            "a": "most prompts have no reply among those that were kept",
-            "b": "what it keeps is far above the mean",
-            "c": "old weights do not make it forget prompts",
-            "e": "most prompts have no reply among those that were kept, so each was not given one, right or wrong",
+            "a": "most prompts have no kept completion",
+            "b": "its kept completions are far above the mean",
+            "c": "old weights do not remove prompts",
+            "e": "most prompts have no kept completion; this mistake pairs one with every prompt",
         },
     )
 
@@ -190,20 +190,20 @@ def wrong_axis(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "How surprised is a model by its own reply, and how surprised by a reply to another question? Look at the first round, before any step.",
-        "All runs begin with the same model. One of them has a much larger first `loss` than the others: what it is taught does not fit what it is asked.",
+        "Is the NLL of a model's own completion higher or lower than the NLL of a completion for another prompt? Look at the first round, before any step.",
+        "All runs start from the same model. One of them has a much larger first `loss` than the others, because its completions do not fit their prompts.",
     ),
 )
 def wrong_prompts(sub, draw):
-    "The run that imitates replies to other prompts is found."
+    "The run that imitates completions for other prompts is identified."
     ask(
         sub,
         "e",
         {
-            "a": "the model is too surprised by what it is taught, before any step was taken",
-            "b": "what it keeps is far above the mean",
-            "c": "its samples do change from round to round",
-            "d": "all prompts have a reply among those that were kept",
+            "a": "its first loss, before any step, is too large for the model's own completions",
+            "b": "its kept completions are far above the mean",
+            "c": "its samples change from round to round",
+            "d": "all prompts have a kept completion",
         },
     )
 
@@ -212,47 +212,47 @@ def wrong_prompts(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Two logs are left, and in one of them nothing moves but the loss. Who wrote its replies?",
-        "The model that is trained moves away from the one that samples: `reward` and `kept` stay where they were, and the samples of the old one become more surprising.",
+        "Two logs are left, and in one of them only the loss changes. Which weights wrote its completions?",
+        "The trained model moves away from the model that samples. So `reward` and `kept` stay constant, and the NLL of the old model's samples under the trained model rises.",
     ),
 )
 def old_weights(sub, draw):
-    "The run that samples from the first model for ever is told from the healthy one, and both are named."
+    "The run that always samples from the first model and the correct run are both identified."
     ask(
         sub,
         "c",
         {
-            "a": "its replies are no better after six rounds of imitating the best",
-            "b": "what it keeps is far above the mean",
-            "d": "all prompts have a reply among those that were kept",
-            "e": "its first loss is that of the healthy run: the replies fit their prompts",
+            "a": "its completions are no better after six rounds of imitating the best",
+            "b": "its kept completions are far above the mean",
+            "d": "all prompts have a kept completion",
+            "e": "its first loss equals the first loss of the correct run, so its completions fit their prompts",
         },
     )
     ask(
         sub,
         "a",
         {
-            "b": "what it keeps is far above the mean",
-            "c": "its replies become better from round to round, so new weights write them",
-            "d": "all prompts have a reply among those that were kept",
-            "e": "its first loss is not larger than the others': the replies fit their prompts",
+            "b": "its kept completions are far above the mean",
+            "c": "its completions improve from round to round, so new weights write them",
+            "d": "all prompts have a kept completion",
+            "e": "its first loss is not larger than in the other runs, so its completions fit their prompts",
         },
     )
 
 
 # %% [mutant] the control is taken for old weights
 # caught by: by_chance
-# says: no better than what it samples
+# says: no better than its samples
 run_1, run_2, run_3, run_4, run_5 = ({"b": "c", "c": "b"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] the highest kept reward is taken for health
 # caught by: wrong_axis
-# says: no reply among those
+# says: have no kept completion
 run_1, run_2, run_3, run_4, run_5 = ({"d": "a", "a": "d"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] the first loss is not looked at
 # caught by: wrong_prompts
-# says: too surprised
+# says: is too large
 run_1, run_2, run_3, run_4, run_5 = ({"e": "a", "a": "e"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [mutant] what stands still is taken for health

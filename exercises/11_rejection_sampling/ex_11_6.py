@@ -5,16 +5,16 @@
 # ---
 
 # %% [statement]
-# Six prompts, five answers to each, and a policy that is a table of logits `(6, 5)`. The code below samples answers, keeps the best answer to each prompt and imitates what was kept, round after
-# round. It runs without an error, and `rounds` prints three curves, and something is wrong with each: the loss, a mean of $-\log\pi$, falls **below zero**; the mean reward of the policy **hardly rises** although the
-# best of eight is imitated every time; and once these two are mended, answers sampled at temperature 2 are **less** diverse than at 1.
+# Six prompts with five possible answers each, and a policy that is a table of logits `(6, 5)`. The code below samples answers, keeps the best answer for each prompt and imitates the kept answers, for several
+# rounds. It runs without an error. `rounds` prints three curves, and each shows a fault. The loss, a mean of $-\log\pi$, falls **below zero**. The mean reward of the policy **hardly rises**, although it imitates the
+# best of eight every time. After these two are repaired, answers sampled at temperature 2 are **less** diverse than at 1.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `replies(logits, size, temperature, seed)`: `size` answers to each prompt, drawn from $\mathrm{softmax}(\text{logits} / \text{temperature})$, all independent; the same seed draws
-#   the same answers again, another one others. Returns two tensors of $P\cdot\text{size}$ integers: the prompt
-#   and the answer of each row, all rows of prompt 0 first, then all of prompt 1.
-# * `kept(rewards, size)`: rewards `(P·size,)` in the same order. Returns the **rows** `(P,)` of the best answer to each prompt, of equal ones the first.
+# * `replies(logits, size, temperature, seed)`: samples `size` answers for each prompt from $\mathrm{softmax}(\text{logits} / \text{temperature})$, all independent. The same seed gives
+#   the same answers, another seed gives others. Returns two tensors of $P\cdot\text{size}$ integers: the prompt
+#   and the answer of each row, first all rows of prompt 0, then all rows of prompt 1, and so on.
+# * `kept(rewards, size)`: rewards `(P·size,)` in the same order. Returns the **rows** `(P,)` of the best answer for each prompt; among equal rewards the first.
 # * `imitate(logits, prompts, answers, lr, steps)`: `steps` steps of gradient descent on the mean of $-\log\pi(\text{answer}\mid\text{prompt})$. Returns the new logits and the list of the losses before each step.
 
 # %% [given]
@@ -103,12 +103,12 @@ def pair(got, what):
 @test(
     points=2,
     hints=(
-        "What does a temperature of 2 do to the differences between logits? And of a half?",
-        "Logits are *divided* by the temperature. Which prompt a row answers was right already.",
+        "How does a temperature of 2 change the differences between logits? And a temperature of ½?",
+        "Logits are *divided* by the temperature. The list of prompts was already right.",
     ),
 )
 def diverse(sub, draw):
-    "`replies` draws from softmax(logits / temperature), prompt after prompt."
+    "`replies` samples from softmax(logits / temperature), prompt after prompt."
     logits, temperature, size = tidy(draw.uniform(2, 4, low=-1.2, high=1.2)), [0.5, 2.0][draw.integer(0, 1)], 3000
     logits[:, 0] += 1.0  # far from uniform
     law = (logits / temperature).softmax(-1)
@@ -125,15 +125,15 @@ def diverse(sub, draw):
             mistakes={
                 "the logits are multiplied by the temperature": (logits[i] * temperature).softmax(-1),
                 "the temperature is not used": logits[i].softmax(-1),
-                "all answers are equally likely": torch.full((4,), 0.25, dtype=torch.float64),
-                "the rows belong to the other prompt": (logits[1 - i] / temperature).softmax(-1),
+                "all answers are equally probable": torch.full((4,), 0.25, dtype=torch.float64),
+                "these are the answers of the other prompt": (logits[1 - i] / temperature).softmax(-1),
                 "the softmax goes over the prompts": (torch.softmax(logits / temperature, 0) / over)[i],
             },
         )
     agree = float((law[0] * law[1]).sum())
     expect_independent(answers[:size], answers[size:], agree, "the answers to the two prompts")
     if not torch.equal(pair(sub.replies(logits, size, temperature, seed), "replies")[1], answers):
-        fail("the same seed draws other answers: is `seed` used?")
+        fail("the same seed gives other answers: is `seed` used?")
     _, others = pair(sub.replies(logits, size, temperature, seed + 1), "replies")
     expect_independent(
         others[:size], answers[:size], float((law[0] ** 2).sum()), "the answers of two neighbouring seeds"
@@ -141,7 +141,7 @@ def diverse(sub, draw):
 
 
 def best_rows(rewards, size):
-    """Row by row, the first of the largest."""
+    """Return for each group the row of the first of the largest rewards."""
     values, found = rewards.tolist(), []
     for begin in range(0, len(values), size):
         group = values[begin : begin + size]
@@ -150,34 +150,34 @@ def best_rows(rewards, size):
 
 
 def kept_otherwise(rewards):
-    """The rows that mistakes would keep, of three prompts with four answers each."""
+    """Return the rows that mistakes keep, for three prompts with four answers each."""
     places = torch.tensor(best_rows(rewards, 4)) % 4
     return {
-        "they are places within a group, so all rows are prompt 0's": places,
-        "of equal ones the last is kept": torch.tensor(
+        "these are indices within a group, so all rows belong to prompt 0": places,
+        "among equal rewards the last is kept": torch.tensor(
             [4 * i + 3 - int(row.flip(0).argmax()) for i, row in enumerate(rewards.view(3, 4))]
         ),
         "the groups are taken along the wrong axis": rewards.view(4, 3).argmax(0),
-        "the groups are taken along the wrong axis, each third row for one prompt": 3 * rewards.view(4, 3).argmax(0)
+        "the groups are taken along the wrong axis: every third row for one prompt": 3 * rewards.view(4, 3).argmax(0)
         + torch.arange(3),
-        "the group of prompt i begins at row i": places + torch.arange(3),
-        "the group of prompt i begins at row i times the number of prompts": places + 3 * torch.arange(3),
+        "the group of prompt i is taken to begin at row i": places + torch.arange(3),
+        "the group of prompt i is taken to begin at row i times the number of prompts": places + 3 * torch.arange(3),
         "the worst is kept": torch.tensor(best_rows(-rewards, 4)),
-        "the best rows of all are kept, whichever prompts they answer": rewards.argsort(descending=True, stable=True)[
-            :3
-        ],
+        "the best rows of all are kept, instead of the best for each prompt": rewards.argsort(
+            descending=True, stable=True
+        )[:3],
     }
 
 
 @test(
     points=2,
     hints=(
-        "There are P·size rows. Between which numbers do the answers of `kept` lie?",
-        "The place within a group is not yet a row: the group of prompt i begins at row i · size. For equal rewards take the first place of the largest.",
+        "There are P·size rows. What is the range of the numbers that `kept` returns?",
+        "An index within a group is not a row: the group of prompt i begins at row i · size. Among equal rewards take the first.",
     ),
 )
 def one_each(sub, draw):
-    "`kept` gives the row of the best answer to each prompt, of equal ones the first."
+    "`kept` returns the row of the best answer for each prompt, among equal rewards the first."
     for most, ties in ((2, False), (4, True)):
         while True:
             rewards = draw.permutation(12).double()
@@ -211,12 +211,12 @@ def surprise(row, answer):
 @test(
     points=2,
     hints=(
-        "A probability is at most 1. Which sign has −log of it? And what does `nll_loss` expect as its input?",
-        "`F.nll_loss` wants log-probabilities and does not check it. Take `log_softmax` first, or use `F.cross_entropy`.",
+        "A probability is at most 1. Which sign does −log of it have? And what does `nll_loss` expect as its input?",
+        "`F.nll_loss` expects log-probabilities and does not check its input. Apply `log_softmax` first, or use `F.cross_entropy`.",
     ),
 )
 def learns(sub, draw):
-    "`imitate` descends on the mean of −log π of the kept answers."
+    "`imitate` minimises the mean of −log π of the kept answers."
     logits, lr = tidy(draw.normal(3, 4)), 0.5
     prompts, answers = torch.tensor([0, 1, 2, 1]), draw.permutation(4)
     chosen = list(zip(prompts.tolist(), answers.tolist(), strict=True))
@@ -241,16 +241,18 @@ def learns(sub, draw):
         what="the first loss",
         given=given,
         mistakes={
-            "logits are taken for log-probabilities, so it has no lower bound": bare[None],
+            "logits are used as log-probabilities, so the loss has no lower bound": bare[None],
             "the softmax goes over the prompts, not over the answers": -logits.log_softmax(0)[prompts, answers]
             .mean()
             .reshape(1),
-            "probabilities stand where their logarithms belong": -logits.softmax(-1)[prompts, answers]
+            "probabilities are used where log-probabilities belong": -logits.softmax(-1)[prompts, answers]
             .mean()
             .reshape(1),
             "it is the sum, not the mean": torch.tensor(whole[:1], dtype=torch.float64),
             "it is the loss after the step": torch.tensor(losses[1:2], dtype=torch.float64),
-            "the sum is divided by the number of prompts, not by that of the rows": torch.tensor(whole[:1]).double()
+            "the sum is divided by the number of prompts instead of the number of rows": torch.tensor(
+                whole[:1]
+            ).double()
             / 3,
         },
     )
@@ -264,7 +266,7 @@ def learns(sub, draw):
         what="the table of new logits",
         given=given,
         tolerance=1e-6,
-        mistakes={"gradients of earlier steps are not set to zero": summed, "the loss is climbed": up},
+        mistakes={"gradients of earlier steps are not set to zero": summed, "the steps increase the loss": up},
     )
     expect(
         torch.tensor([float(x) for x in said], dtype=torch.float64),
@@ -277,7 +279,7 @@ def learns(sub, draw):
 
 # %% [probes]
 # no values, keywords, size, float32 of replies: any sampler of the right distribution is right
-# no gradient: places, draws and trained weights; nobody differentiates them
+# no gradient: indices, samples and trained weights; no test differentiates them
 
 
 # %% [mutant] times the temperature
@@ -320,7 +322,7 @@ def replies(logits, size, temperature, seed):
 
 # %% [mutant] places within the group
 # caught by: one_each
-# says: all rows are prompt 0's
+# says: all rows belong to prompt 0
 def kept(rewards, size):
     return rewards.view(-1, size).argmax(-1)
 

@@ -1,5 +1,5 @@
 # ---
-# title: Rejection sampling, running
+# title: A training loop with rejection sampling
 # kind: implement
 # minutes: 40
 # uses: 02.6
@@ -7,19 +7,19 @@
 # ---
 
 # %% [statement]
-# Here a policy learns from nothing but its own best replies, and the loop is yours. The world is the small shell game of exercises 12.7 and 13.6 (`minirlhf.data.nano_shell`, one page; you need not have
-# done those). A reply either blurts out a cup, one token, or thinks: four tokens. The replies are drawn by your `sample` (02.6). Every game has a teacher of its own, with marks on another scale: a right
-# reply earns more than a wrong one to the *same* game, and two games cannot be compared.
+# A policy learns only from its own best completions, and you write the loop. The task is the small shell game of exercises 12.7 and 13.6 (`minirlhf.data.nano_shell`, one page; you need not have
+# done these exercises). A completion either names a cup directly, in one token, or contains a chain of thought, in four tokens. Your `sample` (02.6) samples the completions. Every game has its own reward scale: a right
+# completion has a higher reward than a wrong one for the *same* game, and rewards of two games cannot be compared.
 #
-# 1. (five minutes) `worth_keeping(rewards)`: rewards `(P, G)`, the marks of `G` replies to each of `P` games. Returns `(P, G)`, True for every reply that earned the highest mark of its game. In a game in
-#    which *all* replies earned the same there is nothing to choose, and nothing is kept.
-# 2. `update(weights, games, tokens, mask, rewards, lr, steps)`: `steps` steps of supervised fine-tuning, one after the other, on the replies that are worth keeping, each by a gradient of size `lr`. `rewards` is
-#    `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`. The given `logps(weights, games, tokens)` is the policy, token by token; what stands where `mask` is False is padding. If no
-#    reply is worth keeping, return the weights as they are. We take the mean over the kept replies of $-\log\pi(\text{reply})$; another
-#    average is right if it learns as fast (a mean over tokens makes smaller steps at the same `lr`, and may not).
+# 1. (five minutes) `worth_keeping(rewards)`: rewards `(P, G)` of `G` completions for each of `P` games. Returns `(P, G)`, True for every completion with the highest reward of its game. In a game in
+#    which *all* rewards are equal there is no choice, and nothing is kept.
+# 2. `update(weights, games, tokens, mask, rewards, lr, steps)`: `steps` steps of supervised fine-tuning, one after the other, on the kept completions. Each step subtracts `lr` times the gradient. `rewards` is
+#    `(P, G)`; the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`. The given `logps(weights, games, tokens)` returns the log-probability of each token; positions where `mask` is False are padding. If no
+#    completion is kept, return the weights unchanged. We minimise the mean over the kept completions of $-\log\pi(\text{completion})$. Another
+#    average is accepted if it learns as fast. (A mean over tokens makes smaller steps at the same `lr`, and may be too slow.)
 #
-# How it is judged: 12 rounds of 27 games with 8 replies each, five steps a round at `lr = 8`, on six seeds, each beside our run. The share of games won in the end is exact. Its mean may lie 0.15 below
-# ours, with the whole of its 95 % interval. A check shows both curves. A step is a step: with `lr = 0` nothing changes, and with `steps = 1` twice the `lr` moves twice as far, along the gradient.
+# Grading: 12 rounds of 27 games with 8 completions each, five steps per round at `lr = 8`, on six seeds, each compared with a run of our solution. The accuracy at the end is computed exactly. You pass if the lower end of the 95 % interval
+# of (your accuracy − our accuracy) is above −0.15. A check shows both curves. The size of a step must be right as well: with `lr = 0` nothing changes, and with `steps = 1` twice the `lr` moves twice as far, along the gradient.
 
 # %% [given]
 import torch
@@ -74,12 +74,12 @@ def first_only(rewards):
 @test(
     points=1,
     hints=(
-        "Write down a small matrix: one game with two best replies, one in which all earned the same.",
-        "Compare each mark with the largest of its row, and each row's largest with its smallest.",
+        "Write down a small matrix: one game with two best completions, one game with equal rewards only.",
+        "Compare each reward with the largest of its row, and each row's largest with its smallest.",
     ),
 )
 def chooses(sub, draw):
-    "`worth_keeping` marks every best reply of each game, and none where all are equal."
+    "`worth_keeping` is True for every best completion of each game, and for none if all are equal."
     level = tidy(draw.uniform(4, 1, low=-2, high=2))
     marks = torch.tensor(
         [0.0, 0.0, 1.0, 2.0, 3.0, 3.0], dtype=torch.float64
@@ -91,24 +91,26 @@ def chooses(sub, draw):
     everywhere = torch.tensor([[x == max(row) for x in row] for row in rows])
     highest = max(max(row) for row in rows)
     slips = {
-        "a game in which all replies earned the same keeps them all, with nothing to choose from": everywhere,
-        "of several best replies only the first is kept": first_only(rewards),
-        "the marks of different games are compared": torch.tensor([[x == highest for x in row] for row in rows]),
-        "all are kept that are above the mean of their game": torch.tensor(
+        "in a game with equal rewards all completions are kept, although there is no choice": everywhere,
+        "of several best completions only the first is kept": first_only(rewards),
+        "rewards of different games are compared": torch.tensor([[x == highest for x in row] for row in rows]),
+        "all rewards above the mean of their game are kept": torch.tensor(
             [[x > sum(row) / len(row) for x in row] for row in rows]
         ),
-        "all are kept that are above the median of their game": rewards > rewards.median(-1, keepdim=True).values,
-        "two best replies are taken for a game without a choice": torch.zeros_like(right),
-        "those are the worst": torch.tensor([[x == min(row) and min(row) < max(row) for x in row] for row in rows]),
+        "all rewards above the median of their game are kept": rewards > rewards.median(-1, keepdim=True).values,
+        "a game with two best completions is treated as a game without a choice": torch.zeros_like(right),
+        "the worst completions are kept": torch.tensor(
+            [[x == min(row) and min(row) < max(row) for x in row] for row in rows]
+        ),
     }
     batch = rewards > rewards.mean()
     if not any(torch.equal(batch, value) for value in slips.values()):
-        slips["all are kept that are above the mean of all games; each game has a scale of its own"] = batch
+        slips["all rewards above the mean of all games are kept, but each game has its own scale"] = batch
     expect(sub.worth_keeping(rewards), right, what="`worth_keeping`", given={"rewards": rewards}, mistakes=slips)
 
 
 def played(sub, draw, weights, groups=27, size=8):
-    """Replies to a few games, by the student's own sampler."""
+    """Return completions for a few games, by the student's sampler."""
     games = nano_shell.GAMES[draw.permutation(81)[:groups]].repeat_interleave(size, 0)
     tokens, mask, earned = nano_shell.play(weights, games, sub.part("02.6").sample, draw.integer(0, 2**28))
     return games, tokens, mask, earned.reshape(groups, size)
@@ -117,19 +119,19 @@ def played(sub, draw, weights, groups=27, size=8):
 @test(
     points=1,
     hints=(
-        "Which rows may the loss look at, and which of their tokens? And what is the mean of no replies?",
-        "Only kept rows, only tokens in the mask (`torch.where`, or select them). If nothing is kept return the weights before you divide by zero.",
+        "Which rows may the loss use, and which of their tokens? And what is the mean of an empty set?",
+        "Only kept rows, and only tokens in the mask (`torch.where`, or select them). If nothing is kept, return the weights before you divide by zero.",
     ),
 )
 def only_these(sub, draw):
-    "`update` does not look at replies that are not kept, nor at padding; with nothing to keep it changes nothing."
+    "`update` ignores padding and completions that are not kept. If none is kept, it returns the same policy."
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
     games, tokens, mask, earned = played(sub, draw, weights)
     earned[0], earned[1] = 1.0, 0.0  # two games without a choice
     earned[2, 0], earned[2, 1:] = 1.0, 0.0  # one with a choice
     same = torch.ones_like(earned) + torch.arange(len(earned))[:, None]
     still = weights_of(sub.update(weights, games, tokens, mask, same, 2.0, 3), weights)
-    expect(still.softmax(-1), weights.softmax(-1), what="the policy after a round in which nothing was worth keeping")
+    expect(still.softmax(-1), weights.softmax(-1), what="the policy after a round in which nothing is kept")
     new = weights_of(sub.update(weights, games, tokens, mask, earned, 2.0, 3), weights)
     other = (tokens + 1) % 3
 
@@ -138,27 +140,29 @@ def only_these(sub, draw):
         return torch.allclose(again, new, atol=1e-5)
 
     if not same_with(torch.where(mask, tokens, other), earned):
-        fail("with other tokens after the ends of the replies the update is another: padding is looked at")
+        fail("the update changes if tokens after the ends of the completions change: padding is used")
     level = torch.arange(len(earned), dtype=torch.float64)[:, None] - 8
     if not same_with(tokens, level + 2 * earned):
-        fail("with the marks of each game on another scale the update is another: marks decide what is kept, no more")
+        fail(
+            "the update changes if the rewards of each game are rescaled: rewards decide only which completions are kept"
+        )
     best = earned.amax(-1, keepdim=True)
     kept = (earned == best) & (best > earned.amin(-1, keepdim=True))
     if not same_with(torch.where(kept.flatten()[:, None], tokens, other), earned):
         if same_with(torch.where(kept.T.flatten()[:, None], tokens, other), earned):
-            fail("the replies are picked as if they stood sample by sample; they stand game by game")
-        fail("with other tokens in replies that are not kept the update is another: it looks at them")
+            fail("the rows are selected as if they were ordered sample by sample; they are ordered game by game")
+        fail("the update changes if tokens of completions that are not kept change: it uses these completions")
 
 
 @test(
     points=1,
     hints=(
-        "How often does your loop turn for `steps = 0`, for 1, for 3? And from where does each step begin?",
-        "`for _ in range(steps)`, and within it `weights = weights - lr * gradient`, so that the next gradient is that of the new weights.",
+        "How many steps does your loop take for `steps = 0`, for 1, for 3? And from which weights does each step start?",
+        "`for _ in range(steps)`, and inside it `weights = weights - lr * gradient`, so that the next gradient is computed at the new weights.",
     ),
 )
 def steps_count(sub, draw):
-    "`update` takes as many steps as it is told to, each from where the one before ended."
+    "`update` takes `steps` steps, each from the weights of the previous one."
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
     games, tokens, mask, earned = played(sub, draw, weights)
     earned[0, 0], earned[0, 1:] = 1.0, 0.0  # one game with a choice at least
@@ -173,13 +177,13 @@ def steps_count(sub, draw):
     expect(found[0].softmax(-1), weights.softmax(-1), what="the policy after 0 steps")
     never, once, often = (likely(new) for new in found)
     if not never < once:
-        fail("one step does not make the kept replies more likely")
+        fail("one step does not make the kept completions more probable")
     if not once < often:
-        fail("three steps make the kept replies no more likely than one does")
+        fail("three steps make the kept completions no more probable than one step does")
 
 
 def one_step(sub, draw):
-    """One step goes along the gradient, by `lr`. One reply is kept of each game, all of one length: whatever the average."""
+    """One step moves along the gradient by `lr`. One completion per game is kept, all of one length, so that every average agrees."""
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3), thinks=0.8)
     games, tokens, mask, _ = played(sub, draw, weights)
     kept = torch.zeros(27, 8, dtype=torch.bool)
@@ -198,16 +202,16 @@ def one_step(sub, draw):
 @trains(
     points=2,
     hints=(
-        "What is kept should become more likely, and only that. Which way is up? And is every step taken from the weights of the step before?",
-        "Minus the mean of the kept replies' log-probabilities is the loss; `weights - lr * gradient`, `steps` times, and return the last weights.",
+        "Only the kept completions should become more probable. Which sign does the step have? And does every step start from the weights of the previous one?",
+        "The loss is minus the mean log-probability of the kept completions. Compute `weights - lr * gradient` `steps` times and return the last weights.",
     ),
     seeds=6,
     bar=0.15,
-    what="the share of games won",
+    what="the fraction of games won",
     also=(one_step,),
 )
 def learns(sub, draw):
-    "In 12 rounds the policy learns the game from its own best replies: six runs, each beside ours."
+    "In 12 rounds the policy learns the game from its own best completions: six runs, each paired with a run of our solution."
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
     curve = [nano_shell.accuracy(weights)[0]]
     for number in range(1, 13):
@@ -227,7 +231,7 @@ def learns(sub, draw):
 
 # %% [mutant] nothing to choose, and all kept
 # caught by: chooses
-# says: nothing to choose from
+# says: there is no choice
 def worth_keeping(rewards):
     return rewards == rewards.amax(-1, keepdim=True)
 
@@ -243,14 +247,14 @@ def worth_keeping(rewards):
 
 # %% [mutant] the best of all games
 # caught by: chooses
-# says: are compared
+# says: of different games are compared
 def worth_keeping(rewards):
     return rewards == rewards.amax()
 
 
 # %% [mutant] padding is imitated
 # caught by: only_these
-# says: other tokens after the ends
+# says: padding is used
 def update(weights, games, tokens, mask, rewards, lr, steps):
     rows = worth_keeping(rewards).flatten()
     if not rows.any():
@@ -277,7 +281,7 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 
 # %% [mutant] all replies are imitated, as in the control
 # caught by: only_these
-# says: not kept
+# says: it uses these completions
 def update(weights, games, tokens, mask, rewards, lr, steps):
     if not worth_keeping(rewards).any():
         return weights
@@ -290,7 +294,7 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 
 # %% [mutant] weighed by their marks
 # caught by: only_these
-# says: another scale
+# says: are rescaled
 def update(weights, games, tokens, mask, rewards, lr, steps):
     rows = worth_keeping(rewards).flatten()
     if not rows.any():
@@ -305,7 +309,7 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 
 # %% [mutant] one step, whatever is asked
 # caught by: steps_count
-# says: no more likely than one does
+# says: no more probable than one step does
 def update(weights, games, tokens, mask, rewards, lr, steps):
     rows = worth_keeping(rewards).flatten()
     if not rows.any() or steps == 0:
