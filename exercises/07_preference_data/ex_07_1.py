@@ -1,25 +1,25 @@
 # ---
-# title: Whose votes are these?
+# title: Pairs from rankings
 # kind: numeric
 # minutes: 5
 # ---
 
 # %% [statement]
-# Your annotators have ranked several replies to each of a few prompts, without ties: `ranked(STUDENT)` says how many to each prompt. (The list is yours alone; put your student
-# id into `STUDENT` at the top of the notebook.) Every ranking is written out as all of its pairs, and a reward model is trained on all pairs alike.
+# Your annotators have ranked several completions for each of five prompts, without ties. `ranked(STUDENT)` lists the number of completions of each prompt. (The list is yours alone; put your student
+# id into `STUDENT` at the top of the notebook.) Every ranking is split into all of its pairs, and a reward model is trained on all pairs with equal weights.
 #
-# 1. `pairs`: how many pairs are there in all?
-# 2. `loudest`: which share of the pairs, between 0 and 1, belongs to the prompt that has the most?
-# 3. `fair`: each prompt should count as much as any other and all weights should add up to 1. What is the weight of *one pair* of that prompt?
+# 1. `pairs`: the number of pairs in all.
+# 2. `loudest`: the fraction of the pairs, between 0 and 1, that belongs to the prompt with the most pairs.
+# 3. `fair`: the weight of *one pair* of that prompt if all prompts have the same total weight and all weights add up to 1.
 #
-# Numbers to 0.1 %.
+# Give numbers to 0.1 %.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
 
 
 def ranked(student):
-    """How many replies were ranked, for each prompt of this student: five numbers, one of them the largest."""
+    """Return the number of ranked completions for each prompt of this student: five numbers, with a single largest one."""
     draw = Draw("07.1", student)
     sizes = [draw.integer(3, 6) for _ in range(4)] + [draw.integer(8, 9)]
     return [sizes[int(n)] for n in draw.permutation(5)]
@@ -46,7 +46,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def written_out(student):
-    """How many pairs each prompt has, by writing them out."""
+    """Return the number of pairs of each prompt, by listing them."""
     return [len(list(combinations(range(k), 2))) for k in ranked(student)]
 
 
@@ -54,8 +54,8 @@ def written_out(student):
     points=1,
     rounds=1,
     hints=(
-        "Two replies give one pair, three give three. What does a fourth one add?",
-        "A new reply makes a pair with every reply that was there before. Add up over the prompts.",
+        "Two completions give one pair, three give three. How many pairs does a fourth one add?",
+        "A new completion forms a pair with every earlier completion. Add up over the prompts.",
     ),
 )
 def how_many(sub, draw):
@@ -69,9 +69,9 @@ def how_many(sub, draw):
         mistakes={
             "every pair is counted twice, once in each order": 2.0 * sum(each),
             "only neighbours in the ranking are paired": float(sum(k - 1 for k in sizes)),
-            "a reply is paired with itself": float(sum(each) + sum(sizes)),
-            "K² is halved, where K (K − 1) should be": sum(k * k for k in sizes) / 2,
-            "the pairs of all replies, also of different prompts": sum(sizes) * (sum(sizes) - 1) / 2,
+            "completions are paired with themselves": float(sum(each) + sum(sizes)),
+            "this is half of K² instead of half of K (K − 1)": sum(k * k for k in sizes) / 2,
+            "completions of different prompts are paired": sum(sizes) * (sum(sizes) - 1) / 2,
         },
     )
 
@@ -80,12 +80,12 @@ def how_many(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Which prompt has the most pairs, and how many of all pairs are its own?",
-        "Divide the pairs of the longest ranking by all pairs, not its replies by all replies.",
+        "Which prompt has the most pairs, and what fraction of all pairs does it have?",
+        "Divide the number of pairs of the longest ranking by the number of all pairs. Do not count completions.",
     ),
 )
 def share(sub, draw):
-    "`loudest` is the share of the longest ranking's pairs."
+    "`loudest` is the fraction of pairs from the longest ranking."
     each, sizes = written_out(sub.student), ranked(sub.student)
     expect(
         sub.number("loudest"),
@@ -94,11 +94,12 @@ def share(sub, draw):
         tolerance=0.0005,
         reveal=False,
         mistakes={
-            "it is the share of the replies": max(sizes) / sum(sizes),
-            "it is the share of the pairs with the first reply": (max(sizes) - 1) / sum(k - 1 for k in sizes),
-            "every prompt is taken as equally loud": 1 / len(sizes),
-            "it is the share of the prompt with the fewest": min(each) / sum(each),
-            "it is in percent": 100 * max(each) / sum(each),
+            "this is the fraction of the completions": max(sizes) / sum(sizes),
+            "this is the fraction of the pairs that contain the first completion": (max(sizes) - 1)
+            / sum(k - 1 for k in sizes),
+            "all prompts have the same number of pairs here": 1 / len(sizes),
+            "this is the fraction of the prompt with the fewest pairs": min(each) / sum(each),
+            "this is in percent": 100 * max(each) / sum(each),
         },
     )
 
@@ -107,12 +108,12 @@ def share(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "First share the weight among prompts, then among the pairs of one prompt.",
-        "Each of the five prompts gets one fifth; the pairs of the longest ranking share theirs equally.",
+        "First split the weight among the prompts, then among the pairs of one prompt.",
+        "Each of the five prompts has the weight 1/5; split it equally among the pairs of the longest ranking.",
     ),
 )
 def weight(sub, draw):
-    "`fair` is what one pair of that prompt may weigh."
+    "`fair` is the weight of one pair of that prompt."
     each = written_out(sub.student)
     expect(
         sub.number("fair"),
@@ -121,11 +122,11 @@ def weight(sub, draw):
         tolerance=1e-5,
         reveal=False,
         mistakes={
-            "all pairs weigh the same": 1 / sum(each),
-            "it is a pair of the prompt with the fewest": 1 / len(each) / min(each),
-            "the prompt's weight is one, so all weights add up to the number of prompts": 1 / max(each),
-            "it is the weight of the whole prompt": 1 / len(each),
-            "the prompt's weight is shared among the pairs of all prompts": 1 / len(each) / sum(each),
+            "all pairs have the same weight": 1 / sum(each),
+            "this is the weight of a pair of the prompt with the fewest pairs": 1 / len(each) / min(each),
+            "the prompt has a total weight of 1, so all weights add up to the number of prompts": 1 / max(each),
+            "this is the weight of the whole prompt": 1 / len(each),
+            "the prompt's weight is split among the pairs of all prompts": 1 / len(each) / sum(each),
         },
     )
 
@@ -142,12 +143,12 @@ pairs = sum(k - 1 for k in sizes)
 
 # %% [mutant] a share of replies
 # caught by: share
-# says: share of the replies
+# says: fraction of the completions
 loudest = max(sizes) / sum(sizes)
 
 # %% [mutant] all pairs alike
 # caught by: weight
-# says: all pairs weigh the same
+# says: all pairs have the same weight
 fair = 1 / pairs
 
 # %% [partial] 2: the weight is not answered

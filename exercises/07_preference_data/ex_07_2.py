@@ -1,22 +1,22 @@
 # ---
-# title: Only the best one
+# title: Information in a pick of the best
 # kind: derive
 # minutes: 30
 # ---
 
 # %% [statement]
-# Ranking $K$ replies takes time. Instead, a labeller is shown all $K$ and only picks the best. Under Luce's model reply $i$ is picked with probability $p_i \propto e^{r_i}$.
+# Ranking $K$ completions takes time. Instead, an annotator sees all $K$ and picks only the best. Under Luce's model, completion $i$ is picked with probability $p_i \propto e^{r_i}$.
 #
-# How much does such a pick tell? The **information matrix** of the rewards is $\mathcal{I}_{ij} = \mathbb{E}\big[-\partial^2 \log p_{\text{picked}} / \partial r_i\,\partial r_j\big]$,
-# and for any rewards it has a short formula. Derive it.
+# How much information does such a pick contain? The **information matrix** of the rewards is $\mathcal{I}_{ij} = \mathbb{E}\big[-\partial^2 \log p_{\text{picked}} / \partial r_i\,\partial r_j\big]$,
+# and it has a short formula for any rewards. Derive it.
 #
-# Then let all $K$ replies be equally good. Compare the pick with *separate comparisons* of two equally good replies, spread evenly over all pairs: how many of these give the
-# same information about the rewards? (Both matrices are multiples of the same one, so their traces decide.)
+# Then let all $K$ completions be equally good. Compare the pick with *separate comparisons* of two equally good completions, spread evenly over all pairs. How many comparisons give the
+# same information about the rewards? (Both matrices are multiples of the same matrix, so compare their traces.)
 #
 # * `information(rewards)`: the matrix, shape `(K, K)`, for rewards of shape `(K,)`;
-# * `worth_of_best(K)`: the number of separate comparisons, for an integer `K` of at least 2.
+# * `worth_of_best(K)`: the number of separate comparisons with the same information, for an integer `K` of at least 2.
 #
-# The checker knows no formula: it differentiates twice, and it solves for the number of comparisons from variances. Before you check: what must `worth_of_best(2)` be? And what does a pick among very many replies tend to?
+# The checker uses no formula: it differentiates twice, and it computes the number of comparisons from variances. Before you check: what must `worth_of_best(2)` be? And what is its limit for very many completions?
 
 # %% [given]
 import torch
@@ -52,7 +52,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def curvature(rewards):
-    """Expected second derivatives, by differentiating every log-probability twice."""
+    """Return minus the expected second derivatives, by differentiating every log-probability twice."""
     total = torch.zeros(len(rewards), len(rewards), dtype=torch.float64)
     for i in range(len(rewards)):
         log = lambda r, i=i: r[i] - r.exp().sum().log()
@@ -62,7 +62,7 @@ def curvature(rewards):
 
 
 def mean_variance(matrix):
-    """Mean variance of a difference of two rewards."""
+    """Return the mean variance of a difference of two rewards."""
     inverse, n = torch.linalg.pinv(matrix), len(matrix)
     return sum(float(inverse[i, i] + inverse[j, j] - 2 * inverse[i, j]) for i in range(n) for j in range(i)) / (
         n * (n - 1) / 2
@@ -73,8 +73,8 @@ def mean_variance(matrix):
     points=3,
     against="second derivatives by automatic differentiation, averaged over the picks",
     hints=(
-        "Take the first derivative of log p_i in r_j. Which part of it depends on the pick, and does that part survive a second derivative?",
-        "log p_i = r_i − log Σ_k e^{r_k}: only the last term is curved, and its second derivatives are those of a log-sum-exp.",
+        "Take the first derivative of log p_i in r_j. Which part of it depends on the pick? Is this part still there after a second derivative?",
+        "log p_i = r_i − log Σ_k e^{r_k}: only the last term has second derivatives, the second derivatives of a log-sum-exp.",
     ),
 )
 def matrix(sub, draw):
@@ -89,19 +89,21 @@ def matrix(sub, draw):
         given={"rewards": rewards},
         tolerance=1e-6,
         mistakes={
-            "the replies are taken as independent of one another: nothing stands beside the diagonal": torch.diag(
+            "the completions are treated as independent of one another: all entries off the diagonal are zero": torch.diag(
                 p * (1 - p)
             ),
-            "it is the square of the score of the likeliest pick, and not the mean over the picks": torch.outer(
+            "this is the squared score of the most probable pick instead of the mean over the picks": torch.outer(
                 best, best
             ),
-            "each reply has a logistic probability of its own: a pick is a softmax": torch.diag(rewards.sigmoid())
+            "each completion has a separate logistic probability here, but the probability of a pick is a softmax": torch.diag(
+                rewards.sigmoid()
+            )
             - torch.outer(rewards.sigmoid(), rewards.sigmoid()),
-            "the sign is turned round": torch.outer(p, p) - torch.diag(p),
-            "the mean is not taken away": torch.diag(p),
+            "the sign is reversed": torch.outer(p, p) - torch.diag(p),
+            "the products of two probabilities are missing": torch.diag(p),
             "the products of two probabilities have the wrong sign": torch.diag(p) + torch.outer(p, p),
-            "rewards stand on the diagonal, not probabilities": torch.diag(rewards) - torch.outer(p, p),
-            "all rewards are taken as equal": torch.eye(len(p)).double() / len(p) - 1 / len(p) ** 2,
+            "the diagonal contains rewards instead of probabilities": torch.diag(rewards) - torch.outer(p, p),
+            "this is the matrix for equal rewards": torch.eye(len(p)).double() / len(p) - 1 / len(p) ** 2,
         },
     )
 
@@ -110,8 +112,8 @@ def matrix(sub, draw):
     points=2,
     against="variances of differences of rewards, from the matrices themselves",
     hints=(
-        "With equal rewards the trace of your matrix is K times one entry. The matrix of one comparison is yours with K = 2, put into the rows and columns of two replies.",
-        "A comparison has trace ½. Divide the trace of the pick by it, and check that a pick among two is worth one comparison.",
+        "With equal rewards the trace of your matrix is K times one entry. The matrix of one comparison is your matrix for K = 2, in the rows and columns of two completions.",
+        "A comparison has trace ½. Divide the trace of the pick by it, and check that a pick among two equals one comparison.",
     ),
 )
 def worth(sub, draw):
@@ -127,18 +129,17 @@ def worth(sub, draw):
     expect(
         sub.worth_of_best(size),
         want,
-        what="the worth of a pick",
+        what="the number of comparisons",
         given={"K": size},
         tolerance=1e-6,
         mistakes={
-            "it counts the pairs that the best one wins": float(size - 1),
-            "it is the information of a pick in bits": math.log2(size),
-            "it is the trace of the pick alone, not in units of a comparison": 1 - 1 / size,
-            "a comparison's information is taken as ¼, which is one entry of its matrix, not the trace": 4
-            * (1 - 1 / size),
-            "it is worth one comparison, whatever K is": 1.0,
-            "it grows with K without end": size / 2,
-            "it is the worth of a whole ranking": 2 * (size - sum(1 / m for m in range(1, size + 1))),
+            "this counts the pairs that the best one wins": float(size - 1),
+            "this is the entropy of a pick in bits": math.log2(size),
+            "this is the trace of the pick alone, not in units of a comparison": 1 - 1 / size,
+            "the trace of a comparison is taken as ¼, which is one entry of its matrix": 4 * (1 - 1 / size),
+            "this is 1 for every K": 1.0,
+            "this grows with K without limit": size / 2,
+            "this is the number for a whole ranking": 2 * (size - sum(1 / m for m in range(1, size + 1))),
         },
     )
 
@@ -158,7 +159,7 @@ def information(rewards):
 
 # %% [mutant] the sign
 # caught by: matrix
-# says: sign is turned
+# says: sign is reversed
 def information(rewards):
     p = torch.softmax(rewards, -1)
     return torch.outer(p, p) - torch.diag(p)

@@ -1,17 +1,17 @@
 # ---
-# title: Nearly the same grade
+# title: Weighted kappa
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# Two annotators grade replies from 0 to $C-1$. Cohen's κ treats a 4 beside a 3 as badly as a 4 beside a 0. The *weighted* κ does not: a pair of grades $(i, j)$ costs $(i-j)^2$, and
+# Two annotators grade completions from 0 to $C-1$. For Cohen's κ, the grades 4 and 3 disagree as much as 4 and 0. The *weighted* κ distinguishes them: a pair of grades $(i, j)$ has the cost $(i-j)^2$, and
 #
 # $$\kappa_w = 1 - \frac{\text{cost within an item}}{\text{cost between items}} .$$
 #
-# Above stands the mean cost of the two grades of one item, below the mean cost of a grade of the first and a grade of the second, of any two items.
-# "Any two items" means all pairs of items, an item with itself included. Write `weighted_kappa(a, b)`: two tensors of integers, shape `(N,)`. A grade of −1 means "not graded": such an item
-# says nothing, whatever the other one gave. If nothing can be said (no item with both grades, or no difference between any two of them), return NaN.
+# The numerator is the mean cost of the two grades of one item. The denominator is the mean cost of a grade of the first annotator and a grade of the second, over any two items.
+# "Any two items" means all pairs of items, an item with itself included. Write `weighted_kappa(a, b)`: two tensors of integers, shape `(N,)`. A grade of −1 means "not graded": leave
+# such an item out completely. If κ is undefined (no item with both grades, or no difference between any two of them), return NaN.
 
 # %% [given]
 import torch
@@ -44,7 +44,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def slowly(a, b):
-    """The definition in plain loops, over the grades that both gave."""
+    """Compute the definition in plain loops, over the items with both grades."""
     pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x >= 0 and y >= 0]
     one = sum((x - y) ** 2 for x, y in pairs) / len(pairs)
     any_two = sum((x - y) ** 2 for x, _ in pairs for _, y in pairs) / len(pairs) ** 2
@@ -52,20 +52,20 @@ def slowly(a, b):
 
 
 def unweighted(a, b):
-    """Cohen's κ of the same grades."""
+    """Return Cohen's κ of the same grades."""
     pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x >= 0 and y >= 0]
     one = sum(x != y for x, y in pairs) / len(pairs)
     return 1 - one / (sum(x != y for x, _ in pairs for _, y in pairs) / len(pairs) ** 2)
 
 
 def of_one(a, b):
-    """Only the gaps of a are left out; one of b is read as −1."""
+    """Return κ if only the gaps of a are left out, and a gap of b is read as −1."""
     x, y = a[a >= 0].double(), b[a >= 0].double()
     return float(1 - ((x - y) ** 2).mean() / ((x[:, None] - y) ** 2).mean())
 
 
 def grades(draw, n):
-    """Grades of two annotators that agree somewhat, and differ somewhere."""
+    """Return grades of two annotators that agree partly."""
     a = torch.tensor([0, 4, 1, *(draw.integer(0, 4) for _ in range(n - 3))])
     b = torch.tensor([0, 3, 1, *(min(4, int(x) + draw.integer(0, 2)) for x in a[3:])])
     return a, b
@@ -74,8 +74,8 @@ def grades(draw, n):
 @test(
     points=2,
     hints=(
-        "Cost is a squared difference. What is its mean over the items, and what over all pairs of items?",
-        "Below the line each grade of the first meets each grade of the second: N² pairs.",
+        "The cost is a squared difference. What is its mean over the items, and its mean over all pairs of items?",
+        "In the denominator each grade of the first is paired with each grade of the second: N² pairs.",
     ),
 )
 def costs(sub, draw):
@@ -90,15 +90,16 @@ def costs(sub, draw):
         what="the weighted κ",
         given={"a": a, "b": b},
         mistakes={
-            "all differences cost the same: that is Cohen's κ": unweighted(a, b),
+            "all differences have the same cost: this is Cohen's κ": unweighted(a, b),
             "the difference is not squared": 1 - absolute,
-            "one pool of grades is made of both annotators'": 1
+            "the denominator pools the grades of both annotators": 1
             - ((a - b) ** 2).double().mean() / ((pool[:, None] - pool) ** 2).mean(),
-            "it is the quotient of the costs, not 1 minus it": 1 - want,
-            "below the line the two means are taken as equal: their difference costs, too": 1
+            "this is the ratio of the costs, not 1 minus it": 1 - want,
+            "the denominator ignores the difference of the two means": 1
             - ((a - b) ** 2).double().mean() / (a.double().var(unbiased=False) + b.double().var(unbiased=False)),
-            "an item is not compared with itself below the line": 1 - (1 - want) * (len(a) - 1) / (len(a) - (1 - want)),
-            "it is a correlation, which does not mind that one of them grades higher": float(
+            "the denominator leaves out pairs of an item with itself": 1
+            - (1 - want) * (len(a) - 1) / (len(a) - (1 - want)),
+            "this is a correlation, which ignores that one annotator grades higher": float(
                 torch.corrcoef(torch.stack([a, b]).double())[0, 1]
             ),
         },
@@ -108,12 +109,12 @@ def costs(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which items have a grade from both? The others belong neither above nor below the line.",
-        "Take the items where both are at least 0, and compute everything on these alone.",
+        "Which items have a grade from both? All other items belong in neither mean.",
+        "Select the items where both grades are at least 0, and compute both means from these alone.",
     ),
 )
 def gaps(sub, draw):
-    "An item that one of them did not grade says nothing."
+    "Items that one annotator did not grade are left out."
     a, b = grades(draw, 8)
     a[3], b[5] = -1, -1
     given = {"a": a, "b": b}
@@ -130,9 +131,9 @@ def gaps(sub, draw):
         mistakes={
             "a missing grade is read as 0": zeros,
             "a missing grade is read as −1": raw,
-            "only the first one's gaps are left out": of_one(a, b),
-            "only the second one's gaps are left out": of_one(b, a),
-            "below the line stand grades of items that the other one did not grade": loose,
+            "only the gaps of the first annotator are left out": of_one(a, b),
+            "only the gaps of the second annotator are left out": of_one(b, a),
+            "the denominator contains grades of items that the other annotator did not grade": loose,
         },
     )
 
@@ -140,12 +141,12 @@ def gaps(sub, draw):
 @test(
     points=1,
     hints=(
-        "What if there is nothing to divide by?",
+        "When is the denominator zero or empty?",
         "Return NaN if no item has both grades, and if every grade of the first equals every grade of the second.",
     ),
 )
 def nothing_to_say(sub, draw):
-    "NaN where nothing can be said."
+    "NaN where κ is undefined."
     same = draw.integer(1, 4)
     cases = {
         "no item has both grades": ([1, -1, 2], [-1, 3, -1]),
@@ -155,7 +156,7 @@ def nothing_to_say(sub, draw):
         found = sub.weighted_kappa(torch.tensor(a), torch.tensor(b))
         if not math.isnan(float(found)):
             fail(f"{why}: expected NaN", a=a, b=b, yours=float(found))
-    # where one of them gives the same grade to all, the cost within an item is that between items
+    # where one annotator gives the same grade to all, both costs are equal
     for a, b in (([same], [same - 1]), ([same] * 3, [0, same, 4]), ([4, same, 0], [same] * 3)):
         found = sub.aside.weighted_kappa(torch.tensor(a), torch.tensor(b))
         expect(found, 0.0, what="the weighted κ", given={"a": a, "b": b})

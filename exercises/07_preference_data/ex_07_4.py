@@ -1,23 +1,23 @@
 # ---
-# title: A conversation is a tree
+# title: Pairs from a conversation tree
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# A conversation was rated at every turn. A turn is a dictionary:
+# The completions of a conversation were rated at every turn. A turn is a dictionary:
 #
-# * `"question"`: what the user said;
+# * `"question"`: the text of the user;
 # * `"replies"`: a list of `[text, grade]`, in any order, no text twice;
-# * `"then"`: the next turn, or `None`. The conversation went on from the reply with the highest grade; if several have it, from the first of these.
+# * `"then"`: the next turn, or `None`. The conversation continues from the reply with the highest grade; if several have it, from the first of these.
 #
 # Write `unroll(turn)`, which returns one row for every pair of replies of every turn *in which one grade is higher*: a dictionary with
 #
-# * `"prompt"`: a list of texts, all that was said before the replies, the user's question last;
+# * `"prompt"`: a list of texts, the conversation before the replies, with the user's question last;
 # * `"chosen"`, `"rejected"`: the two texts;
-# * `"weight"`: so that the rows of each turn together weigh 1. A turn without a row has no weight to give.
+# * `"weight"`: equal for all rows of a turn, with a sum of 1 over the rows of each turn. A turn without rows has no weight.
 #
-# Rows in any order.
+# The rows may be in any order.
 
 # %% [given]
 TREE = {
@@ -54,7 +54,7 @@ from minirlhf_course.classroom.testing import fail, test
 
 
 def tree(draw, depth, ties=False):
-    """A conversation of so many turns, each with its best reply at another place; grades differ unless there may be ties."""
+    """Return a conversation of `depth` turns, each with its best reply at another index; with `ties`, grades may be equal."""
     node = None
     count = draw.integer(3, 4)
     places = draw.permutation(count).tolist()
@@ -73,7 +73,7 @@ def tree(draw, depth, ties=False):
 
 
 def rows_of(sub, given):
-    """What the answer says, as far as it has the right form."""
+    """Return the rows of the answer, if they have the right form."""
     rows = sub.unroll(copy.deepcopy(given))
     if not isinstance(rows, list) or any(
         not isinstance(row, dict) or {"prompt", "chosen", "rejected", "weight"} - set(row) for row in rows
@@ -83,7 +83,7 @@ def rows_of(sub, given):
 
 
 def turns_of(given):
-    """Each turn, and the path that led to it."""
+    """Yield each turn and its prompt."""
     said = []
     while given is not None:
         yield given, [*said, given["question"]]
@@ -96,37 +96,37 @@ def turns_of(given):
 @test(
     points=2,
     hints=(
-        "Three replies with different grades give three pairs. Which of the two is chosen does not depend on which stands first.",
+        "Three replies with different grades give three pairs. The order of the replies does not matter for which one is chosen.",
         "Go through all pairs of replies of a turn and keep those in which one grade is strictly higher.",
     ),
 )
 def all_pairs(sub, draw):
-    "Every pair of every turn, the higher grade chosen."
+    "Every pair of every turn, with the higher grade chosen."
     given = tree(draw, draw.integer(2, 3))
     got = sorted((row["chosen"], row["rejected"]) for row in rows_of(sub, given))
     want = sorted(
         (a, b) for turn, _ in turns_of(given) for a, x in turn["replies"] for b, y in turn["replies"] if x > y
     )
     if got != want:
-        why = "these are not the pairs"
+        why = "these are not the expected pairs"
         if sorted((b, a) for a, b in got) == want:
             why = "chosen and rejected are exchanged"
         elif len(got) < len(want):
             why = f"{len(want) - len(got)} pairs are missing"
         elif len(got) > len(want):
-            why = f"there are {len(got) - len(want)} rows too many"
+            why = f"there are {len(got) - len(want)} extra rows"
         fail(why, turn=given, yours=got)
 
 
 @test(
     points=2,
     hints=(
-        "What had been said when the second turn's replies were written?",
-        "The prompt of a turn is the path: question, best reply, question, best reply, …, question. Mind that each row keeps a list of its own.",
+        "Which texts came before the replies of the second turn?",
+        "The prompt of a turn is the path: question, best reply, question, best reply, …, question. Each row needs its own list.",
     ),
 )
 def the_path(sub, draw):
-    "The prompt is all that was said before, along the best replies."
+    "The prompt is the conversation before the replies, along the best replies."
     given = tree(draw, 3)
     path = {turn["replies"][0][0].split(".")[0]: prompt for turn, prompt in turns_of(given)}
     for row in rows_of(sub, given):
@@ -136,23 +136,23 @@ def the_path(sub, draw):
             if row["prompt"] == want[-1:]:
                 why = "the prompt is the last question alone"
             elif [text for text in want if text.startswith("question")] == row["prompt"]:
-                why = "the prompt holds questions without the replies between them"
+                why = "the prompt contains questions without the replies between them"
             elif set(row["prompt"]) > set(want):
-                why = "the prompt knows of what was said later"
+                why = "the prompt contains texts from later turns"
             elif row["prompt"][::2] == want[::2] and len(row["prompt"]) == len(want):
-                why = "the conversation went on from the reply with the highest grade, and the prompt holds another"
+                why = "the conversation continues from the reply with the highest grade, but the prompt contains another reply"
             fail(why, turn=given, row=row, expected=want)
 
 
 @test(
     points=1,
     hints=(
-        "How many rows does this turn have, after ties are left out? And from which of several best replies does the conversation go on?",
-        "Divide 1 by the number of rows of the turn, and not by C(K, 2): a tie is no row. Of equally good replies the path holds the first.",
+        "How many rows does this turn have, after ties are left out? And from which of several best replies does the conversation continue?",
+        "Divide 1 by the number of rows of the turn, not by C(K, 2): a tie gives no row. Among equally good replies the path contains the first.",
     ),
 )
 def weights(sub, draw):
-    "Ties are left out, and the rows of each turn weigh 1 together."
+    "Ties are left out, and the weights of each turn add up to 1."
     given = tree(draw, 3, ties=True)
     rows = rows_of(sub, given)
     for turn, _ in turns_of(given):
@@ -160,25 +160,25 @@ def weights(sub, draw):
         want = sum(x > y for _, x in turn["replies"] for _, y in turn["replies"])
         if len(mine) != want:
             fail(
-                "a tie was made into a row" if len(mine) > want else "a pair that is no tie is missing",
+                "a tie became a row" if len(mine) > want else "a pair with different grades is missing",
                 turn=turn,
                 yours=mine,
             )
         if mine and abs(sum(float(row["weight"]) for row in rows) - 1) < 1e-9:
             fail(
-                "the rows of the whole conversation weigh 1 together, and those of each turn should",
+                "the weights of the whole conversation add up to 1, but the weights of each turn should",
                 turn=turn,
                 yours=mine,
             )
         if mine and abs(sum(float(row["weight"]) for row in mine) - 1) > 1e-9:
             fail("the weights of this turn's rows do not add up to 1", turn=turn, yours=mine)
         if mine and max(float(row["weight"]) for row in mine) - min(float(row["weight"]) for row in mine) > 1e-9:
-            fail("the rows of one turn weigh differently", turn=turn, yours=mine)
+            fail("the rows of one turn have different weights", turn=turn, yours=mine)
     later = [row["prompt"] for row in rows if row["chosen"].startswith("reply 2")]
     path = [prompt for turn, prompt in turns_of(given)][-1]
     if any(prompt != path for prompt in later):
         fail(
-            "of replies with the same highest grade, the conversation went on from the first",
+            "among replies with the same highest grade, the conversation continues from the first",
             turn=given,
             yours=later[0],
         )
@@ -230,7 +230,7 @@ def unroll(turn):
 
 # %% [mutant] one list for all rows
 # caught by: the_path
-# says: what was said later
+# says: texts from later turns
 def unroll(turn):
     rows, said = [], []
     while turn is not None:

@@ -1,14 +1,14 @@
 # ---
-# title: Bug hunt: an estimate that unlearns
+# title: Bug hunt: Dawid and Skene
 # kind: bughunt
 # minutes: 30
 # ---
 
 # %% [statement]
-# Somebody has written Dawid and Skene's algorithm. After some rounds every item gets one and the same label, every annotator, the contrarian of the team too, comes out as almost infallible where that label is true, and the log-likelihood
-# that is logged rises to nearly zero, better than any labels allow.
+# The code below implements Dawid and Skene's algorithm with bugs. After some rounds every item gets the same label. Every annotator, also the contrarian of the team, is estimated as almost infallible where this label is true. The logged log-likelihood
+# rises to nearly zero, which is impossible for these labels.
 #
-# **There are three bugs. Find and fix them.** `labels` are `(N, A)` integers, −1 where an annotator was not asked; `posterior` is `(N, C)`; `confusion[a, c, l]` is the probability that annotator a says l where c is true.
+# **There are three bugs. Find and fix them.** `labels` are `(N, A)` integers, −1 where an annotator did not label the item. `posterior` is `(N, C)`. `confusion[a, c, l]` is the probability that annotator a says l where c is true.
 
 # %% [given]
 import torch
@@ -16,7 +16,7 @@ import torch
 
 # %% [stub]
 def confusions(labels, posterior):
-    """What each annotator says where c is true. labels: (N, A). posterior: (N, C). Returns (A, C, C)."""
+    """Estimate what each annotator says where c is true. labels: (N, A). posterior: (N, C). Returns (A, C, C)."""
     classes = posterior.shape[1]
     said = torch.nn.functional.one_hot(labels % classes, classes).to(posterior.dtype)
     counts = torch.einsum("nc,nal->acl", posterior, said) + 1e-3
@@ -24,7 +24,7 @@ def confusions(labels, posterior):
 
 
 def posteriors(labels, prior, confusion):
-    """Probability of each true label. prior: (C,). confusion: (A, C, C). Returns (N, C)."""
+    """Return the probability of each true label. prior: (C,). confusion: (A, C, C). Returns (N, C)."""
     classes = len(prior)
     said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
     logs = torch.einsum("nal,acl->nc", said.to(prior.dtype), confusion.log())
@@ -53,7 +53,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 
 def team(draw, gaps):
-    """Labels of three annotators for seven items, and how likely each of two labels is to be true."""
+    """Return labels of three annotators for seven items, and a probability of each of two true labels."""
     labels = torch.tensor([[draw.integer(0, 1) for _ in range(3)] for _ in range(7)])
     labels[0], labels[1] = torch.tensor([0, 1, 0]), torch.tensor([1, 1, 0])
     if gaps:
@@ -63,7 +63,7 @@ def team(draw, gaps):
 
 
 def counted(labels, posterior, over_truth=False, over=2):
-    """The shares, one annotator, one truth and one label at a time."""
+    """Return the confusion tables, counted one label at a time."""
     _, raters = labels.shape
     out = torch.full((raters, 2, 2), 1e-3, dtype=torch.float64)
     for n, row in enumerate(labels.tolist()):
@@ -76,12 +76,12 @@ def counted(labels, posterior, over_truth=False, over=2):
 @test(
     points=2,
     hints=(
-        "Where c is true an annotator says something. Over which axis do the probabilities of a row add up to 1?",
-        "confusion[a, c] is a distribution over what is *said*: normalise over the last axis.",
+        "Where c is true, an annotator gives one of the labels. Over which axis must the probabilities add up to 1?",
+        "confusion[a, c] is a distribution over the label that is *given*: normalise over the last axis.",
     ),
 )
 def rows(sub, draw):
-    "What somebody says where c is true is a distribution over what is said."
+    "Each row of a confusion table is a distribution over the given label."
     labels, posterior = team(draw, gaps=False)
     said = torch.nn.functional.one_hot(labels, 2).double()
     hard = torch.nn.functional.one_hot(posterior.argmax(-1), 2).double()
@@ -90,15 +90,15 @@ def rows(sub, draw):
     expect(
         sub.confusions(labels, posterior),
         counted(labels, posterior),
-        what="the table of confusions",
+        what="the confusion tables",
         given={"labels": labels, "posterior": posterior},
         mistakes={
-            "1 is added to every count, not 0.001": smoothed / smoothed.sum(-1, keepdim=True),
-            "every item counts for its likeliest label only": counted(labels, hard),
-            "nothing is added to the counts, so somebody with few labels is held to be infallible": bare
+            "1 is added to every count instead of 0.001": smoothed / smoothed.sum(-1, keepdim=True),
+            "every item counts only for its most probable label": counted(labels, hard),
+            "no pseudo-count is added, so an annotator with few labels is estimated as infallible": bare
             / bare.sum(-1, keepdim=True),
-            "it is normalised over the truth": counted(labels, posterior, over_truth=True),
-            "it is normalised over the annotators": counted(labels, posterior, over=0),
+            "the table is normalised over the true label": counted(labels, posterior, over_truth=True),
+            "the table is normalised over the annotators": counted(labels, posterior, over=0),
         },
     )
 
@@ -106,17 +106,17 @@ def rows(sub, draw):
 @test(
     points=2,
     hints=(
-        "Who was not asked said nothing. What is −1 modulo the number of classes?",
+        "A label of −1 must not count. What is −1 modulo the number of classes?",
         "Clamp the −1 so that one_hot accepts it, and then set its row to zero, as the other function does.",
     ),
 )
 def not_asked(sub, draw):
-    "An item that somebody was not asked about does not count for them."
+    "An item without a label of an annotator does not count for this annotator."
     labels, posterior = team(draw, gaps=True)
     expect(
         sub.confusions(labels, posterior),
         counted(labels, posterior),
-        what="the table of confusions",
+        what="the confusion tables",
         given={"labels": labels, "posterior": posterior},
         mistakes={
             "−1 is read as the last label": counted(labels % 2, posterior),
@@ -128,8 +128,8 @@ def not_asked(sub, draw):
 @test(
     points=2,
     hints=(
-        "An item that nobody has labelled: what do we know about it?",
-        "Bayes' rule has three parts: the prior, the likelihood and the normaliser. One of them is an argument that the function never uses.",
+        "What do we know about an item without any label?",
+        "Bayes' rule has three parts: the prior, the likelihood and the normaliser. The function never uses one of its arguments.",
     ),
 )
 def bayes(sub, draw):
@@ -165,11 +165,11 @@ def bayes(sub, draw):
         what="the posterior",
         given={"labels": labels, "prior": prior, "confusion": confusion},
         mistakes={
-            "every label is taken as equally frequent": out[1],
-            "the truth and what is said are exchanged in `confusion`": out[2],
-            "the softmax runs over the items, not over the labels": joints / joints.sum(0),
-            "the prior counts once for every label": often / often.sum(-1, keepdim=True),
-            "the prior is added to logarithms as it is": added / added.sum(-1, keepdim=True),
+            "all true labels are treated as equally frequent": out[1],
+            "the true and the given label are exchanged in `confusion`": out[2],
+            "the softmax is over the items instead of the labels": joints / joints.sum(0),
+            "the prior is multiplied in once for every given label": often / often.sum(-1, keepdim=True),
+            "the prior is added to logarithms without its own logarithm": added / added.sum(-1, keepdim=True),
         },
     )
 
@@ -186,7 +186,7 @@ def bayes(sub, draw):
 
 # %% [mutant] still over the truth
 # caught by: rows
-# says: normalised over the truth
+# says: normalised over the true label
 def confusions(labels, posterior):
     classes = posterior.shape[1]
     said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)

@@ -1,23 +1,23 @@
 # ---
-# title: A reward model without its labeller's bias
+# title: A reward model without the annotator's bias
 # kind: implement
 # minutes: 35
 # ---
 
 # %% [statement]
-# `labelled(seed)` gives 1,000 pairs that somebody has labelled: `(x, length, first_won)`.
+# `labelled(seed)` returns 1,000 pairs with the labels of one annotator: `(x, length, first_won)`.
 #
-# * `x`, shape `(N, 4)`: what makes a reply good, the first reply less the second;
-# * `length`, shape `(N,)`: how much longer the first reply is. It goes with the first column of `x`: good replies tend to be longer;
+# * `x`, shape `(N, 4)`: the features that determine quality, first completion minus second;
+# * `length`, shape `(N,)`: the length of the first completion minus the length of the second. It is correlated with the first column of `x`: good completions tend to be longer;
 # * `first_won`, shape `(N,)`, bool.
 #
-# You know two things about this labeller: longer replies please them, and so does the reply that is shown first. Neither makes a reply better.
+# You know two things about this annotator: they prefer longer completions, and they prefer the completion that is shown first. Neither makes a completion better.
 #
-# **Train a reward model that does not inherit this.** Write `train(x, length, first_won)`, which returns the weights, shape `(4,)`, of a linear reward of `x` alone. Any optimiser will do;
+# **Train a reward model that does not inherit these biases.** Write `train(x, length, first_won)`, which returns the weights, shape `(4,)`, of a linear reward of `x` alone. Use any optimiser;
 # a few hundred full-batch steps are enough.
 #
-# Your function is judged on eight seeds, each with a labeller who has tastes of their own. For each, your weights are compared with the labeller's true ones by the accuracy with which they order 4,000 new pairs, and with two others that saw the same
-# labels: a reward model that ignores the problem, and ours. Yours must be better than the first on average by half of what ours is, and in seven of eight seeds or more. The *size* of the weights is judged too: on average over the seeds it must lie within 20 % of the true one, and their squared distance from the true ones may be .1 more than twice that of ours.
+# Grading: eight seeds, each with another annotator. For each seed we compute the accuracy of your weights: how often they order 4,000 new pairs as the annotator's true weights do. Two other models see the same
+# labels: a reward model that ignores the biases, and our solution. Your mean gain in accuracy over the first must be at least half of the gain of our solution, and your accuracy must be higher than the first model's in at least seven of the eight seeds. The *size* of the weights is graded too. On average over the seeds it must be within 20 % of the true size. The mean squared distance of your weights from the true ones must be at most twice the distance of our solution plus .1.
 
 # %% [given]
 import torch
@@ -26,7 +26,7 @@ from minirlhf_course.ledger.registry import Draw
 
 
 def labelled(seed):
-    """Pairs of replies and what a biased labeller said about them."""
+    """Return pairs of completions with the labels of a biased annotator."""
     draw = Draw("07.7", seed)
     x = draw.normal(1000, 4)
     length = 0.8 * x[:, 0] + 0.6 * draw.normal(1000)
@@ -37,7 +37,7 @@ def labelled(seed):
 
 # %% [stub]
 def train(x, length, first_won):
-    """Weights of a reward that is free of the labeller's bias. x: (N, 4). length: (N,). first_won: (N,) bool. Returns (4,)."""
+    """Return the weights of a reward without the annotator's biases. x: (N, 4). length: (N,). first_won: (N,) bool. Returns (4,)."""
     raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ from minirlhf_course.classroom.testing import fail, test
 
 @functools.cache
 def labeller(seed):
-    """The tastes of this seed's labeller: weights, liking for length and for the first place."""
+    """Return the annotator of this seed: weights, length bias and position bias."""
     draw = Draw("07.7 tastes", seed)
     signs = 1 - 2 * (draw.permutation(4) % 2).double()
     at_liking, at_place = (
@@ -78,12 +78,12 @@ def labeller(seed):
 
 
 def truth(seed):
-    """The weights of what this seed's labeller finds good."""
+    """Return the true weights of this seed's annotator."""
     return labeller(seed)[0]
 
 
 def asked(seed):
-    """What this labeller said, as `labelled` has it for another."""
+    """Return pairs and labels of this seed's annotator, in the form of `labelled`."""
     draw, (weights, liking, place) = Draw("07.7 asked", seed), labeller(seed)
     x, goes_along = draw.normal(1000, 4), float(draw.uniform(low=0.55, high=0.85))
     length = goes_along * x[:, 0] + (1 - goes_along**2) ** 0.5 * draw.normal(1000)
@@ -91,7 +91,7 @@ def asked(seed):
 
 
 def newton(columns, won):
-    """The weights of largest likelihood."""
+    """Return the maximum-likelihood weights."""
     w = torch.zeros(columns.shape[1], dtype=torch.float64)
     for _ in range(25):
         p = torch.sigmoid(columns @ w)
@@ -100,14 +100,14 @@ def newton(columns, won):
 
 
 def accuracy(weights, seed):
-    """How often these weights order new pairs as the true ones do."""
+    """Return how often these weights order new pairs as the true ones do."""
     x = Draw("07.7 new", seed).normal(4000, 4)
     return float((((x @ weights) > 0) == ((x @ truth(seed)) > 0)).double().mean())
 
 
 @functools.cache
 def rivals(seed):
-    """Accuracy of a reward model that ignores the biases, and of one that knows of both; and the latter's error."""
+    """Return the accuracy of a reward model that ignores the biases, of one that models both, and the squared error of the second."""
     x, length, won = asked(seed)
     ones = torch.ones(len(x), 1, dtype=torch.float64)
     careful = newton(torch.cat([x, length[:, None], ones], -1), won)
@@ -119,7 +119,7 @@ def rivals(seed):
 
 
 def trained(sub, draw):
-    """The answer's weights on eight seeds."""
+    """Return the weights of the answer on eight seeds."""
     seeds = [8 * draw.integer(0, 10**6) + k for k in range(8)]
     found = []
     for seed in seeds:
@@ -135,12 +135,12 @@ def trained(sub, draw):
     points=3,
     rounds=1,
     hints=(
-        "What would the labels of this person look like if you had told the model that length and place matter to *them*?",
-        "Let the model have a weight for length and one for the first place while it trains, and throw these two away afterwards.",
+        "Which features predict the labels of this annotator, in addition to `x`?",
+        "Train with a weight for length and a weight for the first position, and drop these two weights afterwards.",
     ),
 )
 def order(sub, draw):
-    "On eight seeds the weights order new pairs better than those of a model that ignores the bias."
+    "On eight seeds the weights order new pairs better than a model that ignores the biases."
     seeds, found = trained(sub, draw)
     mine = [accuracy(w, s) for w, s in zip(found, seeds, strict=True)]
     plain, ours, _ = zip(*[rivals(s) for s in seeds], strict=True)
@@ -148,9 +148,9 @@ def order(sub, draw):
     best = sum(ours) / 8 - sum(plain) / 8
     if sum(gains) / 8 < 0.5 * best or sum(g > 0 for g in gains) < 7:
         why = (
-            "it is no better than a reward model that ignores the bias"
+            "the accuracy is no better than for a reward model that ignores the biases"
             if sum(gains) / 8 < 0.1 * best
-            else "it is better, and not by enough"
+            else "the accuracy is better, but not by enough"
         )
         fail(why, better_in=f"{sum(g > 0 for g in gains)} of 8", gain=sum(gains) / 8, gain_of_ours=best)
 
@@ -159,12 +159,12 @@ def order(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Does your model come to rest? And does it know of both things that this labeller likes?",
-        "A liking that the model does not know of is noise to it, and noise flattens the reward; a penalty on the weights, too few steps or dropped labels change their size as well.",
+        "Has your optimiser converged? And does your model contain both biases of this annotator?",
+        "A bias that is missing from the model acts as noise, and noise flattens the reward. A penalty on the weights, too few steps or dropped labels change their size as well.",
     ),
 )
 def size(sub, draw):
-    "Over eight seeds the weights have the size of the true ones, on average."
+    "On average over eight seeds, the weights have the size of the true ones."
     seeds, found = trained(sub, draw)
     right = torch.stack([truth(seed) for seed in seeds])
     ratio = float(((found * right).sum(-1) / (right**2).sum(-1)).mean())
@@ -172,7 +172,7 @@ def size(sub, draw):
         fail("the weights are too small" if ratio < 1 else "the weights are too large", yours=found[0], ratio=ratio)
     distances = [float((w - truth(seed)).square().sum()) for w, seed in zip(found, seeds, strict=True)]
     if sum(distances) > 2 * sum(rivals(seed)[2] for seed in seeds) + 0.8:
-        fail("the weights are far from the labeller's", yours=found[0], labellers=truth(seeds[0]))
+        fail("the weights are far from the annotator's", yours=found[0], annotators=truth(seeds[0]))
 
 
 # %% [probes]
