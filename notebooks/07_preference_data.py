@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 07 · Preference data
 #
-# A reward model knows what its labels say. **Whose noise, whose taste and whose disagreement are in them, and can one find out?** First you label yourself: 32 comparisons, about
-# five minutes, and in seconds you see a reward model that was trained on you. Then labellers whose noise and biases we know, so that everything can be held against the truth.
+# A reward model learns what its labels contain. **Whose noise, biases and disagreement are in them, and how can you measure this?** First you label 32 comparisons yourself, in about
+# five minutes. A reward model is then trained on your labels within seconds. After that we use simulated annotators with known noise and biases, so that every estimate can be compared with the true value.
 
 # %%
 import matplotlib.pyplot as plt
@@ -19,14 +19,14 @@ from minirlhf_course.classroom.predictions import Predictions
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.StudyResults("ch07")  # ten draws of the made-up labellers
+results = evidence.StudyResults("ch07")  # ten seeds of simulated annotators
 predict = Predictions("07")
 
 # %% [markdown]
 # ## You label
 #
-# Type `a` or `b`, `t` for a tie, `n` if neither is good; Enter stops, and somebody else labels the rest. Your answers are kept for the next run; `labelling.forget()` asks
-# everything again. Eight of the pairs come twice, the other way round. If you run this without a screen, a made-up labeller stands in for all of it.
+# Type `a` or `b`, `t` for a tie, `n` if neither is good. Enter stops, and a simulated annotator labels the rest. Your labels are stored for the next run; `labelling.forget()` deletes
+# them. Eight of the pairs occur twice, in the other order. If you run this without a screen, the simulated annotator labels everything.
 
 # %%
 labelling = Labelling("07", [item.shown for item in reader.items()], stand_in=reader.stand_in)
@@ -34,59 +34,59 @@ votes = labelling.ask()
 
 # %%
 verdict = reader.judge(votes)
-print(f"the same reply won again in {verdict.same} of the {verdict.twice} pairs that were decided twice")
-print(f"the first reply won {verdict.first} of {verdict.decided} times")
+print(f"the same completion won again in {verdict.same} of the {verdict.twice} pairs that were decided twice")
+print(f"the first completion won {verdict.first} of {verdict.decided} times")
 reply, lost = verdict.favourite(0)
-print(f"\nWhat a policy that is trained on these labels would say to the first question:\n\n{reply.text}\n")
-print(f"It lacks {lost:.1f} of what the best reply is worth.")
+print(f"\nCompletion of highest learned reward for the first prompt:\n\n{reply.text}\n")
+print(f"Its gold reward is {lost:.1f} below the largest.")
 
 # %%
 # figure: reader
-# alt: Seven weights with their intervals, learned from the labels: right, facts, length, markup, warm opening, agreement, first place. The
-#   intervals are wide; only that of "right" lies clearly above zero.
+# alt: Seven weights with their 95 % intervals, learned from the labels: right, facts, length, markup, warm opening, agreement, first position. The
+#   intervals are wide; only the interval of "right" is clearly above zero.
 fig, ax = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
 figures.weights(ax, reader.COLUMNS, verdict.reward)
 plt.show()
 
 # %% [markdown]
-# Look at the *width* of the intervals before you look at the points. What 32 labels can show about a person is little; the next question is how many it takes.
+# Look at the *width* of the intervals before you look at the points. Thirty-two labels show little about an annotator. How many labels are needed?
 #
-# ## Which biases does a test find?
+# ## Which biases does a test detect?
 #
-# Labellers who judge by the truth, with noise; then the same labellers with one liking added: for length, for lists, for a warm opening, for being agreed with, or for the reply
-# that is shown first. Three hundred labels each.
+# First, annotators who label by the gold reward, with noise. Then the same annotators with one added bias: for length, for lists, for a warm opening, for agreement with the user, or for the completion
+# that is shown first. Each gives three hundred labels.
 
 # %%
 alone = predict(
-    "The labellers have no bias at all. The model that wrote the replies opens warmly more often where it is right. "
-    "Over 1,000 labels, how often does a test of the opening alone raise an alarm at 5 %?",
+    "The annotators have no bias. The model that wrote the completions opens warmly more often where it is right. "
+    "With 1,000 labels, how often does a test of the opening alone flag it at the level 5 %?",
     "in about 5 % of the data sets",
     "in most of them",
 )
 
 # %%
 counted = predict(
-    "And length, if the test knows whether a reply is right and how many facts it has, but not that padding is worth less than nothing?",
+    "And length, if the test includes correctness and the number of facts, but not padding, which has a negative gold reward?",
     "in about 5 % of the data sets",
     "in most of them",
 )
 
 # %%
-runs = [labellers.detection(seed, count=300, draws=2) for seed in progress(range(5), "labellers")]
+runs = [labellers.detection(seed, count=300, draws=2) for seed in progress(range(5), "annotators")]
 here = lambda name: sum(run[name] for run in runs) / 5
-rate = lambda name: sum(seen.values(name)) / 10
+rate = lambda name: sum(results.values(name)) / 10
 often = lambda x: "in most of them" if x > 0.5 else "in about 5 % of the data sets"
 alone.reveal(often(rate("warm_opening_alarm_alone_1000")))
 counted.reveal(often(rate("length_alarm_beside_counts_1000")))
 for name in labellers.INJECTED:
     print(
-        f"{name:14} found in {here(name + ' found 300'):.0%} of 10 data sets, {here(name + ' predicted 300'):.0%} expected"
+        f"{name:14} detected in {here(name + ' found 300'):.0%} of 10 data sets, {here(name + ' predicted 300'):.0%} predicted"
     )
 
 # %%
 # figure: biases
-# alt: Two panels for five suspects. Left, false alarms among 1,000 labels without any bias: a warm opening alone and length beside counts of what is right raise alarms nearly always, everything
-#   beside the true quality about one time in twenty. Right, the share of biases found with 300 and 1,000 labels beside the share that the formula predicts: they nearly agree.
+# alt: Two panels for five attributes. Left, false alarms with 1,000 labels without any bias: a warm opening alone, and length beside correctness and facts, are flagged nearly always; beside
+#   the gold reward every attribute is flagged about one time in twenty. Right, the fraction of data sets in which a bias is detected with 300 and 1,000 labels, and the prediction of the formula: they nearly agree.
 fig, axes = plt.subplots(1, 2, figsize=(9.2, 3.2), layout="constrained")
 figures.alarms(
     axes[0],
@@ -108,37 +108,40 @@ figures.power(
 plt.show()
 
 # %%
-assert seen.holds("warm_opening_alarm_alone_1000", above=0.3) and seen.holds(
+assert results.holds("warm_opening_alarm_alone_1000", above=0.3) and results.holds(
     "length_alarm_beside_counts_1000", above=0.5
 )
-assert seen.all_exceed("length_alarm_beside_counts_1000", "length_alarm_beside_gold_1000")
+assert results.all_exceed("length_alarm_beside_counts_1000", "length_alarm_beside_gold_1000")
 
 # %% [markdown]
-# A trait that goes with quality looks like a bias, and a quality that nobody measures makes a bias of something else. The test answers the question "beside *what*?", and only that.
+# A trait that is correlated with quality looks like a bias. If a part of quality is not measured, another trait looks like a bias. The test answers only for the quality that you put beside it.
 #
-# ## What is a ranking worth?
+# ## Information in a ranking
 #
-# Instead of two replies a labeller ranks K. That gives C(K, 2) pairs.
+# An annotator ranks K completions instead of two. This gives C(K, 2) pairs.
 
 # %%
 four = predict(
-    "A ranking of 4 equally good replies gives 6 pairs. How many separate comparisons is it worth?", 3, 3.8, 6
+    "A ranking of 4 equally good completions gives 6 pairs. How many separate comparisons have the same information?",
+    3,
+    3.8,
+    6,
 )
 
 # %%
 # NBVAL_CHECK_OUTPUT
 sizes = torch.arange(2, 10)
-print("K   pairs   worth   fitted as pairs   error bars too small by")
+print("K   pairs   comparisons   fitted as pairs   standard errors too small by")
 for k, w, p, f in zip(
     sizes, worth.ranking_worth(sizes), worth.all_pairs_worth(sizes), worth.error_bar_factor(sizes), strict=True
 ):
-    print(f"{k}   {k * (k - 1) // 2:5}   {w:5.2f}   {p:15.2f}   {f:.2f}")
+    print(f"{k}   {k * (k - 1) // 2:5}   {w:11.2f}   {p:15.2f}   {f:.2f}")
 four.reveal(float(worth.ranking_worth(torch.tensor(4))))
 
 # %%
 # figure: worth
-# alt: Left, pairs and worth of a ranking against the number of replies: the number of pairs bends up to 36 at nine replies, the worth of the ranking reaches 12. Right, the information of one label
-#   against the gap between two replies: two levels fall to less than a tenth at a gap of 4, eight levels stay far above, and a flip of one label in five costs more than half where the call is close.
+# alt: Left, number of pairs and information of a ranking against the number of completions: the number of pairs rises to 36 at nine completions, the information to 12 separate comparisons. Right, the Fisher information of one label
+#   against the gap between two completions: with two levels it falls to less than a tenth at a gap of 4, with eight levels it stays far higher, and flipping one label in five costs more than half of it for a close pair.
 fig, axes = plt.subplots(1, 2, figsize=(9.2, 3.0), layout="constrained")
 figures.worth(axes, sizes)
 plt.show()
@@ -148,20 +151,22 @@ plt.show()
 print("information of one label      gap 0    gap 2    gap 4")
 gaps = torch.tensor([0.0, 2.0, 4.0], dtype=torch.float64)
 at = {n: worth.graded_information(gaps, torch.arange(n - 1, dtype=torch.float64) - (n - 2) / 2) for n in (2, 3, 5, 8)}
-for n, found in at.items():
-    print(f"{n} levels, over two levels {' ':4}" + "".join(f"{x:9.2f}" for x in found / at[2]))
+for n, information in at.items():
+    print(f"{n} levels, over two levels {' ':4}" + "".join(f"{x:9.2f}" for x in information / at[2]))
 
 # %% [markdown]
-# ## Several people
+# ## Several annotators
 #
-# Two labellers, each right nine times in ten, agree on 82 % of the items. Their kappa depends on something else besides.
+# Two annotators with an accuracy of 90 % agree on 82 % of the items. Their kappa also depends on the prevalence of the labels.
 
 # %%
-rare = predict("One label is right for 95 % of the items. What is Cohen's kappa of these two?", 0.2, 0.6, 0.8)
+rare = predict(
+    "One label is the true one for 95 % of the items. What is Cohen's kappa of these two annotators?", 0.2, 0.6, 0.8
+)
 
 # %%
 weigh = predict(
-    "Five labellers, right in 92, 92, 50, 50 and 20 of 100. How often is a model of who is good right?",
+    "Five annotators have the accuracies 92, 92, 50, 50 and 20 %. What is the accuracy of Dawid and Skene's model?",
     0.73,
     0.84,
     0.96,
@@ -182,24 +187,27 @@ weigh.reveal(rate("contrarian_model"))
 
 # %%
 # figure: consensus
-# alt: Share of labels recovered for three teams of five. With five equals majority and model are alike. With a mixed team the model lies ten points higher, with a contrarian more than twenty.
+# alt: Fraction of true labels recovered for three teams of five annotators. For five equal annotators, majority vote and model agree closely. For a mixed team the model is ten points better, with a contrarian more than twenty points.
 fig, ax = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
-figures.teams(ax, {team: (seen.values(f"{team}_majority"), seen.values(f"{team}_model")) for team in labellers.TEAMS})
+figures.teams(
+    ax, {team: (results.values(f"{team}_majority"), results.values(f"{team}_model")) for team in labellers.TEAMS}
+)
 plt.show()
 
 # %%
-assert seen.all_exceed("contrarian_model", "contrarian_majority") and seen.all_exceed("mixed_model", "mixed_majority")
+assert results.all_exceed("contrarian_model", "contrarian_majority")
+assert results.all_exceed("mixed_model", "mixed_majority")
 assert all(one["contrarian model"] > one["contrarian majority"] for one in teams)
 
 # %% [markdown]
-# The model never sees the truth. It sees who agrees with whom: somebody who errs four times in five is as useful as somebody who is right four times in five, once turned round. With equals there is nothing to weigh and nothing to gain.
+# The model never sees the true labels. It sees who agrees with whom. An annotator who is wrong four times in five is as useful as one who is right four times in five, because the model reverses their labels. With equal annotators there is nothing to weigh.
 #
 # ## A failure on purpose
 #
-# The labels below are unbiased. But all of them compare replies of one model that never pads. The reward model sees whether a reply is right, and its length.
+# The labels below are unbiased. But all of them compare completions of one model that never pads. The reward model sees only whether a completion is right, and its length.
 
 # %%
-padded = predict("The reply of highest reward has how many sentences of padding, of two?", 0, 1, 2)
+padded = predict("How many of the two sentences of padding does the completion of highest reward have?", 0, 1, 2)
 
 # %%
 narrow = labellers.selection(seed=0)
@@ -209,52 +217,52 @@ print(
 padded.reveal(narrow["narrow padding"])
 
 # %%
-assert seen.holds("narrow_padding", above=1.5)
+assert results.holds("narrow_padding", above=1.5)
 
 # %% [markdown]
-# Where length meant facts, length was rightly liked. The labels were noisy and unbiased; the pairs that would have told were never asked for.
+# In these pairs length indicates facts, so its weight is rightly positive. The labels are noisy and unbiased. The pairs that would have shown the difference were never labelled.
 #
 # ## Four small experiments
 #
-# Judging and writing, flipped labels, ties, and a labeller who sees the model's score. One draw of each, beside the means of ten.
+# Judging and writing, flipped labels, ties, and an annotator who sees the model's score. One seed of each, beside the means of ten.
 
 # %%
 flatter = predict(
-    "A fifth of the labels is turned round. What happens to the slope of the learned reward?",
+    "A fifth of the labels is flipped. How does the slope of the learned reward change?",
     "little",
     "it halves",
-    "its sign turns",
+    "its sign changes",
 )
 
 # %%
 rows = {
-    "worth of an own reply": "written",
-    "worth of the best of 4 as seen with noise ½": "judged_0.5",
-    "worth of the best of 4 as seen with noise 2": "judged_2.0",
-    "slope, labels as they are": "slope_0.0",
-    "slope, a fifth of them flipped": "slope_0.2",
+    "gold reward, one written completion": "written",
+    "gold reward, best of 4 chosen with noise ½": "judged_0.5",
+    "gold reward, best of 4 chosen with noise 2": "judged_2.0",
+    "slope, no labels flipped": "slope_0.0",
+    "slope, a fifth of the labels flipped": "slope_0.2",
     "slope, ties left out": "slope_without_ties",
     "slope, ties as halves": "slope_with_halves",
     "slope, ties as a level": "slope_with_a_level",
-    "accuracy, labeller blind": "blind_accuracy",
-    "accuracy, labeller sees the score": "sees_the_score_accuracy",
+    "accuracy, blind annotator": "blind_accuracy",
+    "accuracy, annotator sees the score": "sees_the_score_accuracy",
 }
 one = {}
-for experiment in progress((labellers.judging, labellers.noise, labellers.ties, labellers.confirmation), "labellers"):
+for experiment in progress((labellers.judging, labellers.noise, labellers.ties, labellers.confirmation), "experiments"):
     one |= {name.replace(" ", "_"): value for name, value in experiment(0).items()}
 for words, name in rows.items():
     print(f"{words:45} {one[name]:5.2f}   {rate(name):5.2f}")
-kept = rate("slope_0.2") / rate("slope_0.0")
-flatter.reveal("little" if kept > 0.8 else "it halves" if kept > 0 else "its sign turns")
+ratio = rate("slope_0.2") / rate("slope_0.0")
+flatter.reveal("little" if ratio > 0.8 else "it halves" if ratio > 0 else "its sign changes")
 
 # %%
-assert seen.all_exceed("judged_0.5", "written") and seen.all_exceed("slope_0.0", "slope_0.2")
-assert seen.all_exceed("slope_without_ties", "slope_with_a_level")
+assert results.all_exceed("judged_0.5", "written") and results.all_exceed("slope_0.0", "slope_0.2")
+assert results.all_exceed("slope_without_ties", "slope_with_a_level")
 
 # %% [markdown]
-# ## From what people do to rows of data
+# ## From votes to rows of data
 #
-# A vote, a grade, a tree, a constraint, a session in a chat window.
+# A vote, a grade, a tree, a constraint, and a session in a chat window.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -282,7 +290,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Label again tomorrow (`labelling.forget()`): how many of your votes stay the same? Then try to like long replies on purpose. Can the intervals tell?
-# * Your own file: `minirlhf data biases pairs.jsonl`.
+# * Label again tomorrow (`labelling.forget()`): how many of your votes stay the same? Then prefer long completions on purpose. Do the intervals show it?
+# * Test your own file: `minirlhf data biases pairs.jsonl`.
 #
 # The graded exercises of this chapter: `minirlhf check 07`.

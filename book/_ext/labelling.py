@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 SCRIPT = Path(__file__).resolve().parents[1] / "_static" / "labelling.js"
 FORM = """\
-<div class="labelling" tabindex="0" role="group" aria-label="Label pairs of replies" hidden>
+<div class="labelling" tabindex="0" role="group" aria-label="Label pairs of completions" hidden>
 <p><strong data-part="count"></strong></p>
 <div data-part="ask">
 <p data-part="prompt"></p>
@@ -25,13 +25,13 @@ FORM = """\
 <p><button type="button" data-part="undo">take back</button> <button type="button" data-part="finish">stop here</button></p>
 <div data-part="result" hidden>
 <p data-part="noise" tabindex="-1"></p>
-<table><thead><tr><th>what the reward likes</th><th>nats</th><th>95 % interval</th></tr></thead><tbody data-part="weights"></tbody></table>
-<p>What a policy that is trained on your labels would say to the first question:</p>
+<table><thead><tr><th>feature</th><th>weight, nats</th><th>95 % interval</th></tr></thead><tbody data-part="weights"></tbody></table>
+<p>Completion of highest learned reward for the first prompt:</p>
 <blockquote><p data-part="favourite"></p></blockquote>
 <p><a data-part="save" download="pairs.jsonl">Your pairs as a file</a></p>
 </div>
 </div>
-<noscript><p>Labelling on this page needs JavaScript; the notebook does without.</p></noscript>
+<noscript><p>Labelling on this page needs JavaScript; the notebook works without it.</p></noscript>
 """
 
 

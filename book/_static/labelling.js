@@ -87,8 +87,8 @@ function labellingWidget(root, data) {
   function report() {
     const found = judge(votes), body = part("weights");
     part("result").hidden = false;
-    part("noise").textContent = `You decided ${found.decided} pairs; the first reply won ${found.first} of them.` +
-      (found.twice ? ` Of the ${found.twice} that you decided twice, the same reply won again in ${found.same}.` : "");
+    part("noise").textContent = `You decided ${found.decided} pairs; the first completion won ${found.first} of them.` +
+      (found.twice ? ` Of the ${found.twice} that you decided twice, the same completion won again in ${found.same}.` : "");
     body.replaceChildren(...data.columns.map((name, j) => {
       const row = document.createElement("tr");
       const low = found.weights[j] - 1.96 * found.errors[j], high = found.weights[j] + 1.96 * found.errors[j];

@@ -12,16 +12,16 @@ def _number(x: float) -> torch.Tensor:
 
 def _readings():
     [found] = {compared("ch07", rating, "comparisons") for rating in ("mean_rating", "centred_rating")}
-    answer = {"larger": "the ten ratings", "smaller": "the five comparisons", "alike": "both alike"}[found]
+    answer = {"larger": "the ten ratings", "smaller": "the five comparisons", "alike": "both are equal"}[found]
     return answer, {n: mean("ch07", n) for n in ("mean_rating", "comparisons")}
 
 
 ratings_or_pairs = Ask(
-    "Forty people read ten of twenty replies each. What they feel at a reading is off by as much as the replies differ, and their scales are shifted against each other by as much again. Each gives ten ratings from 1 to 5, or five comparisons of the same ten replies: from which do we learn the order of the twenty better?",
+    "Forty annotators read ten of twenty completions each. Each reading has noise, with the same standard deviation as the differences between completions, and each annotator's scale has an offset of the same size. Each gives ten ratings from 1 to 5, or five comparisons of the same ten completions. Which labels recover the order of the twenty better?",
     {
-        "the five comparisons": "A comparison is free of its reader's shift. But five of them are five bits about ten readings, and ten ratings are ten numbers; with readings as noisy as these that counts for more. Kendall's τ with the truth is {comparisons:.2f}, in place of {mean_rating:.2f}.",
+        "the five comparisons": "A comparison does not depend on the annotator's offset. But five comparisons are five bits about ten readings, and ten ratings are ten numbers. With this much noise the second effect is larger: Kendall's τ with the true order is {comparisons:.2f} with comparisons and {mean_rating:.2f} with ratings.",
         "the ten ratings": "",
-        "both alike": "Shifts do cost the ratings something. But some twenty people have read each reply, and the mean of their shifts is much smaller than one of them: Kendall's τ is {mean_rating:.2f} with the ratings as they are, and {comparisons:.2f} with comparisons.",
+        "both are equal": "The offsets make the ratings worse. But about twenty annotators have read each completion, and the mean of their offsets is much smaller than a single one. Kendall's τ is {mean_rating:.2f} with ratings and {comparisons:.2f} with comparisons.",
     },
     _readings,
 )
@@ -37,15 +37,15 @@ def _scale():
     close, easy = gain(0.0), gain(4.0)
     if abs(close / easy - 1) < 0.1:
         return "by about the same factor for both", {}
-    return "to a close call" if close > easy else "to an easy call", {"close": close, "easy": easy}
+    return "to a close pair" if close > easy else "to an easy pair", {"close": close, "easy": easy}
 
 
 finer_scale = Ask(
-    "Eight levels, with cuts one nat apart, in place of two: to which labels does the finer scale add more information, as a multiple of what two levels give?",
+    "A scale has eight levels, with thresholds one nat apart, instead of two. For which pairs does the finer scale multiply the information of a label more?",
     {
-        "to a close call": "There two levels are at their best already, and no scale of any fineness can give more than 4/3 of it. The eight levels give {close:.2f} times as much.",
-        "to an easy call": "",
-        "by about the same factor for both": "Two levels say the same about an easy call nearly every time, and so next to nothing. “Much better” or “a little better” is news there: eight levels give {easy:.0f} times as much at a gap of 4, and {close:.2f} times as much at 0.",
+        "to a close pair": "For a close pair two levels are most informative, and the limit of a continuous scale is 4/3 of their information. Eight levels give {close:.2f} times as much.",
+        "to an easy pair": "",
+        "by about the same factor for both": "For an easy pair, two levels give nearly always the same label, so it contains almost no information. “Much better” or “a little better” still does: eight levels give {easy:.0f} times as much information at a gap of 4, and {close:.2f} times as much at 0.",
     },
     _scale,
 )
@@ -58,12 +58,12 @@ def _flipped():
 
 
 flipped_fifth = Ask(
-    "A fifth of the labels is turned round by chance. How many times as many labels does it take to know as much as before about two replies that are equally good?",
+    "A random fifth of the labels is flipped. By which factor must the number of labels grow, to have the same information about two equally good completions?",
     Typed(
         within=0.15,
         form=".1f",
-        low="{fifth:.2f} times as many would replace a fifth that is missing, and {once:.2f} times as many two fifths. But a turned label pulls the other way: {left:.1f} of what the labels would show is left, and information goes with its square.",
-        high="Each turned label cancels a good one, so that {left:.1f} of what the labels would show is left. Information goes with the square of that, and with no higher power.",
+        low="A factor of {fifth:.2f} would replace a fifth that is missing, and {once:.2f} would replace two fifths. But a flipped label points the wrong way: the mean effect of a label is {left:.1f} of its value without flips, and the information is proportional to the square.",
+        high="Each flipped label cancels a right one, so the mean effect of a label is {left:.1f} of its value without flips. The information is proportional to the square of this, not to a higher power.",
     ),
     _flipped,
 )
@@ -71,9 +71,9 @@ flipped_fifth = Ask(
 
 def _teams():
     teams = {
-        "all five are right in .75": "alike",
+        "five equal ones, .75": "alike",
         "five different ones, .95 to .5": "mixed",
-        "one of the five is mostly wrong, .2": "contrarian",
+        "one of the five mostly wrong, .2": "contrarian",
     }
     gain = {words: mean("ch07", f"{team}_model") - mean("ch07", f"{team}_majority") for words, team in teams.items()}
     found = {team: gain[words] for words, team in teams.items()}
@@ -81,11 +81,11 @@ def _teams():
 
 
 who_gains = Ask(
-    "Three teams of five label the same 500 items: accuracies .75 each; .95, .8, .65, .55, .5; and .92, .92, .5, .5, .2. In which team does Dawid and Skene's model gain most over the majority?",
+    "Three teams of five annotators label the same 500 items. Their accuracies are .75 each; .95, .8, .65, .55, .5; and .92, .92, .5, .5, .2. In which team is the gain of Dawid and Skene's model over the majority vote largest?",
     {
-        "all five are right in .75": "There the majority is right most often of all three, but nothing is left to weigh: with 500 items the model says what the majority says, or nearly so.",
-        "five different ones, .95 to .5": "There it gains {mixed:.2f}. But none of the five is worse than a coin, and a vote that is nearly a coin's harms the majority less than one that is mostly wrong.",
-        "one of the five is mostly wrong, .2": "",
+        "five equal ones, .75": "The majority vote of this team is the most accurate of the three, but with equal accuracies there is nothing to weigh. With 500 items the model gives nearly the same labels as the majority.",
+        "five different ones, .95 to .5": "There the gain is {mixed:.2f}. But no annotator of this team is below chance, and a vote near chance harms the majority less than a vote that is mostly wrong.",
+        "one of the five mostly wrong, .2": "",
     },
     _teams,
 )
@@ -102,13 +102,13 @@ def _noticed():
 
 
 noticed = Ask(
-    "In each of 100 pairs, all of them close calls, one reply has more of a trait than the other. With what probability must the labeller prefer the one with more, so that at a level of 5 % four of five such studies find the liking, by the formula?",
+    "In each of 100 close pairs, one completion has more of a trait than the other. With what probability must the annotator prefer the one with more, so that a test at the level 5 % has a power of 80 %, by the formula?",
     Typed(
         within=1.2,
         unit="%",
         form=".0f",
-        low="The share among 100 pairs has a standard error of 5 points. To be found it must lie two of them above one half, and by chance it often lies lower than the probability: at 60 % only {few:.0f} of 100 studies find the liking. For four of five it takes nearly one more.",
-        high="With a probability of 70 % it would be found, by the formula, in {many:.0f} of 100 studies. Four of five ask for less: two standard errors of 5 points for the test, and .84 of one so that it mostly succeeds.",
+        low="The fraction among 100 pairs has a standard error of 5 points. It is significant if it is two standard errors above one half, and by chance it is often lower than the probability: at 60 % the power is only {few:.0f} %. For a power of 80 % the probability must be nearly one standard error higher.",
+        high="At a probability of 70 % the power is {many:.0f} %, by the formula. A power of 80 % needs less: two standard errors of 5 points for the test, and .84 standard errors more.",
     ),
     _noticed,
 )
@@ -118,20 +118,20 @@ def _sees():
     right = compared("ch07", "sees_the_score_accuracy", "blind_accuracy")
     sure = compared("ch07", "sees_the_score_size", "blind_size")
     answer = {
-        ("smaller", "larger"): "right less often, and surer",
-        ("smaller", "smaller"): "right less often, and less sure",
-        ("alike", "larger"): "right as often, and surer",
+        ("smaller", "larger"): "less accurate, and its rewards are larger",
+        ("smaller", "smaller"): "less accurate, and its rewards are smaller",
+        ("alike", "larger"): "equally accurate, and its rewards are larger",
     }[right, sure]
     names = {"seen": "sees_the_score", "blind": "blind"}
     return answer, {f"{k}_{w}": mean("ch07", f"{v}_{w}") for k, v in names.items() for w in ("accuracy", "size")}
 
 
 sees_the_score = Ask(
-    "One labeller sees the reward model's score, which then weighs 1.5 times what the truth does; another is blind, and both label five rounds of 60 pairs. How does the reward model of the one who sees compare with that of the blind one (right: on clean pairs; surer: its rewards lie further apart)?",
+    "One annotator sees the reward model's score, and the score has 1.5 times the weight of the gold reward in the label. Another annotator is blind. Both label five rounds of 60 pairs. Compare the reward model of the first with the reward model of the second: accuracy on clean pairs, and the size (standard deviation) of its rewards.",
     {
-        "right less often, and surer": "",
-        "right less often, and less sure": "Its labels are led astray, but they agree with what the model says already: each round's labels lean towards the score of the round before. So its rewards spread {seen_size:.1f} times as far as the true ones, those of the other {blind_size:.1f} times.",
-        "right as often, and surer": "It is surer. But the first round has few labels, and where its model is wrong, the labels of the next round lean towards the error: {seen_accuracy:.3f} of clean pairs are right, in place of {blind_accuracy:.3f}.",
+        "less accurate, and its rewards are larger": "",
+        "less accurate, and its rewards are smaller": "Its labels are wrong more often, but they agree with the model: the labels of each round follow the score of the previous round. So the standard deviation of its rewards is {seen_size:.1f} times as large as for the gold reward. With the blind annotator it is {blind_size:.1f} times as large.",
+        "equally accurate, and its rewards are larger": "Its rewards are larger. But the first round has few labels, and where its model is wrong, the labels of the next round follow the error. The accuracy on clean pairs is {seen_accuracy:.3f}, and {blind_accuracy:.3f} with the blind annotator.",
     },
     _sees,
 )

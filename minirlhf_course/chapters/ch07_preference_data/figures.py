@@ -33,7 +33,7 @@ def _grouped(ax: Any, columns: Mapping[str, Sequence[float]], colours: Sequence[
 
 def alarms(ax: Any, found: Mapping[str, Sequence[float]]) -> None:
     """Plot false alarms: the fraction of data sets without a bias in which a suspected trait was flagged."""
-    names = {"alone": "alone", "beside_counts": "beside right, facts", "beside_gold": "beside true worth"}
+    names = {"alone": "alone", "beside_counts": "beside right, facts", "beside_gold": "beside gold reward"}
     _grouped(ax, {names[control]: values for control, values in found.items()}, ("orange", "sky", "blue"))
     ax.axhline(0.05, color="0.3", lw=0.8, ls=":")
     ax.set(title="no bias: false alarms at 5 %, 1,000 labels")
@@ -54,7 +54,7 @@ def power(ax: Any, found: Mapping[int, Sequence[tuple[float, float]]]) -> None:
             mew=1.6,
             label="predicted" if k == 0 else None,
         )
-    ax.set(title="one bias: found beside true worth")
+    ax.set(title="one bias: detected beside gold reward")
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
 
 
@@ -62,11 +62,11 @@ def worth(axes: Any, sizes: Tensor) -> None:
     """Plot the information in a ranking, in separate comparisons, and in one label on a graded scale."""
     left, right = axes
     left.plot(sizes, sizes * (sizes - 1) / 2, "o--", color=PALETTE["orange"], label="its pairs, C(K, 2)")
-    left.plot(sizes, comparisons.ranking_worth(sizes), "o-", color=PALETTE["blue"], label="worth, Plackett–Luce")
+    left.plot(sizes, comparisons.ranking_worth(sizes), "o-", color=PALETTE["blue"], label="information, Plackett–Luce")
     left.plot(
-        sizes, comparisons.all_pairs_worth(sizes), "s:", color=PALETTE["green"], label="worth, fitted as pairs", ms=4
+        sizes, comparisons.all_pairs_worth(sizes), "s:", color=PALETTE["green"], label="information, fitted as pairs", ms=4
     )
-    left.set(xlabel="replies ranked, K", ylabel="separate comparisons", title="a ranking of equally good replies")
+    left.set(xlabel="ranked completions, K", ylabel="separate comparisons", title="a ranking of equally good completions")
     left.legend(frameon=False, fontsize=8)
     gap = torch.linspace(0, 4, 81, dtype=torch.float64)
     for levels, colour in ((2, "blue"), (3, "sky"), (5, "green"), (8, "purple")):
@@ -74,7 +74,7 @@ def worth(axes: Any, sizes: Tensor) -> None:
         right.plot(gap, comparisons.graded_information(gap, cuts), color=PALETTE[colour], label=f"{levels} levels")
     flipped = comparisons.flipped_information(gap, flip=0.2)
     right.plot(gap, flipped, "--", color=PALETTE["red"], label="2 levels, 20 % flipped")
-    right.set(xlabel="gap between the two replies, nats", ylabel="information", title="one label", ylim=(0, 0.46))
+    right.set(xlabel="gap between the two completions, nats", ylabel="information", title="one label", ylim=(0, 0.46))
     right.legend(frameon=False, fontsize=8, ncols=2, loc="upper right")
 
 

@@ -16,7 +16,7 @@ from minirlhf_course.chapters.ch07_preference_data.bank import QUESTIONS, SUSPEC
 
 FRESH, REPEATED = 24, 8
 #: Features of the reader's reward model. The last one, the position, is no feature of a completion.
-COLUMNS = ("right", "facts", *SUSPECTS, "first place")
+COLUMNS = ("right", "facts", *SUSPECTS, "first position")
 #: Standard deviation of the normal prior on the weights. Few labels fit many rewards; the prior disfavours huge ones.
 PRIOR_STD = 1.5
 
