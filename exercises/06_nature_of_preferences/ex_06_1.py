@@ -1,20 +1,20 @@
 # ---
-# title: Who can be pumped?
+# title: Cyclic preferences
 # kind: numeric
 # minutes: 5
 # ---
 
 # %% [statement]
-# Seven friends have each said, for every pair of four desserts, which of the two they prefer. `friends(STUDENT)` is a list of seven matrices: in each,
-# entry `[a, b]` is 1 if that friend prefers dessert `a` to dessert `b`, and 0 otherwise. (The friends are yours alone; put your student id
+# Seven friends have each said, for every pair of four desserts, which of the two they prefer. `friends(STUDENT)` is a list of seven matrices. In each,
+# entry `[a, b]` is 1 if the friend prefers dessert `a` to dessert `b`, and 0 otherwise. (The friends are yours alone; put your student id
 # into `STUDENT` at the top of the notebook.)
 #
-# A friend can be pumped for money if their preferences go in a circle somewhere: some dessert is preferred to a second, that to a third, and that to the first.
+# A money pump works on a friend whose preferences contain a cycle: a dessert is preferred to a second one, the second to a third, and the third to the first.
 #
-# 1. `pumped`: the list of the numbers (0 to 6) of the friends who can be pumped, in rising order.
-# 2. `spared`: one friend can be pumped and yet has a favourite, a dessert preferred to all others. Which one? A number. (Whoever gives this friend the favourite first can sell them nothing.)
+# 1. `pumped`: the list of the numbers (0 to 6) of the friends with a cycle, in rising order.
+# 2. `spared`: one friend has a cycle and also a favourite, a dessert preferred to all others. The number of this friend. (If this friend already holds the favourite, the pump does not work.)
 #
-# You may look, or write a line of code.
+# You may inspect the matrices, or write a line of code.
 
 # %% [given]
 import itertools
@@ -84,12 +84,12 @@ def circular(likes):
     points=2,
     rounds=1,
     hints=(
-        "Count for each dessert how many others it is preferred to. What are these counts if the preferences are a line?",
-        "A line of four has the counts 3, 2, 1, 0. Whoever has other counts has two desserts in no clear order, and then a circle.",
+        "For each dessert, count how many others it is preferred to. What are these counts if the preferences are transitive?",
+        "Transitive preferences over four desserts have the counts 3, 2, 1, 0. With other counts, two desserts have the same count, and then there is a cycle.",
     ),
 )
 def circles(sub, draw):
-    "`pumped` lists the friends whose preferences go in a circle, and nobody else."
+    "`pumped` lists the friends with a cycle, and no other friends."
     given = sub.value("pumped")
     if isinstance(given, list | tuple | torch.Tensor):
         given = [n.item() if isinstance(n, torch.Tensor) and n.numel() == 1 else n for n in given]
@@ -98,45 +98,45 @@ def circles(sub, draw):
     everybody = friends(sub.student)
     want = [n for n, likes in enumerate(everybody) if circular(likes)]
     if list(given) == [n for n in range(7) if n not in want]:
-        fail("`pumped` lists those who can NOT be pumped")
+        fail("`pumped` lists the friends WITHOUT a cycle")
     top = [n for n, likes in enumerate(everybody) if not (likes.sum(-1) == 3).any()]
     if list(given) == top:
-        fail("`pumped` lists those who have no favourite: one can have a favourite and a circle below it")
+        fail("`pumped` lists the friends without a favourite, but a friend can have a favourite and a cycle below it")
     if list(given) == [n + 1 for n in want]:
-        fail("`pumped` counts the friends from 1, and they have the numbers 0 to 6")
+        fail("`pumped` counts the friends from 1, but their numbers are 0 to 6")
     if list(given) == [n for n, likes in enumerate(everybody) if (likes.sum(-1) == 3).any()]:
-        fail("`pumped` lists those who have a favourite, and most of these have no circle")
+        fail("`pumped` lists the friends with a favourite, but most of these have no cycle")
     if list(given) == [n for n, likes in enumerate(everybody) if not (likes.sum(-1) == 0).any()]:
-        fail("`pumped` lists those who have no least-liked dessert: one can have one below a circle")
+        fail("`pumped` lists the friends without a worst dessert, but a friend can have a worst dessert below a cycle")
     if list(given) != want and sorted(set(given)) == want:
-        fail("`pumped` has the right friends, and not each once in rising order")
+        fail("`pumped` contains the right friends, but not each once in rising order")
     round_all = [n for n in want if sorted(everybody[n].sum(-1).tolist()) == [1, 1, 2, 2]]
     if list(given) == round_all:
-        fail("`pumped` lists those with a circle through all four desserts: a circle of three is enough")
+        fail("`pumped` lists the friends with a cycle through all four desserts, but a cycle of three is enough")
     missed, blamed = len(set(want) - set(given)), len(set(given) - set(want))
     if missed or blamed:
-        fail(f"of those in `pumped` {blamed} cannot be pumped, and {missed} who can be are missing")
+        fail(f"{blamed} friends in `pumped` have no cycle, and {missed} friends with a cycle are missing")
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "Look for a friend with a dessert that is preferred to all three others, and a circle among these three.",
+        "Find the friend with a dessert that is preferred to all three others, and a cycle among these three.",
         "The counts are 3, 1, 1, 1.",
     ),
 )
 def a_favourite(sub, draw):
-    "`spared` is the friend with a favourite above a circle."
+    "`spared` is the friend with a favourite above a cycle."
     everybody = friends(sub.student)
     [want] = [n for n, likes in enumerate(everybody) if circular(likes) and bool((likes.sum(-1) == 3).any())]
     worst = [n for n, likes in enumerate(everybody) if circular(likes) and bool((likes.sum(-1) == 0).any())]
     pumped = [n for n, likes in enumerate(everybody) if circular(likes)]
     found = sub.number("spared")
     if found in worst:
-        fail("`spared` is a friend with a dessert below a circle, not above")
+        fail("`spared` is a friend with a worst dessert below a cycle, not a favourite above it")
     if found in range(7) and found not in pumped:
-        fail("`spared` is a friend whose preferences are a line")
+        fail("`spared` is a friend with transitive preferences")
     expect(
         found,
         float(want),
@@ -148,12 +148,12 @@ def a_favourite(sub, draw):
 
 # %% [mutant] those who have a line
 # caught by: circles
-# says: can NOT be pumped
+# says: WITHOUT a cycle
 pumped = [n for n in range(7) if n not in pumped]
 
 # %% [mutant] those without a favourite
 # caught by: circles
-# says: one can have a favourite
+# says: can have a favourite
 pumped = [n for n, likes in enumerate(friends(STUDENT)) if not (likes.sum(-1) == 3).any()]
 
 # %% [mutant] numbered from one
@@ -163,7 +163,7 @@ pumped = [n + 1 for n in pumped]
 
 # %% [mutant] the one with a worst dessert
 # caught by: a_favourite
-# says: not above
+# says: not a favourite
 spared = next(n for n, likes in enumerate(friends(STUDENT)) if sorted(likes.sum(-1).tolist()) == [0, 2, 2, 2])
 
 # %% [partial] 2: no favourite named

@@ -1,23 +1,23 @@
 # ---
-# title: How far do rankings scatter?
+# title: Rankings in the Mallows model
 # kind: derive
 # minutes: 35
 # ---
 
 # %% [statement]
-# In the Mallows model a ranking of $K$ items has probability $e^{-\theta d}/Z$, where $d$ counts its pairs that stand otherwise than in the consensus $0, 1, \dots, K-1$ (0 is best), and
+# In the Mallows model a ranking of $K$ items has probability $e^{-\theta d}/Z$, where $d$ counts its pairs that are ordered differently from the consensus $0, 1, \dots, K-1$ (0 is best), and
 # $\theta \ge 0$.
 #
-# There is a way to *build* such a ranking: start with item $K-1$ alone, then insert item $K-2$, then $K-3$, and so on, each time at some place of the row so far. An item that is inserted with
-# $j$ items before it adds $j$ to $d$, whatever happened before. So the places are chosen **independently of each other**.
+# You can *build* such a ranking: start with item $K-1$ alone, then insert item $K-2$, then $K-3$, and so on, each time at some position of the current list. An item that is inserted with
+# $j$ items before it adds $j$ to $d$, whatever happened before. So the positions are **independent of each other**.
 #
 # From this, derive two formulas and write them as functions:
 #
-# * `first_item(theta, size)`: the probability that item 0, the consensus' best, stands in first, second, …, last place, a float64 tensor of shape `(size,)`;
+# * `first_item(theta, size)`: the probability that item 0, the consensus' best, is in first, second, …, last position, a float64 tensor of shape `(size,)`;
 # * `expected_distance(theta, size)`: the mean of $d$, one number.
 #
-# They should work for sizes of some hundreds, so no sum over rankings, and for $\theta$ up to 10, so no $e^{K\theta}$, which overflows. For the first two points the checker knows no formula: it lists all rankings. The last point is for $\theta = 0$ and for
-# $\theta$ as small as $10^{-9}$, where all orders are equally likely, or nearly.
+# They should work for sizes of some hundreds, so no sum over rankings, and for $\theta$ up to 10, so no $e^{K\theta}$, which overflows. For the first two points the checker uses no formula: it lists all rankings. The last point is for $\theta = 0$ and for
+# $\theta$ as small as $10^{-9}$, where all orders are equally probable, or nearly.
 
 # %% [given]
 import torch
@@ -53,7 +53,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def everything(theta, size):
-    """All rankings, their probabilities and distances, by counting pairs."""
+    """Return all rankings, their probabilities and distances, by counting pairs."""
     rankings = list(itertools.permutations(range(size)))
     wrong = [sum(a > b for a, b in itertools.combinations(row, 2)) for row in rankings]
     weights = [math.exp(-theta * d) for d in wrong]
@@ -65,7 +65,7 @@ def problem(draw):
 
 
 def place_of_best(theta, size):
-    """The distribution of item 0's place."""
+    """Return the distribution of the position of item 0."""
     rankings, probs, _ = everything(theta, size)
     want = torch.zeros(size, dtype=torch.float64)
     for row, p in zip(rankings, probs, strict=True):
@@ -77,31 +77,31 @@ def place_of_best(theta, size):
     points=2,
     against="all rankings, one by one",
     hints=(
-        "Item 0 is inserted last, into a row of K − 1. What does each of its K places cost?",
-        "With j items before it, d grows by j, so the place has a probability in proportion to e^(−θ j). Normalise over the K places.",
+        "Item 0 is inserted last, into a list of K − 1. What does each of its K positions add to d?",
+        "With j items before it, d grows by j, so the position has a probability proportional to e^(−θ j). Normalise over the K positions.",
     ),
 )
 def places(sub, draw):
-    "`first_item` gives the place of the consensus' best item."
+    "`first_item` is the distribution of the position of the consensus' best item."
     some, size = problem(draw)
     j = torch.arange(size, dtype=torch.float64)
     for theta in (some, round(some + 1.2, 1)):  # little agreement, and much
         want = place_of_best(theta, size)
         got = sub.first_item(theta, size)
         if isinstance(got, torch.Tensor) and got.dtype == torch.float32:
-            fail("the result of `first_item` is a float32 tensor; float64 is asked for")
+            fail("the result of `first_item` is a float32 tensor; expected float64")
         expect(
             got,
             want,
-            what="the distribution of item 0's place",
+            what="the distribution of the position of item 0",
             given={"theta": theta, "size": size},
             mistakes={
-                "it stands in reverse: the last place comes first": want.flip(0),
+                "the list is in reverse: the last position comes first": want.flip(0),
                 "the weights are not normalised": (-theta * j).exp(),
-                "a place j costs j² instead of j": torch.softmax(-theta * j**2, -1),
-                "the row has places without end: (1 − e^(−θ)) e^(−θ j)": -math.expm1(-theta) * (-theta * j).exp(),
-                "all places are equally likely": torch.full((size,), 1 / size, dtype=torch.float64),
-                "it is inserted into a row of K, which has K + 1 places": place_of_best(theta, size + 1)[:-1],
+                "position j has the cost j² instead of j": torch.softmax(-theta * j**2, -1),
+                "the list is treated as infinite: (1 − e^(−θ)) e^(−θ j)": -math.expm1(-theta) * (-theta * j).exp(),
+                "all positions are equally probable": torch.full((size,), 1 / size, dtype=torch.float64),
+                "item 0 is inserted into a list of K, which has K + 1 positions": place_of_best(theta, size + 1)[:-1],
             },
         )
 
@@ -110,8 +110,8 @@ def places(sub, draw):
     points=2,
     against="all rankings, one by one",
     hints=(
-        "d is a sum of K independent numbers, one per inserted item. The item that comes into a row of k − 1 has k places.",
-        "The mean of d is the sum over k = 1 … K of the mean number of items before the one inserted as the k-th, whose places you know from `first_item` with size k.",
+        "d is a sum of K independent numbers, one per inserted item. An item that is inserted into a list of k − 1 has k positions.",
+        "The mean of d is the sum over k = 1 … K of the mean number of items before the k-th inserted item. You know its positions from `first_item` with size k.",
     ),
 )
 def distance(sub, draw):
@@ -133,8 +133,8 @@ def distance(sub, draw):
             * (size - 1)
             / 2,
             "half of the items are counted like item 0": float(size * (last * torch.arange(size)).sum()) / 2,
-            "the last insertion, into a row of K − 1, is left out": want - float((last * torch.arange(size)).sum()),
-            "every row has places without end": (size - 1) / math.expm1(theta),
+            "the last insertion, into a list of K − 1, is left out": want - float((last * torch.arange(size)).sum()),
+            "every list is treated as infinite": (size - 1) / math.expm1(theta),
             "θ is not used": size * (size - 1) / 4,
         },
     )
@@ -143,8 +143,8 @@ def distance(sub, draw):
 @test(
     points=1,
     hints=(
-        "At θ = 0 some closed forms are 0/0, and near 0 they lose all their digits. What is the mean of d when all orders are equally likely?",
-        "A softmax of −θ j has no such trouble, or expand for small θ. At θ = 0 half of all pairs stand the wrong way round.",
+        "At θ = 0 some closed forms are 0/0, and near 0 they lose all digits. What is the mean of d if all orders are equally probable?",
+        "A softmax of −θ j does not have this problem; or expand for small θ. At θ = 0 half of all pairs are in the wrong order.",
     ),
 )
 def no_agreement(sub, draw):
@@ -152,17 +152,18 @@ def no_agreement(sub, draw):
     size = draw.integer(4, 7)
     for theta in (0.0, 1e-9):
         given = {"theta": theta, "size": size}
-        expect(sub.first_item(theta, size), torch.full((size,), 1 / size).double(), what="the places", given=given)
+        expect(sub.first_item(theta, size), torch.full((size,), 1 / size).double(), what="the positions", given=given)
         got, want = sub.expected_distance(theta, size), size * (size - 1) / 4
         if theta and isinstance(got, float) and abs(got - want) > 1e-4:  # at θ = 0 it was right
             fail(
-                "the mean distance is right at θ = 0 and not at θ = 1e-9: are large numbers subtracted there?", **given
+                "the mean distance is right at θ = 0 but not at θ = 1e-9: does the code subtract large numbers?",
+                **given,
             )
         expect(got, want, what="the mean distance", given=given)
     few, more = (sub.seconds("first_item", 0.5, n) + sub.seconds("expected_distance", 0.5, n) for n in (6, 8))
     if more > 10 * few + 0.1:  # eight items have 56 times as many rankings as six; those of some hundreds never end
         fail(
-            "eight items take much longer than six, and it should work for some hundreds: is there a sum over rankings?"
+            "eight items take much longer than six, but it should work for some hundreds: is there a sum over rankings?"
         )
     # For strong agreement and many items each item has about 1/(e^θ − 1) items before it that should come after.
     far = sub.expected_distance(6.0, 100)
@@ -172,7 +173,7 @@ def no_agreement(sub, draw):
         exact,
         what="the mean distance of 100 items at θ = 6",
         given={"theta": 6.0, "size": 100},
-        mistakes={"it is 0 for a row that is too long": 0.0},
+        mistakes={"the result is 0 for a long list": 0.0},
     )
     many = draw.integer(250, 400)
     for theta in (0.0, 0.01, 10.0):
@@ -183,7 +184,7 @@ def no_agreement(sub, draw):
         expect(
             got * many if isinstance(got, torch.Tensor) else got,
             want * many,
-            what="`size` times the places",
+            what="`size` times the positions",
             given=given,
         )
         partial = [(w, j * w) for j, w in enumerate(weights)]

@@ -1,20 +1,20 @@
 # ---
-# title: The majority and the consensus
+# title: Majorities and the Kemeny consensus
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# `rankings` is an integer tensor of shape `(N, K)`: each row is one person's order of the $K$ answers $0 \dots K-1$, best first. $N$ is odd, so that no majority is tied.
+# `rankings` is an integer tensor of shape `(N, K)`: each row is one person's order of the $K$ alternatives $0 \dots K-1$, best first. $N$ is odd, so no majority is tied.
 #
 # Write three functions:
 #
-# 1. `majority(rankings)`: a `(K, K)` bool tensor, entry `[a, b]` True if more than half of the people put `a` above `b`; the diagonal is False.
-# 2. `condorcet_winner(rankings)`: the answer that a majority prefers to each other answer, as an int, or `-1` if there is none.
-# 3. `consensus(rankings)`: the order, a `(K,)` integer tensor, that stands against as few of the people's pairs as possible: count, over all people and all pairs of answers, how often a person's
-#    order of the pair is not that of the consensus; take the order with the smallest count. $K$ is at most 5, so you may try all orders. (The tests make sure that only one order is best.)
+# 1. `majority(rankings)`: a `(K, K)` bool tensor, entry `[a, b]` True if more than half of the people rank `a` above `b`; the diagonal is False.
+# 2. `condorcet_winner(rankings)`: the alternative that a majority prefers to each other one, as an int, or `-1` if there is none.
+# 3. `consensus(rankings)`: the order, a `(K,)` integer tensor, with the fewest disagreements. Count, over all people and all pairs of alternatives, how often a person's
+#    order of the pair differs from the order of the pair in the consensus. Return the order with the smallest count. $K$ is at most 5, so you may try all orders. (In the tests only one order is best.)
 #
-# The third is the most likely consensus of a Mallows model, and it exists also where the majority goes in a circle.
+# The third function gives the maximum-likelihood consensus of a Mallows model. It exists also if the majority is cyclic.
 
 # %% [given]
 import itertools
@@ -70,7 +70,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def tally(rows):
-    """How many people put a above b, by looking each pair up in each row."""
+    """Return how many people rank a above b, by looking up each pair in each row."""
     above = [[0.0] * len(rows[0]) for _ in rows[0]]
     for row in rows:
         for a, b in itertools.combinations(row, 2):
@@ -79,7 +79,7 @@ def tally(rows):
 
 
 def costs(rows):
-    """Disagreements of every order, smallest first."""
+    """Return the disagreements of every order, smallest first."""
     above = tally(rows).tolist()
     return sorted(
         (sum(above[b][a] for a, b in itertools.combinations(order, 2)), order)
@@ -88,12 +88,12 @@ def costs(rows):
 
 
 def copeland(rows):
-    """The order by the number of majorities won; among equals, the lower number first."""
+    """Return the order by the number of majorities won; among equal numbers, the lower index first."""
     return (2 * tally(rows) > len(rows)).sum(-1).argsort(descending=True, stable=True)
 
 
 def by_majorities(rows):
-    """All orders that the fewest majorities are against, however large these are."""
+    """Return all orders that contradict the fewest majorities, whatever their size."""
     beats = (2 * tally(rows) > len(rows)).tolist()
     orders = list(itertools.permutations(range(len(rows[0]))))
     against = [sum(beats[b][a] for a, b in itertools.combinations(order, 2)) for order in orders]
@@ -101,12 +101,12 @@ def by_majorities(rows):
 
 
 def of_people(rows):
-    """Of the orders that somebody gave, the one with the fewest disagreements."""
+    """Return the order with the fewest disagreements among the orders of the people."""
     return next(list(order) for _, order in costs(rows) if list(order) in rows)
 
 
 def misread(rankings):
-    """The majorities of a reader who takes rows for places."""
+    """Return the majorities if rows are read as positions."""
     return 2 * (rankings[:, :, None] < rankings[:, None, :]).sum(0) > len(rankings)
 
 
@@ -141,12 +141,12 @@ def plurality(rankings):
 @test(
     points=1,
     hints=(
-        "A row lists answers, not places. First find, for every person, at which place each answer stands.",
-        "`rankings.argsort(-1)` gives the places. Compare them for every pair, sum over people, and ask for more than half.",
+        "A row lists alternatives, not positions. First find, for every person, the position of each alternative.",
+        "`rankings.argsort(-1)` gives the positions. Compare them for every pair, sum over people, and test for more than half.",
     ),
 )
 def pairs(sub, draw):
-    "`majority` says for every pair what more than half of the people think."
+    "`majority` is the preference of more than half of the people, for every pair."
     rankings, *_ = problem(draw, circle=bool(draw.integer(0, 1)))
     above, people = tally(rankings.tolist()), len(rankings)
     expect(
@@ -155,10 +155,9 @@ def pairs(sub, draw):
         what="the majority of each pair",
         given={"rankings": rankings},
         mistakes={
-            "a row is read as places, not as answers": misread(rankings),
-            "losing counts as winning": people < 2 * above.T,
-            "every answer is put above itself: the diagonal is False": (2 * above > people)
-            | torch.eye(len(above)).bool(),
+            "a row is read as positions instead of alternatives": misread(rankings),
+            "losses are counted as wins": people < 2 * above.T,
+            "the diagonal is True, but it must be False": (2 * above > people) | torch.eye(len(above)).bool(),
         },
     )
 
@@ -166,12 +165,12 @@ def pairs(sub, draw):
 @test(
     points=1,
     hints=(
-        "How many others must a Condorcet winner beat? It need not be most people's first choice.",
-        "Sum each row of the majority matrix. Only K − 1 wins make a winner; if nobody has them, answer -1.",
+        "How many others must a Condorcet winner beat? It may differ from the most frequent first choice.",
+        "Sum each row of the majority matrix. A winner has K − 1 wins; if no row has them, return -1.",
     ),
 )
 def winner(sub, draw):
-    "`condorcet_winner` finds the answer that beats all others, and says -1 where the majority goes in a circle."
+    "`condorcet_winner` is the alternative that beats all others, and -1 if there is none."
     for circle in (False, True):
         rankings, right, *_ = problem(draw, circle)
         expect(
@@ -180,9 +179,9 @@ def winner(sub, draw):
             what="the Condorcet winner",
             given={"rankings": rankings},
             mistakes={
-                "it is said that there is none, and there is one": -1.0,
-                "it is the most frequent first choice": float(plurality(rankings)),
-                "it is the one with most wins, whether or not it beats all": float(
+                "the result is -1, but there is a winner": -1.0,
+                "this is the most frequent first choice": float(plurality(rankings)),
+                "this is the one with most wins, whether or not it beats all": float(
                     (2 * tally(rankings.tolist()) > len(rankings)).sum(-1).argmax()
                 ),
             },
@@ -192,12 +191,12 @@ def winner(sub, draw):
 @test(
     points=2,
     hints=(
-        "Write down what one order costs: for each of its pairs, the number of people who have the pair the other way round.",
-        "Count once how many people put a below b. Then go through `itertools.permutations` and keep the cheapest order.",
+        "Write down the cost of one order: for each of its pairs, the number of people with the reverse order.",
+        "Count once how many people rank a below b. Then try all `itertools.permutations` and keep the order with the lowest cost.",
     ),
 )
 def fewest_disagreements(sub, draw):
-    "`consensus` is the order with the fewest disagreements, also where the majority goes in a circle."
+    "`consensus` is the order with the fewest disagreements, also if the majority is cyclic."
     for circle in (False, True):
         rankings, _, order, borda = problem(draw, circle)
         expect(
@@ -206,14 +205,14 @@ def fewest_disagreements(sub, draw):
             what="the consensus",
             given={"rankings": rankings},
             mistakes={
-                "it is the Borda order": borda,
-                "it is the order by the number of majorities won": copeland(rankings.tolist()),
-                "majorities are counted, not people: a narrow one weighs as much as a large one": torch.tensor(
+                "this is the Borda order": borda,
+                "this is the order by the number of majorities won": copeland(rankings.tolist()),
+                "majorities are counted instead of people: a small majority has the same weight as a large one": torch.tensor(
                     by_majorities(rankings.tolist())[0]
                 ),
-                "only the orders that somebody gave are tried": torch.tensor(of_people(rankings.tolist())),
+                "only the orders of the people are tried": torch.tensor(of_people(rankings.tolist())),
                 "disagreements are maximised": torch.tensor(costs(rankings.tolist())[-1][1]),
-                "places are returned, not answers": order.argsort(),
+                "positions are returned instead of alternatives": order.argsort(),
             },
         )
 
@@ -229,7 +228,7 @@ def fewest_disagreements(sub, draw):
 
 # %% [mutant] rows read as places
 # caught by: pairs
-# says: read as places
+# says: read as positions
 def majority(rankings):
     return 2 * (rankings[:, :, None] < rankings[:, None, :]).sum(0) > len(rankings)
 

@@ -1,19 +1,19 @@
 # ---
-# title: Who belongs to whom?
+# title: Group membership by expectation–maximisation
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# $G$ groups of people have tastes of their own: group $g$ gives the $K$ answers the rewards `rewards[g]`, and its people choose by Bradley–Terry with them. `shares[g]` is the share of people who belong to
-# group $g$. Person $n$ has labelled some pairs: `wins[n, a, b]` is how often they preferred `a` to `b` (the diagonal holds zeros). All their labels are independent, given the group.
+# $G$ groups of people have different tastes: for group $g$ the $K$ completions have the rewards `rewards[g]`, and its people choose by Bradley–Terry with these rewards. `shares[g]` is the fraction of people in
+# group $g$. Person $n$ has labelled some pairs: `wins[n, a, b]` counts how often they preferred `a` to `b` (the diagonal is zero). All labels of a person are independent, given the group.
 #
-# Write the heart of expectation–maximisation:
+# Write the two steps of expectation–maximisation:
 #
-# 1. `belonging(wins, rewards, shares)`: `(N, G)`, the probability that person $n$ belongs to group $g$, given all labels of that person. A person without labels belongs to each group by its share.
-# 2. `weighted_wins(wins, belongs)`: `(G, K, K)`, the win counts to which group $g$'s rewards are to be fitted next: each person's counts, by how much they belong.
+# 1. `belonging(wins, rewards, shares)`: `(N, G)`, the probability that person $n$ belongs to group $g$, given all labels of this person. For a person without labels it is `shares`.
+# 2. `weighted_wins(wins, belongs)`: `(G, K, K)`, the win counts for the next fit of each group's rewards: the counts of all people, weighted by `belongs`.
 #
-# Somebody with two thousand labels must not break it: a product of two thousand probabilities is 0 in floating point.
+# A person with two thousand labels must not break it: a product of two thousand probabilities is 0 in floating point.
 
 # %% [given]
 import torch
@@ -49,7 +49,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
-    """Three people, two or three groups, three or four answers, few labels."""
+    """Return three people, two or three groups, three or four completions, few labels."""
     people, groups, size = 3, draw.integer(2, 3), draw.integer(3, 4)
     wins = torch.tensor(
         [[[float(draw.integer(0, 2)) for _ in range(size)] for _ in range(size)] for _ in range(people)]
@@ -61,7 +61,7 @@ def problem(draw):
 
 
 def bayes(wins, rewards, shares):
-    """Label by label: prior times the probability of each label, then divided by the sum."""
+    """Return the posterior label by label: prior times the probability of each label, divided by the sum."""
     found = []
     for person in wins.tolist():
         joint = []
@@ -79,8 +79,8 @@ def bayes(wins, rewards, shares):
 @test(
     points=2,
     hints=(
-        "Bayes' rule: a group's share, times the probability that somebody of that group gives all these labels, divided by the sum over groups.",
-        "The log of the second factor is the sum over pairs of wins[n, a, b] · log σ(r_g(a) − r_g(b)). Add log shares, and take a softmax over the groups.",
+        "Bayes' rule: the fraction of the group, times the probability that a person of this group gives all these labels, divided by the sum over groups.",
+        "The log of the second factor is the sum over pairs of wins[n, a, b] · log σ(r_g(a) − r_g(b)). Add the logarithms of `shares`, and take a softmax over the groups.",
     ),
 )
 def posterior(sub, draw):
@@ -97,22 +97,20 @@ def posterior(sub, draw):
     expect(
         sub.belonging(wins, rewards, shares),
         bayes(wins, rewards, shares),
-        what="who belongs to whom",
+        what="the posterior of the groups",
         given={"wins": wins, "rewards": rewards, "shares": shares},
         mistakes={
-            "the shares are left out": bayes(wins, rewards, torch.full_like(shares, 1 / len(shares))),
+            "`shares` are left out": bayes(wins, rewards, torch.full_like(shares, 1 / len(shares))),
             "wins are read as losses": bayes(wins.mT, rewards, shares),
-            "all people are thrown together": bayes(wins.sum(0, keepdim=True), rewards, shares).expand(3, -1),
-            "only the wins of the first answer count": bayes(first, rewards, shares),
+            "the labels of all people are combined": bayes(wins.sum(0, keepdim=True), rewards, shares).expand(3, -1),
+            "only the wins of the first completion count": bayes(first, rewards, shares),
             "the mean over the labels is taken, not the sum": mean / mean.sum(-1, keepdim=True),
-            "a group's share counts once for every label; a person belongs to one group": often
+            "`shares` is multiplied in once for every label, but a person belongs to one group": often
             / often.sum(-1, keepdim=True),
-            "the shares are added to the logarithms as they are": added / added.sum(-1, keepdim=True),
-            "the shares count only for people without labels": torch.where(labels > 0, alike, shares),
-            "rewards of winners are added and those of losers taken away: that is no log-probability": plain.softmax(
-                -1
-            ),
-            "the softmax runs over the people, not over the groups": joint / joint.sum(0),
+            "`shares` are added to logarithms without their own logarithm": added / added.sum(-1, keepdim=True),
+            "`shares` are used only for people without labels": torch.where(labels > 0, alike, shares),
+            "rewards of winners minus rewards of losers are summed, which is no log-probability": plain.softmax(-1),
+            "the softmax is over the people instead of the groups": joint / joint.sum(0),
             "rows do not sum to 1: the groups are normalised over people": (
                 bayes(wins, rewards, shares) / bayes(wins, rewards, shares).sum(0)
             ),
@@ -123,12 +121,12 @@ def posterior(sub, draw):
 @test(
     points=1,
     hints=(
-        "Multiply each person's counts by how much the person belongs to the group, and add over people.",
-        "`torch.einsum` with the letters n, g, a, b does it in one line: n is the one that disappears.",
+        "Multiply each person's counts by the probability of the group, and add over people.",
+        "`torch.einsum` with the letters n, g, a, b does it in one line; the sum is over n.",
     ),
 )
 def weights(sub, draw):
-    "`weighted_wins` adds up everybody's counts, by how much they belong."
+    "`weighted_wins` is the sum of all counts, weighted by `belongs`."
     wins, rewards, shares = problem(draw)
     belongs = bayes(wins, rewards, shares)
     want = torch.stack([sum(float(belongs[n, g]) * wins[n] for n in range(len(wins))) for g in range(len(shares))])
@@ -138,12 +136,12 @@ def weights(sub, draw):
         what="the table of weighted counts",
         given={"wins": wins, "belongs": belongs},
         mistakes={
-            "each person counts only for the likeliest group": torch.stack(
+            "each person counts only for the most probable group": torch.stack(
                 [wins[belongs.argmax(-1) == g].sum(0) for g in range(len(shares))]
             ),
             "wins and losses are exchanged": want.mT,
-            "everybody counts for all groups alike": (wins.sum(0) / len(shares)).expand(len(shares), -1, -1),
-            "they are divided by the group's size": want / belongs.sum(0)[:, None, None],
+            "every person counts equally for all groups": (wins.sum(0) / len(shares)).expand(len(shares), -1, -1),
+            "the counts are divided by the group's size": want / belongs.sum(0)[:, None, None],
         },
     )
 
@@ -151,12 +149,12 @@ def weights(sub, draw):
 @test(
     points=1,
     hints=(
-        "Two thousand factors of about ½ multiply to 0, and then 0/0. Nothing is wrong with the ratio of two such products.",
-        "Stay in logarithms until the very end: a softmax over groups of log-probabilities takes the largest away first.",
+        "The product of two thousand factors of about ½ is 0 in floating point, and then you get 0/0. The ratio of two such products is well defined.",
+        "Use logarithms until the end: a softmax over groups subtracts the largest log-probability first.",
     ),
 )
 def many_labels(sub, draw):
-    "`belonging` holds for a person with thousands of labels, and for rewards far apart."
+    "`belonging` is right for a person with thousands of labels, and for large differences in reward."
     _, rewards, shares = problem(draw)
     size, count = rewards.shape[1], 1000.0
     once = (1 - torch.eye(size, dtype=torch.float64)).triu()
@@ -173,13 +171,13 @@ def many_labels(sub, draw):
     expect(
         sub.belonging(wins, rewards, shares),
         want,
-        what="who belongs to whom, after thousands of labels",
-        mistakes={"all products are too small for a float, and only the shares are left": shares.expand(2, -1)},
+        what="the posterior of the groups, after thousands of labels",
+        mistakes={"all products underflow, and only `shares` are left": shares.expand(2, -1)},
     )
 
 
 # %% [edges]
-# many_labels: Somebody with two thousand labels must not break it
+# many_labels: A person with two thousand labels must not break it
 
 
 # %% [probes]
@@ -189,7 +187,7 @@ def many_labels(sub, draw):
 
 # %% [mutant] the shares are forgotten
 # caught by: posterior
-# says: shares are left out
+# says: are left out
 def belonging(wins, rewards, shares):
     choice = torch.nn.functional.logsigmoid(rewards[:, :, None] - rewards[:, None, :])
     return torch.einsum("nab,gab->ng", wins, choice).softmax(-1)
@@ -212,7 +210,7 @@ def belonging(wins, rewards, shares):
 
 # %% [mutant] hard assignment
 # caught by: weights
-# says: only for the likeliest
+# says: only for the most probable
 def weighted_wins(wins, belongs):
     hard = torch.nn.functional.one_hot(belongs.argmax(-1), belongs.shape[1]).to(wins.dtype)
     return torch.einsum("ng,nab->gab", hard, wins)

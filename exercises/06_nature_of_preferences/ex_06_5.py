@@ -1,20 +1,20 @@
 # ---
-# title: Reading a tournament
+# title: A tournament that no rating fits
 # kind: numeric
 # minutes: 15
 # ---
 
 # %% [statement]
-# Three models A, B and C have met, each pair in 1,000 games, and there were no ties. `tournament(STUDENT)` gives the number of games that A won against B, that B won against C, and that A won against C.
-# (The numbers are yours alone.) A leaderboard wants one rating per model, in Elo points: 400 points are odds of ten to one.
+# Three models A, B and C have played, each pair 1,000 games, without ties. `tournament(STUDENT)` returns the number of games that A won against B, that B won against C, and that A won against C.
+# (The numbers are yours alone.) A leaderboard needs one rating per model, in Elo points: 400 points are odds of ten to one.
 #
-# Answer with numbers, right to half a point:
+# Answer with numbers, to half a point:
 #
-# 1. `a_over_b`: by how many points is A ahead of B, if only their own games counted?
-# 2. `a_over_c_by_b`: by how many points would A be ahead of C if ratings fitted, so that the lead of A over B and the lead of B over C add up?
-# 3. `around`: how many points remain if you go around the circle, from A to B, from B to C, and back from C to A, each step by that pair's own games? (0 if ratings fit. Count a step positive when
-#    the model you come from is ahead.)
-# 4. `a_over_c_fitted`: Bradley–Terry, fitted to all three pairs. By how many points is A ahead of C there? You may use `minirlhf.equations.social_choice.bradley_terry_fit`; it gives nats, not points.
+# 1. `a_over_b`: the lead of A over B in points, from the games of these two alone.
+# 2. `a_over_c_by_b`: the lead of A over C in points if ratings fitted, so that it is the sum of the lead of A over B and the lead of B over C.
+# 3. `around`: the sum of the leads around the cycle, from A to B, from B to C, and back from C to A, each from the games of the pair. (0 if ratings fit. A step is positive if
+#    the model that you come from is ahead.)
+# 4. `a_over_c_fitted`: the lead of A over C in points in a Bradley–Terry fit to all three pairs. You may use `minirlhf.equations.social_choice.bradley_terry_fit`; it returns nats, not points.
 
 # %% [given]
 import math
@@ -32,7 +32,7 @@ def tournament(student):
         ab, bc, ac = 550 + 4 * draw.integer(0, 15), 560 + 5 * draw.integer(0, 15), 300 + 4 * draw.integer(0, 15)
         a, b, c = ab + ac, 1000 - ab + bc, 2000 - ac - bc  # the games that each of them won
         if min(abs(a - b), abs(b - c), abs(a - 2 * b + c)) >= 20:
-            return ab, bc, ac  # else a fit would rate two of them alike, or make both leads equal
+            return ab, bc, ac  # else a fit would give two of them equal ratings, or equal leads
 
 
 # %% [stub]
@@ -63,12 +63,12 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def leads(student):
-    """Elo points of each pair's own games."""
+    """Return the leads in Elo points from each pair's own games."""
     return [400 / math.log(10) * (math.log(w) - math.log(1000 - w)) for w in tournament(student)]
 
 
 def fitted_leads(student):
-    """A over C and A over B of greatest likelihood, in nats: climbing by the gradient, both leads free."""
+    """Return the maximum-likelihood leads of A over C and of A over B in nats, by gradient ascent."""
     ab, bc, ac = tournament(student)
     r = [0.0, 0.0, 0.0]
     for _ in range(6000):
@@ -90,7 +90,7 @@ def ask(sub, name, want, mistakes):
     points=1,
     rounds=1,
     hints=(
-        "Which rating difference makes the expected score equal to the share of games won? Solve for it.",
+        "Which difference in rating makes the expected score equal to the fraction of games won? Solve for it.",
         "Odds of wins to losses, on a logarithmic scale to the base 10, times 400.",
     ),
 )
@@ -103,11 +103,11 @@ def one_pair(sub, draw):
         "a_over_b",
         leads(sub.student)[0],
         {
-            "it is in nats, not in points": nats,
+            "this is in nats, not in points": nats,
             "the natural logarithm is multiplied by 400": 400 * nats,
-            "the logarithm of the win rate is taken, not of the odds": 400 * math.log10(share),
-            "the win rate is divided by one half, not by the rate of losses": 400 * math.log10(2 * share),
-            "400 points are taken for a certain win": 400 * (2 * share - 1),
+            "this uses the logarithm of the win rate instead of the odds": 400 * math.log10(share),
+            "the win rate is divided by one half instead of the rate of losses": 400 * math.log10(2 * share),
+            "400 points are treated as a certain win": 400 * (2 * share - 1),
         },
     )
 
@@ -116,7 +116,7 @@ def one_pair(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Ratings are positions on a line. If A is so far ahead of B, and B so far ahead of C, how far is A ahead of C?",
+        "Ratings are positions on a line. How does the lead of A over C follow from the leads of A over B and of B over C?",
         "Add the two leads. The games of A against C are not needed.",
     ),
 )
@@ -130,7 +130,7 @@ def two_steps(sub, draw):
         ab + bc,
         {
             "the leads are subtracted": ab - bc,
-            "it is the lead of A over C in their own games": ac,
+            "this is the lead of A over C in their own games": ac,
             "win rates are multiplied": 400 * math.log10(p * q / (1 - p * q)),
         },
     )
@@ -145,22 +145,22 @@ def two_steps(sub, draw):
     ),
 )
 def circle(sub, draw):
-    "`around` is what no rating can say."
+    "`around` is the sum that is zero for every rating."
     ab, bc, ac = leads(sub.student)
     ask(
         sub,
         "around",
         ab + bc - ac,
         {
-            "the last step is taken from A to C instead of from C to A": ab + bc + ac,
-            "it is the mean of the three steps": (ab + bc - ac) / 3,
-            "wins are added and subtracted, which is done with leads": 0.4
+            "the last step goes from A to C instead of from C to A": ab + bc + ac,
+            "this is the mean of the three steps": (ab + bc - ac) / 3,
+            "numbers of wins are added and subtracted instead of leads": 0.4
             * (sum(tournament(sub.student)[:2]) - tournament(sub.student)[2] - 500),
-            "it is a number of wins; leads are added, in points": sum(tournament(sub.student)[:2])
+            "this is a number of wins; add leads in points": sum(tournament(sub.student)[:2])
             - tournament(sub.student)[2]
             - 500,
-            "it is taken for granted that ratings fit": 0.0,
-            "the circle is walked the other way round": ac - ab - bc,
+            "this assumes that ratings fit": 0.0,
+            "the direction of the cycle is reversed": ac - ab - bc,
         },
     )
 
@@ -169,12 +169,12 @@ def circle(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Fill a 3 × 3 matrix of wins: row A holds A's wins against A, B and C. Losses are 1,000 minus wins.",
-        "`bradley_terry_fit` gives three rewards in nats. A's less C's, times 400, divided by the natural logarithm of ten.",
+        "Fill a 3 × 3 matrix of wins: row A contains A's wins against A, B and C. Losses are 1,000 minus wins.",
+        "`bradley_terry_fit` returns three rewards in nats. Take A's minus C's, times 400, divided by the natural logarithm of ten.",
     ),
 )
 def fit(sub, draw):
-    "`a_over_c_fitted` is what Bradley–Terry makes of all three pairs."
+    "`a_over_c_fitted` is the lead in a fit to all three pairs."
     ac = leads(sub.student)[2]
     nats, over_b = fitted_leads(sub.student)
     ask(
@@ -182,14 +182,14 @@ def fit(sub, draw):
         "a_over_c_fitted",
         nats * 400 / math.log(10),
         {
-            "it is in nats, not in points": nats,
-            "C is put ahead of A: wins and losses are confused, or the rewards": -nats * 400 / math.log(10),
+            "this is in nats, not in points": nats,
+            "C is ahead of A: wins and losses, or the rewards, are exchanged": -nats * 400 / math.log(10),
             "nats are multiplied by 400 only": 400 * nats,
             "the games of A against C are left out": sum(leads(sub.student)[:2]),
-            "the way over B and the games of A against C are averaged": sum(leads(sub.student)) / 2,
-            "it is the lead of A over C in their own games": ac,
-            "it is the lead of A over B": over_b * 400 / math.log(10),
-            "it is the lead of B over C": (nats - over_b) * 400 / math.log(10),
+            "this is the mean of the sum over B and the lead in the games of A against C": sum(leads(sub.student)) / 2,
+            "this is the lead of A over C in their own games": ac,
+            "this is the lead of A over B": over_b * 400 / math.log(10),
+            "this is the lead of B over C": (nats - over_b) * 400 / math.log(10),
         },
     )
 
@@ -216,7 +216,7 @@ around = lead(ab) + lead(bc) + lead(ac)
 
 # %% [mutant] a fit of losses
 # caught by: fit
-# says: C is put ahead
+# says: C is ahead
 a_over_c_fitted = -a_over_c_fitted
 
 # %% [partial] 3: no fit yet

@@ -12,10 +12,10 @@
 # mean rating    1500   1526   1551   1575   1598
 # ```
 #
-# Everybody gets better every month. The sum changes a little even after a game that is no draw. Besides, the player named second loses nothing by a draw with a weaker one, and the stronger players' leads look ten times too large for how often they win.
+# The mean rating rises every month. The sum changes a little even after a game without a draw. Also, the player named second loses nothing in a draw with a weaker one, and the leads of the stronger players are about ten times too large for their win rates.
 #
-# **There are three bugs. Find and fix them.** `games` is a list of `(a, b, score)`: the numbers of the two players and the score of `a`, which is 1 for a win, 0.5 for a draw and 0 for a loss. Games are
-# counted one after the other. A lead of 400 points means odds of ten to one, and after a game `a` gains `k` times (score − expected score), which `b` loses.
+# **There are three bugs. Find and fix them.** `games` is a list of `(a, b, score)`: the indices of the two players and the score of `a`, which is 1 for a win, 0.5 for a draw and 0 for a loss. Games are
+# processed one after the other. A lead of 400 points means odds of ten to one. After a game `a` gains `k` times (score − expected score), and `b` loses the same amount.
 
 # %% [given]
 import torch
@@ -52,7 +52,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def by_hand(games, players, k, scale=400.0):
-    """The definition with Python numbers, both expectations from the ratings before the game."""
+    """Compute the definition with Python numbers, both expectations from the ratings before the game."""
     ratings = [1500.0] * players
     for a, b, score in games:
         odds = math.exp((ratings[a] - ratings[b]) * math.log(10) / scale)
@@ -62,7 +62,7 @@ def by_hand(games, players, k, scale=400.0):
 
 
 def one_after_the_other(games, players, k, scale=400.0):
-    """As a common bug has it: the second player's expectation is made of the first one's new rating."""
+    """Compute a common bug: the second player's expectation uses the first player's new rating."""
     ratings = [1500.0] * players
     for a, b, score in games:
         ratings[a] += k * (score - 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / scale)))
@@ -71,7 +71,7 @@ def one_after_the_other(games, players, k, scale=400.0):
 
 
 def at_the_start(games, players, k):
-    """As if nobody's rating moved until the season is over."""
+    """Compute with ratings that are updated only at the end."""
     ratings = torch.full((players,), 1500.0, dtype=torch.float64)
     for a, b, score in games:
         ratings[a] += k * (score - 0.5)
@@ -80,7 +80,7 @@ def at_the_start(games, players, k):
 
 
 def only_the_second(games, players, k):
-    """As if the first player of a game stayed where they are."""
+    """Compute with updates of the second player only."""
     ratings = [1500.0] * players
     for a, b, score in games:
         ratings[b] -= k * (score - 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400)))
@@ -88,7 +88,7 @@ def only_the_second(games, players, k):
 
 
 def nothing_for_the_second(games, players, k):
-    """As if whoever is named second had scored only by a win."""
+    """Compute with no score for the second player in a draw."""
     ratings = [1500.0] * players
     for a, b, score in games:
         expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400))
@@ -98,7 +98,7 @@ def nothing_for_the_second(games, players, k):
 
 
 def season(draw, scores, players=4, count=40):
-    """Games of random pairs with these scores, the lower numbers being stronger."""
+    """Return games of random pairs with these scores; lower indices are stronger."""
     games = []
     for _ in range(count):
         a = draw.integer(0, players - 1)
@@ -112,7 +112,7 @@ def season(draw, scores, players=4, count=40):
     points=2,
     hints=(
         "Print the sum of all ratings after each game. Which line changes it?",
-        "Both players must be judged by the ratings *before* the game. What one gains, the other loses: compute it once.",
+        "Both expected scores must use the ratings *before* the game. One player gains what the other loses, so compute it once.",
     ),
 )
 def no_inflation(sub, draw):
@@ -126,9 +126,11 @@ def no_inflation(sub, draw):
         tolerance=1e-9,
         given={"games": games[:4], "k": k},
         mistakes={
-            "the second player is judged by the first one's new rating": one_after_the_other(games, 4, k).mean(),
-            "only the second player's rating is moved": only_the_second(games, 4, k).mean(),
-            "the second player is judged by the first one's new rating, and the scale is wrong as well": one_after_the_other(
+            "the second player's expected score uses the first player's new rating": one_after_the_other(
+                games, 4, k
+            ).mean(),
+            "only the second player's rating is updated": only_the_second(games, 4, k).mean(),
+            "the second player's expected score uses the first player's new rating, and the scale is wrong as well": one_after_the_other(
                 games, 4, k, 4000.0
             ).mean(),
         },
@@ -138,7 +140,7 @@ def no_inflation(sub, draw):
 @test(
     points=2,
     hints=(
-        "Let a player who is 400 points ahead win. How many points is that worth with k = 32? It should be 32/11.",
+        "Let a player who is 400 points ahead win. How many points do they gain with k = 32? It should be 32/11.",
         "Look at the number that the difference of ratings is divided by.",
     ),
 )
@@ -151,14 +153,14 @@ def scale(sub, draw):
         what="the list of ratings after wins and losses",
         given={"games": games[:4], "k": k},
         mistakes={
-            "400 points are taken for odds of the tenth root of ten to one": by_hand(games, 4, k, 4000.0),
-            "400 points are odds of e to one": by_hand(games, 4, k, 400.0 * math.log(10)),
-            "the second player is judged by the first one's new rating": one_after_the_other(games, 4, k),
-            "the second player is judged by the first one's new rating, and the mean put right at the end": (
+            "400 points are treated as odds of the tenth root of ten to one": by_hand(games, 4, k, 4000.0),
+            "400 points are treated as odds of e to one": by_hand(games, 4, k, 400.0 * math.log(10)),
+            "the second player's expected score uses the first player's new rating": one_after_the_other(games, 4, k),
+            "the second player's expected score uses the first player's new rating, and the mean is corrected at the end": (
                 one_after_the_other(games, 4, k) - one_after_the_other(games, 4, k).mean() + 1500
             ),
-            "all games are judged by the ratings at the start": at_the_start(games, 4, k),
-            "the expected score is that of the other player": by_hand(games, 4, k, -400.0),
+            "all expected scores use the initial ratings": at_the_start(games, 4, k),
+            "this uses the expected score of the other player": by_hand(games, 4, k, -400.0),
             "each player gains or loses half of the points": by_hand(games, 4, k / 2),
         },
     )
@@ -167,7 +169,7 @@ def scale(sub, draw):
 @test(
     points=2,
     hints=(
-        "Let two equal players draw. What should either gain?",
+        "Let two equal players draw. How many points should each gain?",
         "The score of b is 1 − score of a, for draws as well.",
     ),
 )
@@ -184,8 +186,8 @@ def draws(sub, draw):
         mistakes={
             "a draw counts as a win of the first player": by_hand(as_wins, 4, k),
             "a draw counts as a loss of the first player": by_hand(as_losses, 4, k),
-            "a draw moves nobody": by_hand([game for game in games if game[2] != 0.5], 4, k),
-            "the second player gains nothing by a draw": nothing_for_the_second(games, 4, k),
+            "a draw changes no rating": by_hand([game for game in games if game[2] != 0.5], 4, k),
+            "the second player gets no score for a draw": nothing_for_the_second(games, 4, k),
         },
     )
 

@@ -6,21 +6,21 @@
 # ---
 
 # %% [statement]
-# Sixty people have labelled pairs of eight answers, each person 24 pairs. Nobody knows it, but they belong to two groups with nearly opposite tastes. One reward for all predicts their *next* label hardly
-# better than a coin.
+# Sixty people have labelled pairs of eight completions, each person 24 pairs. They belong to two hidden groups with nearly opposite tastes. One reward for all predicts their *next* label with an accuracy
+# only slightly above chance.
 #
-# Write `fit(person, first, second, won, people, size)`. The four tensors have one entry per label: who labelled (`0 … people−1`), which two answers they saw, and whether they preferred the first (1.0 or 0.0).
-# Return a float tensor of shape `(people, size)`: a reward for every *person* and answer. Person $n$'s next choice between $a$ and $b$ will be predicted to be the one with the higher reward in row $n$.
+# Write `fit(person, first, second, won, people, size)`. The four tensors have one entry per label: the person who labelled (`0 … people−1`), the two completions, and whether the person preferred the first (1.0 or 0.0).
+# Return a float tensor of shape `(people, size)`: a reward for every *person* and completion. Person $n$'s next choice between $a$ and $b$ is predicted by the higher reward in row $n$.
 #
-# Twenty-four labels are too few to fit everybody alone, and one reward for all is wrong for half. Train something in between: groups that you find, or a few directions of taste that all people share. Any method will
-# do that you can run in a few seconds.
+# Twenty-four labels are too few to fit each person separately, and one reward for all is wrong for half of the people. Train something in between: groups that you estimate, or a few directions of taste that all people share. Use any method
+# that runs in a few seconds.
 #
-# You are judged over draws of people and labels, **paired**: on each draw your accuracy on fresh labels is compared with that of one reward model for all, and with that of one reward model for each person
-# alone. You get
+# Grading uses several draws of people and labels, **paired**: on each draw your accuracy on new labels is compared with the accuracy of one reward model for all, and with the accuracy of a separate reward model for each person.
+# You get
 #
-# * 2 points if you beat one model for all, in the mean by at least 0.08 (two draws);
-# * 2 points if you beat one model for each person, in the mean by at least 0.02, and in at least four draws of five;
-# * 1 point if it still works where all people have the same taste: there you may lose at most 0.03 against one model for all.
+# * 2 points if your mean accuracy exceeds one model for all by at least 0.08 (two draws);
+# * 2 points if your mean accuracy exceeds one model for each person by at least 0.02, and it is higher in at least four draws of five;
+# * 1 point if it also works when all people have the same taste: there your accuracy may be at most 0.03 below one model for all.
 
 # %% [given]
 import torch
@@ -63,7 +63,7 @@ PEOPLE, SIZE, EACH, FRESH, DRAWS = 60, 8, 24, 60, 5
 
 
 def labels(draw, tastes, each):
-    """Labels of everybody: who, which pair, and whether the first was preferred."""
+    """Return the labels of all people: person, pair, and whether the first was preferred."""
     person = torch.arange(PEOPLE).repeat_interleave(each)
     first = (draw.uniform(len(person)) * SIZE).long()
     second = (first + 1 + (draw.uniform(len(person)) * (SIZE - 1)).long()) % SIZE
@@ -72,7 +72,7 @@ def labels(draw, tastes, each):
 
 
 def world(draw, divided):
-    """What every person likes: two groups with nearly opposite tastes, or one taste for all."""
+    """Return the utilities of every person: two groups with nearly opposite tastes, or one taste for all."""
     common = 1.5 * torch.linspace(-1, 1, SIZE, dtype=torch.float64)[draw.permutation(SIZE)]
     other = -common + 0.3 * draw.normal(SIZE)
     in_second = (draw.permutation(PEOPLE) % 2 == 1) & torch.tensor(divided)
@@ -80,7 +80,7 @@ def world(draw, divided):
 
 
 def smoothed(wins):
-    """Bradley–Terry by Zermelo's iteration, with half a win added everywhere. (..., K, K) -> (..., K)."""
+    """Fit Bradley–Terry by Zermelo's iteration, with half a win added everywhere. (..., K, K) -> (..., K)."""
     wins = (wins + 0.5) * (1 - torch.eye(SIZE, dtype=torch.float64))
     r = torch.zeros_like(wins[..., 0])
     for _ in range(50):
@@ -91,14 +91,14 @@ def smoothed(wins):
 
 
 def accuracies(sub, draw, divided):
-    """Of the answer, of one model for all, and of one for each person, on fresh labels."""
+    """Return the accuracy on new labels of the answer, of one model for all, and of one model for each person."""
     tastes = world(draw, divided)
     train, fresh = labels(draw, tastes, EACH), labels(draw, tastes, FRESH)
     got = sub.fit(*train, PEOPLE, SIZE)
     if not isinstance(got, torch.Tensor) or got.shape != (PEOPLE, SIZE):
-        fail(f"`fit` should return a tensor of shape ({PEOPLE}, {SIZE}): a reward for every person and answer")
+        fail(f"`fit` should return a tensor of shape ({PEOPLE}, {SIZE}): a reward for every person and completion")
     if not bool(torch.isfinite(got).all()):
-        fail("the rewards hold NaN or an infinity")
+        fail("the rewards contain NaN or an infinity")
     person, first, second, won = train
     winner, loser = torch.where(won > 0.5, first, second), torch.where(won > 0.5, second, first)
     wins = torch.zeros(PEOPLE, SIZE, SIZE, dtype=torch.float64)
@@ -115,35 +115,37 @@ def accuracies(sub, draw, divided):
     points=2,
     rounds=1,
     hints=(
-        "One reward per answer cannot serve two groups. Does the reward depend on the person, and on what this person has said?",
+        "One reward per completion cannot serve two groups. Does the reward depend on the person, and on the labels of this person?",
         "Give every person a weight between two reward vectors, and train vectors and weights on the likelihood of all labels; or alternate between guessing the groups and fitting one model to each.",
     ),
 )
 def better_than_one_for_all(sub, draw):
-    "On fresh labels of the same people, `fit` beats one reward model for all by at least 0.08."
+    "On new labels of the same people, the accuracy of `fit` exceeds one reward model for all by at least 0.08."
     pairs = [accuracies(sub, draw, True) for _ in range(2)]
     lead = sum(mine - pooled for mine, pooled, _ in pairs) / 2
     if lead < -0.05:
-        fail(f"you are worse than one model for all, by {-lead:.3f}: has each person the rewards of their own group?")
+        fail(
+            f"the accuracy is {-lead:.3f} below one model for all: does each person have the rewards of their own group?"
+        )
     if lead < 0.08:
-        fail(f"you lead one model for all by {lead:.3f} in the mean over two draws; expected at least 0.08")
+        fail(f"the mean accuracy over two draws exceeds one model for all by {lead:.3f}; expected at least 0.08")
 
 
 @test(
     points=2,
     rounds=1,
     hints=(
-        "Twenty-four noisy labels are few for eight answers. What do people of one group know about each other?",
-        "Share strength: a person's rewards should be a mixture of a few reward vectors that are trained on everybody's labels. The mixture is the only thing that is the person's own.",
+        "Twenty-four noisy labels are few for eight completions. Which labels of other people are informative about a person?",
+        "A person's rewards should be a mixture of a few reward vectors that are trained on the labels of all people. Only the mixture weights belong to the person.",
     ),
 )
 def better_than_alone(sub, draw):
-    "It also beats one model for each person, by at least 0.02 and in four draws of five."
+    "Its accuracy also exceeds one model for each person, by at least 0.02 and in four draws of five."
     pairs = [accuracies(sub, draw, True) for _ in range(DRAWS)]
     leads = [mine - alone for mine, _, alone in pairs]
     if sum(leads) / DRAWS < 0.02 or sum(x > 0 for x in leads) < 4:
         fail(
-            f"you lead in {sum(x > 0 for x in leads)} of {DRAWS} draws, by {sum(leads) / DRAWS:.3f} in the mean; expected four and 0.02"
+            f"the accuracy is higher in {sum(x > 0 for x in leads)} of {DRAWS} draws, by {sum(leads) / DRAWS:.3f} on average; expected four and 0.02"
         )
 
 
@@ -151,16 +153,16 @@ def better_than_alone(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Where all agree, two groups find nothing but noise. How wrong can they be?",
-        "Weigh the two reward vectors by how much the person's labels speak for each, instead of choosing one; a little weight decay keeps the vectors near each other.",
+        "If all people agree, two groups fit only noise. How can you limit the damage?",
+        "Weigh the two reward vectors by their posterior probability given the person's labels, instead of choosing one. A small weight decay keeps the vectors close to each other.",
     ),
 )
 def harmless_where_all_agree(sub, draw):
-    "Where everybody has the same taste, it loses at most 0.03 against one model for all."
+    "If all people have the same taste, its accuracy is at most 0.03 below one model for all."
     pairs = [accuracies(sub, draw, False) for _ in range(2)]
     loss = sum(pooled - mine for mine, pooled, _ in pairs) / 2
     if loss > 0.03:
-        fail(f"with one taste for all you lose {loss:.3f} against one model for all; expected at most 0.03")
+        fail(f"with one taste for all the accuracy is {loss:.3f} below one model for all; expected at most 0.03")
 
 
 # %% [probes]
