@@ -70,10 +70,10 @@ def test_misfit_is_zero_where_bradley_terry_holds():
 REMEDIES = {  # the chapter's table: worth to the two groups, half and half, and at 60 to 40
     "one reward model for all labels": (0.067, 0.067, 0.103, 0.030),
     "the mean of the utilities": (0.085, 0.085, 0.306, -0.143),
-    "mean less spread": (0.169, 0.169, 0.231, 0.102),
-    "the best for the worst off": (0.085, 0.085, 0.085, 0.085),
-    "somebody's own policy, by lot": (0.033, 0.033, 0.194, -0.128),
-    "everybody their own": (0.838, 0.838, 0.838, 0.838),
+    "mean minus standard deviation": (0.169, 0.169, 0.231, 0.102),
+    "maximum of the worst group": (0.085, 0.085, 0.085, 0.085),
+    "the policy of a random person": (0.033, 0.033, 0.194, -0.128),
+    "each their own": (0.838, 0.838, 0.838, 0.838),
 }
 
 

@@ -20,10 +20,10 @@ def _orders():
 
 
 other_orders = Ask(
-    "Four players stand in a row, each 100 points above the next, and their 1,000 games are given to Elo in 200 different orders, with η = 32. In how many of the orders do the ratings end in a wrong ranking?",
+    "Four players have strengths 100 points apart. Elo processes their 1,000 games in 200 different orders, with η = 32. What fraction of the orders ends in a wrong ranking?",
     {
-        "in fewer than 1 %": "The games are the same, and a fit to all of them at once does not see their order. Elo does: it takes one step a game, and the last games count most.",
-        "in 1 to 10 %": "A thousand games would be enough for a fit to all of them. Elo's step does not shrink with their number: from order to order the final ratings have a standard deviation of {spread:.0f} points each, and so a difference of two has one of about {apart:.0f}. Neighbours are 100 apart, and each of three pairs of them can end the wrong way round.",
+        "in fewer than 1 %": "The games are the same, and a fit to all of them at once does not depend on their order. Elo does: it takes one step per game, and the last games have the largest weight.",
+        "in 1 to 10 %": "A thousand games would be enough for a fit to all of them. But Elo's step size is constant. Over the orders, each final rating has a standard deviation of {spread:.0f} points, so the difference of two has one of about {apart:.0f}. Neighbours are 100 points apart, and each of the three pairs of neighbours can end in the wrong order.",
         "in more than 10 %": "",
     },
     _orders,
@@ -39,10 +39,10 @@ def _jury():
 
 
 majority_of_many = Ask(
-    "Of all people 60 % prefer the short reply. Each label is the majority vote of 101 people drawn by lot. How many of 100 labels say “short”?",
+    "60 % of all people prefer the short completion. Each label is the majority vote of 101 randomly chosen people. How many of 100 labels say “short”?",
     {
-        "about 60": "That many say so if one person gives each label, and the 40 % are heard. A majority of many leaves nearly nothing of them.",
-        "about 65": "That is the majority of three people, {three:.0f} of 100. The share among 101 people is hardly ever so far from 60 % that it falls below one half.",
+        "about 60": "This holds if one person gives each label; then the 40 % are represented. In a majority vote of many people they almost disappear.",
+        "about 65": "This is the majority vote of three people, {three:.0f} of 100. The fraction among 101 people is rarely so far from 60 % that it falls below one half.",
         "about 98": "",
     },
     _jury,
@@ -76,14 +76,14 @@ def _careless():
 
 
 careless_labels = Ask(
-    "To 60 % of the people a short, a middle and a long reply are worth .25, .1 and −.25, to the others −1.5, .1 and 1.5, and one reward is fitted to all labels. "
-    "Which reply has the highest reward if the labels are careful (noise .05), and which if they are careless (noise ½)?",
+    "For 60 % of the people a short, a middle and a long completion have the utilities .25, .1 and −.25, for the others −1.5, .1 and 1.5. One reward is fitted to all labels. "
+    "Which completion has the highest reward if the labels are careful (noise .05), and which if they are careless (noise ½)?",
     {
-        "short with both": "So it is with careful labels. With noise ½ the 60 % prefer short to long in only {mild:.0f} of 100 labels, as the difference that they feel is small. The others still prefer long in nearly all of theirs.",
-        "long with both": "The others do feel more strongly. But a careful label says which reply is better and not by how much: then each person counts once, and {short_long:.0f} of 100 labels prefer short to long, {short_middle:.0f} short to middle.",
-        "middle with both": "So it is in between, with noise .1 and .25. With noise .05, {short_middle:.0f} of 100 labels prefer short to middle, and with noise ½, {long_middle:.0f} of 100 prefer long to middle.",
+        "short with both": "This holds for careful labels. With noise ½ the 60 % prefer short to long in only {mild:.0f} of 100 labels, because their difference in utility is small. The other group still prefers long in nearly all of its labels.",
+        "long with both": "The 40 % have stronger preferences. But a careful label says which completion is better and not by how much. Then each person counts once, and {short_long:.0f} of 100 labels prefer short to long, {short_middle:.0f} short to middle.",
+        "middle with both": "This holds in between, with noise .1 and .25. With noise .05, {short_middle:.0f} of 100 labels prefer short to middle, and with noise ½, {long_middle:.0f} of 100 prefer long to middle.",
         "short with careful labels, long with careless ones": "",
-        "long with careful labels, short with careless ones": "It is careful labels that count heads: even what the 60 % like only a little better they prefer in {least:.0f} of 100 of their labels. How strong a liking is shows only where labels are noisy.",
+        "long with careful labels, short with careless ones": "Careful labels count persons: even a small preference of the 60 % decides {least:.0f} of 100 of their labels. The strength of a preference affects the labels only if they are noisy.",
     },
     _careless,
 )
@@ -102,11 +102,11 @@ def _told():
 
 
 told_two = Ask(
-    "Now somebody has been told that they have 2, and may end with 1 for sure, or with 2 or nothing by the toss of a coin. Which do they take, by the two formulas?",
+    "Now the person has been told that they have 2. They may end with 1 for sure, or with 2 or nothing by a coin flip. Which do they take, by the two formulas?",
     {
-        "the sure thing again": "Losses weigh more than twice, but now both offers are losses, and both are multiplied by 2.25. To lose 2 hurts {twice:.2f} times as much as to lose 1, and the coin's half counts for {weight:.2f}: that is less than the sure loss.",
+        "the sure thing again": "Losses weigh more than twice, but now both offers are losses, and both are multiplied by 2.25. The value of losing 2 is {twice:.2f} times the value of losing 1, and the probability ½ has the weight {weight:.2f}. The product is a smaller loss than the sure one.",
         "the coin": "",
-        "either": "That would be so for somebody who weighs amounts and chances as they are, in both situations. Here amounts and chances are bent, and the bend of the amounts turns round at the point from which one looks.",
+        "either": "This would hold for a person who uses amounts and probabilities without transformation. Here both are transformed, and the value function changes from concave to convex at the reference point.",
     },
     _told,
 )
@@ -120,11 +120,11 @@ def _asking():
 
 
 asking_who_errs = Ask(
-    "A machine is sure that its plan is worth .5. It may act, or ask a person who lets the plan pass with probability σ(.5). What is asking worth to it?",
+    "A machine is certain that its plan has the utility .5. It may act, or ask a person who allows the plan with probability σ(.5). What is the value of asking?",
     Typed(
         within=0.03,
-        low="Asking is worth nothing if the person stops every plan; this one lets it pass with probability σ(.5) = {passes:.2f}. Asking loses {loss:.2f}, compared with acting: that is not what it is worth.",
-        high="Half is what it is worth to act, or to ask an infallible person. This one stops the plan with probability {stops:.2f}, and then it is worth nothing.",
+        low="Asking has the value 0 if the person stops every plan. This person allows it with probability σ(.5) = {passes:.2f}. Compared with acting, asking loses {loss:.2f}; this difference is not the value of asking.",
+        high="Acting, or asking an infallible person, has the value ½. This person stops the plan with probability {stops:.2f}, and then its value is 0.",
     ),
     _asking,
 )

@@ -59,12 +59,12 @@ def remedies(rewards: Tensor, weights: Tensor, *, noise: float) -> dict[str, Ten
     policies = {
         "one reward model for all labels": policy_for(pooled_reward(rewards, weights, noise=noise)),
         "the mean of the utilities": policy_for(mean),
-        "mean less spread": policy_for(mean - std),
-        "the best for the worst off": best_for_the_worst_off(rewards),
-        "somebody's own policy, by lot": weights @ group_policies,
+        "mean minus standard deviation": policy_for(mean - std),
+        "maximum of the worst group": best_for_the_worst_off(rewards),
+        "the policy of a random person": weights @ group_policies,
     }
     group_rewards = {name: rewards @ policy for name, policy in policies.items()}
-    return group_rewards | {"everybody their own": (group_policies * rewards).sum(-1)}
+    return group_rewards | {"each their own": (group_policies * rewards).sum(-1)}
 
 
 # -- groups without labels ---------------------------------------------------------------------------------------
