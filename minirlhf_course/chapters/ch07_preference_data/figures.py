@@ -27,7 +27,8 @@ def _grouped(ax: Any, columns: Mapping[str, Sequence[float]], colours: Sequence[
     for k, ((name, values), colour) in enumerate(zip(columns.items(), colours, strict=True)):
         positions = [i + 0.26 * (k - (len(columns) - 1) / 2) for i in range(len(values))]
         ax.bar(positions, values, width=0.24, color=PALETTE[colour], label=name)
-    ax.set_xticks(range(len(INJECTED)), [name.replace(" ", "\n") for name in INJECTED])
+    labels = ["first position" if name == "place" else name for name in INJECTED]
+    ax.set_xticks(range(len(labels)), [label.replace(" ", "\n") for label in labels])
     ax.set_ylim(0, 1.05)
 
 
@@ -64,9 +65,16 @@ def worth(axes: Any, sizes: Tensor) -> None:
     left.plot(sizes, sizes * (sizes - 1) / 2, "o--", color=PALETTE["orange"], label="its pairs, C(K, 2)")
     left.plot(sizes, comparisons.ranking_worth(sizes), "o-", color=PALETTE["blue"], label="information, Plackett–Luce")
     left.plot(
-        sizes, comparisons.all_pairs_worth(sizes), "s:", color=PALETTE["green"], label="information, fitted as pairs", ms=4
+        sizes,
+        comparisons.all_pairs_worth(sizes),
+        "s:",
+        color=PALETTE["green"],
+        label="information, fitted as pairs",
+        ms=4,
     )
-    left.set(xlabel="ranked completions, K", ylabel="separate comparisons", title="a ranking of equally good completions")
+    left.set(
+        xlabel="ranked completions, K", ylabel="separate comparisons", title="a ranking of equally good completions"
+    )
     left.legend(frameon=False, fontsize=8)
     gap = torch.linspace(0, 4, 81, dtype=torch.float64)
     for levels, colour in ((2, "blue"), (3, "sky"), (5, "green"), (8, "purple")):
