@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 11 · The best of many tries
+# # 11 · Rejection sampling and best-of-n
 #
-# A model answers sixteen times, a reward model picks. No weight has moved, and the answers are better. **What are sixteen tries worth, what do they cost in
-# distance from the model, and what does a model become that imitates what was picked?**
+# A model writes sixteen completions and a reward model selects one. No weight has changed, and the selected completion is better. **Which reward do sixteen samples reach, how far is
+# the result from the model, and what does a model become that imitates the selected completions?**
 #
-# The world is the poem critic of chapter 05: one question, forty possible replies, all probabilities known.
+# The task is the poem critic of chapter 05: one prompt, forty possible completions, all probabilities known.
 
 # %%
 import copy
@@ -42,12 +42,12 @@ reward, gold = world.rewards, world.gold
 predict = Predictions("11")
 
 # %% [markdown]
-# ## Two ways to pick
+# ## Two ways to select
 #
-# Five prompts, four replies to each. Bold in your mind what you would keep: the best of each row, or the best five of all.
+# Five prompts with four completions each. Before you run the cell, mark the best of each row and the best five of all.
 
 # %%
-same = predict("How many of the five replies do the two ways have in common?", 3, 4, 5)
+same = predict("How many of the five completions do the two ways have in common?", 3, 4, 5)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -55,24 +55,26 @@ R = torch.tensor(
     [[0.7, 0.3, 0.5, 0.2], [0.4, 0.8, 0.6, 0.5], [0.9, 0.3, 0.4, 0.7], [0.2, 0.5, 0.8, 0.6], [0.5, 0.4, 0.3, 0.6]]
 )
 each, overall = select_top_per_prompt(R), top_overall(R, k=5)
-print("best of each prompt, columns counted from 1:", (each + 1).tolist())
-print("best five of all, places counted from 0:    ", overall.tolist())
+print("best for each prompt, columns counted from 1:", (each + 1).tolist())
+print("best five of all, indices counted from 0:    ", overall.tolist())
 both = {int(i) * 4 + int(j) for i, j in enumerate(each)} & set(overall.tolist())
 same.reveal(len(both))
-print(f"mean reward of what is kept: {R.gather(1, each[:, None]).mean():.2f} and {R.flatten()[overall].mean():.2f}")
+print(
+    f"mean reward of the kept completions: {R.gather(1, each[:, None]).mean():.2f} and {R.flatten()[overall].mean():.2f}"
+)
 
 # %% [markdown]
-# The second way earns more, and it has nothing to say about the fifth prompt.
+# The second way has the higher mean reward, and it keeps nothing for the fifth prompt.
 #
-# ## The best of n, exactly
+# ## The distribution of the best of n
 #
-# The best of $n$ earns at most $x$ if all $n$ do. That gives the law of the best reply, and with it everything else: its reward, its true worth, its distance. Beside it stands
-# the best policy at the same distance, the tilt of chapter 05.
+# The reward of the best of $n$ is at most $x$ if all $n$ rewards are. This gives the distribution of the best completion, and with it its reward, its gold reward and its KL. The table also shows
+# the policy with the highest reward at the same KL, the tilt of chapter 05.
 
 # %%
 truth = predict(
-    "The reward model counts 'nice'. What does the true worth of the best of n do as n grows?",
-    "it rises, ever more slowly",
+    "The reward model counts 'nice'. How does the gold reward of the best of n change as n grows?",
+    "it rises, more and more slowly",
     "it rises, then falls",
     "it falls",
 )
@@ -80,29 +82,29 @@ truth = predict(
 # %%
 # NBVAL_CHECK_OUTPUT
 rows = {}
-print("     n   reward   truth       KL   formula    tilt at this KL: reward   truth")
+print("     n   reward    gold       KL   formula    tilt at this KL: reward    gold")
 for n in (1, 2, 4, 8, 16, 64, 256, 1024):
     law = best_of_n_distribution(ref, reward, n=n)
-    rows[n] = found = place(world, law)
-    line = f"{n:6} {found.reward:8.3f} {found.gold:7.3f} {found.kl:8.3f} {best_of_n_kl(n):9.3f}"
+    rows[n] = best = place(world, law)
+    line = f"{n:6} {best.reward:8.3f} {best.gold:7.3f} {best.kl:8.3f} {best_of_n_kl(n):9.3f}"
     if n > 1:
-        beta = rlhf.beta_for_kl(ref.log(), reward, budget=found.kl)
+        beta = rlhf.beta_for_kl(ref.log(), reward, budget=best.kl)
         tilt = place(world, rlhf.optimal_logps(ref.log(), reward, beta=beta).exp())
         line += f" {tilt.reward:26.3f} {tilt.gold:7.3f}"
     print(line)
-golds = [found.gold for found in rows.values()]
+golds = [row.gold for row in rows.values()]
 if max(golds) > max(golds[0], golds[-1]):
     truth.reveal("it rises, then falls")
 else:
-    truth.reveal("it falls" if golds[-1] < golds[0] else "it rises, ever more slowly")
+    truth.reveal("it falls" if golds[-1] < golds[0] else "it rises, more and more slowly")
 
 # %% [markdown]
-# ## A formula that everybody uses
+# ## The usual formula for the KL
 #
-# "Best of $n$ is $\log n - (n-1)/n$ nats from the model." In the table it is somewhat too large. Now a question with one right answer in two: the reward is 1 or 0.
+# The usual formula says that best of $n$ has a KL of $\log n - (n-1)/n$ nats from the model. In the table above the formula is somewhat too large. Now take a model that is right half of the time; the reward is 1 or 0.
 
 # %%
-coin = predict("For n = 64 the formula says 3.17 nats. How far is the best of 64 really?", "3.17", "about 1.5", "0.69")
+coin = predict("For n = 64 the formula gives 3.17 nats. What is the KL of the best of 64?", "3.17", "about 1.5", "0.69")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -116,15 +118,18 @@ for n in (2, 4, 16, 64):
 coin.reveal("0.69" if abs(far - math.log(2)) < 0.01 else "about 1.5" if far < 2 else "3.17")
 
 # %% [markdown]
-# Once every answer is right, there is nowhere further to go. With rewards that tie, the formula is a bound, and here a bad one.
+# When every completion is right, the distribution cannot move further. With tied rewards the formula is only a bound, and here it is a loose one.
 #
-# ## Two models, four tries
+# ## Two models, four samples
 #
-# One model answers sums with probability .9 and riddles with probability .1, another one the reverse. Half of the questions are sums.
+# One model solves sums with probability .9 and riddles with probability .1, another model the reverse. Half of the questions are sums.
 
 # %%
 mixed = predict(
-    "Four tries of one model find a right answer to 67 % of the questions. Two tries of each?", "50 %", "67 %", "99 %"
+    "Four samples from one model contain a right answer for 67 % of the questions. And two samples from each model?",
+    "50 %",
+    "67 %",
+    "99 %",
 )
 
 # %%
@@ -132,63 +137,65 @@ mixed = predict(
 wrong = torch.tensor([[[0.1], [0.9]], [[0.9], [0.1]]], dtype=torch.float64)  # kind of question, model, F at "wrong"
 for tries in ((4, 0), (2, 2)):
     solved = 1 - torch.stack([best_of_several_cdf(kind, counts=tries) for kind in wrong]).mean()
-    print(f"{tries[0]} tries of the first, {tries[1]} of the second: {solved:.4f}")
+    print(f"{tries[0]} samples of the first model, {tries[1]} of the second: {solved:.4f}")
 mixed.reveal("99 %" if solved > 0.95 else "67 %")
 
 # %% [markdown]
-# What a second model adds is that it fails elsewhere.
+# The second model helps because it fails on other questions.
 #
 # ## Temperature
 #
-# Hotter sampling makes the tries more different. That helps the maximum, or does it?
+# A higher temperature makes the samples more different. Does this help the selected completion?
 
 # %%
-warm = predict("The best of 16 in truth: at which temperature is it worth most?", "0.5", "1", "2")
+warm = predict("At which temperature is the gold reward of the best of 16 highest?", "0.5", "1", "2")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-worth = {}
-print("temperature   reward of the best of 16   truth")
+gold_rewards = {}
+print("temperature   reward of the best of 16    gold")
 for temperature in (0.5, 1.0, 2.0):
     model = copy.deepcopy(world.reference)
     with torch.no_grad():
         model.table.copy_(model.table.log_softmax(-1) / temperature)
-    found = place(world, best_of_n_distribution(model.distribution()[0].detach(), reward, n=16))
-    worth[f"{temperature:g}"] = found.gold
-    print(f"{temperature:11.1f} {found.reward:26.3f} {found.gold:7.3f}")
-warm.reveal(max(worth, key=worth.__getitem__))
+    best = place(world, best_of_n_distribution(model.distribution()[0].detach(), reward, n=16))
+    gold_rewards[f"{temperature:g}"] = best.gold
+    print(f"{temperature:11.1f} {best.reward:26.3f} {best.gold:7.3f}")
+warm.reveal(max(gold_rewards, key=gold_rewards.__getitem__))
 
 # %% [markdown]
-# ## Imitate the best
+# ## Rounds of imitation
 #
-# A model is fine-tuned on the best of four until it *is* the best of four. Then the same again, from the new model. Where does it get in four rounds?
+# A model is fine-tuned on the best of four until its distribution *is* the best of four. Then we repeat this from the new model. What is the result of four rounds?
 
 # %%
-rounds = predict("Four rounds with the best of 4 are exactly the same as one round with the best of …", 16, 32, 256)
+rounds = predict(
+    "Four rounds with the best of 4 give exactly the same distribution as one round with the best of …", 16, 32, 256
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 law = ref
 steps = [place(world, ref)]
-print("round   reward   truth  entropy   difference to the best of 4^k")
+print("round   reward    gold  entropy   total variation from the best of 4^k")
 for k in range(1, 5):
     law = best_of_n_distribution(law, reward, n=4)
     steps.append(place(world, law))
-    apart = (law - best_of_n_distribution(ref, reward, n=4**k)).abs().sum() / 2
-    print(f"{k:5} {steps[-1].reward:8.3f} {steps[-1].gold:7.3f} {steps[-1].entropy:8.3f}   {float(apart):.9f}")
-rounds.reveal(256 if apart < 1e-12 else 16)
+    distance = (law - best_of_n_distribution(ref, reward, n=4**k)).abs().sum() / 2
+    print(f"{k:5} {steps[-1].reward:8.3f} {steps[-1].gold:7.3f} {steps[-1].entropy:8.3f}   {float(distance):.9f}")
+rounds.reveal(256 if distance < 1e-12 else 16)
 
 # %%
 # figure: price
-# alt: Two panels over the distance from the model. Left, reward: the frontier of chapter 05 and just below it best-of-n for n from 1 to 1,024, with four crosses
-#   on the same curve at n of 4, 16, 64 and 256. Right, true worth: both curves rise to a peak within the first nat and fall below zero;
-#   best-of-n lies above the tilt until far out. Only the first cross stands near the peak.
+# alt: Two panels over the KL from the model. Left, expected reward: the frontier of chapter 05 and just below it best-of-n for n from 1 to 1,024, with four crosses
+#   on the same curve at n of 4, 16, 64 and 256. Right, gold reward: both curves rise to a peak within the first nat and fall below zero;
+#   best-of-n lies above the tilt until the two meet at the right end. Only the first cross is near the peak.
 ns = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
 best = [place(world, best_of_n_distribution(ref, reward, n=n)) for n in ns]
 betas = torch.logspace(1.5, -0.95, 120, dtype=torch.float64).tolist()
 tilts = [place(world, rlhf.optimal_logps(ref.log(), reward, beta=beta).exp()) for beta in betas]
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-for ax, key, label in zip(axes, ("reward", "gold"), ("expected reward", "true worth"), strict=True):
+for ax, key, label in zip(axes, ("reward", "gold"), ("expected reward", "gold reward"), strict=True):
     ax.plot(
         [p.kl for p in tilts], [getattr(p, key) for p in tilts], color=PALETTE["black"], lw=1.5, label="tilt (frontier)"
     )
@@ -210,39 +217,39 @@ axes[0].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** Every round looks like the one before, and the reward rises in each. The truth was best after the first.
+# **What to notice.** The reward rises in every round. The gold reward is highest after the first.
 #
-# ## With the samples that one has
+# ## Finite samples
 #
-# So far every sum ran over all replies. Now 128 sampled replies a round, sixteen groups of eight: keep the best of each group and take twenty steps on these sixteen. The control keeps sixteen at
-# random. Which of the two lines below is which you will see at once; look at the entropy.
+# So far every sum ran over all completions. Now we sample 128 completions per round, in sixteen groups of eight. We keep the best of each group and take twenty steps on these sixteen. The control keeps sixteen at
+# random. Look at the entropy of both.
 
 # %%
 diverse = predict(
-    "Entropy after two rounds: infinitely many samples leave 1.81 nats. And these?",
+    "The entropy after two rounds is 1.81 nats in the limit of infinitely many samples. And with 128 samples per round?",
     "about 1.8",
     "about 1.2",
     "about 0.3",
 )
 
 # %%
-seen = evidence.StudyResults("ch11")  # ten seeds
+poem_results = evidence.StudyResults("ch11")  # ten seeds
 trained = {
     name: by_rejection(RejectionConfig(**{**vars(ROUNDS), "selection": name}))
     for name in progress(("per_prompt", "random"), "rounds")
 }
-entropies = seen.values("per_prompt_entropy_2")
+entropies = poem_results.values("per_prompt_entropy_2")
 entropy = sum(entropies) / len(entropies)
 diverse.reveal(
     min({"about 1.8": 1.8, "about 1.2": 1.2, "about 0.3": 0.3}.items(), key=lambda item: abs(item[1] - entropy))[0]
 )
-print(f"this run: {trained['per_prompt'][1].entropy:.2f}; mean of ten seeds: {entropy:.2f}")
+print(f"this run: {trained['per_prompt'][1].entropy:.2f}; mean over ten seeds: {entropy:.2f}")
 
 # %%
 # figure: finite
-# alt: Left, reward over eight rounds. Keeping the best of each eight rises steeply for two rounds and then hardly; keeping replies at random scatters widely, on
-#   average a little below where it began. Right, entropy: with the best of each eight it hardly changes in the first round and then falls fast, below the dotted curve of infinitely many samples in the
-#   first two rounds, which itself rises at first and reaches zero in the fourth; at random it falls at once and then more slowly.
+# alt: Left, expected reward over eight rounds. With the best of each eight it rises steeply for two rounds and then hardly; with random selection it varies widely across seeds, on
+#   average a little below its initial value. Right, entropy: with the best of each eight it changes little in the first round and then falls fast, below the dotted curve of infinitely many samples in the
+#   first two rounds. The dotted curve rises first and reaches zero in the fourth round. With random selection the entropy falls at once and then more slowly.
 at = (1, 2, 4, 8)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 ideal = [place(world, best_of_n_distribution(ref, reward, n=8**k)) for k in range(5)]
@@ -251,9 +258,9 @@ for ax, key in zip(axes, ("reward", "entropy"), strict=True):
     ax.plot(range(5), [getattr(p, key) for p in ideal], ":", color=PALETTE["black"], label="infinitely many samples")
     for name, colour, label in (
         ("per_prompt", "blue", "best of each eight"),
-        ("random", "orange", "as many at random"),
+        ("random", "orange", "sixteen at random"),
     ):
-        values = [seen.values(f"{name}_{key}_{k}") for k in at]
+        values = [poem_results.values(f"{name}_{key}_{k}") for k in at]
         low, high = ([start, *(pick(v) for v in values)] for pick in (min, max))
         middle = [start, *(sum(v) / len(v) for v in values)]
         ax.fill_between([0, *at], low, high, color=PALETTE[colour], alpha=0.2, lw=0)
@@ -263,26 +270,26 @@ axes[0].legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.62))
 plt.show()
 
 # %%
-assert trained["per_prompt"][3].reward > 1.8 and seen.holds("per_prompt_reward_4", above=1.8)
-assert trained["random"][3].reward < 1.75 and seen.holds("random_reward_4", below=1.75)
+assert trained["per_prompt"][3].reward > 1.8 and poem_results.holds("per_prompt_reward_4", above=1.8)
+assert trained["random"][3].reward < 1.75 and poem_results.holds("random_reward_4", below=1.75)
 
 # %% [markdown]
-# ## What a sampled token buys
+# ## Rejection sampling and GRPO at equal sampled tokens
 #
-# The shell game: a model that thinks aloud one time in five, and should find out that thinking pays. Rejection sampling keeps the best of each eight replies and takes eight steps on these. GRPO takes one update on all 128, or
-# eight. Sampling is what costs, so they are compared at equal numbers of sampled tokens.
+# The shell game: one in five completions of the initial model contains a chain of thought, and training should discover that a chain of thought leads to right answers. Rejection sampling keeps the best of each eight completions and takes eight steps on these. GRPO takes one update on all 128, or
+# eight. Sampling is the main cost, so we compare at equal numbers of sampled tokens.
 
 # %%
 cheap = predict(
-    "After 4,000 sampled tokens: which is shown by ten seeds to have the highest reward?",
+    "After 4,000 sampled tokens: which method has the highest reward over ten seeds?",
     "rejection sampling",
     "GRPO, one update on a rollout",
     "GRPO, eight updates on a rollout",
-    "rejection sampling and GRPO with eight updates, which ten seeds cannot tell apart",
+    "rejection sampling and GRPO with eight updates do not differ significantly",
 )
 
 # %%
-told = evidence.StudyResults("ch11_shell")  # ten seeds
+shell_results = evidence.StudyResults("ch11_shell")  # ten seeds
 names = {
     "raft": "rejection sampling",
     "grpo": "GRPO, one update on a rollout",
@@ -291,12 +298,12 @@ names = {
 means = {}
 print("sampled tokens".ljust(34) + "".join(f"{budget:>8,}" for budget in BUDGETS))
 for name, label in names.items():
-    columns = [told.values(f"{name}_reward_{budget}") for budget in BUDGETS]
+    columns = [shell_results.values(f"{name}_reward_{budget}") for budget in BUDGETS]
     means[name] = [sum(column) / len(column) for column in columns]
     print(label.ljust(34) + "".join(f"{mean:8.2f}" for mean in means[name]))
 first = max(means, key=lambda name: means[name][0])
-lead = told.difference("raft_reward_4000", "grpo_eight_reward_4000")
-alike = "rejection sampling and GRPO with eight updates, which ten seeds cannot tell apart"
+lead = shell_results.difference("raft_reward_4000", "grpo_eight_reward_4000")
+alike = "rejection sampling and GRPO with eight updates do not differ significantly"
 cheap.reveal(alike if first != "grpo" and not lead.significant else names[first])
 
 # %%
@@ -307,11 +314,12 @@ print("one run: " + ", ".join(f"{reward:.2f}" for reward in one["reward"]))
 
 # %%
 # figure: tokens
-# alt: Reward against sampled tokens in the shell game, ten seeds. Rejection sampling is right nine times in ten after 4,000 tokens, with a wide band that begins
-#   below seven in ten; GRPO with eight updates on a rollout lies a little lower, in a narrower band, and GRPO with one update lowest; after 12,000 tokens all three are above nine in ten.
+# alt: Reward of the samples against sampled tokens in the shell game, ten seeds. After 4,000 tokens rejection sampling is right nine times in ten, with a wide band that begins
+#   below seven in ten; GRPO with eight updates is a little lower, in a narrower band, and GRPO with one update is lowest. From 8,000 tokens on, the means of rejection
+#   sampling and of GRPO with eight updates are close; after 12,000 tokens all three are above nine in ten.
 fig, ax = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
 for (name, label), colour in zip(names.items(), ("blue", "orange", "green"), strict=True):
-    columns = [told.values(f"{name}_reward_{budget}") for budget in BUDGETS]
+    columns = [shell_results.values(f"{name}_reward_{budget}") for budget in BUDGETS]
     ax.fill_between(
         BUDGETS, [min(c) for c in columns], [max(c) for c in columns], color=PALETTE[colour], alpha=0.2, lw=0
     )
@@ -323,33 +331,33 @@ ax.legend(frameon=False, loc="lower right")
 plt.show()
 
 # %%
-assert max(one["reward"]) > 0.5 and told.holds("raft_reward_4000", above=0.5)
+assert max(one["reward"]) > 0.5 and shell_results.holds("raft_reward_4000", above=0.5)
 
 # %% [markdown]
-# **What to notice.** The large difference is between one step and eight on the same samples. Between rejection sampling and GRPO with as many steps, ten seeds find none in reward; look at the width of the bands.
+# **What to notice.** After 4,000 tokens the large difference is between one step and eight steps per rollout. Rejection sampling and GRPO with eight updates do not differ significantly in reward. Look at the width of the bands.
 
 # %% [markdown]
 # ## A language model
 #
-# The assistant of chapter 01, fine-tuned. First the price list: 64 questions, sixteen replies to each, and from the *same* replies what every $n$ up to sixteen is worth.
+# The fine-tuned assistant of chapter 01. First best-of-n: 64 prompts with sixteen completions each, and from the *same* completions the reward of the best of $n$ for every $n$ up to sixteen.
 
 # %%
 task = tasks.get("assistant")
 model, tokenizer = zoo.load("assistant-sft")
 problems, grade = task_problems(task, "test")[:64], task_reward(task)
 sampling = Sampling(max_completion_length=task.max_completion_length)
-drawn = candidates(model, problems, grade, tokenizer=tokenizer, sampling=sampling, num_generations=16)
-curve = best_of_n_curve(drawn.rewards).mean(0)
+sampled_completions = candidates(model, problems, grade, tokenizer=tokenizer, sampling=sampling, num_generations=16)
+curve = best_of_n_curve(sampled_completions.rewards).mean(0)
 print("   n   best of n")
 for n in (1, 2, 4, 8, 16):
     print(f"{n:4} {curve[n - 1]:11.2f}")
 
 # %% [markdown]
-# And now training: three rounds, 64 questions and eight replies a round, twenty steps each. (One seed; the true reward is the judge, so nothing can be exploited.)
+# Now training: three rounds of 64 prompts with eight completions each, twenty steps per round. This is one seed at one learning rate. The gold reward itself selects, so there is no reward model to exploit.
 
 # %%
 learned = predict(
-    "After three rounds, one reply of the trained model is worth as much as the best of how many of the old one?",
+    "After three rounds, one completion of the trained model has the mean reward of the best of how many completions of the initial model?",
     "2",
     "4 to 8",
     "more than 16",
@@ -364,8 +372,8 @@ for name in ("per_prompt", "random"):
     train_rejection(copied, task_problems(task, "train"), grade, training, tokenizer=tokenizer)
     result = evaluate(copied, problems, grade, tokenizer=tokenizer, sampling=sampling, ref_model=model)
     after[name] = float(result.reward.mean)
-    print(f"{name:11} true reward {result.reward}   KL {result.divergence} nats   e.g. {result.completions[0]!r}")
-reached = int((curve < after["per_prompt"]).sum())  # the largest n whose best is worth less
+    print(f"{name:11} gold reward {result.reward}   KL {result.divergence} nats   e.g. {result.completions[0]!r}")
+reached = int((curve < after["per_prompt"]).sum())  # the largest n whose best has a lower reward
 learned.reveal("2" if reached < 3 else "4 to 8" if reached < 12 else "more than 16")
 
 # %%
@@ -374,8 +382,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Keep the best of all instead of the best of each question (`selection="overall"`). Look at `prompts_kept`: which questions are forgotten?
-# * In the poem, begin each round from the first model, but fine-tune on what *all* rounds have kept. Does the entropy last longer?
-# * Replace the reward by a bad one, such as the number of words, and choose $n$ by the true worth. How much does the choice cost you in reward?
+# * Keep the best of all instead of the best for each prompt (`selection="overall"`). Look at `prompts_kept`: for which prompts is nothing kept?
+# * On the poem task, start each round from the first model, and fine-tune on the kept completions of *all* rounds. Does the entropy fall more slowly?
+# * Replace the reward by a proxy, such as the number of words, and choose $n$ by the gold reward. How much proxy reward do you give up?
 #
 # The graded exercises of this chapter: `minirlhf check 11`.

@@ -67,6 +67,26 @@ def test_top_k_density_ratio_of_two_of_eight_is_more_selective_than_one_of_four(
     assert found[4] == pytest.approx((0.636, 0.800), abs=5e-4)
     assert found[8] == pytest.approx((0.832, 0.833), abs=5e-4)
     assert found[4][0] < found[8][0] < found[64][0] < math.log(4) == pytest.approx(1.386, abs=5e-4)
+    assert mean(lambda u: u * 4 * (u >= 0.75)) == pytest.approx(0.875, abs=5e-4)  # the limit: the best quarter
+
+
+def test_verifier_finds_a_right_answer_that_the_vote_does_not():
+    """The right answer has probability .4, one wrong answer .45: a vote of many samples gives the wrong one."""
+    assert 1 - 0.6**8 == pytest.approx(0.983, abs=5e-4)
+
+    def vote(n):
+        """Probability that the right answer has the most of n votes, ties shared; the rest of .15 is a third answer."""
+        total = 0.0
+        for right in range(n + 1):
+            for wrong in range(n - right + 1):
+                third = n - right - wrong
+                ways = math.comb(n, right) * math.comb(n - right, wrong)
+                votes = [right, wrong, third]
+                if right == max(votes):
+                    total += ways * 0.4**right * 0.45**wrong * 0.15**third / votes.count(right)
+        return total
+
+    assert vote(1) == pytest.approx(0.4) and vote(1) > vote(100) > vote(400)
 
 
 @pytest.mark.parametrize(("n", "k", "argument"), [(4, 5, "k"), (4, 0, "k"), (0, 1, "n")])
@@ -145,7 +165,7 @@ def poem():
 
 def test_best_of_n_poems_have_reward_gold_and_kl(poem):
     assert len(poem.start) == 40 and poem.mean(poem.start, poem.reward) == pytest.approx(0.69, abs=5e-3)
-    said = {4: (1.460, 0.898), 16: (2.012, 0.611), 256: (2.699, -0.117)}
+    said = {1: (0.692, 0.476), 4: (1.460, 0.898), 16: (2.012, 0.611), 256: (2.699, -0.117)}
     for n, (reward, gold) in said.items():
         law = poem.best_of(n)
         assert poem.mean(law, poem.reward) == pytest.approx(reward, abs=6e-4)

@@ -1,4 +1,4 @@
-// The law of the best of n among replies that may tie, and the policy with the highest reward at the same distance.
+// The distribution of the best of n completions that may tie, and the policy with the highest reward at the same KL.
 touch.compute.best_of = ({ ref, rewards, gold, levels, ns, betas }, { n }) => {
   const { sum, dot, softmax, divergence } = touch.math;
   const upto = (x) => sum(ref.filter((_, i) => rewards[i] <= x)), below = (x) => sum(ref.filter((_, i) => rewards[i] < x));

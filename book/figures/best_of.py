@@ -1,4 +1,4 @@
-"""Best-of-n on the poem: its exact law, and what it costs beside the best policy of the same distance."""
+"""Best-of-n on the poem task: its exact distribution, beside the policy with the highest reward at the same KL."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ BETAS = [round(0.05 * 200 ** (i / 60), 4) for i in range(61)]
 
 
 def data():
-    """The replies by what they earn, probabilities, rewards, worths, and the settings of the curves."""
+    """Return the completions in order of reward: probabilities, rewards, gold rewards, and the settings of the curves."""
     from minirlhf.data.toys import poem_critic
 
     world = poem_critic()
@@ -27,7 +27,7 @@ def data():
 
 
 def oracle(data, state):
-    """By the law of best-of-n and the closed form of the optimum."""
+    """Compute the readings from the distribution of best-of-n and the closed form of the optimum."""
     import torch
 
     from minirlhf.core import exact
@@ -62,7 +62,7 @@ def oracle(data, state):
 
 
 def predicted(at):
-    """Whether best-of-n is still worth more than the policy with the most reward at its distance where neither can go further."""
+    """Return which policy has the higher gold reward in the limits, and the numbers of the texts."""
     import torch
 
     from minirlhf.core import exact
@@ -74,7 +74,7 @@ def predicted(at):
         p = rlhf.optimal_logps(ref.log(), rewards, beta=1 / push).exp()
         return float(exact.divergence(p, ref)), float(p @ gold)
 
-    def beside(kl):  # what the best policy at this KL is worth
+    def beside(kl):  # gold reward of the policy with the highest reward at this KL
         low, high = 1e-6, 200.0
         for _ in range(60):
             middle = (low + high) / 2
@@ -83,15 +83,15 @@ def predicted(at):
 
     by_n = {n: at(n=n) for n in NS}
     few, last = by_n[4], by_n[8192]
-    # Both ends: the replies of most reward and no others, each as often as before.
+    # Both limits: the completions with the highest reward and no others, in the same proportions as before.
     top = ref * (rewards == rewards.max())
     limit, worth = -math.log(float(top.sum())), float(top @ gold / top.sum())
     assert int((top > 0).sum()) == 1
     ends = (last["kl"], last["worth"]), tilt(200.0)
     assert all(abs(kl - limit) < 1e-3 for kl, _ in ends)
     apart = ends[0][1] - ends[1][1]
-    answer = "neither" if abs(apart) < 1e-2 else "best-of-n" if apart > 0 else "the other one"
-    # The formula goes on: what it has too much grows with each doubling, by log 2 in the end.
+    answer = "neither" if abs(apart) < 1e-2 else "best-of-n" if apart > 0 else "the tilt"
+    # The formula keeps growing: its error grows with each doubling of n, by log 2 in the limit.
     later = [at(n=2**k) for k in range(11, 18)]
     steps = [b["gap"] - a["gap"] for a, b in itertools.pairwise(later)]
     assert min(steps) > 0 and abs(steps[-1] - math.log(2)) < 1e-5
@@ -102,7 +102,7 @@ def predicted(at):
     lead = {n: by_n[n]["worth"] - beside(by_n[n]["kl"]) for n in NS[1:] if n <= 1024}
     assert min(lead.values()) > 0, lead  # as the lesson says
     found |= {"lead": lead[256], "later": lead[512]}
-    every = [at(n=n) for n in range(1, 33)]  # for those who do not see the picture: where the worth is highest
+    every = [at(n=n) for n in range(1, 33)]  # for the alt text: where the gold reward is highest
     peak = max(every, key=lambda v: v["worth"])
     assert all(a["reward"] < b["reward"] + 1e-9 for a, b in itertools.pairwise([*every, *later]))
     assert max(v["worth"] for v in later) < min(v["worth"] for v in every) < peak["worth"] and peak is not every[-1]
@@ -111,30 +111,30 @@ def predicted(at):
 
 
 FIGURE = Figure(
-    title="The best of n: the law of the reply that is kept",
-    alt="Left, bars over the reward: of single replies {zero:.2f} earn 0 or 1, and with one try the reply that is kept is any of them. Right, curves over the KL: the reward"
-    " of best-of-n runs just below the frontier and rises all the way; what the replies are worth rises from {start:.2f} to {peak:.2f} at a KL of {place:.2f}, and then falls to {last:.2f}.",
-    controls=[Slider("n", "n, the number of tries", NS, start=1, form="d")],
+    title="The best of n: distribution of the selected completion",
+    alt="Left, bars over the reward: a fraction {zero:.2f} of single completions have a reward of 0 or 1, and with n = 1 the selected completion has the same distribution. Right, curves over the KL: the reward"
+    " of best-of-n lies just below the frontier and rises everywhere; its gold reward rises from {start:.2f} to {peak:.2f} at a KL of {place:.2f}, and then falls to {last:.2f}.",
+    controls=[Slider("n", "n, the number of samples", NS, start=1, form="d")],
     panels=[
         Panel(
-            "what the kept reply earns",
+            "reward of the selected completion",
             "reward",
             "probability",
             (-0.7, 6.7),
             (0, 1),
-            [Mark("after", "best of n", "bars", 0), Mark("before", "a single reply", "bars", 5, dashed=True)],
+            [Mark("after", "best of n", "bars", 0), Mark("before", "a single completion", "bars", 5, dashed=True)],
             names=["0", "½", "1", "1½", "2", "2½", "3"],
         ),
         Panel(
-            "what distance buys",
-            "KL to the policy, in nats",
-            "per reply",
+            "reward and gold reward against KL",
+            "KL from the model, nats",
+            "expected value",
             (0, 6.5),
             (-1, 3),
             [
                 Mark("frontier", "the highest reward at this KL", "line", 5, dashed=True),
                 Mark("best", "reward of best-of-n", "line", 1),
-                Mark("worths", "its worth in truth", "line", 2),
+                Mark("worths", "its gold reward", "line", 2),
                 Mark("here", "", "points", 5),
             ],
         ),
@@ -142,23 +142,23 @@ FIGURE = Figure(
     readings=[
         Reading("kl", "KL in nats"),
         Reading("bound", "log n − (n − 1)/n"),
-        Reading("gap", "log n − (n − 1)/n, less the KL"),
+        Reading("gap", "log n − (n − 1)/n minus the KL"),
         Reading("reward", "reward"),
-        Reading("worth", "worth"),
+        Reading("worth", "gold reward"),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "The best of 4 lies {kl:.2f} nats from the model and is worth {few:.2f}, where the policy with the highest reward at this KL is worth {few_tilt:.2f}. Let n grow without end, and for the other policy let β go to 0. Which of the two is worth more in the end?",
+        "The best of 4 has a KL of {kl:.2f} nats from the model and a gold reward of {few:.2f}. The policy with the highest proxy reward at this KL, the tilt, has a gold reward of {few_tilt:.2f}. Let n grow without limit, and let β of the tilt go to 0. Which of the two has the higher gold reward in the limit?",
         {
-            "best-of-n": "On the way it is worth more, by {lead:.2f} at n = 256 and by {later:.2f} at 512, since n caps the factor by which a reply can become likelier. But this cap rises with n. In the end the reply with the most reward is kept every time, whatever it is worth, and the lead is gone.",
+            "best-of-n": "At finite n it has the higher gold reward, by {lead:.2f} at n = 256 and by {later:.2f} at 512, because a probability can grow by a factor of n at most. But this limit rises with n. In the end the completion with the highest proxy reward is selected every time, and the advantage is zero.",
             "neither": "",
-            "the other one": "It has the higher reward at each KL, but a reward is no worth; and in the end both give the reply with the most reward and no other.",
+            "the tilt": "It has the higher proxy reward at each KL, but not the higher gold reward. In the limit both give only the completion with the highest proxy reward.",
         },
         predicted,
-        "Neither: both become the same policy, which gives the reply with the most reward and no other, and this one is worth {last:.2f}. Its KL, −log π of this reply, is {limit:.2f} nats, and no further try goes beyond it. The formula"
-        " log n − (n − 1)/n does, as log n has no end: at n = 8,192 it is {gap:.2f} nats too large. It is an upper bound, and the KL itself only if no two tries can tie. Here it is too large by {two:.0f} % at n = 2, by {most:.0f} % at 8,192,"
-        " and by {least:.0f} % or more at every n between them that can be set.",
+        "Neither: both converge to the same policy, which gives only the completion with the highest proxy reward. Its gold reward is {last:.2f}. Its KL, −log π of this completion, is {limit:.2f} nats, and more samples cannot exceed it. The formula"
+        " log n − (n − 1)/n grows without limit: at n = 8,192 it is {gap:.2f} nats too large. It is an upper bound, and equals the KL only if no two samples can tie. Here it is too large by {two:.0f} % at n = 2, by {most:.0f} % at 8,192,"
+        " and by at least {least:.0f} % at every other n of the slider.",
         shows={"n": NS[-1]},
     ),
 )

@@ -14,7 +14,7 @@ REF = POEM.reference.distribution()[0].detach()
 
 
 def _law(n: int, temperature: float = 1.0) -> torch.Tensor:
-    """Of the best of n on the poem, each token sampled at a temperature."""
+    """Return the distribution of the best of n on the poem task, each token sampled at a temperature."""
     model = poem_critic().reference
     with torch.no_grad():
         model.table.copy_(model.table.log_softmax(-1) / temperature)
@@ -22,13 +22,13 @@ def _law(n: int, temperature: float = 1.0) -> torch.Tensor:
 
 
 def _best(n: int, temperature: float = 1.0) -> tuple[float, float]:
-    """Reward and true worth of the best of n."""
+    """Return the reward and the gold reward of the best of n."""
     law = _law(n, temperature)
     return float(law @ POEM.rewards), float(law @ POEM.gold)
 
 
 def _overrated(n: int, temperature: float = 1.0) -> float:
-    """How often the best of n earns over 1 more than it is worth."""
+    """Return the probability that the reward of the best of n exceeds its gold reward by more than 1."""
     return float(_law(n, temperature)[POEM.rewards - POEM.gold > 1].sum())
 
 
@@ -40,7 +40,7 @@ def _more_tries():
     if abs(many - few) < 0.1 and abs(many_worth - few_worth) < 0.1:
         answer = "neither changes much"
     elif many > few:
-        answer = "more of both" if many_worth > few_worth else "more reward, less worth"
+        answer = "both rise" if many_worth > few_worth else "proxy reward rises, gold reward falls"
     else:
         raise ValueError(f"rewards of {few} and {many} are what no choice says")
     return answer, {
@@ -55,11 +55,11 @@ def _more_tries():
 
 
 best_of_sixteen = Ask(
-    "In this world the reward model picks the best of 16 replies in place of the best of 4. What do the replies earn, and what are they worth in truth?",
+    "On the poem task, the reward model selects the best of 16 completions instead of the best of 4. How do the proxy reward (its score) and the gold reward of the selected completion change?",
     {
-        "more of both": "So it is up to {peak} tries here. But of sixteen tries the one that is picked is more often a reply that the reward model overrates. In {many_overrated:.2f} of the draws its reward exceeds its worth by more than 1, and with four tries in {few_overrated:.2f}; so worth falls from {few_worth:.2f} to {many_worth:.2f}.",
-        "more reward, less worth": "",
-        "neither changes much": "The best of sixteen lies further out than the best of four: here it earns {many:.2f} in place of {few:.2f}, and is worth {many_worth:.2f} in place of {few_worth:.2f}.",
+        "both rise": "This holds up to {peak} samples here. Among sixteen samples the selected one is more often a completion that the reward model overrates. The probability that its proxy reward exceeds its gold reward by more than 1 is {many_overrated:.2f}, and {few_overrated:.2f} with four samples. So the gold reward falls from {few_worth:.2f} to {many_worth:.2f}.",
+        "proxy reward rises, gold reward falls": "",
+        "neither changes much": "The best of sixteen is further from the model than the best of four. Its proxy reward is {many:.2f} instead of {few:.2f}, and its gold reward {many_worth:.2f} instead of {few_worth:.2f}.",
     },
     _more_tries,
 )
@@ -72,12 +72,12 @@ def _coin():
 
 
 best_of_coins = Ask(
-    "A reply is right with probability ½, and the reward says only whether it is right. How far, in nats, is the best of 64 from the model?",
+    "A completion is right with probability ½, and the reward is 1 if it is right, else 0. What is the KL of the best of 64 from the model, in nats?",
     Typed(
         within=0.1,
         unit="nats",
-        low="The best of 64 is all but certainly right, and a certain side of a coin is log 2 = {sure:.2f} nats from the coin.",
-        high="The formula has {formula:.2f}, but it holds without ties. Here all right replies tie, and all wrong ones, like the two sides of a coin; and no coin lies further from a fair one than log 2.",
+        low="The best of 64 is almost certainly right, and a distribution that is always right has a KL of log 2 = {sure:.2f} nats from the model.",
+        high="The formula gives {formula:.2f}, but it holds only without ties. Here all right completions tie, and so do all wrong ones. The KL cannot exceed log 2, the KL of always right from right half of the time.",
     ),
     _coin,
 )
@@ -96,7 +96,7 @@ def _plans():
         for n in plan:
             laws[words] = best_of_n_distribution(laws[words], POEM.rewards, n=n)
     earned = {words: float(law @ POEM.rewards) for words, law in laws.items()}
-    same = {}  # of how many replies of the first model each gives the best: as many as the sum, or the product?
+    same = {}  # each plan is the best of how many completions of the first model: the sum of the numbers, or their product
     for words, plan in plans.items():
         [same[words]] = [
             n
@@ -104,7 +104,7 @@ def _plans():
             if torch.allclose(laws[words], best_of_n_distribution(REF, POEM.rewards, n=n), atol=1e-9)
         ]
     if max(earned.values()) - min(earned.values()) < 0.05:
-        return "all three alike", {}
+        return "all three are equal", {}
     one, uneven, even = plans
     return max(earned, key=earned.__getitem__), {
         "one": same[one],
@@ -116,12 +116,12 @@ def _plans():
 
 
 twenty_replies = Ask(
-    "A model samples twenty replies to a prompt, in one round or divided over two, and comes to imitate, exactly, what is selected in each. After which plan does it earn most, by the reward that selects?",
+    "A model samples twenty completions per prompt, in one round or divided over two. After each round it imitates the distribution of the selected completion exactly. After which plan is its reward highest, by the reward model that selects?",
     {
-        "one round with the best of twenty": "It compares all twenty at once. But the second of two rounds picks from a model that picks already: two rounds with the best of ten give the best of {even:.0f} replies of the first model, and one round no more than the best of {one:.0f}.",
+        "one round with the best of twenty": "It compares all twenty at once. But the second of two rounds samples from a model that has already improved: two rounds with the best of ten give the best of {even:.0f} completions of the first model, and one round gives the best of {one:.0f}.",
         "a round with the best of sixteen, then one with the best of four": "Its first round selects harder than either round of ten. But rounds multiply, 16 · 4 = {uneven:.0f}, and of two numbers with the same sum the equal ones have the largest product, 10 · 10.",
         "two rounds with the best of ten": "",
-        "all three alike": "So it would be if the numbers added up. But the second round picks from a model that picks already: on the poem one round of twenty earns {least:.2f}, and two of ten {most:.2f}.",
+        "all three are equal": "They would be equal if the numbers added up. But the second round samples from a model that has already improved. On the poem task the reward is {least:.2f} after one round of twenty, and {most:.2f} after two of ten.",
     },
     _plans,
 )
@@ -142,11 +142,11 @@ def _temperatures():
 
 
 hot_or_cold = Ask(
-    "In the world of the poem, sixteen replies are sampled at temperature ½, 1 or 2, and the reward model picks one. At which temperature is that reply worth most in truth?",
+    "On the poem task, the model samples sixteen completions at temperature ½, 1 or 2, and the reward model selects one. At which temperature is the gold reward of the selected completion highest?",
     {
         "temperature ½": "",
-        "temperature 1": "With two tries it would be so: {few_one:.2f} there, and {few_cold:.2f} at ½. With sixteen the reward model finds what it has wrong, {one:.2f}; colder sampling keeps such replies rarer, and the best of sixteen is worth {cold:.2f}. But not the colder the better: at ¼ it is worth {coldest:.2f}.",
-        "temperature 2": "The more the replies differ, the more the best one earns; but it is worth only {two:.2f} here: oddities are what the reward model has wrong.",
+        "temperature 1": "This holds with two samples: {few_one:.2f} at temperature 1, and {few_cold:.2f} at ½. Among sixteen the reward model finds completions that it overrates, and the gold reward is {one:.2f}. At ½ such completions are rarer, and it is {cold:.2f}. A still lower temperature is not better: at ¼ it is {coldest:.2f}.",
+        "temperature 2": "If the completions differ more, the best has a higher proxy reward. But its gold reward is only {two:.2f}, because this reward model overrates unusual completions.",
     },
     _temperatures,
 )
