@@ -72,7 +72,8 @@ def test_top_k_density_ratio_of_two_of_eight_is_more_selective_than_one_of_four(
 
 def test_verifier_finds_a_right_answer_that_the_vote_does_not():
     """The right answer has probability .4, one wrong answer .45: a vote of many samples gives the wrong one."""
-    assert 1 - 0.6**8 == pytest.approx(0.983, abs=5e-4)
+    within_eight = 1 - 0.6**8
+    assert within_eight == pytest.approx(0.983, abs=5e-4)
 
     def vote(n):
         """Probability that the right answer has the most of n votes, ties shared; the rest of .15 is a third answer."""

@@ -1,9 +1,8 @@
 """Reward per sampled token, rejection sampling beside GRPO: ``python -m minirlhf_course.chapters.ch11_rejection_sampling.study_shell`` (about five minutes).
 
 The shell game of chapter 13, ten seeds, each with a fresh policy from supervised fine-tuning. Rejection sampling keeps the best of each eight and
-takes eight steps on what was kept; GRPO takes one update on every rollout, or eight. Learning rates were chosen by single runs on other seeds: on 100 of 3e-4, 1e-3, 3e-3
-for rejection sampling and of 3e-4, 1e-3, 2e-3 for GRPO with one update; on 101 of the same three for rejection sampling, 2e-3 for GRPO with one
-update, which fell in the end, and 3e-4 and 1e-3 with eight. Writes ``study_shell.json``.
+takes eight steps on what was kept; GRPO takes one update on every rollout, or eight. ``study_shell_tuning`` chose the learning rate of each method on
+other seeds. Writes ``study_shell.json``.
 """
 
 from dataclasses import replace
