@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from minirlhf import __version__
 from minirlhf.core.errors import UserError, unknown
+from minirlhf_cli.foreign_options import hint
 
 # name -> (module, one line of help). A new command needs one line here and one module; "class grade" is a sub-command.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -130,7 +131,8 @@ def _unknown_argument(name: str, parser: argparse.ArgumentParser, argv: Sequence
             if command in argv:
                 return _unknown_argument(name, sub, argv)
     if name.startswith("-"):
-        return unknown(f"option of '{parser.prog}'", name.split("=")[0], options)
+        kind, option = f"option of '{parser.prog}'", name.split("=")[0]
+        return hint(kind, option, options) or unknown(kind, option, options)
     return UserError(f"unexpected argument {name!r} (see '{parser.prog} --help')", argument=name, problem="unknown")
 
 

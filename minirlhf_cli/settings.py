@@ -75,11 +75,14 @@ def metavar(name: str, kind: Any) -> str:
     return FILES.get(name) or (KINDS.get(kinds[0], "VALUE") if len(kinds) == 1 else "VALUE")
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
-    """Add a flag for every field of a config dataclass. Values stay text until :func:`from_mapping` parses them."""
+def add_flags(parser: argparse.ArgumentParser, cls: type, group: str, skip: frozenset[str] = frozenset()) -> None:
+    """Add a flag for every field of a config dataclass that is not in ``skip``, the names that are already flags.
+
+    Values stay text until :func:`from_mapping` parses them.
+    """
     section = parser.add_argument_group(group)
     hints = typing.get_type_hints(cls)
-    for f in dataclasses.fields(cls):
+    for f in (f for f in dataclasses.fields(cls) if f.name not in skip):
         default = "required" if f.name == "out" else f"default: {f.default}"
         section.add_argument(
             f"--{f.name.replace('_', '-')}",

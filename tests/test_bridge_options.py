@@ -618,12 +618,14 @@ def test_bridge_loss_numbers_reach_the_script_or_are_refused(engine):
 #: Settings that are no part of a step: where things lie, how often something is written, how a preset is made, how memory is saved.
 NO_PART = {
     "out", "device", "report_to", "eval_data", "eval_steps", "save_steps", "num_logged_samples", "max_invalid_fraction", "micro_batch_size",
+    "epochs", "load_best_model_at_end",
 }  # fmt: skip
 #: What goes as files of the folder, which the tests of the folder look at: data, model, tokenizer, reference, grader.
 AS_FILES = {
     "data", "format", "split", "limit", "eval_fraction", "drop_identical", "drop_long", "task", "demonstrations", "ptx_data", "model",
     "vocab_size", "context", "chat_template", "chat_template_kwargs", "ref_model", "grader", "grader_timeout", "thought_tags", "reward_model",
     "reward_aggregation", "prompt_field", "completion_field", "chosen_field", "rejected_field", "messages_field", "answer_field",
+    "max_length",
 }  # fmt: skip
 VALUES = {
     "train_on": "all",
@@ -633,6 +635,7 @@ VALUES = {
     "pooling": "mean",
     "loss": "regression",
     "bf16": True,
+    "truncation_mode": "keep_start",
 }
 
 

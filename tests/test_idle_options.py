@@ -35,7 +35,7 @@ OTHER = {
     "staleness": "1", "num_logged_samples": "1", "num_prompts": "3", "steps_per_round": "1", "selection": "overall", "keep": "3",
     "packing": "true", "max_length": "40", "train_on": "all", "loss_type": "dft", "loss": "plackett_luce", "margin_coefficient": "3", "label_smoothing": "0.1", "balance_prompts": "true",
     "center_rewards_coefficient": "0.1", "nll_coefficient": "0.1", "neutral": "right", "task": "sort_digits",
-    "format": "gsm8k", "grader_timeout": "3",
+    "format": "gsm8k", "grader_timeout": "3", "epochs": "3",
 }  # fmt: skip
 #: Those whose other value is a file: made below.
 FILES = {"data", "eval_data", "ptx_data", "ref_model", "teacher", "reward_model", "chat_template"}
@@ -44,10 +44,13 @@ SILENT = {
     "out": "names the folder",
     "split": "of a folder or hub data set; of a file it is an error (test_loaders.py)",
     "device": "of the same kind computes the same",
-    "micro_batch_size": "does not change the result",
+    "micro_batch_size": "does not change the result without dropout",
     "grader_timeout": "a limit of time",
     "drop_identical": "permits to leave out what is an error otherwise",
     "drop_long": "permits to leave out what is an error otherwise",
+    "truncation_mode": "permits to cut what is an error otherwise",
+    "load_best_model_at_end": "of a run that improves all the time it keeps the last weights too",
+    "disable_dropout": "the tiny models have no dropout",
     "max_invalid_fraction": "a limit; nothing fails here",
 }
 

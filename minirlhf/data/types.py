@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -127,6 +127,11 @@ class Rollout(_Rows):
         )
 
 
+#: Which end of a sequence truncation keeps, by TRL's names.
+TruncationMode: TypeAlias = Literal["keep_start", "keep_end"]
+TRUNCATION_MODES: tuple[str, ...] = get_args(TruncationMode)
+
+
 @dataclass(frozen=True)
 class Tokens:
     """One tokenised sequence.
@@ -151,6 +156,12 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    def truncated(self, max_length: int, mode: TruncationMode) -> Tokens | None:
+        """Return at most ``max_length`` tokens from one end; None if no token is left that the loss predicts."""
+        part = slice(max_length) if mode == "keep_start" else slice(-max_length, None)
+        mask = self.loss_mask[part]
+        return Tokens(self.input_ids[part], mask) if any(mask[1:]) else None
 
 
 @dataclass(frozen=True)
@@ -250,6 +261,15 @@ class PreferenceExample:
         """Return the number of tokens of the longest completion, including its prompt."""
         return max(map(len, self.completions))
 
+    def truncated(self, max_length: int, mode: TruncationMode) -> PreferenceExample | None:
+        """Return the example with each completion truncated; None if one has nothing left, or two became the same."""
+        cut = [completion.truncated(max_length, mode) for completion in self.completions]
+        left = tuple(completion for completion in cut if completion is not None)
+        num_different = len(set(map(repr, self.completions)))
+        if len(left) < len(cut) or len(set(map(repr, left))) < num_different:
+            return None
+        return replace(self, completions=left)
+
     @property
     def chosen(self) -> Tokens:
         """The best completion."""
@@ -310,6 +330,19 @@ class Stepped:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def truncated(self, max_length: int, mode: TruncationMode) -> Stepped | None:
+        """Return the example with the steps whose last token is left; None if there is no such step.
+
+        The tokens of a step that is cut in two stay, without its label.
+        """
+        tokens = self.tokens.truncated(max_length, mode)
+        removed = max(0, len(self) - max_length) if mode == "keep_end" else 0
+        steps = [(e - removed, n) for e, n in zip(self.ends, self.labels, strict=True) if 0 <= e - removed < max_length]
+        if tokens is None or not steps:
+            return None
+        ends, labels = zip(*steps, strict=True)
+        return Stepped(tokens, ends, labels)
 
 
 @dataclass(frozen=True)

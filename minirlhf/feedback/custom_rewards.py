@@ -46,7 +46,7 @@ def is_named(grader: str) -> bool:
     return ".py:" in grader or grader.endswith(".py")
 
 
-def parse_location(named: str) -> tuple[Path, str]:
+def parse_location(named: str, kind: str = "grader") -> tuple[Path, str]:
     """Split ``FILE.py:NAME`` into the file and the name.
 
     Raises:
@@ -55,23 +55,33 @@ def parse_location(named: str) -> tuple[Path, str]:
     path, _, name = named.rpartition(":")
     file = Path(path).expanduser()
     if not path or not name:
-        message = f"grader {named!r}: expected FILE.py:FUNCTION"
-        raise UserError(message, argument="grader", value=named, expected="FILE.py:FUNCTION")
+        message = f"{kind} {named!r}: expected FILE.py:FUNCTION"
+        raise UserError(message, argument=kind, value=named, expected="FILE.py:FUNCTION")
     if not file.is_file():
-        message = f"grader {named!r}: there is no file {file}"
-        raise UserError(message, argument="grader", value=named, file=file, problem="missing")
+        message = f"{kind} {named!r}: there is no file {file}"
+        raise UserError(message, argument=kind, value=named, file=file, problem="missing")
     return file, name
 
 
 def function(named: str) -> tuple[Path, Callable[..., Any]]:
-    """Load the function of ``FILE.py:NAME`` and return the file and the function.
+    """Load the grader of ``FILE.py:NAME`` and return the file and the function.
 
     Raises:
-        UserError: the file or the function does not exist, importing the file fails, or the function has other
-            parameters.
+        UserError: as :func:`load_function`, or the function has other parameters than a grader.
     """
-    file, name = parse_location(named)
-    spec = importlib.util.spec_from_file_location(f"grader_{file.stem}", file)
+    file, grade = load_function(named)
+    Signature.of(grade, named)
+    return file, grade
+
+
+def load_function(named: str, kind: str = "grader") -> tuple[Path, Callable[..., Any]]:
+    """Load the function of ``FILE.py:NAME`` and return the file and the function; ``kind`` is its name in errors.
+
+    Raises:
+        UserError: the file or the function does not exist, or importing the file fails.
+    """
+    file, name = parse_location(named, kind)
+    spec = importlib.util.spec_from_file_location(f"{kind}_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
@@ -87,9 +97,8 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
     if grade is None:
         raise unknown("function", name, [n for n, v in vars(module).items() if inspect.isroutine(v)], file=file)
     if not callable(grade):
-        message = f"grader {named!r} is a {type(grade).__name__}; expected a function"
-        raise UserError(message, argument="grader", value=named, expected=list(PLACES), problem="parameters")
-    Signature.of(grade, named)
+        message = f"{kind} {named!r} is a {type(grade).__name__}; expected a function"
+        raise UserError(message, argument=kind, value=named, expected=list(PLACES), problem="parameters")
     return file, grade
 
 
@@ -263,6 +272,16 @@ def _within(seconds: float, file: Path) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous_handler)
+
+
+def failure(named: str, error: Exception, kind: str = "grader") -> UserError:
+    """Return the error for a function of this name that raised; an error of minirlhf is returned as it is."""
+    if isinstance(error, UserError):
+        return error
+    file, _ = parse_location(named, kind)
+    message = f"{kind} {named!r}{_line(error, file)}: {_words(error)}"
+    facts = {"file": file, "line": _line_number(error, file)}
+    return UserError(message, argument=kind, value=type(error).__name__, problem="fails", **facts)
 
 
 def _words(error: BaseException) -> str:

@@ -168,6 +168,11 @@ def task_problems(task: Task, split: Split) -> list[Problem]:
     return [Problem([{"role": "user", "content": prompt}]) for prompt in task.prompts(split)]
 
 
+def with_references(task: Task, problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of a built-in task, each with a completion that is right, for a grader that compares."""
+    return [replace(problem, reference=task.reference(problem.prompt[-1]["content"])) for problem in problems]
+
+
 @dataclass(frozen=True)
 class TaskReward:
     """The grader of a built-in task. White space around a completion is ignored."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from minirlhf.core.errors import UnusedOptionNotice, UserError, format_value, unknown
 
@@ -37,13 +37,20 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
+#: Help of ``disable_dropout``; TRL has the same switch and the same default for each trainer that has it there.
+DISABLE_DROPOUT = "train without the model's dropout; the micro-batch size then does not change the result"
+
+
 @dataclass(frozen=True)
 class TrainerConfig:
     """Settings common to all trainers."""
 
     max_steps: int = option(100, "number of training steps; in online RL one rollout each")
+    epochs: float | None = option(None, "passes over the training examples, in place of max_steps, > 0")
     batch_size: int = option(32, "examples per step")
-    micro_batch_size: int | None = option(None, "rows per forward pass; None: the whole batch; the result is the same")
+    micro_batch_size: int | None = option(
+        None, "rows per forward pass; None: the whole batch; without dropout the result is the same"
+    )
     learning_rate: float = option(
         1e-3,
         "peak learning rate of AdamW; a model of 20 M parameters or more has its own default, which the run prints",
@@ -62,19 +69,31 @@ class TrainerConfig:
             _at_least(self, name, 0)
         if self.micro_batch_size is not None:
             _at_least(self, "micro_batch_size", 1)
-        for name in ("learning_rate", "max_grad_norm"):
+        for name in ("learning_rate", "max_grad_norm", *(("epochs",) if self.epochs is not None else ())):
             _positive(self, name)
         if self.lr_scheduler_type not in SCHEDULES:
             raise unknown("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
 
     def unused_options(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
+        if self.epochs is not None:
+            return {"max_steps": "epochs sets the number of steps"}
         reasons = {}
         if self.save_steps >= self.max_steps:
             reasons["save_steps"] = f"the run has {self.max_steps} steps and always saves a checkpoint at the end"
         if self.warmup_steps >= self.max_steps:
             reasons["lr_scheduler_type"] = f"the warm-up takes all {self.max_steps} steps of the run"
         return reasons
+
+    def for_examples(self, count: int) -> Self:
+        """Return the settings of a run over ``count`` examples, whose number of steps follows from ``epochs``."""
+        if self.epochs is None:
+            return self
+        return dataclasses.replace(self, max_steps=self._steps(math.ceil(round(self.epochs * count, 6))))
+
+    def _steps(self, num_examples: int) -> int:
+        """Return the number of steps that take this many examples."""
+        return math.ceil(num_examples / self.batch_size)
 
     def learning_rate_at(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -172,6 +191,11 @@ class RejectionConfig(SamplingConfig):
         f"completions to keep: {', '.join(SELECTIONS)} (best of each prompt, best of the round, or random as a control)",
     )
     keep: int = option(0, "kept completions per round, for overall and random; 0: as many as prompts")
+    disable_dropout: bool = option(False, DISABLE_DROPOUT)
+
+    def _steps(self, num_examples: int) -> int:
+        """See :meth:`TrainerConfig._steps`; here an example is a prompt, and a round takes ``num_prompts`` of them."""
+        return math.ceil(num_examples / self.num_prompts) * self.steps_per_round
 
     def __post_init__(self) -> None:
         super().__post_init__()

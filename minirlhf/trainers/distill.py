@@ -85,6 +85,7 @@ def train_distill(
     require_same_vocabulary(model, teacher, "student", "teacher")
     model_config: Any = model.config
     recipe.validate(vocabulary=model_config.vocab_size)
+    config = config.for_examples(len(examples))
     loop = TrainingLoop(
         name or recipe.name,
         model,

@@ -34,7 +34,7 @@ from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 
 #: Settings that may differ in a resumed run: its number of steps, and the description of its recipe.
-MAY_CHANGE = ("max_steps", "recipe")
+MAY_CHANGE = ("max_steps", "epochs", "recipe")
 
 
 class NonFiniteLoss(UserError):
@@ -56,10 +56,41 @@ class RunProvenance:
 
 @dataclasses.dataclass(frozen=True)
 class TrainerCallback:
-    """Measurements during a run: after every ``every`` steps, the numbers of ``measure()`` are logged too."""
+    """Measurements during a run: after every ``every`` steps, the numbers of ``measure()`` are logged too.
+
+    Attributes:
+        keep_best: the run saves the weights with the best measurement in :data:`BEST`, and ends with them. Which number
+            is compared, :func:`number_to_compare` says; of equal ones the first is the best.
+    """
 
     every: int
     measure: Callable[[], Mapping[str, float]]
+    keep_best: bool = False
+
+
+#: The sub-folder of a run for the checkpoint with the best measurement.
+BEST = "best"
+#: The measurements that a best checkpoint is chosen by, the first that there is; of the loss a smaller one is better.
+COMPARED = ("loss", "reward", "accuracy", "margin")
+
+
+def number_to_compare(measured: Mapping[str, float]) -> tuple[str, float]:
+    """Return the measurement by which checkpoints are compared: its name, and its value with the sign that makes more
+    better.
+
+    Raises:
+        UserError: none of :data:`COMPARED` was measured.
+    """
+    for kind in COMPARED:
+        for name, value in measured.items():
+            if name == kind or name.endswith(f"held_out_{kind}"):
+                return name, -value if kind == "loss" else value
+    raise UserError(
+        f"no checkpoint can be the best one: nothing of {', '.join(COMPARED)} is measured, only {', '.join(measured)}",
+        argument="load_best_model_at_end",
+        value=list(measured),
+        expected=list(COMPARED),
+    )
 
 
 class TrainingLoop:
@@ -235,6 +266,7 @@ class TrainingLoop:
                     raise KeyboardInterrupt
         for model in (self.model, *self.parts.values()):
             model.eval()
+        self._load_best()
         if not self.quiet and self.history.rows and not progress.in_kernel():  # a notebook prints its own summary
             text = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
             print(f"{self.name}: {self.step - first} steps in {time.perf_counter() - start:.1f} s ({text})", flush=True)
@@ -284,14 +316,38 @@ class TrainingLoop:
 
     def log(self, **metrics: float) -> None:
         """Record the metrics of the current step, and the periodic measurements if they are due."""
+        measured: Mapping[str, float] = {}
         if self.watch is not None and (self.step + 1) % self.watch.every == 0:
-            metrics |= self.watch.measure()
-        self.history.append(self.step, **metrics)
+            measured = self.watch.measure()
+        self.history.append(self.step, **metrics, **measured)
+        if measured and self.watch is not None and self.watch.keep_best:
+            self._keep_if_best(measured)
         text = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
         if self._bar is not None and not self._bar.disable:
             self._bar.set_postfix_str(text, refresh=False)
         elif not self.quiet and self.out is not None and (self.step == 0 or (self.step + 1) % self._tenth == 0):
             print(f"{self.name}: step {self.step + 1} of {self.config.max_steps}: {text}", file=sys.stderr, flush=True)
+
+    # -- the best checkpoint ------------------------------------------------------------------------------------
+
+    def _keep_if_best(self, measured: Mapping[str, float]) -> None:
+        """Save the weights if no earlier measurement is as good, and this one is a number."""
+        name, value = number_to_compare(measured)
+        earlier = (number_to_compare({name: row[name]})[1] for row in self.history.rows[:-1] if name in row)
+        if self.out is None or not math.isfinite(value) or any(other >= value for other in earlier):
+            return
+        info = {"step": self.step + 1, "metric": name, "value": measured[name]}
+        checkpoints.save(self.out / BEST, self.model, self.tokenizer, extra_json=info)
+
+    def _load_best(self) -> None:
+        if self.watch is None or not self.watch.keep_best or self.out is None or not (self.out / BEST).is_dir():
+            return
+        checkpoints.restore_weights(self.model, self.out / BEST)
+        info = checkpoints.load(self.out / BEST).info
+        if not self.quiet:
+            print(
+                f"{self.name}: best {info['metric']} {info['value']:.4g} after step {info['step']}; its weights are kept"
+            )
 
 
 def _settings_in(file: Path) -> dict[str, Any]:

@@ -123,6 +123,7 @@ def train_offline(
             require_same_vocabulary(model, ref_model)
         data.precompute_ref_logps(ref_model or reference_of(model))
     data.context(model, torch.arange(len(data))[:2], {})  # raises where a margin or a score is missing
+    config = config.for_examples(len(data))
     loop = TrainingLoop(
         name or recipe.name,
         model,

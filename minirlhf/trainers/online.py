@@ -77,7 +77,7 @@ def train_online(
     env = PromptDataset(
         problems, reward, tokenizer, monitors or {}, config.max_invalid_fraction, end_tokens(tokenizer, model)
     )
-    return train_in_env(model, env, recipe, config, **run)
+    return train_in_env(model, env, recipe, config.for_examples(len(problems)), **run)
 
 
 def train_in_env(

@@ -46,7 +46,7 @@ def train_rejection(
     env = PromptDataset(
         problems, reward, tokenizer, monitors or {}, config.max_invalid_fraction, end_tokens(tokenizer, model)
     )
-    return train_rejection_in_env(model, env, config, **run)
+    return train_rejection_in_env(model, env, config.for_examples(len(problems)), **run)
 
 
 def train_rejection_in_env(
@@ -70,8 +70,9 @@ def train_rejection_in_env(
         The metrics, named as in the glossary. Metrics of samples are logged in the first step of each round.
     """
     loop = TrainingLoop(
-        name, model, config, out=out, tokenizer=world.tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
-    )
+        name, model, config, dropout=not config.disable_dropout, out=out, tokenizer=world.tokenizer, resume=resume,
+        origin=origin, watch=watch, quiet=quiet,
+    )  # fmt: skip
     device = next(model.parameters()).device
     for step in loop:
         metrics: dict[str, float] = {}

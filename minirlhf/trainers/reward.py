@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,11 +17,16 @@ from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import PreferenceExample, pair, require_different_completions
 from minirlhf.equations.reward_losses import pair_weights, plackett_luce_logp, regression_loss
+from minirlhf.feedback import custom_rewards
+from minirlhf.feedback.custom_losses import call_loss, is_custom
 from minirlhf.losses import mean_loss, reward_loss
-from minirlhf.trainers.config import TrainerConfig, option
+from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig, option
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
+
+#: In :data:`LOSSES`, the function that ``loss`` names as FILE.py:NAME.
+CUSTOM = "FILE.py:NAME"
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class RewardConfig(TrainerConfig):
 
     loss: str | None = option(
         None,
-        "loss: bradley_terry (pairs), plackett_luce (rankings) or regression (ratings); None: bradley_terry",
+        "loss: bradley_terry (pairs), plackett_luce (rankings), regression (ratings), or your own function of pairs: "
+        "FILE.py:NAME; None: bradley_terry",
     )
     margin_coefficient: float = option(
         1.0, "factor on the margins in the data, by which chosen rewards must lead; 0: no margins"
@@ -44,6 +51,7 @@ class RewardConfig(TrainerConfig):
     nll_coefficient: float = option(
         0.0, "weight of the negative log-likelihood of the chosen completions, mean per token"
     )
+    disable_dropout: bool = option(True, DISABLE_DROPOUT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,8 +89,8 @@ class RewardConfig(TrainerConfig):
 
     @property
     def fitted(self) -> str:
-        """The name of the loss."""
-        return self.loss or "bradley_terry"
+        """The name of the loss, a key of :data:`LOSSES`."""
+        return CUSTOM if self.loss and is_custom(self.loss) else self.loss or "bradley_terry"
 
 
 def _on_pairs(rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any) -> Tensor:
@@ -115,11 +123,27 @@ def _on_ratings(rewards: Tensor, part: Sequence[PreferenceExample], config: Rewa
     return mean_loss(torch.stack([error.mean() for error in errors]), **kwargs)
 
 
+def _on_pairs_by_custom_loss(
+    rewards: Tensor, part: Sequence[PreferenceExample], config: RewardConfig, **kwargs: Any
+) -> Tensor:
+    """Return the mean of the function ``(chosen, rejected) -> (b,)`` that ``config.loss`` names."""
+    named = config.loss or ""
+    chosen, rejected = rewards.view(-1, 2).unbind(-1)
+    losses = call_loss(named, _custom_loss(named), chosen, rejected, shape=chosen.shape, grad=chosen.requires_grad)
+    return mean_loss(losses, **kwargs)
+
+
+@functools.cache
+def _custom_loss(named: str) -> Callable[..., Any]:
+    return custom_rewards.load_function(named, "loss")[1]
+
+
 #: ``(rewards (N,) of all completions in order, examples, settings, weights=(B,), batch_size=...) -> a scalar``.
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "bradley_terry": _on_pairs,
     "plackett_luce": _on_rankings,
     "regression": _on_ratings,
+    CUSTOM: _on_pairs_by_custom_loss,
 }
 
 
@@ -163,11 +187,15 @@ def train_reward(
             problem="mismatch",
         )
     _require(examples, config)
+    if config.fitted == CUSTOM:
+        _custom_loss(config.loss or "")  # raises if there is no such function
     if config.fitted != "regression":
         require_different_completions(examples)
+    config = config.for_examples(len(examples))
     loop = TrainingLoop(
-        name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
-    )
+        name, model, config, dropout=not config.disable_dropout, out=out, tokenizer=tokenizer, resume=resume,
+        origin=origin, watch=watch, quiet=quiet,
+    )  # fmt: skip
     weights = _weights(examples, config)
     for step in loop:
         indices = batch_indices(len(examples), config.batch_size, step, config.seed)
@@ -189,7 +217,7 @@ def _require(examples: Sequence[PreferenceExample], config: RewardConfig) -> Non
         raise UserError(
             "an example has no scores; regression needs one per completion", argument="scores", problem="missing"
         )
-    if config.fitted != "bradley_terry":
+    if config.fitted not in ("bradley_terry", CUSTOM):
         return
     if any(len(e.completions) != 2 for e in examples):
         raise ArgumentError(

@@ -19,7 +19,7 @@ from minirlhf.data.packing import Packing, collate_packed
 from minirlhf.data.types import Tokens
 from minirlhf.equations.aggregation import token_mean
 from minirlhf.models.packed import packed_logps, padding_is_read, require_packable, row_length
-from minirlhf.trainers.config import TrainerConfig, option
+from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig, option
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import dft_weights, marked_logps, nll_losses, uniform_weights
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
@@ -36,6 +36,7 @@ class SFTConfig(TrainerConfig):
         False, "pack several examples into each row, without attention between them; batch_size then counts rows"
     )
     max_length: int | None = option(None, "row length for packing, in tokens; None: the context length, at most 4096")
+    disable_dropout: bool = option(False, DISABLE_DROPOUT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,9 +81,11 @@ def train_sft(
         if config.packing
         else BatchLayout(examples, collate, marked_logps)
     )
+    config = config.for_examples(len(layout.rows))
     loop = TrainingLoop(
-        name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
-    )
+        name, model, config, dropout=not config.disable_dropout, out=out, tokenizer=tokenizer, resume=resume,
+        origin=origin, watch=watch, quiet=quiet,
+    )  # fmt: skip
     for step in loop:
         indices = batch_indices(len(layout.rows), config.batch_size, step, config.seed)
         batch = layout.collate([layout.rows[i] for i in indices], pad_token_id).to(next(model.parameters()).device)

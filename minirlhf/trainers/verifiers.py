@@ -18,7 +18,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import PreferenceExample, Stepped, TokenBatch, Tokens
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.reward_losses import outcome_loss, process_loss
-from minirlhf.trainers.config import TrainerConfig, option
+from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig, option
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
@@ -30,7 +30,14 @@ NEUTRAL: dict[str, float | None] = {"left out": None, "right": 1.0, "wrong": 0.0
 
 
 @dataclass(frozen=True)
-class OutcomeConfig(TrainerConfig):
+class _VerifierConfig(TrainerConfig):
+    """Settings of both verifiers."""
+
+    disable_dropout: bool = option(True, DISABLE_DROPOUT)
+
+
+@dataclass(frozen=True)
+class OutcomeConfig(_VerifierConfig):
     """Settings of an outcome reward model."""
 
     nll_coefficient: float = option(
@@ -49,7 +56,7 @@ class OutcomeConfig(TrainerConfig):
 
 
 @dataclass(frozen=True)
-class ProcessConfig(TrainerConfig):
+class ProcessConfig(_VerifierConfig):
     """Settings of a process reward model."""
 
     neutral: str = option("left out", f"target of steps labelled 0 (neutral): {', '.join(NEUTRAL)}")
@@ -174,7 +181,7 @@ def train_process(
 def _train(
     model: nn.Module,
     examples: Sequence[E],
-    config: TrainerConfig,
+    config: _VerifierConfig,
     tokens: Callable[[E], tuple[Tokens, list[bool]]],
     loss_fn: Callable[[Sequence[E], TokenBatch, Tensor, Tensor, Tensor], Tensor],
     accuracy: Callable[[Sequence[E], TokenBatch, Tensor], float],
@@ -189,9 +196,11 @@ def _train(
     quiet: bool = False,
 ) -> History:
     """Train either verifier on the mean loss over all marked tokens of the batch, independent of micro-batches."""
+    config = config.for_examples(len(examples))
     loop = TrainingLoop(
-        name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
-    )
+        name, model, config, dropout=not config.disable_dropout, out=out, tokenizer=tokenizer,
+        resume=resume, origin=origin, watch=watch, quiet=quiet,
+    )  # fmt: skip
     for step in loop:
         picked = [examples[i] for i in batch_indices(len(examples), config.batch_size, step, config.seed)]
         marked = [Tokens(example_tokens.input_ids, mask) for example_tokens, mask in map(tokens, picked)]

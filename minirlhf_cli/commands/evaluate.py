@@ -4,9 +4,10 @@
   minirlhf evaluate runs/grpo --data test.jsonl --grader my.py:fn --num-generations 8 --json result.json
   minirlhf evaluate runs/dpo  --data prompts.jsonl --reward-model runs/rm --baseline-model runs/sft --ref-model runs/sft
   minirlhf evaluate runs/sft runs/grpo runs/dpo --data test.jsonl --grader numeric --report page.html
+  minirlhf evaluate runs/sft runs/grpo --task shell_game
   minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
-MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data:
+MODEL is a run, a model folder, a zoo entry or a hub name. A task is a toy task by its name, or a YAML file of these flags, for example `data:
 sums.jsonl`, `grader: numeric`, `num_generations: 4`, `num_fewshot: 3`; its `data` are looked for beside the YAML file first. With
 `output_type: multiple_choice` nothing is generated: the model chooses the most probable of the answers that each row
 lists under `choices`, and every usual way of comparing them is reported.
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: Settings of a request that describe the measurement and not the task; a task file cannot set them.
-OF_MACHINE = ("model", "device", "batch_size", "seed")
+OF_MACHINE = ("world", "model", "device", "batch_size", "seed")
 
 #: Settings in task files of the LM Evaluation Harness, and their counterparts here.
 OF_THE_HARNESS = {
@@ -55,7 +56,9 @@ OF_THE_HARNESS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: models, problems, a grader and sampling options."""
     add_answering(parser, data="problems, or pairs for a reward model", num_generations=1, several=True)
-    parser.add_argument("--task", type=Path, nargs="+", metavar="FILE", help="YAML files of data and settings")
+    parser.add_argument(
+        "--task", type=Path, nargs="+", metavar="TASK", help="toy tasks by name, or YAML files of data and settings"
+    )
     parser.add_argument("--cluster", metavar="FIELD", help="problems with the same value of this field form a cluster")
     parser.add_argument(
         "--num-fewshot", type=int, default=0, metavar="N", help="few-shot examples before each problem (default: 0)"
@@ -126,7 +129,8 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
     from minirlhf.core.errors import UserError
     from minirlhf_cli.files.tasks import EvaluationRequest
 
-    flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(EvaluationRequest) if f.name != "model"}
+    fields = [f.name for f in dataclasses.fields(EvaluationRequest) if f.name not in ("model", "world")]
+    flags = {name: getattr(args, name) for name in fields}
     if args.task is None:
         if args.data is None:
             raise UserError(
@@ -144,8 +148,36 @@ def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
                 value=file.stem,
                 problem="duplicate",
             )
-        tasks[file.stem] = [_of_task(file, {**flags, "model": name}) for name in args.models]
+        request = _of_world if is_world(file) else _of_task
+        tasks[file.stem] = [request(file, {**flags, "model": name}) for name in args.models]
     return tasks
+
+
+def is_world(task: Path) -> bool:
+    """Return whether this is the name of a toy task and not of a file."""
+    from minirlhf.data.tasks import TASKS
+
+    return not task.exists() and str(task).replace("-", "_") in TASKS
+
+
+def _of_world(task: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
+    """Return the request of a toy task: the length of its completions, and ``flags`` for the other settings."""
+    from minirlhf.core.errors import UserError
+    from minirlhf.data import tasks
+    from minirlhf_cli.files.tasks import EvaluationRequest
+
+    if flags["data"] is not None:
+        raise UserError(
+            f"--data: the toy task {task} has its own prompts; give one of the two",
+            argument="--data",
+            value=flags["data"],
+            problem="exclusive",
+        )
+    world = tasks.get(str(task))
+    default = EvaluationRequest(model="", data="").max_completion_length
+    length = flags["max_completion_length"]
+    length = world.max_completion_length if length == default else length
+    return EvaluationRequest(**{**flags, "data": world.name, "world": world.name, "max_completion_length": length})
 
 
 def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
@@ -154,8 +186,11 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
     import dataclasses
 
     from minirlhf.core.errors import UserError, unknown
+    from minirlhf.data.tasks import TASKS
     from minirlhf_cli.files.tasks import EvaluationRequest
 
+    if not file.exists() and not file.suffix:
+        raise unknown("task", str(file), TASKS)
     settings = read_yaml(str(file))
     allowed = {f.name: f for f in dataclasses.fields(EvaluationRequest) if f.name not in OF_MACHINE}
     for name in settings:

@@ -7,6 +7,7 @@
   minirlhf train ppo     --task shell_game   --model runs/sft/model --out runs/ppo
   minirlhf train distill --data chats.jsonl  --teacher runs/sft/model --out runs/student --recipe gkd
   minirlhf train dpo     --data pairs.jsonl  --model runs/sft/model --out runs/dpo --beta 0.2
+  minirlhf train offline --data pairs.jsonl  --model runs/sft/model --out runs/own --loss my.py:my_loss
 
 Every option can also be set by its name in a YAML file (--config FILE); flags override the file.
 """
@@ -22,6 +23,7 @@ from typing import Any
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.feedback.custom_losses import is_custom
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.distill import DISTILLATIONS, Distillation
 from minirlhf.recipes.offline import PREFERENCES, PreferenceRecipe
@@ -33,8 +35,9 @@ from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig
 from minirlhf_cli.export.mapped import RunSpec
-from minirlhf_cli.files import from_files, judges_from_files, sources, start
+from minirlhf_cli.files import custom_losses, from_files, judges_from_files, sources, start
 from minirlhf_cli.files.sources import Source
+from minirlhf_cli.foreign_options import hint
 from minirlhf_cli.settings import add_flags, add_options, from_mapping, parse_value, read_yaml
 
 
@@ -127,9 +130,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--config", metavar="FILE", help="YAML file of settings")
         sub.add_argument("--resume", action="store_true", help="resume the run in --out")
         add_flags(sub, trainer.source, "data and model")
-        add_flags(sub, trainer.config, "training")
+        add_flags(sub, trainer.config, "training", skip=frozenset(_names(trainer.source)))
         if len(trainer.table) > 1:
-            text = f"one of {', '.join(trainer.table)} (default: {next(iter(trainer.table))})"
+            own = ", or your own function: FILE.py:NAME" if trainer is OFFLINE else ""
+            text = f"one of {', '.join(trainer.table)}{own} (default: {next(iter(trainer.table))})"
             group = sub.add_argument_group("choice")
             group.add_argument(f"--{trainer.choice}", default=argparse.SUPPRESS, metavar="NAME", help=text)
         add_options(sub, trainer.table, trainer.choice, skip=frozenset(_names(trainer.config)))
@@ -143,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
     values = {**({} if args.config is None else read_yaml(args.config)), **flags}
     arguments = {"trainer": args.trainer, **values}
     source, config, recipe = _asked(trainer, values, origin)
-    if recipe is not None:
+    if recipe is not None and not is_custom(str(arguments.get(trainer.choice, ""))):
         arguments[trainer.choice] = (recipe.row or recipe).name
     trainer.run(source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=arguments)
     return 0
@@ -162,7 +166,9 @@ def _asked(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, A
     for name in options:
         if name not in known:
             suffix = f" for recipe {recipes_chosen[0].name!r}" if recipes_chosen else ""
-            raise unknown(f"setting in {where}{suffix}", name, known | names)
+            kind, options_here = f"setting in {where}{suffix}", known | names
+            flags_here = {f"--{option.replace('_', '-')}" for option in options_here}
+            raise hint(kind, name, flags_here) or unknown(kind, name, options_here)
     with_options = [recipe.with_(**{k: _number(k, v, where) for k, v in options.items()}) for recipe in recipes_chosen]
     return source, config, with_options[0] if with_options else None
 
@@ -191,7 +197,8 @@ def load_run_spec(run: Path) -> RunSpec:
         ) from None
     source, config, recipe = _asked(trainer, values, str(file))
     fitted_values = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
-    config = dataclasses.replace(config, **fitted_values)
+    steps = settings.get("max_steps", config.max_steps)  # of a run with --epochs, they follow from its data
+    config = dataclasses.replace(config, **fitted_values, max_steps=steps, epochs=None)
     if isinstance(recipe, Recipe):
         recipe = generation_settings(recipe, config)
     return RunSpec(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
@@ -201,6 +208,8 @@ def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | PreferenceReci
     """Return the recipe that the settings name, or the only one; remove the name from ``values``."""
     default = next(iter(trainer.table))
     name = str(values.pop(trainer.choice, default))
+    if trainer is OFFLINE and is_custom(name):
+        return custom_losses.preference_recipe(name)
     if name not in trainer.table:
         raise unknown(trainer.choice, name, trainer.table)
     return trainer.table[name]

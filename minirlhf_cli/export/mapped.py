@@ -151,7 +151,7 @@ def refuse_sft_settings(engine: str, told: RunSpec, *train_on: str) -> None:
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
     refuse_settings(
         engine, told.name, packing=config.packing, loss_type=source.loss_type.replace("nll", ""),
-        train_on="" if source.train_on in train_on else source.train_on,
+        train_on="" if source.train_on in train_on else source.train_on, disable_dropout=config.disable_dropout,
     )  # fmt: skip
 
 

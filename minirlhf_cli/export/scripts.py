@@ -114,9 +114,9 @@ def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         **found.options, **_replies(told, data),
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
-    # TRL's defaults: truncation at 1,024 tokens; dropout where we have none, and no dropout where we have it.
+    # TRL's defaults: truncation at 1,024 tokens; dropout in online training, where we have none.
     options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": data.row}
-    options |= {"disable_dropout": False} if told.trainer == "reward" else {}
+    options |= {"disable_dropout": getattr(config, "disable_dropout", True)} if told.trainer == "reward" else {}
     task_type = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
     lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}
     new_lora = (

@@ -14,6 +14,7 @@ from minirlhf.core import provenance
 from minirlhf.equations import advantages, aggregation, policy_losses
 from minirlhf.equations.kl import k1, k3
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
+from minirlhf.feedback.custom_losses import is_custom
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe, quantiles
 from minirlhf.recipes.parts import (
@@ -39,6 +40,7 @@ from minirlhf_cli.export.mapped import (
     raise_unsupported,
     refuse_numbers,
     refuse_reward_settings,
+    refuse_settings,
     require_single_function,
 )
 from minirlhf_cli.files.sources import SFTSource
@@ -374,6 +376,8 @@ def sft(told: RunSpec) -> ExportPlan:
     """Map supervised fine-tuning to TRL; the script sets the learned turns and the length of a packed row."""
     source, config = told.source, told.config
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
+    refuse_settings(ENGINE, told.name, disable_dropout=config.disable_dropout)
+    refuse_settings(ENGINE, told.name, loss_type=source.loss_type if is_custom(source.loss_type) else "")
     options = {"completion_only_loss": source.train_on != "all", "loss_type": source.loss_type}
     if not config.packing:
         return ExportPlan("trl.SFTTrainer", options)

@@ -20,7 +20,7 @@ from minirlhf.data.messages import FOR_TEMPLATE
 from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.graders.thoughts import THOUGHTS, parse_tags
-from minirlhf.feedback.rewards import task_problems
+from minirlhf.feedback.rewards import task_problems, with_references
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.classifiers import as_classifier, save_adapter
 from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel
@@ -45,6 +45,8 @@ Row = Conversation | Comparison | Problem
 #: The file name of the user's grader in the exported folder; a fixed name cannot collide with another file.
 OWN = "own_grader.py"
 
+#: A difference of a run that kept its best checkpoint.
+BEST = ("the weights of the last step are kept there, and here those that measured best (load_best_model_at_end)",)
 #: Differences of a run in any other engine, for every recipe.
 ELSEWHERE = ("random numbers: other prompts meet in a batch, and other replies are sampled",)
 #: Further differences of the two engines that sample with vLLM and that we never started.
@@ -88,6 +90,14 @@ class Engine:
         """
         dtype = getattr(told.source, "dtype", "float32")
         refuse_settings(self.title, told.name, dtype="" if dtype == "float32" else dtype)
+        if getattr(told.source, "truncation_mode", None) is not None:
+            raise UserError(
+                f"{told.name}: its examples were truncated, and the export writes whole rows; expected a run without "
+                "--truncation-mode",
+                argument="truncation_mode",
+                value=told.source.truncation_mode,
+                problem="no counterpart",
+            )
         match told.recipe:
             case Recipe():
                 return self.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
@@ -180,7 +190,7 @@ def differences(told: RunSpec, found: ExportPlan, engine: Engine, model: str) ->
         "The same": tuple(same),
         "Not the same": found.differs or ("nothing in an optimizer step",),
         "Only so long": found.notes,
-        "Always different": ELSEWHERE + engine.always,
+        "Always different": ELSEWHERE + engine.always + (BEST if told.source.load_best_model_at_end else ()),
     }
     heading = f"# {told.name}, in {engine.title} {engine.version}\n"
     return heading + "".join(
@@ -335,7 +345,10 @@ def _records(spec: RunSpec) -> list[Row]:
     source = spec.source
     task_name = getattr(source, "task", None)
     if task_name is not None and isinstance(source, sources.OnlineSource):
-        records: Iterable[Any] = task_problems(tasks.get(task_name), "train")
+        task = tasks.get(task_name)
+        records: Iterable[Any] = task_problems(task, "train")
+        if source.grader is not None or source.reward_model is not None:
+            records = with_references(task, list(records))
         _unchanged(spec, "data", {**spec.depends.get("data", {}), "train": start.digest(records)}, task_name)
     elif task_name is not None:
         raise UserError(f"{spec.trainer}: demonstrations of a toy task are generated anew for every run; give --data")
@@ -366,10 +379,11 @@ def _learned(source: Source, train: Records) -> list[Conversation]:
 
 def _fitting(spec: RunSpec, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
     """Return the records without those that the run left out because they exceed the model's context."""
-    context, room = context_length(model), getattr(spec.config, "max_completion_length", 0)
-    if not spec.source.drop_long or context is None:
+    room = getattr(spec.config, "max_completion_length", 0)
+    limit = context_length(model) if room else prepared.limit_of(spec.source, model)
+    if not spec.source.drop_long or limit is None:
         return records
-    return [record for record in records if _sizes(record, tokenizer)[1] + room <= context]
+    return [record for record in records if _sizes(record, tokenizer)[1] + room <= limit]
 
 
 def _sizes(record: Row, tokenizer: Any) -> tuple[int, int]:
@@ -487,7 +501,8 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
     """Return ``grader.py``: the run's grader, and the function through which the engine calls it."""
     source, recipe = spec.source, spec.recipe
     assert isinstance(source, sources.OnlineSource) and isinstance(recipe, Recipe)
-    if source.task is None:
+    own = source.grader is not None or source.reward_model is not None
+    if source.task is None or own:
         device = start.device_of("cpu")
         identity = graded_by.grading(
             source.grader,
@@ -498,7 +513,7 @@ def _grader(spec: RunSpec, folder: Path, engine_code: str) -> str:
             thoughts=parse_tags(source.thought_tags),
         )[1]
         _unchanged(spec, "grader", identity, source.grader or source.reward_model)
-    if source.task is not None:
+    if source.task is not None and not own:
         reward_code = f"rewards.task_reward(tasks.get({source.task!r}))"
     elif source.reward_model is not None:
         if "," in source.reward_model:

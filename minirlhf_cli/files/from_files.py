@@ -19,8 +19,9 @@ from minirlhf.data.loaders import Records
 from minirlhf.data.records import Conversation, Problem
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
+from minirlhf.feedback.custom_losses import is_custom
 from minirlhf.feedback.graders.thoughts import parse_tags
-from minirlhf.feedback.rewards import Reward, task_problems, task_reward
+from minirlhf.feedback.rewards import Reward, task_problems, task_reward, with_references
 from minirlhf.models import adapters
 from minirlhf.recipes.distill import Distillation, describe_distillation
 from minirlhf.recipes.offline import PreferenceRecipe, describe_preference
@@ -31,8 +32,8 @@ from minirlhf.trainers.likelihood import mean_nll
 from minirlhf.trainers.offline import EvalPreferences, OfflineConfig, train_offline
 from minirlhf.trainers.online import generation_settings, train_online
 from minirlhf.trainers.rejection import train_rejection
-from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
-from minirlhf_cli.files import start
+from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf_cli.files import custom_losses, start
 from minirlhf_cli.files.grading import grading
 from minirlhf_cli.files.prepared import Prepared, Reference, dataset_from_task, prepare, read
 from minirlhf_cli.files.sources import EMPTY, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
@@ -48,6 +49,7 @@ def run_sft(
     The result is also written to ``result.json``. ``given`` names the settings that the user chose.
     """
     task = None if source.task is None else tasks.get(source.task)
+    objective = custom_losses.token_objective(source.loss_type)
     demonstrations = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
     run = prepare(
         source,
@@ -57,13 +59,13 @@ def run_sft(
         config,
         given=given,
         resume=resume,
-        asks={"train on": source.train_on, "loss": source.loss_type},
+        asks={"train on": source.train_on, "loss": custom_losses.identity(source.loss_type)},
         task=task,
     )
     with run.computing():
         measure = lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad)}
         before, kwargs = run.measured(measure), run.watching(measure)
-        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=LOSSES[source.loss_type], **kwargs)
+        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=objective, **kwargs)
         after = run.measured(measure)
     for key, value in after.items():
         print(f"held-out {key} on {len(run.held)} conversations: {before[key]:.3f} -> {value:.3f} nats per token")
@@ -159,6 +161,8 @@ def run_offline(
     unused = {} if recipe.needs.reference else {"ref_model": f"{recipe.name} needs no reference"}
     reference = None if unused else Reference.load(source.ref_model)
     dependencies = {"reference": Reference.digest(reference)}
+    if is_custom(loss := str(given.get("loss", ""))):
+        dependencies["loss"] = custom_losses.identity(loss)
     texts = completions_of(lambda records: _examples(records, recipe.needs.record))
     run = prepare(source, data, texts, encode, config, given=given, resume=resume, asks=dependencies, idle=unused)
     ref_model = run.reference(reference)
@@ -209,7 +213,8 @@ class GradedRun:
         ``asks`` and ``idle`` are those of :func:`~minirlhf_cli.files.prepared.prepare`.
         """
         task = None if source.task is None else tasks.get(source.task)
-        if task is not None:
+        own = source.grader is not None or source.reward_model is not None
+        if task is not None and not own:
             reward, grader = task_reward(task), task.name
         else:
             device = start.device_of(source.device)
@@ -221,9 +226,10 @@ class GradedRun:
                 reward_aggregation=source.reward_aggregation,
                 thoughts=parse_tags(source.thought_tags),
             )
+        problems_for = (lambda task, split: with_references(task, task_problems(task, split))) if own else task_problems
         run: Prepared[Problem] = prepare(
             source,
-            read(source, config.seed) if task is None else dataset_from_task(task, task_problems),
+            read(source, config.seed) if task is None else dataset_from_task(task, problems_for),
             lambda records: (p.prompt for p in records.problems()),
             lambda tokenizer, records: records.problems(),
             config,

@@ -16,10 +16,10 @@ from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import wilson_interval
 from minirlhf.trainers.likelihood import mean_nll
-from minirlhf.trainers.reward import RewardConfig, pair_accuracy, pairs_of, train_reward
+from minirlhf.trainers.reward import CUSTOM, RewardConfig, pair_accuracy, pairs_of, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
-from minirlhf_cli.files import start
+from minirlhf_cli.files import custom_losses, start
 from minirlhf_cli.files.prepared import prepare, read
 from minirlhf_cli.files.sources import EMPTY, RewardSource, Source
 
@@ -53,11 +53,12 @@ def run_reward(
         Held-out accuracy with its 95 % interval, and the accuracy of "the longer completion wins".
     """
     head = _Head(RewardModel, source, config.nll_coefficient, pooling=source.pooling, seed=config.seed)
-    encode = {"bradley_terry": pairs, "plackett_luce": rankings, "regression": _rated}
-    require: Callable[[Records], object] = Records.comparisons if config.fitted == "bradley_terry" else Records.rankings
+    encode = {"bradley_terry": pairs, "plackett_luce": rankings, "regression": _rated, CUSTOM: pairs}
+    by_pairs = encode[config.fitted] is pairs
+    require: Callable[[Records], object] = Records.comparisons if by_pairs else Records.rankings
     run = prepare(
         source, read(source, config.seed), completions_of(require), encode[config.fitted], config, given=given, resume=resume,
-        asks={"pooling": source.pooling}, head=head,
+        asks={"pooling": source.pooling, "loss": custom_losses.identity(config.loss or "")}, head=head,
     )  # fmt: skip
     start.log_unused_options(unused_options(config, _idle(run.train), given))
     held_out = pairs_of(run.held)

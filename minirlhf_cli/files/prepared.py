@@ -39,7 +39,7 @@ from minirlhf.models.tokenizers import (
 from minirlhf.stages import named
 from minirlhf.trainers import live
 from minirlhf.trainers.config import TrainerConfig, unused_options
-from minirlhf.trainers.loop import RunProvenance, TrainerCallback
+from minirlhf.trainers.loop import BEST, RunProvenance, TrainerCallback
 from minirlhf_cli.files import start
 from minirlhf_cli.files.sources import EMPTY, Source
 
@@ -74,6 +74,7 @@ class Prepared(Generic[E]):
         keep: keyword arguments with which a trainer saves its state: folder, tokenizer, resume, origin.
         computing: returns a context in which models compute in bfloat16 and metrics are reported, if configured.
         eval_steps: interval between measurements, in steps; 0: no measurement.
+        keep_best: whether the run ends with the weights that measured best.
     """
 
     model: Any
@@ -84,6 +85,7 @@ class Prepared(Generic[E]):
     keep: dict[str, Any]
     computing: Callable[[], AbstractContextManager[Any]]
     eval_steps: int = 0
+    keep_best: bool = False
 
     @property
     def pad(self) -> int:
@@ -118,12 +120,13 @@ class Prepared(Generic[E]):
                 return {f"held_out_{name}": value for name, value in measure().items()}
 
         every = self.eval_steps if self.held else 0
-        return {**self.keep, "watch": TrainerCallback(every, evaluate) if every else None}
+        return {**self.keep, "watch": TrainerCallback(every, evaluate, self.keep_best) if every else None}
 
     def finish(self, **measured: Any) -> dict[str, Any]:
         """Write the model and ``result.json``, and return the contents of ``result.json``."""
-        result = {"train": len(self.train), "held_out": len(self.held), **measured}
         out = Path(self.keep["out"])
+        best = {"best_step": checkpoints.load(out / BEST).info["step"]} if (out / BEST).is_dir() else {}
+        result = {"train": len(self.train), "held_out": len(self.held), **best, **measured}
         plain = adapters.merged(self.model)
         declare_ends(plain, self.tokenizer)
         checkpoints.save(out / "model", plain, self.tokenizer)
@@ -197,10 +200,11 @@ def prepare(
         head: turns the causal LM into the model that is trained.
         like: a model whose tokenizer a preset takes over.
     """
-    reasons = {**source.unused_options(config.max_steps), **idle}
-    start.log_unused_options(
-        unused_options(source, reasons, given) + unused_options(config, config.unused_options(), given)
-    )
+    reasons = {**source.unused_options(config.max_steps if config.epochs is None else None), **idle}
+    if getattr(config, "disable_dropout", True):
+        reasons.setdefault("lora_dropout", "this run trains without dropout")
+    unused_settings = {name: why for name, why in config.unused_options().items() if not hasattr(source, name)}
+    start.log_unused_options(unused_options(source, reasons, given) + unused_options(config, unused_settings, given))
     out, device, dtype = Path(source.out), start.device_of(source.device), start.dtype_of(source.dtype)
     if not resume and (out / "metrics.jsonl").exists():
         raise UserError(f"{out}: already holds a run; resume it, or choose another folder")
@@ -226,8 +230,15 @@ def prepare(
     start.limit_threads(model)
     config, sources = start.defaults_for_model_size(config, given, model, adapter=bool(source.lora_r))
     train, held_out = (encoded(tokenizer, part) if len(part) else [] for part in data)
-    fits = _fits(source, model, [size(tokenizer, example) for example in train + held_out], room(config))
-    train, held_out = ([e for e in part if next(fits)] for part in (train, held_out))
+    lengths = [size(tokenizer, example) for example in train + held_out]
+    short = source.max_length is not None and max(lengths) <= source.max_length and not getattr(config, "packing", 0)
+    if short and "max_length" not in reasons:
+        start.log_unused_options(unused_options(source, {"max_length": "no example is longer"}, given))
+    if source.truncation_mode is not None and "truncation_mode" not in reasons:
+        train, held_out = (_truncated(source, model, part) for part in (train, held_out))
+    else:
+        fits = _fits(source, model, lengths, room(config))
+        train, held_out = ([e for e in part if next(fits)] for part in (train, held_out))
     dependencies = {
         "data": {"train": start.digest(data[0].examples), "held out": start.digest(data[1].examples)},
         "tokenizer": start.digest([tokenizer.get_vocab(), tokenizer.chat_template]),
@@ -254,7 +265,8 @@ def prepare(
     computing = partial(
         _computing, source, partial(torch.autocast, device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False)
     )
-    return Prepared(model, tokenizer, train, held_out, config, keep, computing, source.eval_steps)
+    measuring = source.eval_steps, source.load_best_model_at_end
+    return Prepared(model, tokenizer, train, held_out, config, keep, computing, *measuring)
 
 
 @contextmanager
@@ -274,21 +286,58 @@ def read_template(path: str) -> str:
         raise UserError(f"chat_template = {path!r}: not UTF-8 text") from None
 
 
+def limit_of(source: Source, model: Any) -> int | None:
+    """Return the maximum tokens of an example: the context length, or ``max_length`` if that is less."""
+    given = [number for number in (context_length(model), source.max_length) if number is not None]
+    return min(given, default=None)
+
+
+def _truncated(source: Source, model: Any, examples: list[Any]) -> list[Any]:
+    """Return the examples, the longer ones truncated; without those of which nothing is left to learn.
+
+    Raises:
+        UserError: nothing is left of any example.
+    """
+    limit = limit_of(source, model)
+    num_long = sum(limit is not None and len(example) > limit for example in examples)
+    if limit is None or not num_long:
+        return examples
+    cut = [
+        example if len(example) <= limit else example.truncated(limit, source.truncation_mode) for example in examples
+    ]
+    left = [example for example in cut if example is not None]
+    words = f"{source.data or 'the task'}: cut {num_long} of {len(examples)} examples to {limit} tokens"
+    if not left:
+        raise UserError(
+            f"{words} ({source.truncation_mode}), and nothing to learn is left of any; raise --max-length",
+            argument="--max-length",
+            value=limit,
+            problem="empty",
+        )
+    num_empty = len(cut) - len(left)
+    print(words + (f"; {num_empty} of them have nothing left to learn and are dropped" if num_empty else ""))
+    return left
+
+
 def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator[bool]:
-    """Yield for each example whether it leaves ``room`` tokens in the context.
+    """Yield for each example whether it leaves ``room`` tokens in the context, or in ``max_length`` if that is less.
 
     If some examples do not, raise an error, or with ``drop_long`` print their number.
     """
-    context = context_length(model)
+    context = context_length(model) if room else limit_of(source, model)
     fits = [context is None or n + room <= context for n in lengths]
     source_name, num_long = source.data or "the task", fits.count(False)
     if num_long and (num_long == len(fits) or not source.drop_long):
         longest = max(range(len(lengths)), key=lengths.__getitem__)
         needed = f"{lengths[longest]} tokens" + (f" and {room} for the completion" if room else "")
+        cut_short = not room and context != context_length(model)
+        reads = "--max-length is" if cut_short else "the model reads"
+        remedy = "raise --max-length" if cut_short else "raise --context, use another model"
+        remedy += "" if room else ", cut the examples with --truncation-mode keep_start"
         raise UserError(
-            f"{source_name}: example {longest + 1} has {needed}, but the model reads {context}: raise --context, use "
-            f"another model, or leave out the {num_long} long examples with --drop-long true",
-            argument="--context",
+            f"{source_name}: example {longest + 1} has {needed}, but {reads} {context}: {remedy}, or leave out the "
+            f"{num_long} long examples with --drop-long true",
+            argument="--max-length" if cut_short else "--context",
             value=lengths[longest] + room,
             expected=context,
             problem="too long",

@@ -14,7 +14,9 @@ from typing import Any
 from minirlhf.core.errors import UserError, format_value, unknown
 from minirlhf.data import tasks
 from minirlhf.data.examples import TRAIN_ON
+from minirlhf.data.types import TRUNCATION_MODES
 from minirlhf.feedback import custom_rewards, graders
+from minirlhf.feedback.custom_losses import is_custom
 from minirlhf.feedback.rewards import COMBINATIONS
 from minirlhf.models import tiny
 from minirlhf.models.heads import POOLINGS
@@ -76,7 +78,7 @@ class Source:
     lora_r: int = option(0, "rank of LoRA adapters; 0: full fine-tuning")
     lora_alpha: float | None = option(None, "LoRA alpha: the adapter output is scaled by alpha / rank; None: 2 · rank")
     lora_dropout: float = option(
-        0.0, "dropout rate of the LoRA input; not in online, offline and distill, which disable dropout"
+        0.0, "dropout rate of the LoRA input; online, offline and distill train without dropout"
     )
     drop_identical: bool = option(False, "drop pairs of identical completions and report their number; False: an error")
     drop_long: bool = option(
@@ -84,11 +86,35 @@ class Source:
         "drop examples that do not fit into the context (with max_completion_length, if completions are sampled) and report their number; False: an error",
     )
 
+    max_length: int | None = option(
+        None, "maximum tokens of an example; with --packing also of a row; None: the context length"
+    )
+    truncation_mode: str | None = option(
+        None,
+        "part of a longer example to keep: keep_start (cut on the right) or keep_end (cut on the left); None: refuse "
+        "longer examples, or drop them with --drop-long",
+    )
+    load_best_model_at_end: bool = option(
+        False,
+        "end with the checkpoint that measured best on the eval set (loss, reward or accuracy, every --eval-steps)",
+    )
+
     def __post_init__(self) -> None:
         if not self.out:
             raise UserError("no output folder; give --out FOLDER", argument="--out", problem="missing")
         if self.eval_steps < 0:
             raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
+        if self.max_length is not None and self.max_length < 2:
+            message = f"max_length = {self.max_length}; expected at least 2"
+            raise UserError(message, argument="max_length", value=self.max_length, expected=2)
+        if self.truncation_mode is not None and self.truncation_mode not in TRUNCATION_MODES:
+            raise unknown("truncation_mode", self.truncation_mode, TRUNCATION_MODES)
+        if self.truncation_mode is not None and self.drop_long:
+            message = f"truncation_mode = {self.truncation_mode!r} and drop_long: give one of the two"
+            raise UserError(message, argument="drop_long", expected="truncation_mode", problem="exclusive")
+        if self.load_best_model_at_end and not self.eval_steps:
+            message = "load_best_model_at_end: nothing is measured during training; give --eval-steps N"
+            raise UserError(message, argument="eval_steps", value=0, expected=1, problem="missing")
         live.require(self.report_to)
 
     @property
@@ -96,8 +122,8 @@ class Source:
         """The names that fields have in the rows, where they differ from those of the formats."""
         return named_fields(vars(self))
 
-    def unused_options(self, max_steps: int) -> dict[str, str]:
-        """Return the fields that have no effect in a run of ``max_steps`` steps, each with the reason."""
+    def unused_options(self, max_steps: int | None) -> dict[str, str]:
+        """Return the fields that have no effect in a run of ``max_steps`` steps (None: not known), each with the reason."""
         unused: dict[str, str] = {}
         if not self.lora_r:
             unused |= dict.fromkeys(("lora_alpha", "lora_dropout"), "without --lora-r there is no adapter")
@@ -108,14 +134,15 @@ class Source:
         if self.eval_data is not None:
             unused["eval_fraction"] = "--eval-data is the eval set"
         elif self.eval_fraction == 0:
-            unused["eval_steps"] = "eval_fraction = 0: there is no eval set"
-        if self.eval_steps > max_steps:
-            unused["eval_steps"] = f"the run has only {max_steps} steps"
+            unused |= dict.fromkeys(("eval_steps", "load_best_model_at_end"), "eval_fraction = 0: there is no eval set")
+        if max_steps is not None and self.eval_steps > max_steps:
+            few = f"the run has only {max_steps} steps"
+            unused |= dict.fromkeys(("eval_steps", "load_best_model_at_end"), few)
         return unused
 
 
 #: Inputs that a toy task provides itself, and data settings, which have no effect for a toy task.
-PROVIDED_BY_TASK = ("data", "eval_data", "grader", "reward_model")
+PROVIDED_BY_TASK = ("data", "eval_data")
 DATA_ONLY_OPTIONS = (
     "format",
     "split",
@@ -124,9 +151,6 @@ DATA_ONLY_OPTIONS = (
     "eval_fraction",
     "vocab_size",
     "drop_identical",
-    "grader_timeout",
-    "thought_tags",
-    "reward_aggregation",
 )
 
 
@@ -147,12 +171,10 @@ class TaskSource(Source):
                 f"task = {format_value(self.task)} cannot be combined with {flags}, which it replaces; give one of the two"
             )
 
-    def unused_options(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int | None) -> dict[str, str]:
         """Add the data settings if the source is a toy task."""
         data_options = (
-            {}
-            if self.task is None
-            else dict.fromkeys(DATA_ONLY_OPTIONS, f"the toy task {self.task} replaces data and grader")
+            {} if self.task is None else dict.fromkeys(DATA_ONLY_OPTIONS, f"the toy task {self.task} replaces the data")
         )
         return {**super().unused_options(max_steps), **data_options}
 
@@ -168,16 +190,18 @@ class SFTSource(TaskSource):
         "all (also user turns and template tokens)",
     )
     loss_type: str = option(
-        "nll", "nll (negative log-likelihood) or dft (dynamic fine-tuning: each token weighted by its probability)"
+        "nll",
+        "nll (negative log-likelihood), dft (dynamic fine-tuning: each token weighted by its probability), or your own "
+        "function: FILE.py:NAME",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, table in (("train_on", TRAIN_ON), ("loss_type", LOSSES)):
-            if getattr(self, name) not in table:
+            if getattr(self, name) not in table and not (name == "loss_type" and is_custom(self.loss_type)):
                 raise unknown(name, getattr(self, name), table)
 
-    def unused_options(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int | None) -> dict[str, str]:
         """Add the task settings if there is no toy task."""
         task_options = {"demonstrations": "only for a toy task (--task)"} if self.task is None else {}
         return {**super().unused_options(max_steps), **task_options}
@@ -199,7 +223,7 @@ class DistillSource(TaskSource):
                 problem="missing",
             )
 
-    def unused_options(self, max_steps: int) -> dict[str, str]:
+    def unused_options(self, max_steps: int | None) -> dict[str, str]:
         """Add the task settings if there is no toy task."""
         task_options = {"demonstrations": "only for a toy task (--task)"} if self.task is None else {}
         preset = {"vocab_size": "the student uses the teacher's tokenizer"}
@@ -233,7 +257,8 @@ class GradedSource(TaskSource):
 
     grader: str | None = option(
         None,
-        f"grader: {', '.join(graders.GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, your own function: "
+        "grader, by default the toy task's own if there is one: "
+        f"{', '.join(graders.GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, your own function: "
         "FILE.py:NAME, or field:NAME, a field of the rows that names the grader of each",
     )
     grader_timeout: float = option(10.0, "time limit of your own grader function, in seconds per completion")
@@ -245,9 +270,10 @@ class GradedSource(TaskSource):
         "mean", f"ensemble aggregation of several reward models: {', '.join(COMBINATIONS)}"
     )
 
-    def unused_options(self, max_steps: int) -> dict[str, str]:
-        """Add the settings of graders of another kind."""
-        return {**unused_grading_options(self.grader, self.reward_model), **super().unused_options(max_steps)}
+    def unused_options(self, max_steps: int | None) -> dict[str, str]:
+        """Add the settings of graders of another kind, and those of examples that have a completion."""
+        no_cut = dict.fromkeys(("max_length", "truncation_mode"), "the data are prompts, which are never cut")
+        return {**unused_grading_options(self.grader, self.reward_model), **no_cut, **super().unused_options(max_steps)}
 
 
 def unused_grading_options(grader: str | None, reward_model: str | None) -> dict[str, str]:

@@ -9,9 +9,9 @@ import torch
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.randomness import generator
-from minirlhf.data import loaders
+from minirlhf.data import loaders, tasks
 from minirlhf.data.records import Conversation, Message, Problem
-from minirlhf.feedback.rewards import Reward
+from minirlhf.feedback.rewards import Reward, task_problems, task_reward, with_references
 from minirlhf_cli.files.answering import OF_SAMPLING, GenerationRequest
 from minirlhf_cli.files.choices import WAYS
 from minirlhf_cli.files.sources import named_fields
@@ -32,6 +32,8 @@ class EvaluationRequest(GenerationRequest):
         fewshot_seed: seed of the few-shot examples; with the same seed, all models get the same examples.
         output_type: one of :data:`OUTPUT_TYPES`.
         choices: the field of the rows that lists the answers to choose from.
+        world: the name of a toy task, whose held-out prompts are the problems, and whose grader grades, unless another is
+            given. Then ``data`` is only a name.
         scoring: one of :data:`~minirlhf_cli.files.choices.WAYS`: the scoring method whose accuracy compares the
             models; the accuracies of the other methods are also reported.
     """
@@ -44,6 +46,7 @@ class EvaluationRequest(GenerationRequest):
     output_type: str = "generate_until"
     choices: str = "choices"
     scoring: str = "sum"
+    world: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,6 +58,14 @@ class EvaluationRequest(GenerationRequest):
                     value=getattr(self, name),
                     expected=0,
                 )
+        if self.world is not None and (self.num_fewshot or self.chooses):
+            name = "num_fewshot" if self.num_fewshot else "output_type"
+            raise UserError(
+                f"--{name.replace('_', '-')}: the toy task {self.world} has neither examples nor choices; give --data",
+                argument=f"--{name.replace('_', '-')}",
+                value=getattr(self, name),
+                problem="toy task",
+            )
         if self.num_fewshot and self.fewshot_data is None:
             raise UserError(
                 f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, the source of the examples",
@@ -77,7 +88,12 @@ class EvaluationRequest(GenerationRequest):
 
     def scored_by(self, device: torch.device) -> tuple[Reward, str]:
         """See :meth:`GenerationRequest.scored_by`; choices need no grader."""
-        return (_unasked, f"likelihood ({self.scoring})") if self.chooses else super().scored_by(device)
+        if self.chooses:
+            return _unasked, f"likelihood ({self.scoring})"
+        if self.world is not None and self.grader is None and self.reward_model is None:
+            task = tasks.get(self.world)
+            return task_reward(task), task.name
+        return super().scored_by(device)
 
     def unused_options(self) -> dict[str, str]:
         """See :meth:`GenerationRequest.unused_options`."""
@@ -87,6 +103,8 @@ class EvaluationRequest(GenerationRequest):
             unused = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), reason)
         else:
             unused |= dict.fromkeys(("choices", "scoring"), "only for output_type = multiple_choice")
+        if self.world is not None:
+            unused |= dict.fromkeys(("cluster", "split", "format"), f"the toy task {self.world} replaces the data")
         if not self.num_fewshot:
             reason = "num_fewshot = 0: no few-shot examples"
             unused |= dict.fromkeys(("fewshot_data", "fewshot_split", "fewshot_seed"), reason)
@@ -98,6 +116,11 @@ class EvaluationRequest(GenerationRequest):
         Raises:
             UserError: a row without its cluster, or fewer examples than ``num_fewshot``.
         """
+        if self.world is not None:
+            task = tasks.get(self.world)
+            of_world = with_references(task, task_problems(task, "test"))[: self.limit]
+            print(f"{task.name}: {len(of_world)} held-out prompts of the toy task")
+            return of_world
         records = loaders.load(
             self.data,
             split=self.split,
