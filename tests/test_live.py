@@ -1,6 +1,8 @@
 """Metrics that go to TensorBoard while a run goes on."""
 
 import json
+import sys
+import types
 
 import pytest
 from facts import raises
@@ -10,9 +12,11 @@ from minirlhf.core.errors import UserError
 from minirlhf.trainers import live
 from minirlhf_cli import dispatch, main
 
-events = pytest.importorskip(
-    "tensorboard.backend.event_processing.event_accumulator", reason="needs the extra 'tensorboard'"
-)
+try:
+    from tensorboard.backend.event_processing import event_accumulator as events
+except ImportError:
+    events = None
+needs_tensorboard = pytest.mark.skipif(events is None, reason="needs the extra 'tensorboard'")
 
 
 def scalars(folder, name):
@@ -24,6 +28,7 @@ def wait_for(folder, name, rows):
     until(lambda: scalars(folder, name) == rows, f"{name} {rows}")
 
 
+@needs_tensorboard
 def test_tensorboard_writes_whole_rows_while_run_goes_on(tmp_path):
     file = tmp_path / "metrics.jsonl"
     with live.tensorboard(tmp_path, seconds=0.05):
@@ -37,6 +42,7 @@ def test_tensorboard_writes_whole_rows_while_run_goes_on(tmp_path):
     assert scalars(tmp_path / live.FOLDER, "loss") == [(0, 2.0), (1, 1.0), (2, 0.5)]
 
 
+@needs_tensorboard
 def test_cli_train_report_to_tensorboard_logs_all_metrics(tmp_path):
     data = tmp_path / "d.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"q{n}", "completion": f"good {n}"}) + "\n" for n in range(8)))
@@ -67,3 +73,47 @@ def test_cli_train_report_to_unknown_is_refused_first(tmp_path):
     with raises(UserError, argument="report_to", value="tensorbord", expected="tensorboard"):
         dispatch(argv)
     assert list(tmp_path.iterdir()) == []
+
+
+class FakeWandb(types.ModuleType):
+    """The part of ``wandb`` that a run calls: ``init`` returns a run with ``log`` and ``finish``."""
+
+    def __init__(self, problem=None):
+        super().__init__("wandb")
+        self.problem, self.started, self.rows, self.num_finished = problem, [], [], 0
+
+    def init(self, *, project, name):
+        if self.problem:
+            raise self.problem
+        self.started.append((project, name))
+        return self
+
+    def log(self, row, *, step):
+        self.rows.append((step, row))
+
+    def finish(self):
+        self.num_finished += 1
+
+
+def chats(folder):
+    data = folder / "d.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"q{n}", "completion": f"good {n}"}) + "\n" for n in range(8)))
+    return ["train", "sft", "--data", str(data), "--vocab-size", "300", "--context", "64", "--batch-size", "2"]
+
+
+def test_cli_train_report_to_wandb_logs_all_rows_and_finishes(tmp_path, monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    assert main([*chats(tmp_path), "--max-steps", "3", "--out", str(tmp_path / "run"), "--report-to", "wandb"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [(row.pop("step"), row) for row in rows] == fake.rows and len(rows) == 3
+    assert fake.started == [("mine", "run")] and fake.num_finished == 1
+
+
+@pytest.mark.parametrize(("module", "problem"), [(None, "missing"), (FakeWandb(RuntimeError("no login")), "fails")])
+def test_cli_train_report_to_wandb_that_is_not_there_or_fails_is_refused(module, problem, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with raises(UserError, argument="report_to", value="wandb", problem=problem):
+        dispatch([*chats(tmp_path), "--max-steps", "1", "--out", str(tmp_path / "run"), "--report-to", "wandb"])
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

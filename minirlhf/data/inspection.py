@@ -136,9 +136,17 @@ def _turn_ends(tokenizer: Any, messages: Sequence[Message], text: str) -> list[i
     """Return where each turn ends in the text. If the template rewrites a turn, it is merged with the next one."""
     ends: list[int] = []
     for turn in range(1, len(messages)):
-        part = chat.render(tokenizer, messages[:turn])
-        ends.append(len(part) if text.startswith(part) else (ends[-1] if ends else 0))
+        part = _rendered(tokenizer, messages[:turn])
+        ends.append(len(part) if part and text.startswith(part) else (ends[-1] if ends else 0))
     return [*ends, len(chat.render(tokenizer, messages))]
+
+
+def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
+    """Return the rendered messages; empty if the template refuses them, as some do a system message alone."""
+    try:
+        return chat.render(tokenizer, messages)
+    except UserError:
+        return ""
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,13 @@ class _Reading:
         parts: the content is a list of parts, ``[{"type": "text", "text": "..."}]``, and not a text.
         thought: the field of the thought; empty if there is none.
         splits: a thought in the content, between ``<think>`` and ``</think>``, is written like one in its field.
+        folds: it refuses system messages (Gemma 1 and 2 do), so that they go in front of the first user turn.
     """
 
     parts: bool = False
     thought: str = ""
     splits: bool = True
+    folds: bool = False
 
 
 def render(
@@ -66,7 +68,9 @@ def render(
     special = json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str)
     options = [message["chat_template_kwargs"] for message in messages if message.get("chat_template_kwargs")]
     arguments = {**(options[0] if options else {}), **({"tools": tools} if tools else {})}
-    adapted = [_adapted(message, _reading(template, special)) for message in messages]
+    reading = _reading(template, special)
+    messages = _folded(messages) if reading.folds else messages
+    adapted = [_adapted(message, reading) for message in messages]
     try:
         text, spans = _call(template, special, adapted, add_generation_prompt, arguments)
         text.encode()  # fails on half of a surrogate pair, which no tokenizer accepts
@@ -83,6 +87,22 @@ def render(
         ) from problem
     _require_tools(text, tools or ())
     return text, spans
+
+
+def folds_system(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the chat template refuses system messages, so that they go in front of the first user turn."""
+    template = tokenizer.chat_template
+    special = json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str)
+    return isinstance(template, str) and _reading(template, special).folds
+
+
+def _folded(messages: list[Message]) -> list[Message]:
+    """Return the messages with those of the system, at the beginning, in front of the first user turn's text."""
+    start = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if not 0 < start < len(messages) or messages[start]["role"] != "user":
+        return messages
+    said = "\n\n".join(message["content"] for message in messages[: start + 1])
+    return [{**messages[0], **messages[start], "content": said}, *messages[start + 1 :]]
 
 
 def squeezed(text: str) -> str:
@@ -172,8 +192,8 @@ def _reading(template: str, special: str) -> _Reading:
     """Find out what a template reads, from how it renders short conversations."""
     question, thought, answer = "qzx question", "qzx thought", "qzx answer"  # words of no template
 
-    def text(content: str | list[Any], **fields: Any) -> str:
-        messages = [{"role": "user", "content": question if isinstance(content, str) else [_part(question)]}]
+    def text(content: str | list[Any], system: Sequence[Mapping[str, Any]] = (), **fields: Any) -> str:
+        messages = [*system, {"role": "user", "content": question if isinstance(content, str) else [_part(question)]}]
         reply = {"role": "assistant", "content": content, **fields}
         try:
             return _call(template, special, [*messages, reply], False, {})[0]
@@ -185,12 +205,13 @@ def _reading(template: str, special: str) -> _Reading:
     parts = answer not in text(answer) and answer in as_parts and "'type'" not in as_parts
     content: Any = [_part(answer)] if parts else answer
     plain = text(content)
+    folds = bool(plain) and not text(content, [{"role": "system", "content": [_part("qzx")] if parts else "qzx"}])
     for field in THOUGHTS:
         separate = text(content, **{field: thought})
         if thought in separate and thought not in plain:
             inline = text(f"<think>\n{thought}\n</think>\n\n{answer}")
-            return _Reading(parts, field, inline.count("</think>") <= separate.count("</think>"))
-    return _Reading(parts)
+            return _Reading(parts, field, inline.count("</think>") <= separate.count("</think>"), folds)
+    return _Reading(parts, folds=folds)
 
 
 def _part(text: str) -> dict[str, str]:

@@ -280,8 +280,8 @@ def failure(named: str, error: Exception, kind: str = "grader") -> UserError:
         return error
     file, _ = parse_location(named, kind)
     message = f"{kind} {named!r}{_line(error, file)}: {_words(error)}"
-    facts = {"file": file, "line": _line_number(error, file)}
-    return UserError(message, argument=kind, value=type(error).__name__, problem="fails", **facts)
+    name, line = type(error).__name__, _line_number(error, file)
+    return UserError(message, argument=kind, value=name, problem="fails", file=file, line=line)
 
 
 def _words(error: BaseException) -> str:

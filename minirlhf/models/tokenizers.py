@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as algorithms
 
 from minirlhf.core.errors import ArgumentError, UserError
-from minirlhf.data import chat
+from minirlhf.data import chat, rendering
 from minirlhf.data.records import Message, text_of
 
 if TYPE_CHECKING:
@@ -293,6 +293,8 @@ def describe_template(tokenizer: PreTrainedTokenizerBase) -> str:
     template = tokenizer.chat_template
     named = isinstance(template, str) and template.endswith(chat.TRANSCRIPT)
     parts = ["chat template TRANSCRIPT ('User: ...', 'Assistant: ...')"] if named else []
+    if rendering.folds_system(tokenizer):
+        parts.append("chat template without a system role, so a system message goes in front of the first user turn")
     return ", ".join([*parts, f"texts begin with {start}"] if start else parts)
 
 

@@ -5,6 +5,7 @@
   minirlhf data inspect pairs.jsonl --model runs/sft      with that model's tokenizer and context
   minirlhf data inspect pairs.jsonl --html pairs.html     the same as a page
   minirlhf data biases pairs.jsonl                        what the chosen replies have more of, tested: length, apologies, ...
+  minirlhf data overlap test.jsonl train.jsonl            contamination: which test items share n-grams with training data
   minirlhf data formats                                   every format and what it looks like
   minirlhf data samples --out .                           small files to try the other commands on
 
@@ -36,12 +37,26 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Four sub-commands."""
-    commands = parser.add_subparsers(dest="command", required=True, metavar="inspect | biases | formats | samples")
+    """Five sub-commands."""
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="inspect | biases | overlap | formats | samples"
+    )
     made = commands.add_parser("samples", help="write small data files to try the commands on", allow_abbrev=False)
     made.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help="default: this folder")
     commands.add_parser("formats", help="the formats that are recognised", allow_abbrev=False)
     drawn = commands.add_parser("biases", help="test what the chosen replies have more of", allow_abbrev=False)
+    both = commands.add_parser(
+        "overlap", help="n-grams that an evaluation set shares with training data", allow_abbrev=False
+    )
+    both.add_argument("evaluation", metavar="EVAL", help="evaluation data: file, folder, or hub name")
+    both.add_argument("training", metavar="TRAIN", help="training data: file, folder, or hub name")
+    both.add_argument("--n", type=int, default=8, metavar="INT", help="words per n-gram (default: 8)")
+    both.add_argument(
+        "--text", choices=("prompt", "all"), default="prompt",
+        help="text of an evaluation item to compare: its prompt, or also its completion or reference (default: prompt)",
+    )  # fmt: skip
+    both.add_argument("--show", type=int, default=10, metavar="INT", help="items to list (default: 10)")
+    both.add_argument("--json", type=Path, metavar="FILE", help="write the overlap of every item as JSON")
     sub = commands.add_parser("inspect", help="look at a data set", allow_abbrev=False)
     for each in (drawn, sub):
         each.add_argument("source", metavar="FILE", help="file (.jsonl, .json, .csv, .parquet), folder, or hub name")
@@ -66,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.command == "biases":
         return _biases(args)
+    if args.command == "overlap":
+        return _overlap(args)
     if args.command == "samples":
         from minirlhf.data import samples
 
@@ -96,6 +113,27 @@ def run(args: argparse.Namespace) -> int:
         write(args.html, found, counted, tokenizer, about)
         print(f"\nwritten: {args.html}")
     return 0 if found.sound else 1
+
+
+def _overlap(args: argparse.Namespace) -> int:
+    """Print which items of an evaluation set share n-grams with training data."""
+    import dataclasses
+    import json
+
+    from minirlhf.core.folders import require_writable, write_text_atomic
+    from minirlhf_cli.files import overlap
+
+    if args.json is not None:
+        require_writable(args.json)
+    evaluation, training = loaders.load(args.evaluation), loaders.load(args.training)
+    items = overlap.overlap_with_training(evaluation, training, n=args.n, whole=args.text == "all")
+    print(f"{evaluation}\n{training}\n")
+    print("\n".join(overlap.report(items, args.n, args.show)))
+    if args.json is not None:
+        data = {"n": args.n, "text": args.text, "items": [dataclasses.asdict(item) for item in items]}
+        write_text_atomic(args.json, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        print(f"saved to {args.json}")
+    return 0
 
 
 def _biases(args: argparse.Namespace) -> int:

@@ -73,7 +73,9 @@ class Source:
     )
     eval_steps: int = option(0, "evaluation interval during training, in steps; 0: no evaluation during training")
     report_to: str | None = option(
-        None, "tensorboard: export the metrics during the run (view: tensorboard --logdir OUT)"
+        None,
+        "export the metrics during the run: tensorboard (view: tensorboard --logdir OUT) or wandb (WANDB_PROJECT names "
+        "the project)",
     )
     lora_r: int = option(0, "rank of LoRA adapters; 0: full fine-tuning")
     lora_alpha: float | None = option(None, "LoRA alpha: the adapter output is scaled by alpha / rank; None: 2 · rank")
