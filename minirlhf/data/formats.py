@@ -138,6 +138,19 @@ def parse_judgement(row: Row) -> UnpairedPreference:
     return UnpairedPreference(prompt, completion, _truth(row, "label"))
 
 
+def parse_rated(row: Row) -> Ranking:
+    """``{"prompt": ..., "completion": ..., "rating": 4.5}``, or with ``score``: one completion and a number for it.
+
+    ``train reward --loss regression`` learns the number.
+    """
+    prompt = _prompt(row)
+    completion = _without(prompt, _reply(row, "completion", row["prompt"]))
+    name = "rating" if row.get("rating") is not None else "score"
+    rating = _number(row, name)
+    assert rating is not None  # the format has the field
+    return _rank(prompt, [completion], [rating], keep_scores=True)
+
+
 def parse_steps(row: Row) -> StepLabeledCompletion:
     """``{"prompt": ..., "completions": ["step", ...], "labels": [true, ...]}`` (TRL's stepwise supervision).
 
@@ -154,12 +167,14 @@ def parse_steps(row: Row) -> StepLabeledCompletion:
             expected=len(steps),
         )
     for i, label in enumerate(labels):
-        if not isinstance(label, bool | int) or label not in (-1, 0, 1):
+        if not isinstance(label, bool | int | float) or label not in (-1, 0, 1):
             where = f"labels[{i}]"
             raise wrong(where, label, "true, false, 1, 0 or -1", expected="label")
     if not steps or not all(steps):
         raise InvalidRecordError("a step is empty" if steps else "no steps", argument="completions", problem="empty")
-    return StepLabeledCompletion(prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else x for x in labels))
+    return StepLabeledCompletion(
+        prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else int(x) for x in labels)
+    )
 
 
 def parse_ranking(row: Row) -> Ranking:
@@ -351,6 +366,8 @@ FORMATS: dict[str, Format] = {
         Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, BESIDE_A_PAIR),
         Format("stepwise", ("prompt", "completions", "labels"), parse_steps),
         Format("kto", ("prompt", "completion", "label"), parse_judgement),
+        Format("rated", ("prompt", "completion", "rating"), parse_rated),
+        Format("scored", ("prompt", "completion", "score"), parse_rated),
         Format("ranking", ("prompt", "responses"), parse_ranking, ("scores", "ranks")),
         Format("ultrafeedback", ("instruction", "completions"), parse_ultrafeedback),
         Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
@@ -603,7 +620,7 @@ def _rank(prompt: list[Message], completions: list[Reply], scores: list[float], 
             )
         if said(completion) not in map(said, tiers[score]):
             tiers[score].append(completion)
-    if len(tiers) < 2:
+    if len(tiers) < 2 and not (keep_scores and len(completions) == 1):
         few = len(completions) < 2
         reason = "fewer than two replies" if few else "all replies are tied"
         raise InvalidRecordError(

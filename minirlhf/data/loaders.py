@@ -90,6 +90,10 @@ class Records:
             notes.append(
                 f"{negative} of {len(margins)} margins are negative: the rejected completion has the higher score"
             )
+        single = sum(isinstance(e, Ranking) and len(e.tiers) == 1 for e in self.examples)
+        if single:
+            only = "only train reward --loss regression learns from them"
+            notes.append(f"{single} of {len(self)} rows have one reply with a score: {only}")
         if len(labels) == 1:
             notes.append(f"every label is {labels.pop()}: there is nothing to tell apart")
         return [f"{self.source}: {note}" for note in notes]
@@ -110,6 +114,11 @@ class Records:
     def rankings(self) -> list[Ranking]:
         """Return the data of a listwise loss; a comparison is a list of two."""
         return self._as(_rankings, "ranked replies", Ranking)
+
+    def ratings(self) -> list[Ranking]:
+        """Return the data of a regression: completions with a score each, of one prompt one or more."""
+        rated = lambda e: ([e] if e.scores else []) if isinstance(e, Ranking) else None
+        return self._as(rated, "a score for each reply", Ranking)
 
     def stepped(self) -> list[StepLabeledCompletion]:
         """Return the data of a process reward model."""
@@ -443,7 +452,7 @@ def _judgements(example: Example) -> list[UnpairedPreference] | None:
 def _rankings(example: Example) -> list[Ranking] | None:
     match example:
         case Ranking():
-            return [example]
+            return [example] if len(example.tiers) > 1 else []
         case Comparison(prompt, chosen, rejected):
             return [Ranking(prompt, [[chosen], [rejected]])]
     return None

@@ -207,7 +207,9 @@ def train_reward(
         )
         difference = torch.cat(differences)
         extra = {"nll": float(torch.stack(nll).sum())} if nll else {}
-        loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()), **extra)
+        if len(difference):  # a batch of single completions with ratings has no pairs
+            metrics |= {"accuracy": float((difference > 0).float().mean()), "margin": float(difference.mean())}
+        loop.log(**metrics, **extra)
     return loop.history
 
 
@@ -259,8 +261,9 @@ def _losses(
         part = batch[start : start + size]
         rewards = completion_rewards(model, part, pad_token_id)  # (N,)
         ends = torch.tensor([len(p.completions) for p in part]).cumsum(0)
+        several = torch.tensor([len(p.completions) > 1 for p in part])
         best, worst = rewards[ends - torch.tensor([len(p.completions) for p in part])], rewards[ends - 1]
-        differences.append((best - worst).detach())
+        differences.append((best - worst).detach()[several])
         kwargs = {"weights": weights[start : start + size].to(rewards), "batch_size": len(batch)}
         loss = LOSSES[config.fitted](rewards, part, config, **kwargs)
         if language_model is not None:
@@ -301,6 +304,20 @@ def pairs_of(examples: Sequence[PreferenceExample]) -> list[PreferenceExample]:
                 margin = difference if len(e.completions) > 2 or e.margin is None else e.margin
                 pairs.append(pair(e.completions[i], e.completions[j], margin, max(e.num_ranked, len(e.completions))))
     return pairs
+
+
+@torch.no_grad()
+def rating_predictions(
+    model: nn.Module, examples: Sequence[PreferenceExample], *, pad_token_id: int, batch_size: int = 64
+) -> Tensor:
+    """Return ``(N, 2)``: the reward and the score of every completion, in the order of the examples."""
+    rows = [torch.empty(0, 2)]
+    for start in range(0, len(examples), batch_size):
+        part = examples[start : start + batch_size]
+        with evaluating(model):
+            rewards = completion_rewards(model, part, pad_token_id).float().cpu()
+        rows.append(torch.stack([rewards, torch.tensor([score for e in part for score in e.scores or ()])], -1))
+    return torch.cat(rows)
 
 
 @torch.no_grad()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -166,6 +168,8 @@ class Generator:
         device = start.device_of(asked.device)
         reward, grader = asked.scored_by(device)
         problems = asked.problems()
+        if trained_on(asked.model, asked.data):
+            print(f"{asked.data}: {asked.model} was trained on it, so its numbers are not those of new data")
         if not problems:
             raise UserError(f"{asked.data}: no problems to answer", argument="data", problem="empty", file=asked.data)
         model, tokenizer = named.model_by_name(asked.model)
@@ -189,6 +193,18 @@ class Generator:
             f"completions end at {end_tokens(tokenizer, model)}"
         )
         return cls(asked, model, tokenizer, problems, reward, grader)
+
+
+def trained_on(model: str, data: str) -> bool:
+    """Return whether the model is that of a run whose training data is this file."""
+    folder = Path(model).expanduser()
+    file = next((f for f in (folder / "config.json", folder.parent / "config.json") if f.is_file()), None)
+    try:
+        noted = json.loads(file.read_text(encoding="utf-8")).get("noted", {}) if file else {}
+        used = noted.get("source", {}).get("data")
+    except (OSError, ValueError, AttributeError):  # a config.json of something else
+        return False
+    return isinstance(used, str) and Path(data).exists() and Path(used).resolve() == Path(data).resolve()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,17 +11,18 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode_steps
 from minirlhf.data.examples import Messages, answer, completions_of, conversations, judged, pairs, rankings
 from minirlhf.data.loaders import Records
+from minirlhf.data.records import Ranking
 from minirlhf.data.types import PreferenceExample, Stepped, ranked
 from minirlhf.feedback.judge import Judge, judge_training_examples
 from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import wilson_interval
 from minirlhf.trainers.likelihood import mean_nll
-from minirlhf.trainers.reward import CUSTOM, RewardConfig, pair_accuracy, pairs_of, train_reward
+from minirlhf.trainers.reward import CUSTOM, RewardConfig, pair_accuracy, pairs_of, rating_predictions, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
 from minirlhf_cli.files import custom_losses, start
-from minirlhf_cli.files.prepared import prepare, read
+from minirlhf_cli.files.prepared import Prepared, prepare, read
 from minirlhf_cli.files.sources import EMPTY, RewardSource, Source
 
 
@@ -54,13 +56,15 @@ def run_reward(
     """
     head = _Head(RewardModel, source, config.nll_coefficient, pooling=source.pooling, seed=config.seed)
     encode = {"bradley_terry": pairs, "plackett_luce": rankings, "regression": _rated, CUSTOM: pairs}
-    by_pairs = encode[config.fitted] is pairs
-    require: Callable[[Records], object] = Records.comparisons if by_pairs else Records.rankings
+    needed: dict[Any, Callable[[Records], object]] = {pairs: Records.comparisons, rankings: Records.rankings}
+    require = needed.get(encode[config.fitted], _ratings_of)
     run = prepare(
         source, read(source, config.seed), completions_of(require), encode[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling, "loss": custom_losses.identity(config.loss or "")}, head=head,
     )  # fmt: skip
     start.log_unused_options(unused_options(config, _idle(run.train), given))
+    if config.fitted == "regression":
+        return _finish_regression(run)
     held_out = pairs_of(run.held)
     with run.computing():
         accuracy_on = partial(pair_accuracy, run.model, pad_token_id=run.pad)
@@ -83,6 +87,36 @@ def run_reward(
     return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer_wins, train_accuracy=train_accuracy)
 
 
+def _finish_regression(run: Prepared[PreferenceExample]) -> dict[str, Any]:
+    """Train on ratings; return the held-out mean squared error, that of the mean rating, and the accuracy on pairs."""
+    held_pairs = pairs_of(run.held)
+
+    def measure() -> dict[str, float]:
+        predicted, rating = rating_predictions(run.model, run.held, pad_token_id=run.pad).unbind(-1)
+        measured = {"loss": float((predicted - rating).square().mean())}
+        return measured | (
+            {"accuracy": pair_accuracy(run.model, held_pairs, pad_token_id=run.pad)} if held_pairs else {}
+        )
+
+    with run.computing():
+        train_reward(run.model, run.train, run.config, pad_token_id=run.pad, **run.watching(measure))
+        if not run.held:
+            return run.finish()
+        after = measure()
+    mean = statistics.fmean(score for e in run.train for score in e.scores or ())
+    ratings = [score for e in run.held for score in e.scores or ()]
+    constant = statistics.fmean((score - mean) ** 2 for score in ratings)
+    print(
+        f"held-out squared error on {len(ratings)} ratings: {after['loss']:.3f}; the training ratings' mean for all: {constant:.3f}"
+    )
+    count = len(held_pairs)
+    if not count:
+        return run.finish(squared_error=after["loss"], constant=constant)
+    low, high = wilson_interval(after["accuracy"] * count, count)
+    print(f"held-out accuracy on {count} pairs: {after['accuracy']:.3f} [{low:.3f}, {high:.3f}]")
+    return run.finish(squared_error=after["loss"], constant=constant, accuracy=after["accuracy"], interval=[low, high])
+
+
 def _idle(examples: Sequence[PreferenceExample]) -> dict[str, str]:
     """Return the settings that have no effect on these examples, each with the reason."""
     unused = {}
@@ -93,19 +127,25 @@ def _idle(examples: Sequence[PreferenceExample]) -> dict[str, str]:
     return unused
 
 
+def _ratings_of(records: Records) -> list[Ranking]:
+    """Return the ratings; an error names the formats that have them."""
+    if not all(isinstance(example, Ranking) and example.scores for example in records.examples):
+        raise UserError(
+            f"{records.source}: its rows, in format {records.format}, have no score for each completion; regression "
+            "needs scores (formats rated, scored, ranking with 'scores', or ultrafeedback)",
+            argument="scores",
+            problem="missing",
+            file=records.source,
+        )
+    return records.ratings()
+
+
 def _rated(tokenizer: Any, records: Records) -> list[PreferenceExample]:
     """Return every completion with its score, including ties."""
     examples = []
-    for ranking in records.rankings():
-        if ranking.scores is None:
-            raise UserError(
-                f"{records.source}: its rows, in format {records.format}, have no score for each completion; "
-                "regression needs scores (format ranking with 'scores', or ultrafeedback)",
-                argument="scores",
-                problem="missing",
-                file=records.source,
-            )
-        rated = [(reply, score) for tier, score in zip(ranking.tiers, ranking.scores, strict=True) for reply in tier]
+    for ranking in _ratings_of(records):
+        scored = zip(ranking.tiers, ranking.scores or (), strict=True)
+        rated = [(reply, score) for tier, score in scored for reply in tier]
         examples.append(
             ranked([answer(tokenizer, ranking.prompt, reply) for reply, _ in rated], [score for _, score in rated])
         )
