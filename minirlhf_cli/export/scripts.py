@@ -131,6 +131,7 @@ def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         "GMPOTrainer": GRADED,
         "RLOOTrainer": GRADED,
         "DPOTrainer": COMPARED,
+        "KTOTrainer": COMPARED,
         "RewardTrainer": JUDGED,
     }
     return SCRIPT.format(

@@ -16,7 +16,7 @@ from minirlhf.equations.kl import k1, k3
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.feedback.custom_losses import is_custom
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.offline import PreferenceRecipe, quantiles
+from minirlhf.recipes.offline import PreferenceRecipe, kto_batch_reference_point, quantiles
 from minirlhf.recipes.parts import (
     GroupAdvantage,
     KLInLoss,
@@ -294,6 +294,10 @@ _LOSSES: dict[Any, tuple[str, Any]] = {
         lambda f: {"loss_type": ["discopop"], "beta": number(f, "beta"), "discopop_tau": number(f, "tau")},
     ),
     pairs.aot: (DPO_TRAINER, lambda f: {"loss_type": ["aot"], "beta": number(f, "beta")}),
+    unpaired.kto: (
+        KTO_TRAINER,
+        lambda f: {"loss_type": "kto", **{name: number(f, name) for name in ("beta", "desirable_weight", "undesirable_weight")}},
+    ),
     reference_free.simpo: (
         CPO_TRAINER,
         lambda f: {"loss_type": "simpo", "beta": number(f, "beta"), "simpo_gamma": number(f, "gamma"), "cpo_alpha": 0.0},
@@ -347,7 +351,12 @@ def _ipo(loss: Any) -> dict[str, Any]:
 
 
 #: Batch statistics of a loss that TRL computes in the same way.
-_CONTEXT = {pairs.aot: (quantiles,)}
+_CONTEXT: dict[Any, tuple[Any, ...]] = {pairs.aot: (quantiles,), unpaired.kto: (kto_batch_reference_point,)}
+#: KTO's reference point is 0 while policy and reference are equal; from the second step on its estimates differ.
+REFERENCE_POINT = (
+    "KTO's reference point is estimated there from the completions of the neighbours in the batch, and here from those "
+    "of other rows of the data"
+)
 
 
 def offline(recipe: PreferenceRecipe) -> ExportPlan:
@@ -360,8 +369,9 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
     if loss not in _LOSSES or recipe.context != _CONTEXT.get(loss, ()):
         raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
     trainer, options = _LOSSES[loss]
-    notes = ("each process, and each micro-batch, ranks its own pairs",) if recipe.context else ()
-    return ExportPlan(trainer, options(recipe.loss), notes=notes)
+    notes = ("each process, and each micro-batch, ranks its own pairs",) if loss is pairs.aot else ()
+    differs = (REFERENCE_POINT,) if loss is unpaired.kto else ()
+    return ExportPlan(trainer, options(recipe.loss), differs, notes=notes)
 
 
 #: Limits of packed rows in TRL.

@@ -17,7 +17,8 @@ from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
 from minirlhf.data.examples import of_last_completion
 from minirlhf.data.loaders import Records
 from minirlhf.data.messages import FOR_TEMPLATE
-from minirlhf.data.records import Comparison, Conversation, Problem
+from minirlhf.data.records import Comparison, Conversation, Problem, UnpairedPreference
+from minirlhf.equations.preference_losses import UnpairedLogps
 from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.graders.thoughts import THOUGHTS, parse_tags
 from minirlhf.feedback.rewards import task_problems, with_references
@@ -40,7 +41,7 @@ from minirlhf_cli.files import grading as graded_by
 from minirlhf_cli.files import prepared, sources, start
 from minirlhf_cli.files.sources import Source
 
-Row = Conversation | Comparison | Problem
+Row = Conversation | Comparison | Problem | UnpairedPreference
 
 #: The file name of the user's grader in the exported folder; a fixed name cannot collide with another file.
 OWN = "own_grader.py"
@@ -357,7 +358,10 @@ def _records(spec: RunSpec) -> list[Row]:
         digests = {"train": start.digest(train.examples), "held out": start.digest(held_out.examples)}
         _unchanged(spec, "data", digests, source.data)
         readers: dict[str, Any] = {"sft": lambda: _learned(source, train), "reward": train.comparisons}
-        default = train.problems if isinstance(spec.recipe, Recipe) else train.comparisons
+        single = isinstance(spec.recipe, PreferenceRecipe) and spec.recipe.needs.record is UnpairedLogps
+        default = (
+            train.problems if isinstance(spec.recipe, Recipe) else train.judgements if single else train.comparisons
+        )
         records = readers.get(spec.trainer, default)()
         if spec.trainer == "reward" and len({record.margin is None for record in records}) == 2:
             raise UserError(
@@ -448,6 +452,8 @@ def _row(record: Row) -> dict[str, Any]:
                 "rejected": rejected,
                 **({"margin": margin} if margin is not None else {}),
             }
+        case UnpairedPreference(prompt, completion, desirable):
+            return {"prompt": prompt, "completion": completion, "label": desirable}
         case Problem(alternatives=(_, *_)):
             raise UserError(
                 "a row has several right answers, of which the export could write only one",

@@ -198,13 +198,14 @@ class Generator:
 def trained_on(model: str, data: str) -> bool:
     """Return whether the model is that of a run whose training data is this file."""
     folder = Path(model).expanduser()
-    file = next((f for f in (folder / "config.json", folder.parent / "config.json") if f.is_file()), None)
-    try:
-        noted = json.loads(file.read_text(encoding="utf-8")).get("noted", {}) if file else {}
-        used = noted.get("source", {}).get("data")
-    except (OSError, ValueError, AttributeError):  # a config.json of something else
-        return False
-    return isinstance(used, str) and Path(data).exists() and Path(used).resolve() == Path(data).resolve()
+    for file in (folder / "config.json", folder.parent / "config.json"):
+        try:
+            used = json.loads(file.read_text(encoding="utf-8"))["noted"]["source"]["data"]
+        except (OSError, ValueError, TypeError, KeyError):  # not the settings of a run
+            continue
+        if isinstance(used, str) and Path(data).exists() and Path(used).resolve() == Path(data).resolve():
+            return True
+    return False
 
 
 @dataclass(frozen=True)
