@@ -13,7 +13,7 @@ from typing import Any
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
-from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
+from minirlhf.data.chat import assistant_spans, conversation, declare_ends, encode, encode_prompt, is_marked
 from minirlhf.data.examples import of_last_completion
 from minirlhf.data.loaders import Records
 from minirlhf.data.messages import FOR_TEMPLATE
@@ -154,6 +154,8 @@ def export(
     records = _fitting(told, _records(told), policy, tokenizer)
     file, write = SCRIPTS[to]
     data = _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference))
+    if to == "trl" and (told.trainer == "sft" or isinstance(told.recipe, PreferenceRecipe)) and not data.several:
+        _end_at_closing_token(tokenizer, told)
     script = write(told, plan, dataclasses.replace(data, row=_row_of(told, policy)))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -406,6 +408,23 @@ def _measured(records: list[Row], tokenizer: Any, *, adapter: bool, reference: b
     """Return the properties of the data that a script needs."""
     prompts, totals = zip(*(_sizes(record, tokenizer) for record in records), strict=True)
     return Data(len(records), max(prompts), max(totals), adapter, reference, _several(records), is_marked(tokenizer))
+
+
+#: A template that writes no white space behind the token that closes the last turn.
+ENDING = "{%% set text %%}%s{%% endset %%}{{ text if add_generation_prompt else text.rstrip() }}"
+
+
+def _end_at_closing_token(tokenizer: Any, spec: RunSpec) -> None:
+    """Change the exported chat template such that a completion ends with its closing token, as it does here.
+
+    Most templates write a newline behind that token. TRL takes all text behind the prompt as the completion, so it would
+    learn and score the newline too.
+    """
+    if getattr(spec.source, "train_on", "") == "all" or not isinstance(tokenizer.chat_template, str):
+        return
+    text, [(_, end)] = assistant_spans(tokenizer, conversation("qzx question", "qzx answer"))
+    if text[end:] and not text[end:].strip():
+        tokenizer.chat_template = ENDING % tokenizer.chat_template
 
 
 def _row_of(spec: RunSpec, model: Any) -> int | None:
