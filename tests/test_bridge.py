@@ -211,6 +211,7 @@ def mine(rewards, valid=None):
         (recipes.RLOO.with_(sample_filter=gfpo_shortest), "sample_filter", None),
         (recipes.GFPO.with_(keep=mask_truncated_completions), "sample_filter", None),
         (recipes.GMPO.with_(corrections=recipes.MASKED_GRPO.update.corrections), "corrections", None),
+        (recipes.VESPO.with_(corrections=recipes.MASKED_GRPO.update.corrections), "corrections", None),
         (recipes.GSPO.with_(weights=recipes.DAPO.update.weights), "weights", "token_mean"),
         (recipes.GRPO.with_(advantage=mine), "function", f"{__name__}.mine"),
         (recipes.DAPO.with_(renormalise=False), "renormalise", False),

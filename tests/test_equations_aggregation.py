@@ -8,7 +8,14 @@ import torch
 from facts import raises
 
 from minirlhf.core.errors import ArgumentError
-from minirlhf.equations.aggregation import aggregate, fixed_length, sequence_mean, sequence_sum, token_mean
+from minirlhf.equations.aggregation import (
+    aggregate,
+    fixed_length,
+    high_entropy_weights,
+    sequence_mean,
+    sequence_sum,
+    token_mean,
+)
 
 RULES = {
     "sequence_mean": sequence_mean,
@@ -167,3 +174,11 @@ def test_aggregate_rejects_a_sampled_token_that_is_not_finite():
     objective[mask.nonzero()[0].unbind()] = torch.nan
     with raises(ArgumentError, argument="objective", value=1, problem="not finite"):
         aggregate(objective, token_mean(mask), mask)
+
+
+@pytest.mark.parametrize(("share", "count", "kept"), [(0.55, 100, 55), (0.07, 100, 7), (0.28, 100, 28), (0.2, 7, 2)])
+def test_high_entropy_weights_keeps_the_share_rounded_up_and_no_more(share, count, kept):
+    mask = torch.ones(1, count, dtype=torch.bool)
+    entropies = torch.arange(count, dtype=torch.float64)[None]
+    weights = high_entropy_weights(token_mean(mask), entropies, mask, top_entropy_quantile=share)
+    assert int((weights > 0).sum()) == kept

@@ -88,7 +88,7 @@ def test_peers_catalogue_has_every_method():
     methods |= set(functions(advantages, "rewards", "valid")) - {"valid_mask"}
     methods |= {"remax", "process_zscore", "whiten"}
     methods |= set(functions(difficulty, "rewards", "valid")) - {"nonzero_variance_groups", "pass_rate_weighting"}
-    methods |= set(functions(aggregation, "mask"))
+    methods |= set(functions(aggregation, "mask")) | {"high_entropy_weights", "wpo"}
     methods |= {n for n in dir(reward_losses) if n.endswith(("_loss", "_penalty"))}
     methods |= set(functions(value_losses, "values"))
     methods |= set(functions(distillation))

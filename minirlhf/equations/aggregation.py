@@ -12,6 +12,7 @@ all weights are 0: skip the step.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from torch import Tensor
 
@@ -105,7 +106,8 @@ def high_entropy_weights(weights: Tensor, entropies: Tensor, mask: Tensor, *, to
     weighted_entropies = entropies[weights > 0]
     if not len(weighted_entropies):
         return weights
-    threshold = weighted_entropies.topk(math.ceil(top_entropy_quantile * len(weighted_entropies))).values[-1]
+    omega = Fraction(repr(float(top_entropy_quantile)))  # as it is written: 0.55 · 100 is 55, and not a little more
+    threshold = weighted_entropies.topk(math.ceil(omega * len(weighted_entropies))).values[-1]
     selected = weights * (entropies >= threshold)
     return selected * (weights.sum() / selected.sum())
 

@@ -122,8 +122,11 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
     for correction in update.corrections:
         options |= _correction(recipe, correction, differs)
     is_gmpo = objective is policy_losses.gmpo
-    if is_gmpo and update.corrections:
-        raise refused("corrections of gmpo", argument="corrections")
+    if objective in (policy_losses.gmpo, policy_losses.vespo) and update.corrections:
+        # TRL's VESPO adds the correction's log-weight to its own inside the kernel; here it is a factor on the objective
+        raise refused(f"corrections of {objective.__name__}", argument="corrections")
+    if not is_gmpo:  # with vLLM, TRL corrects by default
+        options.setdefault("vllm_importance_sampling_correction", False)
     if collect.sample_filter is not None and update.keep is not None:
         raise refused("sample_filter together with keep", argument="sample_filter")
     if collect.sample_filter is not None:

@@ -561,7 +561,8 @@ def models() -> Iterator[LibraryCounterpart]:
 NO_PEER = {
     **dict.fromkeys(["cal_dpo", "dpo_positive", "odpo", "rebel", "rpo"], "not in TRL"),
     **dict.fromkeys(["exo", "info_nca", "info_nce", "nca", "plackett_luce_dpo"], "TRL has pairs only, no lists"),
-    "wpo": "TRL's weights are aligned, which takes the probabilities of all tokens",
+    "wpo": "TRL's weights (use_weighting) are aligned, which takes the probabilities of all tokens",
+    "high_entropy_weights": "TRL's top_entropy_quantile selects by a quantile of the batch, interpolated, and keeps its denominator",
     **dict.fromkeys(["likelihood_contrast", "unlikelihood"], "a baseline, not in TRL"),
     **dict.fromkeys(["batch_center", "maxrl", "process_zscore", "raw_reward", "remax"], "not in TRL"),
     "bnpo": "TRL's loss_type='bnpo' is something else: the token mean",
@@ -579,9 +580,9 @@ NO_PEER = {
 
 TRL_ONLY = (
     "DPOTrainer aot_unpaired (chosen and rejected answers sorted apart)",
-    "weights per pair (use_weighting) and per tail token (ld_alpha)",
+    "weights per tail token (ld_alpha)",
     "TPO",
-    "GRPOTrainer normalize_then_sum, top_entropy_quantile, use_bias_correction_kl",
+    "GRPOTrainer normalize_then_sum, use_bias_correction_kl",
 )
 
 PEERS: tuple[LibraryCounterpart, ...] = (
