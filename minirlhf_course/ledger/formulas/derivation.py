@@ -90,6 +90,8 @@ def library() -> dict[str, str]:
 
 def _mark(verdict: Verdict) -> str:
     """Describe what was verified for a step that holds."""
+    if verdict.get("defines"):
+        return "a definition, so there is nothing to compare; later steps can use it"
     parts = [f"worst error {scientific(verdict['error'])}"]
     if verdict["sides"]:
         parts.append("both sides computed")

@@ -18,7 +18,9 @@ It may set ``tolerance`` and ``linear``. Without a block the formula is evaluate
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,10 +29,12 @@ from torch import Tensor
 
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.randomness import derive_seed
+from minirlhf.equations.rlhf import optimal_logps
 from minirlhf_course.ledger.formulas import misprints, proof
 from minirlhf_course.ledger.formulas import values as v
-from minirlhf_course.ledger.formulas.items import FormulaError, tokens
+from minirlhf_course.ledger.formulas.items import FormulaError, nested, show, tokens
 from minirlhf_course.ledger.formulas.reader import FormulaParser
+from minirlhf_course.ledger.formulas.spellings import spelled
 from minirlhf_course.ledger.registry import Draw, discrepancy
 
 # Vocabulary size and maximal length of the models: 2, 3, 3 and 7 completions.
@@ -60,10 +64,16 @@ def _gradient(x: Tensor, lm: ToyLM) -> Tensor:
 
 
 def signs(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The symbols that every formula may use: ``y, y', π, π_ref, π_old, r, β, θ, |y|``."""
+    """The symbols that every formula may use: ``y, y', π, π_ref, π_old, π*, Z, r, β, θ, |y|``.
+
+    π* is the optimal policy of the objective with a KL term, and Z its normaliser.
+    """
     symbols: dict[str, Any] = {"y": range(len(space["policy"])), "y'": range(len(space["policy"]))}
     for name, key in ((r"\pi", "policy"), (r"\piref", "reference"), (r"\piold", "old"), ("r", "rewards")):
         symbols |= {name: space[key], f"{name}(y)": space[key]}
+    best = optimal_logps(space["reference"].log(), space["rewards"], beta=space["beta"]).exp()
+    partition = (space["reference"] * (space["rewards"] / space["beta"]).exp()).sum()
+    symbols |= {r"\pi^*": best, r"\pi^*(y)": best, "Z": partition}
     return symbols | {r"\beta": space["beta"], r"\theta": space["theta"], "|y|": space["mask"].sum(-1)}
 
 
@@ -71,10 +81,18 @@ class _Broken(Exception):
     """A block that cannot be run or a formula that cannot be parsed, with the line of the file and its facts."""
 
     def __init__(
-        self, message: str, line: int, *, argument: str, value: Any = None, problem: str | None = None
+        self,
+        message: str,
+        line: int,
+        *,
+        argument: str,
+        value: Any = None,
+        problem: str | None = None,
+        expected: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.line, self.facts = line, {"argument": argument, "value": value, "problem": problem}
+        self.line = line
+        self.facts = {"argument": argument, "value": value, "problem": problem, "expected": expected}
 
 
 def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
@@ -95,12 +113,22 @@ def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]
         except _Broken as error:
             verdicts.append({"holds": False, "broken": str(error), "line": error.line, "facts": error.facts})
         if not verdicts[-1]["holds"]:
-            break
+            return verdicts
+    used = set().union(*(space.get("_used", ()) for space in spaces))
+    for k, verdict in enumerate(verdicts):
+        if verdict["defines"] and not used & set(verdict["defines"]):
+            name = verdict["defines"][0]
+            message = (
+                f"the formula cannot be evaluated: {name} is defined, but no step uses it; a legend gives it a value"
+            )
+            facts = {"argument": "formula", "value": name, "problem": "FormulaError", "expected": None}
+            broken = {"holds": False, "broken": message, "line": steps[k]["line"], "facts": facts}
+            return [*verdicts[:k], broken]
     return verdicts
 
 
 def _step(step: Mapping[str, Any], spaces: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    worst, printed = 0.0, []
+    worst, printed, before = 0.0, [], set[str]()
     for space in spaces:
         for name in _RESULTS:
             space.pop(name, None)
@@ -111,15 +139,25 @@ def _step(step: Mapping[str, Any], spaces: Sequence[dict[str, Any]]) -> dict[str
         sides = bool(claims)
         if "legend" in space or not claims:
             printed.append(_values(space, step["line"]))
-            claims += _read(step, printed[-1], bool(space.get("linear", False)))
+            before = set(space.setdefault("_defined", {}))
+            claims += _read(step, printed[-1], bool(space.get("linear", False)), space)
         for claim in claims:
             worst = max(worst, claim.error)
             if not claim.error <= tolerance:
                 return {"holds": False, "counterexample": _counterexample(space, claim)}
-    verdict = {"holds": True, "error": worst, "sides": sides, "printed": bool(printed), "misprints": 0, "missed": []}
-    if printed:
+    defined = sorted(spaces[-1].get("_defined", {}).keys() - before) if not sides and not claims else []
+    verdict = {
+        "defines": defined,
+        "holds": True,
+        "error": worst,
+        "sides": sides,
+        "printed": bool(printed),
+        "misprints": 0,
+        "missed": [],
+    }
+    if printed and not defined:
         indices = [key for key, meaning in printed[-1].items() if isinstance(meaning, range | list)]
-        variants = misprints.generate(tokens(step["latex"]), indices)
+        variants = misprints.generate(tokens(spelled(step["latex"])), indices)
         linear = bool(spaces[-1].get("linear", False))
         outcomes = [(variant, proof.noticed(variant, printed[-2:], linear, tolerance)) for _, variant in variants]
         verdict["misprints"] = len(outcomes)
@@ -174,18 +212,91 @@ def _values(space: Mapping[str, Any], line: int) -> dict[str, Any]:
     legend = space.get("legend", {})
     if not isinstance(legend, dict) or not all(isinstance(key, str) for key in legend):
         raise _Broken("legend must be a dictionary {symbol in LaTeX: value}", line, argument="legend", problem="type")
-    return signs(space) | legend
+    return signs(space) | space.get("_defined", {}) | {spelled(key): meaning for key, meaning in legend.items()}
 
 
-def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> list[proof.Claim]:
+def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool, space: dict[str, Any]) -> list[proof.Claim]:
+    """Return the claims of a printed formula.
+
+    ``space["_defined"]`` gets the symbol that it defines for the steps behind it, ``space["_used"]`` the symbols used.
+    """
+    reader = FormulaParser(values, linear)
+    space.setdefault("_used", set())
+    claims: list[proof.Claim] = []
+    printed = tokens(spelled(step["latex"]))
     try:
-        return list(proof.comparisons(tokens(step["latex"]), values, FormulaParser(values, linear)))
+        for claim in proof.comparisons(printed, values, reader):
+            claims.append(claim)
+        space["_used"] |= reader.used
+        return claims
     except proof.STUMBLES as error:
+        if isinstance(error, FormulaError) and error.problem == "not used":
+            new = _defined(printed, values, linear, str(error.value))
+            space["_defined"].update(new)
+            space["_used"] |= reader.used
+            if new:
+                return claims
+            error = _reason(printed, values, linear, error)
+        near = _nearest(error, values)
         message = f"the formula cannot be evaluated: {' '.join(str(error).split())[:300]}"
+        if near:
+            message += (
+                f"; the nearest known sign is {near}; the page own-derivation lists the signs, and a legend adds more"
+            )
         value = (
             error.value if isinstance(error, FormulaError) else None
         )  # the value of another kind of error may not be plain data
-        raise _Broken(message, step["line"], argument="formula", value=value, problem=type(error).__name__) from None
+        kind = type(error).__name__
+        raise _Broken(message, step["line"], argument="formula", value=value, problem=kind, expected=near) from None
+
+
+def _defined(printed: list[str], values: Mapping[str, Any], linear: bool, name: str) -> dict[str, Any]:
+    """Return ``{symbol: value}`` for the symbol that a formula defines: a number, or one number per completion.
+
+    Empty if ``name``, the left side of the formula, is no symbol.
+    """
+    symbol = _SYMBOL.fullmatch(name)
+    if symbol is None or symbol[1] in (*v.FUNCTIONS, *v.BIG, r"\E", r"\nabla", r"\frac", r"\sqrt"):
+        return {}
+    reader = FormulaParser(values, linear)
+    for clause in proof.clauses_of(nested(printed), []):
+        if clause.signs[:1] == ["="] and show(clause.sides[0]) == name:
+            term = reader.term(clause.sides[1])
+            if not term.free:
+                return {name: term.value({})}
+            if term.free == {"y"} and name.endswith("( y )"):
+                each = torch.stack([v.tensor(term.value({"y": y})) for y in values["y"]])
+                return {name: each, name.removesuffix("( y )").strip(): each}
+    return {}
+
+
+#: A sign with its scripts, and perhaps the completion on which it depends, as :func:`show` writes it.
+_SYMBOL = re.compile(r"(\\?[A-Za-z]+(?:\{[A-Za-z]\})?)(?: [_^] (?:\{[^{}]*\}|\S+))*(?: \( y \))?")
+
+
+def _reason(printed: list[str], values: Mapping[str, Any], linear: bool, error: FormulaError) -> FormulaError:
+    """Return why the left side of a formula, of which ``error`` says that it is not used, cannot be read."""
+    for clause in proof.clauses_of(nested(printed), []):
+        if show(clause.sides[0]) == error.value:
+            try:
+                FormulaParser(values, linear).term(clause.sides[0])
+            except FormulaError as reason:
+                return reason
+    return error
+
+
+def _nearest(error: BaseException, values: Mapping[str, Any]) -> str | None:
+    """Return the known sign that is nearest to the one that the reader did not know; None if that was not the trouble."""
+    if not isinstance(error, FormulaError) or error.problem != "no legend" or not error.value:
+        return None
+    unknown = str(error.value).split()
+    known = {" ".join(tokens(key)): key for key in values}
+    known |= {sign: sign for sign in (*v.FUNCTIONS, *v.BIG, *v.RELATIONS)}
+    for length in (1, 3):  # a sign alone, or with its subscript
+        close = difflib.get_close_matches(" ".join(unknown[:length]), known, n=1, cutoff=0.5)
+        if close:
+            return known[close[0]]
+    return next((key for sign, key in known.items() if sign.startswith(unknown[0])), r"\pi")
 
 
 def _counterexample(space: Mapping[str, Any], claim: proof.Claim) -> dict[str, Any]:

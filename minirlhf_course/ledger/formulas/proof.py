@@ -90,7 +90,7 @@ class _Clause(NamedTuple):
         return cls([before, *sides[1:]] if goes_on else sides, signs, goes_on=goes_on)
 
 
-def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
+def clauses_of(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
     """The clauses of a display; a clause in brackets, or with ∈, is the condition of the previous clause."""
     clauses: list[_Clause] = []
     before: Items = ()
@@ -185,13 +185,16 @@ def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: Formula
         FormulaError: a symbol without a definition, a definition that nothing uses, or nothing to compare.
     """
     remarks = [read(key) for key, meaning in values.items() if meaning is None]
-    clauses, uses = _define(_clauses(nested(signs), remarks), reader)
+    clauses, uses = _define(clauses_of(nested(signs), remarks), reader)
     for clause in clauses:
         yield from _compared(clause, reader, r"\mathrm{sg}" in signs)
     for name, count in uses.items():
         if not count:
             raise FormulaError(
-                f"{name} is defined, but not used; add a symbol definition", argument="legend", value=name
+                f"{name} is defined, but not used; add a symbol definition",
+                argument="legend",
+                value=name,
+                problem="not used",
             )
     if not clauses:
         raise FormulaError("the formula has no two sides to compare")
