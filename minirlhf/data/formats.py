@@ -148,7 +148,7 @@ def parse_rated(row: Row) -> Ranking:
     name = "rating" if row.get("rating") is not None else "score"
     rating = _number(row, name)
     assert rating is not None  # the format has the field
-    return _rank(prompt, [completion], [rating], keep_scores=True)
+    return _rank(prompt, [completion], [rating], keep_scores=True, alone=True)
 
 
 def parse_steps(row: Row) -> StepLabeledCompletion:
@@ -191,7 +191,7 @@ def parse_ranking(row: Row) -> Ranking:
         message = "fields 'scores' and 'ranks' are both there; expected one of them"
         raise UserError(message, argument="ranks", expected="scores", problem="exclusive")
     if scores:
-        return _rank(prompt, completions, scores, keep_scores=True)
+        return _rank(prompt, completions, scores, keep_scores=True, alone=True)
     order = ranks or [float(i) for i in range(len(completions))]
     return _rank(prompt, completions, [-rank for rank in order], keep_scores=False)
 
@@ -607,8 +607,13 @@ def _require_different(chosen: Reply, rejected: Reply) -> None:
         raise IdenticalPairError("chosen and rejected are equal", argument="rejected", problem="duplicate")
 
 
-def _rank(prompt: list[Message], completions: list[Reply], scores: list[float], *, keep_scores: bool) -> Ranking:
-    """Return tiers of equal score, the highest first. A completion that occurs twice with one score counts once."""
+def _rank(
+    prompt: list[Message], completions: list[Reply], scores: list[float], *, keep_scores: bool, alone: bool = False
+) -> Ranking:
+    """Return tiers of equal score, the highest first. A completion that occurs twice with one score counts once.
+
+    ``alone``: a single completion with its score is kept, for a regression.
+    """
     for i, completion in enumerate(completions):
         _require_answer(completion, f"reply {i + 1}")
     tiers: dict[float, list[Reply]] = {score: [] for score in sorted(set(scores), reverse=True)}
@@ -620,7 +625,7 @@ def _rank(prompt: list[Message], completions: list[Reply], scores: list[float], 
             )
         if said(completion) not in map(said, tiers[score]):
             tiers[score].append(completion)
-    if len(tiers) < 2 and not (keep_scores and len(completions) == 1):
+    if len(tiers) < 2 and not (alone and len(completions) == 1):
         few = len(completions) < 2
         reason = "fewer than two replies" if few else "all replies are tied"
         raise InvalidRecordError(

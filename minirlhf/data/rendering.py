@@ -207,7 +207,7 @@ def _reading(template: str, special: str) -> _Reading:
     plain = text(content)
     folds = bool(plain) and not text(content, [{"role": "system", "content": [_part("qzx")] if parts else "qzx"}])
     for field in THOUGHTS:
-        separate = text(content, **{field: thought})
+        separate = text(content, (), **{field: thought})
         if thought in separate and thought not in plain:
             inline = text(f"<think>\n{thought}\n</think>\n\n{answer}")
             return _Reading(parts, field, inline.count("</think>") <= separate.count("</think>"), folds)

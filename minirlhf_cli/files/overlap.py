@@ -55,7 +55,7 @@ def overlap_with_training(evaluation: Records, training: Records, *, n: int, who
             items.append(Item(number, text, None))
             continue
         shared = next((gram for gram in ngrams(tokens, n=n) if gram in seen), ())
-        items.append(Item(number, text, ngram_overlap(tokens, seen, n=n), " ".join(shared)))
+        items.append(Item(number, text, ngram_overlap(tokens, seen, n=n), " ".join(map(str, shared))))
     return items
 
 
