@@ -1148,9 +1148,10 @@ finished_chapters = [5]
 from minirlhf_course.ledger.registry import check
 
 
-@check("eq:planted", "value", of=lambda: 1.0, against="the number two", wrong={"just as right": lambda: 2.0})
+@check(
+    "eq:planted", "value", "One is two.", of=lambda: 1.0, against="two", wrong={"just as right": lambda: 2.0}
+)
 def _(f, draw):
-    "One is two."
     return f(), 2.0
 """
 # What each planted fault is called in the build's output.

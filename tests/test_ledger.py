@@ -131,24 +131,23 @@ def small(monkeypatch):
         ledger = Ledger()
         options = {"against": "addition", "wrong": {"tripled": lambda x: 3 * x}, "ledger": ledger}
 
-        @check("eq:double", "value", of=double, **options)
+        @check("eq:double", "value", "Doubling is adding to itself.", of=double, **options)
         def _(f, draw):
-            """Doubling is adding to itself."""
             x = draw.normal(3)
             return f(x), x + x
 
-        @check("eq:half", "step", of=lambda x: 2 * x, follows="eq:double", **options)
+        @check(
+            "eq:half", "step", "Half of the double is the number.", of=lambda x: 2 * x, follows="eq:double", **options
+        )
         def _(f, draw):
-            """Half of the double is the number."""
             x = draw.uniform(3, low=1, high=2)
             return f(x) / 2, x
 
         chain("halving", "From the double to the half", ["eq:double", "eq:half"], module=__name__, ledger=ledger)
         if broken:
 
-            @check("eq:broken", "value", of=lambda x: 2 * x + 0.5, **options)
+            @check("eq:broken", "value", "Doubling adds a half.", of=lambda x: 2 * x + 0.5, **options)
             def _(f, draw):
-                """Doubling adds a half."""
                 x = draw.uniform(3, low=-0.5, high=0.5)
                 return f(x), x + x
 
@@ -193,9 +192,10 @@ def test_verify_failure_prints_the_command_that_repeats_it(small, capsys):
 def test_verify_shows_an_exception_inside_a_check(small, capsys):
     ledger = small()
 
-    @check("eq:raises", "value", of=double, against="nothing", wrong={"x": double}, ledger=ledger)
+    @check(
+        "eq:raises", "value", "Cannot be computed.", of=double, against="nothing", wrong={"x": double}, ledger=ledger
+    )
     def _(f, draw):
-        """Cannot be computed."""
         raise RuntimeError("no such thing")
 
     assert main(["verify", "eq:raises"]) == 1
@@ -277,13 +277,3 @@ def test_verify_with_bad_arguments_names_them(small, capsys, arguments, facts):
 def test_scientific_numbers_are_short():
     numbers = [0.0, 1e-9, 2.22e-16, 1.0, 123.456, float("inf")]
     assert [reader.scientific(x) for x in numbers] == ["0", "1e-9", "2.2e-16", "1e0", "1.2e2", "inf"]
-
-
-def test_labels_in_reads_their_line_only():
-    docstring = """About eq:other.
-
-    Label: eq:k3, eq:k3-gradient
-    Source: see eq:source.
-    """
-    assert reader.labels_in(docstring) == ["eq:k3", "eq:k3-gradient"]
-    assert reader.labels_in("no label") == reader.labels_in(None) == []

@@ -18,11 +18,16 @@ def register(ledger, label="eq:double", claim="value", compare=None, **changes):
     """A good check of :func:`double`, with one thing changed."""
 
     def sound(f, draw):
-        """Doubling is adding to itself."""
         x = draw.normal(3)
         return f(x), x + x
 
-    options = {"of": double, "against": "addition", "wrong": {"tripled": lambda x: 3 * x}, "ledger": ledger}
+    options = {
+        "statement": "Doubling is adding to itself.",
+        "of": double,
+        "against": "addition",
+        "wrong": {"tripled": lambda x: 3 * x},
+        "ledger": ledger,
+    }
     check(label, claim, **(options | changes))(compare or sound)
     return ledger.checks[label, claim]
 
@@ -50,11 +55,11 @@ def test_check_key_is_used_once(ledger):
         register(ledger)
 
 
-def test_check_without_wrong_variant_or_docstring_is_refused(ledger):
+def test_check_without_wrong_variant_or_statement_is_refused(ledger):
     with raises(ValueError, argument="wrong", problem="empty"):
         register(ledger, wrong={})
-    with raises(ValueError, argument="docstring", problem="missing"):
-        register(ledger, compare=lambda f, draw: (1.0, 1.0))
+    with raises(ValueError, argument="statement", problem="empty"):
+        register(ledger, statement="")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 A check computes the same quantity twice: with the function under test and with an independent oracle. It draws fresh
 inputs from a seed, computes expectations exactly (never by sampling), and names wrong variants that it must reject::
 
-    @check("eq:k3", "value", of=kl.k3, against="KL summed over all outcomes",
+    @check("eq:k3", "value", "The expectation of k3 under π is KL(π‖π_ref).",
+           of=kl.k3, against="KL summed over all outcomes",
            wrong={"log-ratio reversed": lambda logps, ref_logps: kl.k3(ref_logps, logps)})
     def _(k3, draw):
-        "The expectation of k3 under π is KL(π‖π_ref)."
         p, q = draw.distribution(5), draw.distribution(5)
         return (p * k3(p.log(), q.log())).sum(), exact.divergence(p, q)
 
@@ -98,7 +98,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Check:
-    """One entry of the ledger. ``statement`` is the claim in words: the docstring of ``compare``."""
+    """One entry of the ledger. ``statement`` is the claim in words."""
 
     label: str
     claim: str
@@ -175,6 +175,7 @@ def _chapter_of(module: str) -> int:
 def check(
     label: str,
     claim: str,
+    statement: str,
     *,
     of: Callable[..., Any],
     against: str,
@@ -188,6 +189,7 @@ def check(
     Args:
         label: ``eq:name``, as in the book.
         claim: which property is checked: ``value``, ``gradient``, ``limit``, ``step`` ...
+        statement: the claim in words, for readers.
         of: the function under test; the check receives it as an argument, so that a wrong variant can replace it.
         against: the oracle, in a few words.
         wrong: named variants with the signature of ``of`` that the check must reject; at least one.
@@ -206,14 +208,14 @@ def check(
             f"check ({label}, {claim}) has no wrong variant; name one to reject", argument="wrong", problem="empty"
         )
 
+    if not statement:
+        raise ArgumentError(
+            f"check ({label}, {claim}) has an empty statement; say in words what it checks",
+            argument="statement",
+            problem="empty",
+        )
+
     def register(compare: Callable[..., Any]) -> Callable[..., Any]:
-        statement = " ".join((compare.__doc__ or "").split())
-        if not statement:
-            raise ArgumentError(
-                f"check ({label}, {claim}) has no docstring; readers see it as the statement of the check",
-                argument="docstring",
-                problem="missing",
-            )
         if (label, claim) in ledger.checks:
             raise ArgumentError(
                 f"check ({label}, {claim}) is registered twice",

@@ -27,6 +27,7 @@ def _softmax(logits: Tensor) -> Tensor:
 @check(
     "eq:softmax-derivative",
     "value",
+    "Raising one logit raises its own probability and takes from all others what they have.",
     of=signals.softmax_derivative,
     against="finite differences of e^z / Σ e^z",
     wrong={
@@ -41,7 +42,6 @@ def _softmax(logits: Tensor) -> Tensor:
     tolerance=1e-8,
 )
 def _(derivative, draw: Draw) -> Comparison:
-    "Raising one logit raises its own probability and takes from all others what they have."
     logits = draw.normal(4)
 
     def row(v: int) -> Tensor:
@@ -53,6 +53,7 @@ def _(derivative, draw: Draw) -> Comparison:
 @check(
     "eq:imitation-push",
     "gradient",
+    "∂ log π(y)/∂z = (∂π(y)/∂z) / π(y): the example's logit rises by 1 − π(y), every other falls by its probability.",
     of=signals.imitation_logit_gradient,
     against="the derivatives of the probabilities, divided by that of the example",
     wrong={
@@ -66,7 +67,6 @@ def _(derivative, draw: Draw) -> Comparison:
     follows="eq:softmax-derivative",
 )
 def _(push, draw: Draw) -> Iterator[Comparison]:
-    "∂ log π(y)/∂z = (∂π(y)/∂z) / π(y): the example's logit rises by 1 − π(y), every other falls by its probability."
     logits, y = draw.normal(4), draw.integer(0, 3)
     got = push(logits, torch.tensor(y))
     yield got, signals.softmax_derivative(logits)[y] / _softmax(logits)[y]
@@ -76,6 +76,8 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reward-push",
     "gradient",
+    "The gradient of the expected reward is the average of the imitation pushes of one's own samples, each times "
+    "its reward.",
     of=signals.reward_logit_gradient,
     against="finite differences of Σ π r, and the pushes of all examples, weighed by how often they come and what they earn",
     wrong={
@@ -87,7 +89,6 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
     follows="eq:imitation-push",
 )
 def _(push, draw: Draw) -> Iterator[Comparison]:
-    "The gradient of the expected reward is the average of the imitation pushes of one's own samples, each times its reward."
     logits = draw.permutation(4) * 0.6 + draw.uniform(4, high=0.3)
     rewards = draw.permutation(4) * 1.0 + draw.uniform(4, low=0.5, high=0.8)
     got = push(logits, rewards)
@@ -99,6 +100,7 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:compounding-mistakes",
     "value",
+    "On the path the clone errs with probability ε, and leaves it; off the path it always errs.",
     of=signals.compounding_mistakes,
     against="a chain of two states, on the expert's path and off it, pushed forward step by step",
     wrong={
@@ -110,7 +112,6 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(mistakes, draw: Draw) -> Comparison:
-    "On the path the clone errs with probability ε, and leaves it; off the path it always errs."
     error, steps = draw.uniform(3, low=0.05, high=0.3), draw.integer(4, 9)
     on, total = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     for _ in range(steps):
@@ -126,6 +127,7 @@ def _gumbel(x: Tensor) -> Tensor:
 @check(
     "eq:trajectory-preference",
     "value",
+    "A judge who feels each trajectory's total with Gumbel noise prefers a this often.",
     of=signals.trajectory_preference,
     against="two people's luck: each sum plus Gumbel noise, which is larger, by quadrature",
     wrong={
@@ -138,7 +140,6 @@ def _gumbel(x: Tensor) -> Tensor:
     tolerance=1e-8,
 )
 def _(preference, draw: Draw) -> Comparison:
-    "A judge who feels each trajectory's total with Gumbel noise prefers a this often."
     a, b = draw.uniform(2, 4, low=0.3, high=0.7), draw.uniform(2, 2, low=0.05, high=0.2)
     gaps = a.sum(-1) - b.sum(-1)
 
@@ -151,6 +152,8 @@ def _(preference, draw: Draw) -> Comparison:
 @check(
     "eq:coach-update",
     "gradient",
+    "Where people's feedback is the advantage of the learner's own policy, COACH's expected step is the policy "
+    "gradient.",
     of=signals.coach_update,
     against="gradient of the expected return, by differentiating the sum over time",
     wrong={
@@ -162,7 +165,6 @@ def _(preference, draw: Draw) -> Comparison:
     },
 )
 def _(update, draw: Draw) -> Comparison:
-    "Where people's feedback is the advantage of the learner's own policy, COACH's expected step is the policy gradient."
     e = endless(draw)
     scores = jacobian(lambda theta: theta.log_softmax(-1), e.theta).flatten(0, 1)  # (S·A, D)
     steps = update(e.advantages().flatten(), scores)
@@ -187,6 +189,7 @@ def _weights(draw: Draw) -> Tensor:
 @check(
     "eq:weight-average",
     "minimiser",
+    "The mean of weights is the point that is nearest to all models, in weighted squared distance.",
     of=merging.weight_average,
     against="the smallest weighted sum of squared distances to the models, by finite differences",
     wrong={
@@ -199,7 +202,6 @@ def _weights(draw: Draw) -> Tensor:
     tolerance=1e-8,
 )
 def _(average, draw: Draw) -> Comparison:
-    "The mean of weights is the point that is nearest to all models, in weighted squared distance."
     models, weights = draw.permutation(3)[:, None, None] + draw.uniform(3, 2, 2, high=0.4) - 1.3, _weights(draw)
     distance = lambda theta: (weights * ((theta - models) ** 2).sum((-2, -1))).sum()
     return exact.finite_difference(distance, average(models, weights)), torch.zeros(2, 2)
@@ -208,6 +210,8 @@ def _(average, draw: Draw) -> Comparison:
 @check(
     "eq:merged-distribution",
     "value",
+    "Where logits are linear in the weights, averaging weights multiplies distributions; that is the nearest to all "
+    "of them.",
     of=merging.merged_logps,
     against="a linear model at the mean of the weights, and numerical minimisation of Σ w KL(π ‖ π_k)",
     wrong={
@@ -219,7 +223,6 @@ def _(average, draw: Draw) -> Comparison:
     follows="eq:weight-average",
 )
 def _(merged, draw: Draw) -> Iterator[Comparison]:
-    "Where logits are linear in the weights, averaging weights multiplies distributions; that is the nearest to all of them."
     features = draw.distribution(4, 3) * 3  # four replies, three features
     models, weights = 2 * draw.normal(3, 3) + 2 * torch.eye(3), _weights(draw)
     logps = (models @ features.T).log_softmax(-1)  # (K, V)

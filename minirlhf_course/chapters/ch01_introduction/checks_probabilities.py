@@ -22,6 +22,7 @@ def _moved(logits: Tensor, push: Tensor, v: int, step: Tensor) -> Tensor:
 @check(
     "eq:probability-change",
     "value",
+    "Logits that move by η g change each probability by η times its derivative along g; the changes add up to nothing.",
     of=signals.probability_change,
     against="finite differences of the probabilities along the push",
     wrong={
@@ -35,7 +36,6 @@ def _moved(logits: Tensor, push: Tensor, v: int, step: Tensor) -> Tensor:
     tolerance=1e-8,
 )
 def _(change, draw: Draw) -> Iterator[Comparison]:
-    "Logits that move by η g change each probability by η times its derivative along g; the changes add up to nothing."
     for learning_rate in (0.1, 2.5):
         logits, push = draw.normal(4), draw.permutation(4) * 1.0 + draw.uniform(4, low=0.1, high=0.5)
         slopes = [exact.finite_difference(partial(_moved, logits, push, v), torch.zeros(1).double()) for v in range(4)]
@@ -47,6 +47,7 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:probability-change",
     "who-gains",
+    "Imitating a rare reply raises the other rare ones, the false ones among them, and takes from the frequent ones.",
     of=signals.probability_change,
     against="the threshold Σ π² − π(y): of the replies that were not shown, those below it gain and those above it lose",
     wrong={
@@ -55,7 +56,6 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(change, draw: Draw) -> Iterator[Comparison]:
-    "Imitating a rare reply raises the other rare ones, the false ones among them, and takes from the frequent ones."
     gaps = 1.5 + draw.uniform(5, low=0.0, high=0.5)
     logits = -gaps.cumsum(0)  # each reply less than a quarter as probable as the one before it
     probs, y = logits.softmax(-1), draw.integer(2, 4)

@@ -29,6 +29,7 @@ def _forward(lm: ToyLM, prompt: int) -> tuple[Tensor, Tensor, Tensor]:
 @check(
     "eq:token-logp",
     "value",
+    "Position t predicts token t + 1, at the sampling temperature.",
     of=logprobs.token_logps,
     against="the oracle's table of next-token probabilities",
     wrong={
@@ -39,7 +40,6 @@ def _forward(lm: ToyLM, prompt: int) -> tuple[Tensor, Tensor, Tensor]:
     },
 )
 def _(token_logps, draw: Draw) -> Comparison:
-    "Position t predicts token t + 1, at the sampling temperature."
     lm, temperature = draw.toy(3, 3, scale=1.5), 0.5 + draw.integer(1, 3)
     logits, ids, mask = _forward(lm, 0)
     tempered = draw.toy(3, 3)
@@ -52,6 +52,7 @@ def _(token_logps, draw: Draw) -> Comparison:
 @check(
     "eq:chain-rule",
     "value",
+    "The log-probability of a response is the sum of the log-probabilities of its tokens, EOS included, padding not.",
     of=language.completion_logp,
     against="probability of each response, the product along its path through the table",
     wrong={
@@ -68,7 +69,6 @@ def _(token_logps, draw: Draw) -> Comparison:
     },
 )
 def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
-    "The log-probability of a response is the sum of the log-probabilities of its tokens, EOS included, padding not."
     lm = draw.toy(3, 3, num_prompts=2)
     prompt = draw.integer(0, 1)
     logits, ids, mask = _forward(lm, prompt)
@@ -79,6 +79,7 @@ def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:chain-rule",
     "normalisation",
+    "The probabilities of all responses, those that end in EOS and those that were cut off, sum to one.",
     of=language.completion_logp,
     against="1",
     wrong={
@@ -88,13 +89,14 @@ def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(completion_logp, draw: Draw) -> Comparison:
-    "The probabilities of all responses, those that end in EOS and those that were cut off, sum to one."
     return completion_logp(*_forward(draw.toy(4, 3), 0)).exp().sum(), 1.0
 
 
 @check(
     "eq:nll",
     "value",
+    "The expected negative log-likelihood under data p is H(p) + KL(p‖π): it is least, H(p), when the model is the "
+    "data.",
     of=language.nll,
     against="entropy of the data plus its divergence from the model",
     wrong={
@@ -103,7 +105,6 @@ def _(completion_logp, draw: Draw) -> Comparison:
     },
 )
 def _(nll, draw: Draw) -> Comparison:
-    "The expected negative log-likelihood under data p is H(p) + KL(p‖π): it is least, H(p), when the model is the data."
     lm, data = draw.toy(3, 3), draw.toy(3, 3).distribution()[0]
     losses = nll(lm.completion_token_logps()[0], lm.completions().mask)
     return exact.expectation(data, losses), exact.entropy(data) + exact.divergence(data, lm.distribution()[0])
@@ -112,6 +113,7 @@ def _(nll, draw: Draw) -> Comparison:
 @check(
     "eq:nll",
     "gradient",
+    "Under teacher forcing the gradient with respect to the logits of each position is π − one-hot of the true token.",
     of=language.nll,
     against="probability of each token minus one at the true token",
     wrong={
@@ -120,7 +122,6 @@ def _(nll, draw: Draw) -> Comparison:
     },
 )
 def _(nll, draw: Draw) -> Comparison:
-    "Under teacher forcing the gradient with respect to the logits of each position is π − one-hot of the true token."
     width, vocab = 4, 3
     logits = draw.normal(1, width + 1, vocab).requires_grad_()
     ids = torch.cat([torch.zeros(1, 1, dtype=torch.long), draw.permutation(width)[None] % vocab], 1)
@@ -135,6 +136,7 @@ def _(nll, draw: Draw) -> Comparison:
 @check(
     "eq:perplexity",
     "value",
+    "The perplexity of n tokens is the n-th root of 1/probability.",
     of=language.perplexity,
     against="geometric mean of the inverse probabilities, one sequence at a time",
     wrong={
@@ -148,7 +150,6 @@ def _(nll, draw: Draw) -> Comparison:
     },
 )
 def _(perplexity, draw: Draw) -> Comparison:
-    "The perplexity of n tokens is the n-th root of 1/probability."
     mask = torch.tensor([[True] * 4, [True, True, False, False], [True, False, True, True]])
     probs = draw.uniform(3, 4, low=0.1, high=0.9)
     expected = [
@@ -161,12 +162,12 @@ def _(perplexity, draw: Draw) -> Comparison:
 @check(
     "eq:perplexity",
     "uniform",
+    "A model that cannot tell V tokens apart has perplexity V, whatever the length.",
     of=language.perplexity,
     against="the size of the vocabulary",
     wrong={"logarithm kept": lambda logps, mask: language.perplexity(logps, mask).log()},
 )
 def _(perplexity, draw: Draw) -> Comparison:
-    "A model that cannot tell V tokens apart has perplexity V, whatever the length."
     mask, vocab = draw.mask(3, 5), draw.integer(2, 50)
     logps = torch.full(mask.shape, -math.log(vocab), dtype=torch.float64)
     return perplexity(logps, mask), torch.full((3,), float(vocab), dtype=torch.float64)
@@ -175,6 +176,7 @@ def _(perplexity, draw: Draw) -> Comparison:
 @check(
     "eq:entropy",
     "sequence",
+    "The expected sum of the token entropies along a response is the entropy of the response.",
     of=logprobs.token_entropies,
     against="entropy of the distribution over whole responses",
     wrong={
@@ -183,7 +185,6 @@ def _(perplexity, draw: Draw) -> Comparison:
     },
 )
 def _(token_entropies, draw: Draw) -> Comparison:
-    "The expected sum of the token entropies along a response is the entropy of the response."
     lm = draw.toy(3, 3)
     logits, _, mask = _forward(lm, 0)
     per_response = masked_sum(token_entropies(logits)[:, :-1], mask[:, 1:], -1)
@@ -194,12 +195,12 @@ def _(token_entropies, draw: Draw) -> Comparison:
 @check(
     "eq:entropy",
     "gradient",
+    "The gradient is finite and right also when a token is forbidden (logit −inf).",
     of=logprobs.token_entropies,
     against="finite differences of the sum, with a forbidden token",
     wrong={"probability left constant": lambda logits: -(logits.softmax(-1).detach() * logits.log_softmax(-1)).sum(-1)},
 )
 def _(token_entropies, draw: Draw) -> Comparison:
-    "The gradient is finite and right also when a token is forbidden (logit −inf)."
     kept = draw.normal(3).requires_grad_()
     logits = torch.cat([kept, kept.new_tensor([-math.inf])])
     grad = torch.autograd.grad(token_entropies(logits), kept)[0]
@@ -216,6 +217,7 @@ def _times_temperature(logits: Tensor, *, temperature: float) -> Tensor:
 @check(
     "eq:temperature",
     "value",
+    "π_T is proportional to π^(1/T).",
     of=language.temperature_softmax,
     against="powers of the probabilities, normalised",
     wrong={
@@ -226,7 +228,6 @@ def _times_temperature(logits: Tensor, *, temperature: float) -> Tensor:
     },
 )
 def _(temperature_softmax, draw: Draw) -> Comparison:
-    "π_T is proportional to π^(1/T)."
     probs, temperature = draw.distribution(2, 5), 1.5 + draw.integer(1, 4)
     powers = probs ** (1 / temperature)
     return temperature_softmax(probs.log(), temperature=temperature), powers / powers.sum(-1, keepdim=True)
@@ -235,6 +236,7 @@ def _(temperature_softmax, draw: Draw) -> Comparison:
 @check(
     "eq:temperature",
     "limits",
+    "T → 0 puts everything on the most probable token, T → ∞ makes all equally likely; T = 0 and T = ∞ are the limits.",
     of=language.temperature_softmax,
     against="the most probable token, and the uniform distribution",
     wrong={
@@ -242,7 +244,6 @@ def _(temperature_softmax, draw: Draw) -> Comparison:
     },
 )
 def _(temperature_softmax, draw: Draw) -> Iterator[Comparison]:
-    "T → 0 puts everything on the most probable token, T → ∞ makes all equally likely; T = 0 and T = ∞ are the limits."
     logits = torch.arange(5, dtype=torch.float64)[draw.permutation(5)] + draw.uniform(5, low=0.0, high=0.5)
     greedy = torch.zeros(5, dtype=torch.float64)
     greedy[max(range(5), key=logits.tolist().__getitem__)] = 1.0
@@ -259,13 +260,13 @@ def _(temperature_softmax, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:temperature",
     "entropy",
+    "The entropy of π_T grows with T, at the rate Var(logits)/T³.",
     of=language.temperature_softmax,
     against="variance of the logits under π_T, divided by T³",
     wrong={"multiplied by the temperature": _times_temperature},
     tolerance=1e-8,
 )
 def _(temperature_softmax, draw: Draw) -> Comparison:
-    "The entropy of π_T grows with T, at the rate Var(logits)/T³."
     logits, temperature = draw.normal(5), draw.uniform(1, low=1.5, high=2.0)
 
     def entropy(t: Tensor) -> Tensor:
@@ -300,6 +301,7 @@ def _subsets(vocab: int) -> Iterator[tuple[int, ...]]:
 @check(
     "eq:top-k",
     "value",
+    "Top-k sampling is the model conditioned on the set of k tokens that has the largest mass.",
     of=language.top_k_logits,
     against="trying every subset of k tokens for the one with the most mass",
     wrong={
@@ -311,7 +313,6 @@ def _subsets(vocab: int) -> Iterator[tuple[int, ...]]:
     },
 )
 def _(top_k_logits, draw: Draw) -> Iterator[Comparison]:
-    "Top-k sampling is the model conditioned on the set of k tokens that has the largest mass."
     probs = _spread(draw, 5)
     for k in range(1, 5):
         best = max((s for s in _subsets(5) if len(s) == k), key=lambda s: float(probs[list(s)].sum()))
@@ -329,6 +330,7 @@ def _nucleus_short_by_one(logits: Tensor, *, top_p: float) -> Tensor:
 @check(
     "eq:top-p",
     "value",
+    "The nucleus is the smallest set of tokens with mass of at least p, and among sets of that size the most probable.",
     of=language.top_p_logits,
     against="trying every subset for the smallest whose mass reaches p",
     wrong={
@@ -339,7 +341,6 @@ def _nucleus_short_by_one(logits: Tensor, *, top_p: float) -> Tensor:
     },
 )
 def _(top_p_logits, draw: Draw) -> Iterator[Comparison]:
-    "The nucleus is the smallest set of tokens with mass of at least p, and among sets of that size the most probable."
     probs = _spread(draw, 5)
     edges = probs.sort(descending=True).values.cumsum(0)
     low = torch.cat([torch.zeros(1, dtype=torch.float64), edges[:-1]])
@@ -362,6 +363,7 @@ def _(top_p_logits, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:min-p",
     "value",
+    "A token is kept exactly as long as min_p does not exceed its probability relative to the most probable token.",
     of=language.min_p_logits,
     against="probability ratios, one token at a time",
     wrong={
@@ -374,7 +376,6 @@ def _(top_p_logits, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(min_p_logits, draw: Draw) -> Iterator[Comparison]:
-    "A token is kept exactly as long as min_p does not exceed its probability relative to the most probable token."
     probs = _spread(draw, 5)
     top = max(probs.tolist())
     for p in probs.tolist():
@@ -388,6 +389,7 @@ def _(min_p_logits, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kept-mass",
     "value",
+    "Z is the total probability of the kept tokens.",
     of=language.retained_mass,
     against="summing the probabilities that were kept",
     wrong={
@@ -396,7 +398,6 @@ def _(min_p_logits, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(retained_mass, draw: Draw) -> Comparison:
-    "Z is the total probability of the kept tokens."
     probs = _spread(draw, 5)
     logits = probs.log() + draw.uniform(1, low=1.0, high=3.0)  # logits need not be normalised
     cut = language.top_k_logits(logits, top_k=3)
@@ -406,6 +407,7 @@ def _(retained_mass, draw: Draw) -> Comparison:
 @check(
     "eq:truncated-logp",
     "value",
+    "A kept token is sampled with log π_trunc(a) = log π(a) − log Z.",
     of=language.retained_mass,
     against="log-softmax of the truncated logits",
     wrong={
@@ -415,7 +417,6 @@ def _(retained_mass, draw: Draw) -> Comparison:
     follows="eq:kept-mass",
 )
 def _(retained_mass, draw: Draw) -> Comparison:
-    "A kept token is sampled with log π_trunc(a) = log π(a) − log Z."
     logits = _spread(draw, 5).log()
     cut = language.top_p_logits(logits, top_p=0.7)
     kept = cut > -math.inf
@@ -425,13 +426,13 @@ def _(retained_mass, draw: Draw) -> Comparison:
 @check(
     "eq:kept-mass-identity",
     "value",
+    "The ratio π/π_trunc has the expectation Z under π_trunc, not 1: the weights cannot bring back what was cut.",
     of=language.retained_mass,
     against="E_{trunc}[π/π_trunc], summed over the tokens that can be sampled",
     wrong={"the expectation of an importance weight is 1": lambda logits, cut: torch.ones_like(logits[..., 0])},
     follows="eq:truncated-logp",
 )
 def _(retained_mass, draw: Draw) -> Comparison:
-    "The ratio π/π_trunc has the expectation Z under π_trunc, not 1: the weights cannot bring back what was cut."
     logits = _spread(draw, 5).log()
     cut = language.min_p_logits(language.top_k_logits(logits, top_k=3), min_p=0.05)
     probs, sampled = logits.softmax(-1), cut.softmax(-1)
@@ -443,6 +444,7 @@ def _(retained_mass, draw: Draw) -> Comparison:
 @check(
     "eq:kept-mass-identity",
     "sequence",
+    "Per response the ratio is the product of its kept masses; its expectation is the mass of the reachable responses.",
     of=language.retained_mass,
     against="mass that the model gives to the responses which truncated sampling can produce",
     wrong={
@@ -451,7 +453,6 @@ def _(retained_mass, draw: Draw) -> Comparison:
     },
 )
 def _(retained_mass, draw: Draw) -> Comparison:
-    "Per response the ratio is the product of its kept masses; its expectation is the mass of the reachable responses."
     lm, truncated = draw.toy(3, 3), draw.toy(3, 3)
     with torch.no_grad():
         cut = language.top_k_logits(lm.table, top_k=2)

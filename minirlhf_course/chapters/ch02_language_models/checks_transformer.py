@@ -23,6 +23,7 @@ def _weighted(q: Tensor, k: Tensor, v: Tensor, divisor: float, causal: bool = Tr
 @check(
     "eq:attention",
     "value",
+    "Each position takes a mean of the values at itself and before, weighted by e^(q·k/√W).",
     of=transformer.attention,
     against="position by position: exponentials of scalar products, summed over what is not later",
     wrong={
@@ -33,7 +34,6 @@ def _weighted(q: Tensor, k: Tensor, v: Tensor, divisor: float, causal: bool = Tr
     },
 )
 def _(attention, draw: Draw) -> Comparison:
-    "Each position takes a mean of the values at itself and before, weighted by e^(q·k/√W)."
     q, k, v = draw.normal(2, 4, 3), draw.normal(2, 4, 3), draw.normal(2, 4, 2)
     got = torch.zeros(2, 4, 2, dtype=torch.float64)
     for head in range(2):
@@ -47,12 +47,12 @@ def _(attention, draw: Draw) -> Comparison:
 @check(
     "eq:attention",
     "causal",
+    "What stands after a position changes nothing there.",
     of=transformer.attention,
     against="nothing: later keys and values are replaced by others",
     wrong={"the future is seen": lambda q, k, v: _weighted(q, k, v, math.sqrt(q.shape[-1]), causal=False)},
 )
 def _(attention, draw: Draw) -> Iterator[Comparison]:
-    "What stands after a position changes nothing there."
     q, k, v = draw.normal(5, 4), draw.normal(5, 4), draw.normal(5, 4)
     got = attention(q, k, v)
     for t in range(4):
@@ -64,6 +64,7 @@ def _(attention, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rotary-position",
     "value",
+    "A pair of coordinates is a complex number, and a position turns it.",
     of=transformer.rotary,
     against="complex numbers: pair i of position t times e^(i t / base^(2i/W))",
     wrong={
@@ -76,7 +77,6 @@ def _(attention, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(rotary, draw: Draw) -> Iterator[Comparison]:
-    "A pair of coordinates is a complex number, and a position turns it."
     x = draw.uniform(2, 5, 6, low=0.5, high=2.0)
     for base in (50.0, 10_000.0):
         angles = torch.arange(5, dtype=torch.float64)[:, None] * base ** -(torch.arange(3, dtype=torch.float64) / 3)
@@ -87,6 +87,7 @@ def _(rotary, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rotary-position",
     "distance-only",
+    "The product of a turned query and a turned key depends on how far apart they are, not on where.",
     of=transformer.rotary,
     against="the same product, both positions moved by one",
     wrong={
@@ -97,7 +98,6 @@ def _(rotary, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(rotary, draw: Draw) -> Comparison:
-    "The product of a turned query and a turned key depends on how far apart they are, not on where."
     q, k = (draw.normal(4).expand(5, 4) for _ in range(2))  # the same vectors at all positions
     products = rotary(q, base=20.0) @ rotary(k, base=20.0).T  # (5, 5)
     return products[1:, 1:], products[:-1, :-1]
@@ -106,6 +106,7 @@ def _(rotary, draw: Draw) -> Comparison:
 @check(
     "eq:rms-norm",
     "value",
+    "x_i scale_i / √(mean x² + eps).",
     of=transformer.rms_norm,
     against="the definition, coordinate by coordinate",
     wrong={
@@ -121,7 +122,6 @@ def _(rotary, draw: Draw) -> Comparison:
     },
 )
 def _(rms_norm, draw: Draw) -> Iterator[Comparison]:
-    "x_i scale_i / √(mean x² + eps)."
     x, scale = draw.normal(3, 4) + 2.0, draw.uniform(4, low=1.5, high=3.0)
     for eps in (0.05, 0.4):
         rows = [[scale[i] * row[i] / (sum(float(c) ** 2 for c in row) / 4 + eps) ** 0.5 for i in range(4)] for row in x]
@@ -131,6 +131,7 @@ def _(rms_norm, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-temperature",
     "value",
+    "The entropy grows with the temperature, at the rate of the logits' variance over T³.",
     of=language.entropy_slope,
     against="finite differences of −Σ π_T log π_T in T",
     wrong={
@@ -146,7 +147,6 @@ def _(rms_norm, draw: Draw) -> Iterator[Comparison]:
     tolerance=1e-7,
 )
 def _(slope, draw: Draw) -> Iterator[Comparison]:
-    "The entropy grows with the temperature, at the rate of the logits' variance over T³."
     logits = draw.permutation(4) * 1.0 + draw.uniform(4, low=0.2, high=0.6)
 
     def entropy(at: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ def _backwards(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @check(
     "eq:return",
     "value",
+    "The return is the first reward plus γ times the return of what follows.",
     of=mdp.discounted_return,
     against="the recursion G_t = r_t + γ G_{t+1}",
     wrong={
@@ -39,7 +40,6 @@ def _backwards(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     },
 )
 def _(discounted_return, draw: Draw) -> Comparison:
-    "The return is the first reward plus γ times the return of what follows."
     rewards, gamma = draw.uniform(5, low=0.5, high=1.5).cumsum(0), float(draw.uniform(1, low=0.3, high=0.9))
     expected = 0.0
     for r in reversed(rewards.tolist()):
@@ -50,6 +50,8 @@ def _(discounted_return, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-matrix",
     "value",
+    "Solving (I − γP) V = r gives the expected return from each state, those that earn nothing or are never left "
+    "included.",
     of=mdp.mrp_values,
     against="expected discounted rewards summed over time",
     wrong={
@@ -63,7 +65,6 @@ def _(discounted_return, draw: Draw) -> Comparison:
     },
 )
 def _(mrp_values, draw: Draw) -> Iterator[Comparison]:
-    "Solving (I − γP) V = r gives the expected return from each state, those that earn nothing or are never left included."
     p, only = random_process(draw, states=4, actions=1), torch.ones(4, 1, dtype=torch.float64)
     nothing = p.rewards * torch.tensor([[1.0], [0.0], [1.0], [1.0]])  # a state that earns nothing, and goes on
     staying = p.transitions.clone()
@@ -76,6 +77,7 @@ def _(mrp_values, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bellman-matrix",
     "episodic",
+    "With γ = 1 and a reward of −1 per step, the value is minus the expected number of steps to the terminal state.",
     of=mdp.mrp_values,
     against="steps until absorption, from the powers of the transition matrix",
     wrong={
@@ -85,7 +87,6 @@ def _(mrp_values, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(mrp_values, draw: Draw) -> Comparison:
-    "With γ = 1 and a reward of −1 per step, the value is minus the expected number of steps to the terminal state."
     transitions, rewards = draw.distribution(4, 4, scale=0.5), -torch.ones(4, dtype=torch.float64)
     transitions[-1], rewards[-1] = torch.eye(4, dtype=torch.float64)[-1], 0.0
     total, power = torch.eye(4, dtype=torch.float64), transitions
@@ -98,6 +99,7 @@ def _(mrp_values, draw: Draw) -> Comparison:
 @check(
     "eq:marginalised-mrp",
     "value",
+    "Averaging over the actions gives the next-state probabilities and the expected reward of one step.",
     of=mdp.marginalise,
     against="enumerated one-step trajectories",
     wrong={
@@ -111,7 +113,6 @@ def _(mrp_values, draw: Draw) -> Comparison:
     },
 )
 def _(marginalise, draw: Draw) -> Iterator[Comparison]:
-    "Averaging over the actions gives the next-state probabilities and the expected reward of one step."
     p = random_process(draw)
     paths = exact_mdp.trajectories(3, 2, 1)
     moves, rewards = torch.zeros(3, 3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
@@ -130,6 +131,7 @@ def _(marginalise, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:state-value",
     "value",
+    "V^π(s) is the expected return from s when π acts.",
     of=mdp.policy_values,
     against="expected discounted rewards summed over time",
     wrong={
@@ -142,7 +144,6 @@ def _(marginalise, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(policy_values, draw: Draw) -> Comparison:
-    "V^π(s) is the expected return from s when π acts."
     p = random_process(draw)
     return policy_values(*p[:3], gamma=p.gamma), exact_mdp.state_values(*p[:3], gamma=p.gamma)
 
@@ -154,6 +155,7 @@ def _value_of_this_state(transitions: Tensor, rewards: Tensor, values: Tensor, *
 @check(
     "eq:q-from-v",
     "value",
+    "One step of looking ahead turns the values of the states into the values of the actions.",
     of=mdp.action_values,
     against="expected return when the first action is forced",
     wrong={
@@ -162,7 +164,6 @@ def _value_of_this_state(transitions: Tensor, rewards: Tensor, values: Tensor, *
     },
 )
 def _(action_values, draw: Draw) -> Comparison:
-    "One step of looking ahead turns the values of the states into the values of the actions."
     p = random_process(draw)
     values = exact_mdp.state_values(*p[:3], gamma=p.gamma)
     return (
@@ -174,6 +175,7 @@ def _(action_values, draw: Draw) -> Comparison:
 @check(
     "eq:v-from-q",
     "value",
+    "The value of a state is the mean of its action values under the policy.",
     of=mdp.values_from_actions,
     against="expected return when the policy chooses the first action",
     wrong={
@@ -182,7 +184,6 @@ def _(action_values, draw: Draw) -> Comparison:
     },
 )
 def _(values_from_actions, draw: Draw) -> Comparison:
-    "The value of a state is the mean of its action values under the policy."
     p = random_process(draw, actions=3)
     return (
         values_from_actions(exact_mdp.action_values(*p[:3], gamma=p.gamma), p.policy),
@@ -193,6 +194,7 @@ def _(values_from_actions, draw: Draw) -> Comparison:
 @check(
     "eq:advantage-function",
     "value",
+    "The advantage is what one action changes, so its mean under the policy is zero.",
     of=mdp.advantage_function,
     against="return with one forced action minus return without",
     wrong={
@@ -201,7 +203,6 @@ def _(values_from_actions, draw: Draw) -> Comparison:
     },
 )
 def _(advantage_function, draw: Draw) -> Iterator[Comparison]:
-    "The advantage is what one action changes, so its mean under the policy is zero."
     p = random_process(draw, actions=3)
     q, v = exact_mdp.action_values(*p[:3], gamma=p.gamma), exact_mdp.state_values(*p[:3], gamma=p.gamma)
     got = advantage_function(q, p.policy)
@@ -221,6 +222,7 @@ def _bellman_without_discount(
 @check(
     "eq:bellman-expectation",
     "fixed point",
+    "The values of a policy satisfy its Bellman equation: applying the operator changes nothing.",
     of=mdp.bellman_expectation,
     against="expected discounted rewards summed over time",
     wrong={
@@ -231,7 +233,6 @@ def _bellman_without_discount(
     },
 )
 def _(bellman_expectation, draw: Draw) -> Comparison:
-    "The values of a policy satisfy its Bellman equation: applying the operator changes nothing."
     p = random_process(draw)
     values = exact_mdp.state_values(*p[:3], gamma=p.gamma)
     return bellman_expectation(*p[:3], values, gamma=p.gamma), values
@@ -240,12 +241,12 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:policy-evaluation",
     "sweeps",
+    "After k sweeps the values are those of a k-step episode that pays the first guess at its end.",
     of=mdp.bellman_expectation,
     against="expected rewards of the first k steps, plus γ^k times the first guess",
     wrong={"discount forgotten": _bellman_without_discount},
 )
 def _(bellman_expectation, draw: Draw) -> Comparison:
-    "After k sweeps the values are those of a k-step episode that pays the first guess at its end."
     p, guess, sweeps = random_process(draw), draw.normal(3), draw.integer(2, 3)
     values = guess
     for _ in range(sweeps):
@@ -262,12 +263,12 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:policy-evaluation",
     "contraction",
+    "An error that is the same in all states shrinks by exactly γ per sweep, the slowest rate there is.",
     of=mdp.bellman_expectation,
     against="γ times the shift",
     wrong={"discount forgotten": _bellman_without_discount},
 )
 def _(bellman_expectation, draw: Draw) -> Comparison:
-    "An error that is the same in all states shrinks by exactly γ per sweep, the slowest rate there is."
     p, values, shift = random_process(draw), draw.normal(3), float(draw.uniform(1, low=1.0, high=2.0))
     moved = bellman_expectation(*p[:3], values + shift, gamma=p.gamma)
     still = bellman_expectation(*p[:3], values, gamma=p.gamma)
@@ -277,6 +278,7 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-optimality",
     "fixed point",
+    "The best values that any deterministic policy reaches satisfy the optimality equation.",
     of=mdp.bellman_optimality,
     against="trying every deterministic policy",
     wrong={
@@ -289,7 +291,6 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
     },
 )
 def _(bellman_optimality, draw: Draw) -> Comparison:
-    "The best values that any deterministic policy reaches satisfy the optimality equation."
     p = random_process(draw)
     best, _ = exact_mdp.best_values(p.transitions, p.rewards, gamma=p.gamma)
     return bellman_optimality(p.transitions, p.rewards, best, gamma=p.gamma), best
@@ -298,6 +299,7 @@ def _(bellman_optimality, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-optimality",
     "value iteration",
+    "Value iteration from anywhere ends at the best values.",
     of=mdp.bellman_optimality,
     against="trying every deterministic policy",
     wrong={
@@ -307,7 +309,6 @@ def _(bellman_optimality, draw: Draw) -> Comparison:
     },
 )
 def _(bellman_optimality, draw: Draw) -> Comparison:
-    "Value iteration from anywhere ends at the best values."
     p, values = random_process(draw), draw.normal(3, scale=3.0)
     for _ in range(60):
         values = bellman_optimality(p.transitions, p.rewards, values, gamma=p.gamma)
@@ -326,6 +327,7 @@ def _rewarding_differently(draw: Draw) -> RandomProcess:
 @check(
     "eq:policy-improvement",
     "policy iteration",
+    "Evaluating and improving in turn never makes a state worse, and stops at the best values.",
     of=mdp.greedy_policy,
     against="trying every deterministic policy",
     wrong={
@@ -334,7 +336,6 @@ def _rewarding_differently(draw: Draw) -> RandomProcess:
     },
 )
 def _(greedy_policy, draw: Draw) -> Iterator[Comparison]:
-    "Evaluating and improving in turn never makes a state worse, and stops at the best values."
     p = _rewarding_differently(draw)
     policy, history = p.policy, []
     for _ in range(4):
@@ -367,6 +368,7 @@ def _not_normalised(transitions: Tensor, policy: Tensor, start: Tensor, *, gamma
 @check(
     "eq:occupancy",
     "value",
+    "The occupancy is the normalised discounted number of visits; it sums to one.",
     of=mdp.occupancy,
     against="discounted visits counted forward through time",
     wrong={
@@ -378,7 +380,6 @@ def _not_normalised(transitions: Tensor, policy: Tensor, start: Tensor, *, gamma
     },
 )
 def _(occupancy, draw: Draw) -> Iterator[Comparison]:
-    "The occupancy is the normalised discounted number of visits; it sums to one."
     p = random_process(draw, states=4, terminal=True)
     start = torch.cat([draw.distribution(3, scale=0.5), torch.zeros(1, dtype=torch.float64)])
     got = occupancy(p.transitions, p.policy, start, gamma=p.gamma)
@@ -389,12 +390,12 @@ def _(occupancy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:occupancy",
     "return",
+    "The expected return is the mean reward under the occupancy, divided by 1 − γ.",
     of=mdp.occupancy,
     against="expected discounted rewards summed over time",
     wrong={"not normalised": _not_normalised, "divided by the surviving episodes": _surviving},
 )
 def _(occupancy, draw: Draw) -> Comparison:
-    "The expected return is the mean reward under the occupancy, divided by 1 − γ."
     p = random_process(draw, states=4, terminal=True)
     rewards = p.rewards.abs() + torch.tensor([[1.0], [1.0], [1.0], [0.0]], dtype=torch.float64)
     start = torch.cat([draw.distribution(3), torch.zeros(1, dtype=torch.float64)])

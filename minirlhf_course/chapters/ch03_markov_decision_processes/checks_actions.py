@@ -16,6 +16,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:bellman-q",
     "fixed-point",
+    "The action values of a policy satisfy Bellman's equation for actions.",
     of=mdp.bellman_q_expectation,
     against="action values by summing rewards forward through time",
     wrong={
@@ -31,7 +32,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     tolerance=1e-8,
 )
 def _(sweep, draw: Draw) -> Comparison:
-    "The action values of a policy satisfy Bellman's equation for actions."
     p = random_process(draw)
     q = exact_mdp.action_values(p.transitions, p.rewards, p.policy, gamma=p.gamma)
     return sweep(p.transitions, p.rewards, p.policy, q, gamma=p.gamma), q
@@ -40,6 +40,7 @@ def _(sweep, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-q-optimality",
     "fixed-point",
+    "The best action values satisfy Bellman's optimality equation for actions.",
     of=mdp.bellman_q_optimality,
     against="the action values of the best of all deterministic policies",
     wrong={
@@ -50,7 +51,6 @@ def _(sweep, draw: Draw) -> Comparison:
     tolerance=1e-8,
 )
 def _(sweep, draw: Draw) -> Comparison:
-    "The best action values satisfy Bellman's optimality equation for actions."
     p = random_process(draw)
     p = p._replace(rewards=p.rewards + torch.tensor([0.0, 1.5]))  # far enough from a tie
     q = exact_mdp.best_values(p.transitions, p.rewards, gamma=p.gamma)[1]
@@ -60,6 +60,7 @@ def _(sweep, draw: Draw) -> Comparison:
 @check(
     "eq:policy-improvement",
     "strict",
+    "Where some action is better than the policy's own, the improved policy is better by at least as much.",
     of=mdp.greedy_policy,
     against="what the greedy action promises, max_a Q(s,a) − V(s), as a lower bound of what each state gains",
     wrong={
@@ -71,7 +72,6 @@ def _(sweep, draw: Draw) -> Comparison:
     },
 )
 def _(greedy_policy, draw: Draw) -> Comparison:
-    "Where some action is better than the policy's own, the improved policy is better by at least as much."
     p = random_process(draw, actions=3)
     rewards = p.rewards.clone()
     rewards[0, 1] += 10.0  # in the first state the second action is far better than the others
@@ -91,6 +91,7 @@ def _full_gradient(w: Tensor, f: Tensor, p: Tensor, r: Tensor, d: Tensor, *, gam
 @check(
     "eq:linear-td",
     "gradient",
+    "The mean TD step descends the squared error to a target that does not move.",
     of=value_learning.expected_linear_td_step,
     against="finite differences of ½ Σ d (target − V)², the target held fixed",
     wrong={
@@ -113,7 +114,6 @@ def _full_gradient(w: Tensor, f: Tensor, p: Tensor, r: Tensor, d: Tensor, *, gam
     tolerance=1e-8,
 )
 def _(step, draw: Draw) -> Iterator[Comparison]:
-    "The mean TD step descends the squared error to a target that does not move."
     features, weights, rewards = draw.normal(4, 2), draw.normal(2), draw.normal(4)
     transitions, visits = 0.8 * draw.distribution(4, 4), draw.permutation(4) * 0.2 + 0.05
     for gamma, step_size in ((0.6, 0.3), (0.9, 1.7)):

@@ -29,6 +29,7 @@ def _each_next_state(p: RandomProcess) -> tuple[Tensor, Tensor]:
 @check(
     "eq:td-target",
     "expectation",
+    "With the true values of the next states, the expected TD target is the true value of the state.",
     of=value_learning.td_target,
     against="expected discounted rewards summed over time",
     wrong={
@@ -40,7 +41,6 @@ def _each_next_state(p: RandomProcess) -> tuple[Tensor, Tensor]:
     },
 )
 def _(td_target, draw: Draw) -> Comparison:
-    "With the true values of the next states, the expected TD target is the true value of the state."
     p = random_process(draw, states=4, terminal=True)
     p.rewards[:-1] += 2.0  # keeps all values away from 0
     values = exact_mdp.state_values(*p[:3], gamma=p.gamma)
@@ -53,6 +53,7 @@ def _(td_target, draw: Draw) -> Comparison:
 @check(
     "eq:n-step-target",
     "expectation",
+    "With the true value of the state n steps on, the expected n-step target is the true value: summed over all paths.",
     of=value_learning.n_step_target,
     against="expected discounted rewards summed over time",
     wrong={
@@ -63,7 +64,6 @@ def _(td_target, draw: Draw) -> Comparison:
     },
 )
 def _(n_step_target, draw: Draw) -> Comparison:
-    "With the true value of the state n steps on, the expected n-step target is the true value: summed over all paths."
     p = random_process(draw, states=2)
     p.rewards.abs_().add_(1.0)
     values = exact_mdp.state_values(*p[:3], gamma=p.gamma)
@@ -85,6 +85,7 @@ def _believed(q: Tensor) -> Tensor:
 @check(
     "eq:sarsa",
     "expectation",
+    "Averaged over the next state and the next action of π, the Sarsa target is Q^π.",
     of=value_learning.sarsa_target,
     against="expected return when the first action is forced",
     wrong={
@@ -97,7 +98,6 @@ def _believed(q: Tensor) -> Tensor:
     },
 )
 def _(sarsa_target, draw: Draw) -> Comparison:
-    "Averaged over the next state and the next action of π, the Sarsa target is Q^π."
     p = random_process(draw, terminal=True)
     q = exact_mdp.action_values(*p[:3], gamma=p.gamma)
     rewards, terminated = _each_next_state(p)
@@ -111,6 +111,7 @@ def _(sarsa_target, draw: Draw) -> Comparison:
 @check(
     "eq:q-learning",
     "expectation",
+    "At the optimum, the Q-learning target averaged over the next state is the optimal action value itself.",
     of=value_learning.q_learning_target,
     against="trying every deterministic policy",
     wrong={
@@ -123,7 +124,6 @@ def _(sarsa_target, draw: Draw) -> Comparison:
     },
 )
 def _(q_learning_target, draw: Draw) -> Comparison:
-    "At the optimum, the Q-learning target averaged over the next state is the optimal action value itself."
     p = random_process(draw, terminal=True)
     _, best = exact_mdp.best_values(p.transitions, p.rewards, gamma=p.gamma)
     rewards, terminated = _each_next_state(p)
@@ -138,6 +138,8 @@ def _max_of_target(rewards: Tensor, online: Tensor, target: Tensor, terminated: 
 @check(
     "eq:double-dqn",
     "unbiased",
+    "When all actions are worth the same, the expected target over all independent errors ±e of both networks is "
+    "exact.",
     of=value_learning.double_dqn_target,
     against="reward plus γ times the true value, which is the same for all actions",
     wrong={
@@ -148,7 +150,6 @@ def _max_of_target(rewards: Tensor, online: Tensor, target: Tensor, terminated: 
     },
 )
 def _(double_dqn_target, draw: Draw) -> Comparison:
-    "When all actions are worth the same, the expected target over all independent errors ±e of both networks is exact."
     value, error = float(draw.normal(1)), float(draw.uniform(1, low=0.5, high=1.0))
     signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=6)), dtype=torch.float64)  # (64, 6)
     online, target = value + error * signs[:, :3], value + error * signs[:, 3:]
@@ -161,6 +162,7 @@ def _(double_dqn_target, draw: Draw) -> Comparison:
 @check(
     "eq:q-learning",
     "overestimation",
+    "With independent errors ±e in A equal action values, the expected target is too high by γ e (1 − 2^(1−A)).",
     of=value_learning.q_learning_target,
     against="e (1 − 2^(1−A)), the mean of the largest of A independent signs",
     wrong={
@@ -170,7 +172,6 @@ def _(double_dqn_target, draw: Draw) -> Comparison:
     },
 )
 def _(q_learning_target, draw: Draw) -> Comparison:
-    "With independent errors ±e in A equal action values, the expected target is too high by γ e (1 − 2^(1−A))."
     error = float(draw.uniform(1, low=0.5, high=1.0))
     signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=4)), dtype=torch.float64)  # (16, A)
     zeros = torch.zeros(16, dtype=torch.float64)
@@ -181,6 +182,7 @@ def _(q_learning_target, draw: Draw) -> Comparison:
 @check(
     "eq:double-dqn",
     "value",
+    "The online network's favourite is valued by the target network; a terminal state is worth nothing.",
     of=value_learning.double_dqn_target,
     against="one row at a time",
     wrong={
@@ -194,7 +196,6 @@ def _(q_learning_target, draw: Draw) -> Comparison:
     },
 )
 def _(double_dqn_target, draw: Draw) -> Comparison:
-    "The online network's favourite is valued by the target network; a terminal state is worth nothing."
     rewards, gamma = draw.normal(4), float(draw.uniform(low=0.5, high=0.95))
     online = torch.eye(3, dtype=torch.float64)[draw.permutation(3)].repeat(2, 1)[:4] + draw.uniform(
         4, 3, low=0.0, high=0.5
@@ -216,6 +217,7 @@ def _(double_dqn_target, draw: Draw) -> Comparison:
 @check(
     "eq:epsilon-greedy",
     "value",
+    "The expected value is (1 − ε) times the best plus ε times the plain mean.",
     of=value_learning.epsilon_greedy,
     against="the mixture of the best reward and the mean reward",
     wrong={
@@ -226,7 +228,6 @@ def _(double_dqn_target, draw: Draw) -> Comparison:
     },
 )
 def _(epsilon_greedy, draw: Draw) -> Iterator[Comparison]:
-    "The expected value is (1 − ε) times the best plus ε times the plain mean."
     q, epsilon = draw.uniform(2, 4).cumsum(-1), float(draw.uniform(1, low=0.1, high=0.4))
     got = epsilon_greedy(q, epsilon=epsilon)
     expected = [(1 - epsilon) * max(row) + epsilon * sum(row) / 4 for row in q.tolist()]
@@ -237,6 +238,7 @@ def _(epsilon_greedy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:ucb",
     "value",
+    "The bonus u solves exp(−2 n u²) = t^(−2c²): the less an arm was tried, the wider.",
     of=value_learning.ucb_scores,
     against="bisection for the width at which Hoeffding's bound is t^(−2c²)",
     wrong={
@@ -246,7 +248,6 @@ def _(epsilon_greedy, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(ucb_scores, draw: Draw) -> Comparison:
-    "The bonus u solves exp(−2 n u²) = t^(−2c²): the less an arm was tried, the wider."
     means, counts = draw.uniform(3), torch.tensor([2.0, 5.0, 11.0], dtype=torch.float64) + draw.integer(0, 3)
     step, c = int(counts.sum()), float(draw.uniform(1, low=1.2, high=1.6))
     widths = []
@@ -262,6 +263,7 @@ def _(ucb_scores, draw: Draw) -> Comparison:
 @check(
     "eq:regret",
     "decomposition",
+    "The regret after T pulls is Σ_arms gap × pulls.",
     of=value_learning.regret,
     against="gap of each arm times how often it was pulled",
     wrong={
@@ -271,7 +273,6 @@ def _(ucb_scores, draw: Draw) -> Comparison:
     },
 )
 def _(regret, draw: Draw) -> Comparison:
-    "The regret after T pulls is Σ_arms gap × pulls."
     means = torch.arange(4, dtype=torch.float64)[draw.permutation(4)] + draw.uniform(4, high=0.5)
     best = max(range(4), key=means.tolist().__getitem__)
     arms = [i for i in range(4) if i != best]
@@ -283,6 +284,7 @@ def _(regret, draw: Draw) -> Comparison:
 @check(
     "eq:beta-posterior",
     "mean",
+    "Prior times likelihood, normalised, is the Beta distribution with the counts added: mean and second moment agree.",
     of=value_learning.beta_posterior,
     against="Bayes' rule by quadrature",
     wrong={
@@ -291,7 +293,6 @@ def _(regret, draw: Draw) -> Comparison:
     },
 )
 def _(beta_posterior, draw: Draw) -> Iterator[Comparison]:
-    "Prior times likelihood, normalised, is the Beta distribution with the counts added: mean and second moment agree."
     successes = torch.tensor([float(draw.integer(1, 4)), 6.0], dtype=torch.float64)
     failures = torch.tensor([6.0, float(draw.integer(1, 4))], dtype=torch.float64)
     prior = (float(draw.integer(2, 3)), float(draw.integer(2, 3)))

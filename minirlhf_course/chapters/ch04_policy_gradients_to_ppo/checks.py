@@ -30,6 +30,7 @@ def _trajectory_logps(e: RandomEpisodes, theta: Tensor) -> Tensor:
 @check(
     "eq:trajectory-probability",
     "value",
+    "The probabilities of all trajectories sum to one and give the expected return.",
     of=pg.trajectory_logp,
     against="expected return from pushing the distribution over states forward",
     wrong={
@@ -41,7 +42,6 @@ def _trajectory_logps(e: RandomEpisodes, theta: Tensor) -> Tensor:
     },
 )
 def _(trajectory_logp, draw: Draw) -> Iterator[Comparison]:
-    "The probabilities of all trajectories sum to one and give the expected return."
     e = episodes(draw, terminal=False)
     before, after = e.paths.states[:, :-1], e.paths.states[:, 1:]
     logps = trajectory_logp(
@@ -57,6 +57,7 @@ def _(trajectory_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:log-derivative",
     "gradient",
+    "∇J = Σ_τ ∇p(τ) R(τ) = E[R(τ) ∇log p(τ)], with the whole log-probability differentiated.",
     of=pg.log_derivative,
     against="finite differences of the expected return",
     wrong={
@@ -70,7 +71,6 @@ def _(trajectory_logp, draw: Draw) -> Iterator[Comparison]:
     follows="eq:trajectory-probability",
 )
 def _(log_derivative, draw: Draw) -> Comparison:
-    "∇J = Σ_τ ∇p(τ) R(τ) = E[R(τ) ∇log p(τ)], with the whole log-probability differentiated."
     e = episodes(draw, terminal=False)
     scores = jacobian(lambda theta: _trajectory_logps(e, theta), e.theta)  # (N, D)
     return log_derivative(_trajectory_logps(e, e.theta).exp(), e.rewards.sum(-1), scores), e.gradient()
@@ -79,6 +79,7 @@ def _(log_derivative, draw: Draw) -> Comparison:
 @check(
     "eq:trajectory-score",
     "value",
+    "Start and dynamics cancel from the gradient: what is left is the sum of the scores of the actions.",
     of=pg.trajectory_score,
     against="derivative of the log-probability of the trajectory, dynamics included",
     wrong={
@@ -89,7 +90,6 @@ def _(log_derivative, draw: Draw) -> Comparison:
     follows="eq:log-derivative",
 )
 def _(trajectory_score, draw: Draw) -> Comparison:
-    "Start and dynamics cancel from the gradient: what is left is the sum of the scores of the actions."
     e = episodes(draw)
     return trajectory_score(e.scores, e.mask), jacobian(lambda theta: _trajectory_logps(e, theta), e.theta)
 
@@ -97,6 +97,7 @@ def _(trajectory_score, draw: Draw) -> Comparison:
 @check(
     "eq:total-return",
     "gradient",
+    "Multiplied out, every action of a trajectory is weighted with the total return.",
     of=returns.total_return,
     against="finite differences of the expected return",
     wrong={
@@ -108,7 +109,6 @@ def _(trajectory_score, draw: Draw) -> Comparison:
     follows="eq:trajectory-score",
 )
 def _(total_return, draw: Draw) -> Comparison:
-    "Multiplied out, every action of a trajectory is weighted with the total return."
     e = episodes(draw)
     weighted = torch.where(e.mask[..., None], e.scores * total_return(e.rewards, e.mask)[..., None], 0.0)
     return exact.expectation(e.probs, weighted.sum(1).T), e.gradient()
@@ -117,6 +117,7 @@ def _(total_return, draw: Draw) -> Comparison:
 @check(
     "eq:total-return",
     "value",
+    "Each sampled token has the whole discounted return; a token that nobody sampled costs no discount.",
     of=returns.total_return,
     against="the rewards of the sampled tokens, listed and discounted one by one",
     wrong={
@@ -128,7 +129,6 @@ def _(total_return, draw: Draw) -> Comparison:
     },
 )
 def _(total_return, draw: Draw) -> Iterator[Comparison]:
-    "Each sampled token has the whole discounted return; a token that nobody sampled costs no discount."
     mask, gamma = draw.holed_mask(4, 5), float(draw.uniform(low=0.3, high=0.9))
     mask[0, 1] = mask[0, 0] = False
     rewards = torch.where(mask, 1 + draw.uniform(4, 5), torch.nan)
@@ -144,6 +144,7 @@ def _(total_return, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:returns-to-go",
     "gradient",
+    "Rewards from before an action drop out of the expectation.",
     of=returns.returns_to_go,
     against="the gradient with the total return, and finite differences",
     wrong={
@@ -157,7 +158,6 @@ def _(total_return, draw: Draw) -> Iterator[Comparison]:
     follows="eq:total-return",
 )
 def _(returns_to_go, draw: Draw) -> Iterator[Comparison]:
-    "Rewards from before an action drop out of the expectation."
     e = episodes(draw)
     got = pg.policy_gradient(e.probs, e.scores, returns_to_go(e.rewards, e.mask), e.mask)
     yield got, pg.policy_gradient(e.probs, e.scores, returns.total_return(e.rewards, e.mask), e.mask)
@@ -167,6 +167,7 @@ def _(returns_to_go, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:baseline-identity",
     "gradient",
+    "Any baseline that does not depend on the action leaves the gradient as it is: E[∇log π · b] = 0.",
     of=returns.subtract_baseline,
     against="the gradient without a baseline, and finite differences of the expected return",
     wrong={
@@ -176,7 +177,6 @@ def _(returns_to_go, draw: Draw) -> Iterator[Comparison]:
     follows="eq:returns-to-go",
 )
 def _(subtract_baseline, draw: Draw) -> Iterator[Comparison]:
-    "Any baseline that does not depend on the action leaves the gradient as it is: E[∇log π · b] = 0."
     e = episodes(draw)
     to_go = returns.returns_to_go(e.rewards, e.mask)
     baseline = torch.arange(1.0, 4.0, dtype=torch.float64)[e.paths.states[:, :-1]] * draw.uniform(3, low=1.0, high=2.0)
@@ -193,6 +193,7 @@ def _powers(gamma: float) -> Tensor:
 @check(
     "eq:returns-to-go",
     "discounted gradient",
+    "The gradient of the discounted return weights action t with γ^t G_t; practice drops the γ^t.",
     of=returns.returns_to_go,
     against="finite differences of the discounted return",
     wrong={
@@ -203,7 +204,6 @@ def _powers(gamma: float) -> Tensor:
     },
 )
 def _(returns_to_go, draw: Draw) -> Comparison:
-    "The gradient of the discounted return weights action t with γ^t G_t; practice drops the γ^t."
     e, gamma = episodes(draw), float(draw.uniform(1, low=0.5, high=0.8))
     psi = _powers(gamma) * returns_to_go(e.rewards, e.mask, gamma=gamma)
     return pg.policy_gradient(e.probs, e.scores, psi, e.mask), e.gradient(gamma)
@@ -212,6 +212,7 @@ def _(returns_to_go, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-psi",
     "six choices",
+    "Total return, reward-to-go, reward-to-go less a baseline, Q, advantage and TD residual give the same gradient.",
     of=pg.policy_gradient,
     against="finite differences of the expected return",
     wrong={
@@ -224,7 +225,6 @@ def _(returns_to_go, draw: Draw) -> Comparison:
     },
 )
 def _(policy_gradient, draw: Draw) -> Iterator[Comparison]:
-    "Total return, reward-to-go, reward-to-go less a baseline, Q, advantage and TD residual give the same gradient."
     e = episodes(draw)
     expected, to_go = e.gradient(), returns.returns_to_go(e.rewards, e.mask)
     for psi in (
@@ -244,6 +244,7 @@ def _(policy_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:value-gradient",
     "value",
+    "The gradient of the values satisfies a Bellman equation of its own.",
     of=pg.value_gradient,
     against="differentiating the discounted rewards summed over time",
     wrong={
@@ -256,7 +257,6 @@ def _(policy_gradient, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(value_gradient, draw: Draw) -> Comparison:
-    "The gradient of the values satisfies a Bellman equation of its own."
     m = endless(draw)
     dpi = jacobian(lambda theta: theta.softmax(-1), m.theta)
     got = value_gradient(m.transitions, m.policy, dpi, m.action_values(), gamma=m.gamma)
@@ -266,6 +266,7 @@ def _(value_gradient, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-theorem",
     "value",
+    "Unrolled, the recursion becomes a sum over states, weighted with how often the policy visits them.",
     of=pg.policy_gradient_theorem,
     against="the gradient of the values, averaged over the start",
     wrong={
@@ -279,7 +280,6 @@ def _(value_gradient, draw: Draw) -> Comparison:
     follows="eq:value-gradient",
 )
 def _(policy_gradient_theorem, draw: Draw) -> Comparison:
-    "Unrolled, the recursion becomes a sum over states, weighted with how often the policy visits them."
     m = endless(draw)
     dpi = jacobian(lambda theta: theta.softmax(-1), m.theta)
     q = m.action_values()
@@ -290,6 +290,7 @@ def _(policy_gradient_theorem, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-expectation",
     "value",
+    "With ∇π = π ∇log π the sum over actions becomes an expectation; Q less V gives the same.",
     of=pg.policy_gradient_expectation,
     against="the theorem's sum, and differentiating the expected return",
     wrong={
@@ -303,7 +304,6 @@ def _(policy_gradient_theorem, draw: Draw) -> Comparison:
     follows="eq:policy-gradient-theorem",
 )
 def _(policy_gradient_expectation, draw: Draw) -> Iterator[Comparison]:
-    "With ∇π = π ∇log π the sum over actions becomes an expectation; Q less V gives the same."
     m = endless(draw)
     scores, dpi = (jacobian(f, m.theta) for f in (lambda t: t.log_softmax(-1), lambda t: t.softmax(-1)))
     nu, q = m.occupancy(m.theta), m.action_values()

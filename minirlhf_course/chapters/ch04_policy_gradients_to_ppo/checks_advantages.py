@@ -86,6 +86,7 @@ def _options(t: _Tokens) -> dict[str, Any]:
 @check(
     "eq:returns-to-go",
     "value",
+    "G_t sums the rewards of the sampled tokens from t on, discounted by the number of tokens in between.",
     of=returns.returns_to_go,
     against="nested sums over the sampled tokens, in plain Python",
     wrong={
@@ -101,7 +102,6 @@ def _options(t: _Tokens) -> dict[str, Any]:
     },
 )
 def _(returns_to_go, draw: Draw) -> Comparison:
-    "G_t sums the rewards of the sampled tokens from t on, discounted by the number of tokens in between."
     t = _tokens(draw)
     expected = _per_token(
         t, lambda r, v, last: [sum(t.gamma**k * x for k, x in enumerate([*r[i:], last])) for i in range(len(r))]
@@ -112,6 +112,7 @@ def _(returns_to_go, draw: Draw) -> Comparison:
 @check(
     "eq:td-residual",
     "value",
+    "In a language model the next state is certain, so with the true values the TD residual is the advantage itself.",
     of=returns.td_residuals,
     against="the oracle's action value minus its state value",
     wrong={
@@ -120,7 +121,6 @@ def _(returns_to_go, draw: Draw) -> Comparison:
     },
 )
 def _(td_residuals, draw: Draw) -> Comparison:
-    "In a language model the next state is certain, so with the true values the TD residual is the advantage itself."
     lm = draw.toy(3, 3)
     responses = lm.completions()
     reward = draw.normal(len(responses.mask))
@@ -133,6 +133,7 @@ def _(td_residuals, draw: Draw) -> Comparison:
 @check(
     "eq:td-residual",
     "holes",
+    "The next state is that of the next sampled token, the bootstrap after the last; nothing else is looked at.",
     of=returns.td_residuals,
     against="plain Python over the sampled tokens",
     wrong={
@@ -146,7 +147,6 @@ def _(td_residuals, draw: Draw) -> Comparison:
     },
 )
 def _(td_residuals, draw: Draw) -> Comparison:
-    "The next state is that of the next sampled token, the bootstrap after the last; nothing else is looked at."
     t = _tokens(draw)
     expected = _n_step_returns(t, 1) - torch.where(t.mask, t.values, 0.0)
     return td_residuals(t.rewards, t.values, t.mask, **_options(t)), expected
@@ -155,6 +155,7 @@ def _(td_residuals, draw: Draw) -> Comparison:
 @check(
     "eq:n-step-advantage",
     "value",
+    "n rewards, then the value n tokens on, less the value now.",
     of=returns.n_step_advantages,
     against="written out token by token in plain Python",
     wrong={
@@ -167,7 +168,6 @@ def _(td_residuals, draw: Draw) -> Comparison:
     },
 )
 def _(n_step_advantages, draw: Draw) -> Iterator[Comparison]:
-    "n rewards, then the value n tokens on, less the value now."
     t = _tokens(draw)
     for n in (1, 2, 3, 7):
         expected = _n_step_returns(t, n) - torch.where(t.mask, t.values, 0.0)
@@ -177,6 +177,7 @@ def _(n_step_advantages, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:n-step-telescoped",
     "value",
+    "Summed with their discounts, the TD residuals of n steps leave the n-step advantage: the values between cancel.",
     of=returns.n_step_from_residuals,
     against="the n-step advantage",
     wrong={
@@ -190,7 +191,6 @@ def _(n_step_advantages, draw: Draw) -> Iterator[Comparison]:
     follows="eq:n-step-advantage",
 )
 def _(n_step_from_residuals, draw: Draw) -> Iterator[Comparison]:
-    "Summed with their discounts, the TD residuals of n steps leave the n-step advantage: the values between cancel."
     t = _tokens(draw)
     residuals = returns.td_residuals(t.rewards, t.values, t.mask, **_options(t))
     for n in (1, 2, 3):
@@ -209,6 +209,7 @@ def _mixture_without_rest(rewards: Tensor, values: Tensor, mask: Tensor, *, lam:
 @check(
     "eq:gae-mixture",
     "value",
+    "GAE weights the n-step advantages with (1−λ)λ^(n−1); beyond the last token they are all the same.",
     of=returns.gae_mixture,
     against="300 terms of the infinite mixture, each a sum of TD residuals",
     wrong={
@@ -220,7 +221,6 @@ def _mixture_without_rest(rewards: Tensor, values: Tensor, mask: Tensor, *, lam:
     follows="eq:n-step-telescoped",
 )
 def _(gae_mixture, draw: Draw) -> Comparison:
-    "GAE weights the n-step advantages with (1−λ)λ^(n−1); beyond the last token they are all the same."
     t = _tokens(draw)
     residuals = returns.td_residuals(t.rewards, t.values, t.mask, **_options(t))
     terms = [returns.n_step_from_residuals(residuals, t.mask, n=n, gamma=t.gamma) for n in range(1, 6)]
@@ -233,6 +233,7 @@ def _(gae_mixture, draw: Draw) -> Comparison:
 @check(
     "eq:gae-sum",
     "value",
+    "Exchanging the sums, each residual keeps the weight (γλ)^l.",
     of=returns.gae_sum,
     against="the mixture of n-step advantages",
     wrong={
@@ -244,7 +245,6 @@ def _(gae_mixture, draw: Draw) -> Comparison:
     follows="eq:gae-mixture",
 )
 def _(gae_sum, draw: Draw) -> Comparison:
-    "Exchanging the sums, each residual keeps the weight (γλ)^l."
     t = _tokens(draw)
     residuals = returns.td_residuals(t.rewards, t.values, t.mask, **_options(t))
     got = gae_sum(residuals, t.mask, gamma=t.gamma, lam=t.lam)
@@ -271,13 +271,13 @@ _GAE_MISTAKES: dict[str, Callable[..., Tensor]] = {
 @check(
     "eq:gae",
     "value",
+    "One backward pass, A_t = δ_t + γλ A_{t+1} over the sampled tokens, gives the sum.",
     of=returns.gae,
     against="the sum of TD residuals",
     wrong=_GAE_MISTAKES,
     follows="eq:gae-sum",
 )
 def _(gae, draw: Draw) -> Comparison:
-    "One backward pass, A_t = δ_t + γλ A_{t+1} over the sampled tokens, gives the sum."
     t = _tokens(draw)
     residuals = returns.td_residuals(t.rewards, t.values, t.mask, **_options(t))
     got = gae(t.rewards, t.values, t.mask, lam=t.lam, **_options(t))
@@ -287,6 +287,7 @@ def _(gae, draw: Draw) -> Comparison:
 @check(
     "eq:gae",
     "limits",
+    "λ = 0 is the TD residual, λ = 1 the return (with the bootstrap at its end) less the value.",
     of=returns.gae,
     against="one-step and full returns in plain Python",
     wrong={
@@ -297,7 +298,6 @@ def _(gae, draw: Draw) -> Comparison:
     },
 )
 def _(gae, draw: Draw) -> Iterator[Comparison]:
-    "λ = 0 is the TD residual, λ = 1 the return (with the bootstrap at its end) less the value."
     t = _tokens(draw)
     values = torch.where(t.mask, t.values, 0.0)
     yield gae(t.rewards, t.values, t.mask, lam=0.0, **_options(t)), _n_step_returns(t, 1) - values
@@ -307,6 +307,7 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gae",
     "gradient",
+    "With the true values of a language model, GAE gives the exact policy gradient for every λ.",
     of=returns.gae,
     against="differentiating the expected reward, summed over all responses",
     wrong={
@@ -317,7 +318,6 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gae, draw: Draw) -> Iterator[Comparison]:
-    "With the true values of a language model, GAE gives the exact policy gradient for every λ."
     lm = draw.toy(3, 2)
     responses = lm.completions()
     reward = torch.arange(len(responses.mask), dtype=torch.float64)[draw.permutation(len(responses.mask))]
@@ -335,6 +335,7 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:lambda-return",
     "value",
+    "The critic's target is the same mixture of n-step returns: advantage plus value, before any whitening.",
     of=returns.lambda_returns,
     against="the mixture of n-step returns, in plain Python",
     wrong={
@@ -345,7 +346,6 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(lambda_returns, draw: Draw) -> Comparison:
-    "The critic's target is the same mixture of n-step returns: advantage plus value, before any whitening."
     t = _tokens(draw)
     terms = [_n_step_returns(t, n) for n in range(1, 6)]
     expected = sum(
@@ -358,6 +358,7 @@ def _(lambda_returns, draw: Draw) -> Comparison:
 @check(
     "eq:length-adaptive-lambda",
     "value",
+    "The weights of the TD residuals add up to α times the length; below 1/α tokens only the first has a weight.",
     of=returns.length_adaptive_lambda,
     against="GAE's weights Σ λ^k, added up",
     wrong={
@@ -367,7 +368,6 @@ def _(lambda_returns, draw: Draw) -> Comparison:
     },
 )
 def _(length_adaptive_lambda, draw: Draw) -> Iterator[Comparison]:
-    "The weights of the TD residuals add up to α times the length; below 1/α tokens only the first has a weight."
     alpha = float(draw.uniform(1, low=0.04, high=0.08))
     lengths = torch.tensor([round(0.75 / alpha), 40, 90, 250], dtype=torch.float64)
     for lam, expected in zip(

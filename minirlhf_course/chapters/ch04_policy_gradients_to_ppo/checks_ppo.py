@@ -35,6 +35,7 @@ def _six_cases(ratio: float, advantage: float, epsilon: float) -> float:
 @check(
     "eq:clipped-surrogate",
     "six-cases",
+    "min(ρA, clip(ρ)A) takes the gain away from whoever has gone too far, and from nobody else.",
     of=policy_losses.ppo_clip,
     against="six cases written out: two signs of the advantage, three places of the ratio",
     wrong={
@@ -51,7 +52,6 @@ def _six_cases(ratio: float, advantage: float, epsilon: float) -> float:
     },
 )
 def _(objective: Callable[..., Tensor], draw: Draw) -> Iterator[Comparison]:
-    "min(ρA, clip(ρ)A) takes the gain away from whoever has gone too far, and from nobody else."
     for epsilon in (0.1, 0.3):
         ratios = draw.away_from([1 - epsilon, 1 + epsilon], 6, low=0.4, high=0.6)
         ratios = ratios + torch.tensor([0.0, 0.5, 1.0] * 2)  # below, inside, above
@@ -67,6 +67,7 @@ def _(objective: Callable[..., Tensor], draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:clipped-value-loss",
     "value",
+    "A value that has moved further than c from where the rollout found it gains nothing by going on.",
     of=value_losses.value_clip,
     against="the two squares, the larger counts",
     wrong={
@@ -84,7 +85,6 @@ def _(objective: Callable[..., Tensor], draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(loss: Callable[..., Tensor], draw: Draw) -> Iterator[Comparison]:
-    "A value that has moved further than c from where the rollout found it gains nothing by going on."
     for c in (0.2, 0.5):
         old, moved = draw.normal(8), draw.away_from([-c, c], 8, low=-1.5, high=1.5)
         far = draw.uniform(8, low=2.0, high=3.0)
@@ -123,6 +123,7 @@ def _with(**changes: Any) -> Loss:
 @check(
     "eq:ppo-objective",
     "value",
+    "What is descended: minus the mean of clipped surrogate, entropy bonus and minus the critic's error.",
     of=po.loss,
     against="every step's three terms, by hand, and their mean",
     wrong={
@@ -139,7 +140,6 @@ def _with(**changes: Any) -> Loss:
     follows="eq:clipped-surrogate",
 )
 def _(loss: Loss, draw: Draw) -> Iterator[Comparison]:
-    "What is descended: minus the mean of clipped surrogate, entropy bonus and minus the critic's error."
     run, batch, ratios = minibatch(draw)
     with torch.no_grad():
         logps, values = run.policy(batch.observations).log_softmax(-1), run.critic(batch.observations)[:, 0]
@@ -157,6 +157,7 @@ def _(loss: Loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-gradient",
     "gradient",
+    "The entropy's gradient is a policy gradient in which each action earns its own surprise, −log π.",
     of=policy_losses.reinforce,
     against="finite differences of the entropy, summed over all actions",
     wrong={
@@ -166,7 +167,6 @@ def _(loss: Loss, draw: Draw) -> Iterator[Comparison]:
     tolerance=1e-8,
 )
 def _(objective: Callable[..., Tensor], draw: Draw) -> Comparison:
-    "The entropy's gradient is a policy gradient in which each action earns its own surprise, −log π."
     logits = draw.normal(4).requires_grad_()
     logps = logits.log_softmax(-1)
     probs = logps.detach().exp()

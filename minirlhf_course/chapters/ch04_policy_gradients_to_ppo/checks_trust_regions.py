@@ -19,6 +19,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:performance-difference",
     "value",
+    "What a new policy gains are the old advantages, collected where the new policy goes.",
     of=trust_region.performance_difference,
     against="difference of two expected returns, summed over time",
     wrong={
@@ -27,7 +28,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(performance_difference, draw: Draw) -> Comparison:
-    "What a new policy gains are the old advantages, collected where the new policy goes."
     m = endless(draw)
     new = m.theta + torch.tensor([-1.0, 1.0], dtype=torch.float64) * draw.uniform(3, 1, low=0.5, high=1.0)
     got = performance_difference(m.occupancy(new), m.advantages(), gamma=m.gamma)
@@ -37,6 +37,7 @@ def _(performance_difference, draw: Draw) -> Comparison:
 @check(
     "eq:surrogate-gain",
     "gradient",
+    "At the old policy the surrogate is 0 and its gradient is that of the true objective.",
     of=trust_region.surrogate_gain,
     against="differentiating the expected return",
     wrong={
@@ -47,7 +48,6 @@ def _(performance_difference, draw: Draw) -> Comparison:
     },
 )
 def _(surrogate_gain, draw: Draw) -> Iterator[Comparison]:
-    "At the old policy the surrogate is 0 and its gradient is that of the true objective."
     m = endless(draw)
     advantages, d = m.advantages(), m.occupancy(m.theta).sum(-1)
 
@@ -72,6 +72,7 @@ def _fisher(m: Endless) -> Tensor:
 @check(
     "eq:fisher-vector-product",
     "value",
+    "The Hessian of KL(π_old‖π) at π = π_old is the Fisher matrix.",
     of=trust_region.fisher_vector_product,
     against="E[∇log π ∇log πᵀ] built in full",
     wrong={
@@ -84,7 +85,6 @@ def _fisher(m: Endless) -> Tensor:
     },
 )
 def _(fisher_vector_product, draw: Draw) -> Iterator[Comparison]:
-    "The Hessian of KL(π_old‖π) at π = π_old is the Fisher matrix."
     m, v = endless(draw), draw.uniform(6, low=0.5, high=1.5) * torch.tensor([1.0, -1.0] * 3, dtype=torch.float64)
     theta = m.theta.clone().requires_grad_()
     for damping in (0.1, float(draw.uniform(low=0.5, high=1.0))):
@@ -95,6 +95,7 @@ def _(fisher_vector_product, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:quadratic-kl",
     "limit",
+    "KL(π_θ‖π_{θ+hx})/h² tends to ½ xᵀFx.",
     of=trust_region.quadratic_kl,
     against="the divergence after ever smaller steps, divided by their square",
     wrong={
@@ -104,7 +105,6 @@ def _(fisher_vector_product, draw: Draw) -> Iterator[Comparison]:
     tolerance=1e-7,
 )
 def _(quadratic_kl, draw: Draw) -> Comparison:
-    "KL(π_θ‖π_{θ+hx})/h² tends to ½ xᵀFx."
     m, x = endless(draw), draw.uniform(6, low=0.5, high=1.5) * torch.tensor([1.0, -1.0] * 3, dtype=torch.float64)
     direction = x.view(3, 2)
 
@@ -127,6 +127,7 @@ def _steepest_descent(
 @check(
     "eq:conjugate-gradient",
     "value",
+    "In D dimensions D iterations solve Mx = b; fewer give the best of what as many products can reach.",
     of=trust_region.conjugate_gradient,
     against="a direct solve",
     wrong={
@@ -141,7 +142,6 @@ def _steepest_descent(
     tolerance=1e-8,
 )
 def _(conjugate_gradient, draw: Draw) -> Iterator[Comparison]:
-    "In D dimensions D iterations solve Mx = b; fewer give the best of what as many products can reach."
     rotation = torch.linalg.qr(draw.normal(4, 4)).Q
     scales = torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64) + draw.uniform(4, high=0.5)
     matrix = rotation @ torch.diag(scales) @ rotation.T
@@ -166,6 +166,7 @@ def _(conjugate_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:trust-region-step",
     "value",
+    "F⁻¹g, scaled to the edge of the region, gains more to first order than any other step inside.",
     of=trust_region.trust_region_step,
     against="steepest ascent in coordinates in which the trust region is a ball",
     wrong={
@@ -175,7 +176,6 @@ def _(conjugate_gradient, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(trust_region_step, draw: Draw) -> Iterator[Comparison]:
-    "F⁻¹g, scaled to the edge of the region, gains more to first order than any other step inside."
     half, g, max_kl = draw.normal(4, 4), draw.normal(4) + 2.0, float(draw.uniform(low=0.005, high=0.05))
     fisher = half @ half.T + 0.5 * torch.eye(4, dtype=torch.float64)
     direction = torch.linalg.solve(fisher, g)
@@ -201,12 +201,12 @@ PENALTY_MISTAKES = {
 @check(
     "eq:adaptive-penalty",
     "closed loop",
+    "Where the KL goes as 1/β, β walks in factors of two until the KL is within 1.5 of its target, and then stays.",
     of=trust_region.adaptive_penalty,
     against="the power of two nearest to 1 that brings the KL within the band, by trying them all",
     wrong=PENALTY_MISTAKES,
 )
 def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
-    "Where the KL goes as 1/β, β walks in factors of two until the KL is within 1.5 of its target, and then stays."
     target, first = float(draw.uniform(1, low=0.01, high=0.03)), float(draw.uniform(1, low=0.5, high=2.0))
     # The KL at the first β: several doublings or halvings away from the target, and never near an edge of the band.
     spent = (
@@ -224,12 +224,13 @@ def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:adaptive-penalty",
     "band and factor",
+    "β moves by the factor where the KL leaves the band, on either side; where the KL goes as 1/β² it need not come "
+    "to rest.",
     of=trust_region.adaptive_penalty,
     against="the rule at its corners; a walk that jumps across the band for ever",
     wrong=PENALTY_MISTAKES,
 )
 def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
-    "β moves by the factor where the KL leaves the band, on either side; where the KL goes as 1/β² it need not come to rest."
     beta, target = (float(draw.uniform(low=0.5, high=2.0)) for _ in range(2))
     for band, factor in ((1.2, 1.7), (2.5, 3.0)):
         step = lambda beta, observed, o={"band": band, "factor": factor}: adaptive_penalty(

@@ -27,6 +27,7 @@ def _bandit(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
 @check(
     "eq:gradient-variance",
     "value",
+    "E‖g‖² − ‖E g‖² is half the expected squared distance between two draws.",
     of=pg.gradient_variance,
     against="half the mean squared distance of two independent estimates",
     wrong={
@@ -37,7 +38,6 @@ def _bandit(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
     },
 )
 def _(gradient_variance, draw: Draw) -> Comparison:
-    "E‖g‖² − ‖E g‖² is half the expected squared distance between two draws."
     probs, scores, q = _bandit(draw)
     g = scores * (q + 1.0)[:, None]
     distance = (g[:, None] - g[None, :]).square().sum(-1)
@@ -47,6 +47,7 @@ def _(gradient_variance, draw: Draw) -> Comparison:
 @check(
     "eq:optimal-baseline",
     "value",
+    "The variance is a parabola in b, and b* its lowest point.",
     of=pg.optimal_baseline,
     against="vertex of the parabola through the variances at three baselines",
     wrong={
@@ -55,7 +56,6 @@ def _(gradient_variance, draw: Draw) -> Comparison:
     },
 )
 def _(optimal_baseline, draw: Draw) -> Comparison:
-    "The variance is a parabola in b, and b* its lowest point."
     order = draw.permutation(3)
     probs = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)[order]
     q = (torch.arange(3, dtype=torch.float64) + draw.uniform(3, high=0.5))[order]  # the likely action is the worst
@@ -73,6 +73,7 @@ def _(optimal_baseline, draw: Draw) -> Comparison:
 @check(
     "eq:own-mean-shrinkage",
     "value",
+    "With a batch mean that includes the own sample as baseline, the expected gradient is (K−1)/K times the true one.",
     of=pg.group_mean_shrinkage,
     against="the expected estimate over all ways to draw K samples",
     wrong={
@@ -81,7 +82,6 @@ def _(optimal_baseline, draw: Draw) -> Comparison:
     },
 )
 def _(group_mean_shrinkage, draw: Draw) -> Comparison:
-    "With a batch mean that includes the own sample as baseline, the expected gradient is (K−1)/K times the true one."
     (probs, scores, q), k = _bandit(draw), draw.integer(2, 4)
     expected = torch.zeros(3, dtype=torch.float64)
     for sample in itertools.product(range(3), repeat=k):
@@ -102,6 +102,7 @@ def _inverse_weights(logps: Tensor, behavior: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:importance-weights",
     "expectation",
+    "Samples of the behaviour policy, weighted with the ratio of the whole response, have the target's expectation.",
     of=returns.importance_weights,
     against="expectation under the target policy, summed over all responses",
     wrong={
@@ -113,7 +114,6 @@ def _inverse_weights(logps: Tensor, behavior: Tensor, mask: Tensor) -> Tensor:
     },
 )
 def _(importance_weights, draw: Draw) -> Iterator[Comparison]:
-    "Samples of the behaviour policy, weighted with the ratio of the whole response, have the target's expectation."
     target, behavior = draw.toy(3, 3), draw.toy(3, 3)
     responses, reward = target.completions(), draw.uniform(15, low=1.0, high=5.0)
     weights = importance_weights(
@@ -128,6 +128,7 @@ def _(importance_weights, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:importance-weights",
     "per decision",
+    "A reward at token t needs the ratios up to t only.",
     of=returns.importance_weights,
     against="expected sum of token rewards under the target policy",
     wrong={
@@ -138,7 +139,6 @@ def _(importance_weights, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(importance_weights, draw: Draw) -> Comparison:
-    "A reward at token t needs the ratios up to t only."
     target, behavior = draw.toy(3, 3, scale=1.5), draw.toy(3, 3, scale=1.5)
     responses = target.completions()
     per_token = (
@@ -154,6 +154,7 @@ def _(importance_weights, draw: Draw) -> Comparison:
 @check(
     "eq:importance-weights",
     "variance",
+    "For independent tokens E_b[w²] = (Σ π²/b)^T: the variance grows exponentially with the length.",
     of=returns.importance_weights,
     against="the second moment of one token, to the power of the length",
     wrong={
@@ -164,7 +165,6 @@ def _(importance_weights, draw: Draw) -> Comparison:
     },
 )
 def _(importance_weights, draw: Draw) -> Comparison:
-    "For independent tokens E_b[w²] = (Σ π²/b)^T: the variance grows exponentially with the length."
     pi = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64) + draw.uniform(1, high=0.02) * torch.tensor(
         [1.0, 0.0, -1.0]
     )

@@ -43,6 +43,7 @@ def _log_z(ref: Tensor, rewards: Tensor, beta: float) -> Tensor:
 @check(
     "eq:rlhf-objective",
     "value",
+    "The objective over whole responses is the expected sum of token rewards minus token penalties.",
     of=rlhf.rlhf_objective,
     against="recursion over the prefixes of a toy language model, paying −β log π/π_ref at every token",
     wrong={
@@ -55,7 +56,6 @@ def _log_z(ref: Tensor, rewards: Tensor, beta: float) -> Tensor:
     },
 )
 def _(objective, draw: Draw) -> Iterator[Comparison]:
-    "The objective over whole responses is the expected sum of token rewards minus token penalties."
     policy, reference = draw.toy(3, 2, num_prompts=2), draw.toy(3, 2, num_prompts=2)
     rows, beta = rows_of(policy), float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1))
     for probs, ref in zip(policy.distribution().detach(), reference.distribution().detach(), strict=True):
@@ -71,6 +71,7 @@ def _(objective, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rlhf-objective",
     "gradient",
+    "The derivative of the log-ratio itself drops out: the gradient treats the penalty as part of the reward.",
     of=rlhf.rlhf_objective,
     against="score-function gradient E[(r − β log π/π_ref) ∇log π], summed over all outcomes",
     wrong={
@@ -80,7 +81,6 @@ def _(objective, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(objective, draw: Draw) -> Comparison:
-    "The derivative of the log-ratio itself drops out: the gradient treats the penalty as part of the reward."
     _, ref, rewards, beta = _problem(draw, rows=1)
     logits = draw.normal(1, 4).requires_grad_()
     value = objective(logits.log_softmax(-1), ref.log(), rewards, beta=beta).sum()
@@ -94,6 +94,7 @@ def _(objective, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-objective",
     "shift",
+    "A constant added to all rewards of a prompt is added to the objective of every policy, so it ranks none of them.",
     of=rlhf.rlhf_objective,
     against="the same objective, plus the constant",
     wrong={
@@ -103,7 +104,6 @@ def _(objective, draw: Draw) -> Comparison:
     },
 )
 def _(objective, draw: Draw) -> Comparison:
-    "A constant added to all rewards of a prompt is added to the objective of every policy, so it ranks none of them."
     p, ref, rewards, beta = _problem(draw)
     constant = draw.uniform(3, low=1.0, high=2.0)
     shifted = objective(p.log(), ref.log(), rewards + constant[:, None], beta=beta)
@@ -113,6 +113,7 @@ def _(objective, draw: Draw) -> Comparison:
 @check(
     "eq:partition",
     "value",
+    "log Z is the mean reward accumulated while the reference is tilted step by step to the optimum.",
     of=rlhf.log_partition,
     against="thermodynamic integration: ∫ E[r] under π_ref exp(s r)/Z(s), s from 0 to 1/β",
     wrong={
@@ -123,7 +124,6 @@ def _(objective, draw: Draw) -> Comparison:
     },
 )
 def _(log_partition, draw: Draw) -> Comparison:
-    "log Z is the mean reward accumulated while the reference is tilted step by step to the optimum."
     _, ref, rewards, beta = _problem(draw, rows=2)
 
     def accumulated(row: int) -> Tensor:
@@ -139,6 +139,7 @@ def _(log_partition, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-regrouped",
     "step",
+    "Adding and subtracting log Z inside the expectation changes nothing.",
     of=rlhf.regrouped_objective,
     against="the objective as defined",
     follows="eq:rlhf-objective",
@@ -153,7 +154,6 @@ def _(log_partition, draw: Draw) -> Comparison:
     },
 )
 def _(regrouped, draw: Draw) -> Comparison:
-    "Adding and subtracting log Z inside the expectation changes nothing."
     p, ref, rewards, beta = _problem(draw)
     return (
         regrouped(p.log(), ref.log(), rewards, beta=beta),
@@ -164,6 +164,7 @@ def _(regrouped, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-divergence-form",
     "step",
+    "The objective is −β KL(π‖π*) plus β log Z, which does not depend on π.",
     of=rlhf.objective_from_optimum,
     against="the regrouped objective",
     follows="eq:rlhf-regrouped",
@@ -179,7 +180,6 @@ def _(regrouped, draw: Draw) -> Comparison:
     },
 )
 def _(divergence_form, draw: Draw) -> Comparison:
-    "The objective is −β KL(π‖π*) plus β log Z, which does not depend on π."
     p, ref, rewards, beta = _problem(draw)
     return (
         divergence_form(p.log(), ref.log(), rewards, beta=beta),
@@ -194,6 +194,7 @@ def _taylor_remainder(u: float) -> Tensor:
 @check(
     "eq:gibbs",
     "step",
+    "What the objective falls short of β log Z is β times a sum of Gibbs terms.",
     of=rlhf.gibbs_terms,
     against="the divergence form of the objective",
     follows="eq:rlhf-divergence-form",
@@ -203,7 +204,6 @@ def _taylor_remainder(u: float) -> Tensor:
     },
 )
 def _(gibbs_terms, draw: Draw) -> Comparison:
-    "What the objective falls short of β log Z is β times a sum of Gibbs terms."
     p, ref, rewards, beta = _problem(draw)
     best = rlhf.optimal_logps(ref.log(), rewards, beta=beta)
     shortfall = beta * gibbs_terms(p.log(), best).sum(-1)
@@ -215,6 +215,7 @@ def _(gibbs_terms, draw: Draw) -> Comparison:
 @check(
     "eq:gibbs",
     "value",
+    "Every term is an integral of something positive, so their sum, the KL, is never negative and 0 only at π = q.",
     of=rlhf.gibbs_terms,
     against="π ∫ (u − s) eˢ ds from 0 to u = log(q/π), a Taylor remainder: positive on either side of 0",
     wrong={
@@ -223,7 +224,6 @@ def _(gibbs_terms, draw: Draw) -> Comparison:
     },
 )
 def _(gibbs_terms, draw: Draw) -> Iterator[Comparison]:
-    "Every term is an integral of something positive, so their sum, the KL, is never negative and 0 only at π = q."
     p, q = draw.distribution(4), draw.distribution(4)
     remainders = [_taylor_remainder(u) for u in (q / p).log().tolist()]
     yield gibbs_terms(p.log(), q.log()), p * torch.stack(remainders)
@@ -233,6 +233,7 @@ def _(gibbs_terms, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rlhf-optimum",
     "step",
+    "π* has no Gibbs term left, so it attains β log Z.",
     of=rlhf.optimal_logps,
     against="β log Z, what is left of the divergence form once its KL is 0",
     follows="eq:gibbs",
@@ -244,7 +245,6 @@ def _(gibbs_terms, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(optimal_logps, draw: Draw) -> Comparison:
-    "π* has no Gibbs term left, so it attains β log Z."
     _, ref, rewards, beta = _problem(draw)
     reached = exact.regularised_value(optimal_logps(ref.log(), rewards, beta=beta).exp(), ref, rewards, beta)
     return reached, beta * _log_z(ref, rewards, beta)
@@ -253,6 +253,7 @@ def _(optimal_logps, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimum",
     "value",
+    "No distribution over the responses has a larger objective.",
     of=rlhf.optimal_logps,
     against="numerical maximisation of the objective",
     tolerance=1e-7,
@@ -267,7 +268,6 @@ def _(optimal_logps, draw: Draw) -> Comparison:
     },
 )
 def _(optimal_logps, draw: Draw) -> Comparison:
-    "No distribution over the responses has a larger objective."
     _, ref, _, beta = _problem(draw, rows=1)
     rewards = draw.permutation(4).double()[None] / 2 + draw.uniform(1, 4, high=0.1)
     best = exact.maximise(lambda p: exact.regularised_value(p, ref[0], rewards[0], beta), 4)
@@ -277,12 +277,12 @@ def _(optimal_logps, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimum",
     "shift",
+    "A constant added to the rewards of each prompt leaves the optimum as it is.",
     of=rlhf.optimal_logps,
     against="the optimum for the unshifted rewards",
     wrong={"not normalised": lambda ref_logps, rewards, *, beta: ref_logps + rewards / beta},
 )
 def _(optimal_logps, draw: Draw) -> Comparison:
-    "A constant added to the rewards of each prompt leaves the optimum as it is."
     _, ref, rewards, beta = _problem(draw)
     constant = draw.uniform(3, 1, low=1.0, high=2.0)
     return (
@@ -294,6 +294,7 @@ def _(optimal_logps, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimum",
     "limits",
+    "A tiny β takes the best response and nothing else; a huge one does not move.",
     of=rlhf.optimal_logps,
     against="the best response at β → 0, the reference at β → ∞",
     tolerance=1e-8,
@@ -304,7 +305,6 @@ def _(optimal_logps, draw: Draw) -> Comparison:
     },
 )
 def _(optimal_logps, draw: Draw) -> Iterator[Comparison]:
-    "A tiny β takes the best response and nothing else; a huge one does not move."
     ref = draw.distribution(5)
     rewards = draw.permutation(5).double()
     best = torch.nn.functional.one_hot(rewards.argmax(), 5)
@@ -315,6 +315,7 @@ def _(optimal_logps, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rlhf-optimal-value",
     "step",
+    "The best objective is β log Z.",
     of=rlhf.optimal_value,
     against="the objective, evaluated at π*",
     follows="eq:rlhf-optimum",
@@ -326,7 +327,6 @@ def _(optimal_logps, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(optimal_value, draw: Draw) -> Comparison:
-    "The best objective is β log Z."
     _, ref, rewards, beta = _problem(draw)
     best = rlhf.optimal_logps(ref.log(), rewards, beta=beta)
     return optimal_value(ref.log(), rewards, beta=beta), exact.regularised_value(best.exp(), ref, rewards, beta)
@@ -335,6 +335,7 @@ def _(optimal_value, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimal-value",
     "value",
+    "No distribution over the responses reaches more than β log Z.",
     of=rlhf.optimal_value,
     against="numerical maximisation of the objective",
     wrong={
@@ -343,7 +344,6 @@ def _(optimal_value, draw: Draw) -> Comparison:
     },
 )
 def _(optimal_value, draw: Draw) -> Comparison:
-    "No distribution over the responses reaches more than β log Z."
     _, ref, rewards, beta = _problem(draw, rows=1)
     best = exact.maximise(lambda p: exact.regularised_value(p, ref[0], rewards[0], beta), 4)
     return optimal_value(ref.log(), rewards, beta=beta)[0], exact.regularised_value(best, ref[0], rewards[0], beta)
@@ -352,6 +352,7 @@ def _(optimal_value, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimal-value",
     "limits",
+    "A soft maximum: max r + β log π_ref(best) for tiny β, E_ref[r] + Var/(2β) for huge β.",
     of=rlhf.optimal_value,
     against="the best reward at β → 0, the mean reward of the reference at β → ∞",
     wrong={
@@ -360,7 +361,6 @@ def _(optimal_value, draw: Draw) -> Comparison:
     },
 )
 def _(optimal_value, draw: Draw) -> Iterator[Comparison]:
-    "A soft maximum: max r + β log π_ref(best) for tiny β, E_ref[r] + Var/(2β) for huge β."
     ref = draw.distribution(5)
     rewards = draw.permutation(5).double()
     best = ref[rewards.argmax()]

@@ -24,6 +24,7 @@ chain(
 @check(
     "eq:implicit-reward",
     "value",
+    "Log-probabilities of a model set to π* give back r − β log Z, response by response.",
     of=rlhf.implicit_reward,
     against="the rewards that the optimum was computed from, on a toy language model",
     wrong={
@@ -33,7 +34,6 @@ chain(
     },
 )
 def _(implicit_reward, draw: Draw) -> Comparison:
-    "Log-probabilities of a model set to π* give back r − β log Z, response by response."
     reference = draw.toy(3, 2)
     beta = float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1))
     ref = reference.distribution()[0].detach()
@@ -48,6 +48,7 @@ def _(implicit_reward, draw: Draw) -> Comparison:
 @check(
     "eq:kl-budget",
     "value",
+    'The β of a budget is the price at which the dual of "most reward within this KL" is smallest.',
     of=rlhf.beta_for_kl,
     against="the minimiser of the dual problem β log Z(β) + β · budget, by golden-section search",
     tolerance=1e-5,
@@ -59,7 +60,6 @@ def _(implicit_reward, draw: Draw) -> Comparison:
     },
 )
 def _(beta_for_kl, draw: Draw) -> Comparison:
-    'The β of a budget is the price at which the dual of "most reward within this KL" is smallest.'
     ref = draw.distribution(4)
     rewards = 12.0 * draw.permutation(4).double()  # so that β stays clear of 1
     budget = 0.3 * -float(ref[rewards.argmax()].log())
@@ -86,6 +86,7 @@ def _(beta_for_kl, draw: Draw) -> Comparison:
 @check(
     "eq:kl-budget",
     "KL spent",
+    "At the β returned, the optimum spends just the budget.",
     of=rlhf.beta_for_kl,
     against="the KL of π* at that β, by summation",
     wrong={
@@ -98,7 +99,6 @@ def _(beta_for_kl, draw: Draw) -> Comparison:
     },
 )
 def _(beta_for_kl, draw: Draw) -> Comparison:
-    "At the β returned, the optimum spends just the budget."
     ref = draw.distribution(5)
     rewards = draw.permutation(5).double()
     budget = min(0.8, 0.5 * -float(ref[rewards.argmax()].log()))
@@ -120,6 +120,7 @@ def _rates_at_the_reference(ref_logps: Tensor, rewards: Tensor, *, beta: float) 
 @check(
     "eq:frontier-slope",
     "value",
+    "Along the frontier both reward and KL fall as β grows, and the reward lost per nat saved is β.",
     of=rlhf.frontier_rates,
     against="finite differences in β of reward and KL of π*, both by summation",
     tolerance=1e-7,
@@ -131,7 +132,6 @@ def _rates_at_the_reference(ref_logps: Tensor, rewards: Tensor, *, beta: float) 
     },
 )
 def _(frontier_rates, draw: Draw) -> Iterator[Comparison]:
-    "Along the frontier both reward and KL fall as β grows, and the reward lost per nat saved is β."
     ref, rewards = draw.distribution(4), draw.permutation(4).double() + draw.uniform(4, high=0.1)
     beta = draw.away_from([1.0], low=0.5, high=2.0, margin=0.1)
     reward_rate, kl_rate = frontier_rates(ref.log(), rewards, beta=float(beta))
@@ -154,6 +154,8 @@ def _paid_at_every_token(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab
 @check(
     "eq:token-mdp",
     "value",
+    "Solved as a decision process, the value of each prefix is the expected reward of the responses that begin with "
+    "it.",
     of=rlhf.token_mdp,
     against="the expected reward of whole responses, given each prefix, by summation",
     wrong={
@@ -164,7 +166,6 @@ def _paid_at_every_token(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab
     },
 )
 def _(token_mdp, draw: Draw) -> Iterator[Comparison]:
-    "Solved as a decision process, the value of each prefix is the expected reward of the responses that begin with it."
     for size in (2, 3):
         lm = draw.toy(size, 3)
         responses = lm.completions()
@@ -180,6 +181,7 @@ def _(token_mdp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:token-bandit",
     "value",
+    "The expected return of the token-level MDP is the objective of the bandit whose actions are whole responses.",
     of=rlhf.regularised_return,
     against="the objective over whole responses of a toy language model",
     wrong={
@@ -195,7 +197,6 @@ def _(token_mdp, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(regularised_return, draw: Draw) -> Comparison:
-    "The expected return of the token-level MDP is the objective of the bandit whose actions are whole responses."
     policy, reference, beta = draw.toy(3, 3), draw.toy(3, 3), 0.5 + float(draw.uniform())
     probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
     rewards = draw.normal(len(probs))
@@ -207,6 +208,7 @@ def _(regularised_return, draw: Draw) -> Comparison:
 @check(
     "eq:soft-bellman",
     "value",
+    "Backed up from the last token to the first, the soft maximum gives the best objective of the bandit.",
     of=rlhf.optimal_value,
     against="β log Σ π_ref exp(r/β) over whole responses",
     wrong={
@@ -216,7 +218,6 @@ def _(regularised_return, draw: Draw) -> Comparison:
     },
 )
 def _(optimal_value, draw: Draw) -> Comparison:
-    "Backed up from the last token to the first, the soft maximum gives the best objective of the bandit."
     reference, beta = draw.toy(3, 3), 0.5 + float(draw.uniform())
     ref, rows = reference.distribution()[0].detach(), rows_of(reference)
     rewards = draw.normal(len(ref))
@@ -268,12 +269,12 @@ _WRONG_TO_GO = {
 @check(
     "eq:token-gradient",
     "value",
+    "Each token pushed in proportion to what it can still have caused: together, the gradient of the objective.",
     of=rlhf.regularised_return_to_go,
     against="automatic differentiation of E[r] − β KL, summed over whole responses",
     wrong=_WRONG_TO_GO,
 )
 def _(to_go, draw: Draw) -> Comparison:
-    "Each token pushed in proportion to what it can still have caused: together, the gradient of the objective."
     all_of = _Responses(draw)
     ref = all_of.reference.distribution()[0].detach()
     objective = exact.regularised_value(all_of.policy.distribution()[0], ref, all_of.rewards, all_of.beta)
@@ -284,13 +285,13 @@ def _(to_go, draw: Draw) -> Comparison:
 @check(
     "eq:token-gradient",
     "step",
+    "What was charged before a token may be left out of its credit.",
     of=rlhf.regularised_return_to_go,
     against="E[R(y) ∇log π(y)], with the return of the whole response at every token",
     follows="eq:token-bandit",
     wrong=_WRONG_TO_GO,
 )
 def _(to_go, draw: Draw) -> Comparison:
-    "What was charged before a token may be left out of its credit."
     all_of = _Responses(draw)
     given = (all_of.logps, all_of.ref_logps, all_of.rewards, all_of.mask)
     whole = rlhf.regularised_return(*given, beta=all_of.beta)

@@ -30,6 +30,8 @@ def dealt(parameters: int, machines: int, stage: int) -> float:
 @check(
     "eq:sharded-memory",
     "value",
+    "Two bytes for a weight and its gradient, four for a master copy and each moment; what a stage divides, a "
+    "machine holds 1/N of.",
     of=equations.training_bytes,
     against="the tensors themselves, dealt to the machines and weighed",
     wrong={
@@ -44,7 +46,6 @@ def dealt(parameters: int, machines: int, stage: int) -> float:
     },
 )
 def _(training_bytes, draw: Draw) -> Iterator[Comparison]:
-    "Two bytes for a weight and its gradient, four for a master copy and each moment; what a stage divides, a machine holds 1/N of."
     for machines in (2, 3, 8):
         size = machines * draw.integer(20, 90)
         for stage in range(4):
@@ -72,6 +73,7 @@ def sent_around(rows: Tensor) -> tuple[Tensor, list[int]]:
 @check(
     "eq:ring-all-reduce",
     "value",
+    "What a machine has sent when all hold the sum; and they do hold it.",
     of=equations.all_reduce_bytes,
     against="a ring of machines that pass on pieces until all have the sum",
     wrong={
@@ -81,7 +83,6 @@ def sent_around(rows: Tensor) -> tuple[Tensor, list[int]]:
     },
 )
 def _(all_reduce_bytes, draw: Draw) -> Iterator[Comparison]:
-    "What a machine has sent when all hold the sum; and they do hold it."
     for machines in (2, 5):
         rows = draw.normal(machines, machines * draw.integer(2, 9))
         total, sent = sent_around(rows)
@@ -106,6 +107,7 @@ def pipelined(stages: int, micro_batches: int, forward: float, backward: float) 
 @check(
     "eq:pipeline-bubble",
     "value",
+    "Whatever a pass forward and a pass backward take.",
     of=equations.pipeline_bubble,
     against="a schedule, piece by piece",
     wrong={
@@ -117,7 +119,6 @@ def pipelined(stages: int, micro_batches: int, forward: float, backward: float) 
     },
 )
 def _(pipeline_bubble, draw: Draw) -> Iterator[Comparison]:
-    "Whatever a pass forward and a pass backward take."
     for stages in (2, 5):
         micro_batches = draw.integer(6, 20)
         forward, backward = float(draw.uniform(low=0.5, high=1.0)), float(draw.uniform(low=1.1, high=2.0))
@@ -127,6 +128,7 @@ def _(pipeline_bubble, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:longest-reply",
     "value",
+    "The mean of a time is the integral of the chance that it is not over.",
     of=equations.expected_max_over_mean,
     against="the chance that some reply is still running, integrated over time",
     wrong={
@@ -136,7 +138,6 @@ def _(pipeline_bubble, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(expected_max_over_mean, draw: Draw) -> Iterator[Comparison]:
-    "The mean of a time is the integral of the chance that it is not over."
     for replies in (draw.integer(2, 9), draw.integer(20, 90)):
         running = lambda t, n=replies: 1 - (1 - (-t).exp()) ** n
         yield expected_max_over_mean(replies), float(exact.integrate(running, 0.0, 45.0, nodes=400))
@@ -155,6 +156,7 @@ def trisected(sampling: float, training: float) -> float:
 @check(
     "eq:split-machines",
     "value",
+    "No other division of the machines makes the slower side faster.",
     of=equations.sampling_share,
     against="a search for the shortest step",
     wrong={
@@ -164,7 +166,6 @@ def trisected(sampling: float, training: float) -> float:
     },
 )
 def _(sampling_share, draw: Draw) -> Comparison:
-    "No other division of the machines makes the slower side faster."
     sampling, training = draw.uniform(4, low=1.0, high=9.0), draw.uniform(4, low=10.0, high=30.0)
     searched = [trisected(*pair) for pair in zip(sampling.tolist(), training.tolist(), strict=True)]
     return sampling_share(sampling, training), torch.tensor(searched, dtype=torch.float64)
@@ -181,6 +182,7 @@ def share_left(spread: float) -> Tensor:
 @check(
     "eq:effective-share",
     "value",
+    "Tokens are independent, so that moments of their product are products of moments.",
     of=equations.effective_share,
     against="two moments of a token's weight by quadrature, multiplied over the tokens",
     wrong={
@@ -190,7 +192,6 @@ def share_left(spread: float) -> Tensor:
     },
 )
 def _(effective_share, draw: Draw) -> Iterator[Comparison]:
-    "Tokens are independent, so that moments of their product are products of moments."
     for tokens in (3, 40):
         spread = draw.uniform(3, low=0.05, high=0.25)
         left = torch.stack([share_left(s) ** tokens for s in spread.tolist()])

@@ -39,6 +39,7 @@ def _all_pairs(rewards: Tensor) -> Tensor:
 @check(
     "eq:plackett-luce",
     "value",
+    "The probability of an order is the product of the choices that lead to it.",
     of=reward_losses.plackett_luce_logp,
     against="choosing without replacement in proportion to e^r, for every order of three answers",
     wrong={
@@ -48,7 +49,6 @@ def _all_pairs(rewards: Tensor) -> Tensor:
     },
 )
 def _(plackett_luce_logp, draw: Draw) -> Comparison:
-    "The probability of an order is the product of the choices that lead to it."
     orders = draw.normal(3)[torch.tensor(list(itertools.permutations(range(3))))]  # (6, 3)
     return plackett_luce_logp(orders).exp(), torch.tensor(
         [_luce_choices(order) for order in orders], dtype=torch.float64
@@ -58,6 +58,7 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
 @check(
     "eq:plackett-luce",
     "pairs within a ranking",
+    "Summed over all orders of four answers with a above b, the others do not matter: the chance is e^a/(e^a + e^b).",
     of=reward_losses.plackett_luce_logp,
     against="Bradley–Terry odds e^a : e^b",
     wrong={
@@ -66,7 +67,6 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
     },
 )
 def _(plackett_luce_logp, draw: Draw) -> Comparison:
-    "Summed over all orders of four answers with a above b, the others do not matter: the chance is e^a/(e^a + e^b)."
     rewards = draw.uniform(4, low=0.2, high=2.0) * torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
     orders = torch.tensor([o for o in itertools.permutations(range(4)) if o.index(0) < o.index(1)])
     a, b = rewards[:2].exp()
@@ -76,6 +76,8 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
 @check(
     "eq:plackett-luce",
     "Luce's axiom",
+    "Summed over all orders that begin with it, the chances of two answers to come first keep their odds, whatever "
+    "else is offered.",
     of=reward_losses.plackett_luce_logp,
     against="odds e^a : e^b for the first place, with one other answer on offer and with three",
     wrong={
@@ -84,7 +86,6 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
     },
 )
 def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
-    "Summed over all orders that begin with it, the chances of two answers to come first keep their odds, whatever else is offered."
     rewards = draw.uniform(5, low=0.2, high=2.0) * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
     for offered in (3, 5):
         first = [
@@ -97,6 +98,7 @@ def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:plackett-luce-two",
     "step",
+    "With two answers one factor is left, and it is the first factor of the general product.",
     of=reward_losses.plackett_luce_logp,
     against="the first choice alone, e^a/(e^a + e^b): the second is forced",
     follows="eq:plackett-luce",
@@ -106,7 +108,6 @@ def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
-    "With two answers one factor is left, and it is the first factor of the general product."
     a, b = draw.normal(5), draw.normal(5)
     yield plackett_luce_logp(torch.stack([a, b], -1)).exp(), a.exp() / (a.exp() + b.exp())
     forced = torch.stack([b, torch.full_like(b, -200.0)], -1)  # a third answer that is never chosen
@@ -117,6 +118,7 @@ def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bradley-terry",
     "step",
+    "Dividing e^a/(e^a + e^b) by e^a leaves a function of the difference, σ(a − b).",
     of=reward_losses.bradley_terry,
     against="Plackett–Luce with two answers",
     follows="eq:plackett-luce-two",
@@ -126,7 +128,6 @@ def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(bradley_terry, draw: Draw) -> Comparison:
-    "Dividing e^a/(e^a + e^b) by e^a leaves a function of the difference, σ(a − b)."
     a, b = draw.normal(5), draw.normal(5)
     return bradley_terry(a, b), reward_losses.plackett_luce_logp(torch.stack([a, b], -1)).exp()
 
@@ -134,6 +135,7 @@ def _(bradley_terry, draw: Draw) -> Comparison:
 @check(
     "eq:bradley-terry",
     "value",
+    "The chance that a + noise exceeds b + noise, with standard Gumbel noise on both.",
     of=reward_losses.bradley_terry,
     against="∫ over the noise: each answer is felt as its reward plus Gumbel noise",
     wrong={
@@ -142,7 +144,6 @@ def _(bradley_terry, draw: Draw) -> Comparison:
     },
 )
 def _(bradley_terry, draw: Draw) -> Iterator[Comparison]:
-    "The chance that a + noise exceeds b + noise, with standard Gumbel noise on both."
     difference = draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.1)
     b = draw.normal(4)
 
@@ -156,6 +157,7 @@ def _(bradley_terry, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:thurstone",
     "value",
+    "The chance that a + noise exceeds b + noise, with Gaussian noise of this std on both.",
     of=reward_losses.thurstone,
     against="Gauss–Hermite quadrature over the noise of one answer",
     wrong={
@@ -164,7 +166,6 @@ def _(bradley_terry, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(thurstone, draw: Draw) -> Comparison:
-    "The chance that a + noise exceeds b + noise, with Gaussian noise of this std on both."
     a, b, std = draw.uniform(4, low=0.5, high=1.0), draw.uniform(4, low=-0.5, high=0.3), 0.7 + float(draw.uniform())
 
     def chance(difference: float) -> Tensor:
@@ -191,6 +192,7 @@ ORDERS = list(itertools.permutations(range(4)))
 @check(
     "eq:mallows",
     "value",
+    "The probability falls by e^(−θ) with every neighbouring exchange; at θ = 0 all orders are equally likely.",
     of=reward_losses.mallows_logp,
     against="e^(−θ · swaps of bubble sort), normalised over all 24 orders",
     wrong={
@@ -206,7 +208,6 @@ ORDERS = list(itertools.permutations(range(4)))
     },
 )
 def _(mallows_logp, draw: Draw) -> Iterator[Comparison]:
-    "The probability falls by e^(−θ) with every neighbouring exchange; at θ = 0 all orders are equally likely."
     dispersion = float(draw.uniform(low=0.2, high=1.5))
     weights = torch.tensor([math.exp(-dispersion * _swaps(list(order))) for order in ORDERS], dtype=torch.float64)
     yield mallows_logp(torch.tensor(ORDERS), dispersion=dispersion).exp(), weights / weights.sum()
@@ -216,6 +217,7 @@ def _(mallows_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:elo-expected",
     "value",
+    "Odds multiply by ten per 400 points, and the two players' scores add up to 1.",
     of=reward_losses.elo_expected,
     against="the definition in odds: even at equal ratings, ten times as much with every 400 points",
     wrong={
@@ -225,7 +227,6 @@ def _(mallows_logp, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(elo_expected, draw: Draw) -> Iterator[Comparison]:
-    "Odds multiply by ten per 400 points, and the two players' scores add up to 1."
     a = 1500 + 200 * draw.normal(4)
     b = a - draw.uniform(4, low=50.0, high=300.0)
     odds = lambda p: p / (1 - p)
@@ -238,6 +239,7 @@ def _(elo_expected, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:elo-update",
     "gradient",
+    "An update is a step of k · 400/ln 10 along the gradient of the log-likelihood of the result.",
     of=reward_losses.elo_update,
     against="finite differences of the Bradley–Terry log-likelihood of the game",
     wrong={
@@ -250,7 +252,6 @@ def _(elo_expected, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(elo_update, draw: Draw) -> Comparison:
-    "An update is a step of k · 400/ln 10 along the gradient of the log-likelihood of the result."
     ratings = torch.stack([1500 + 200 * draw.normal(3), 1500 + 200 * draw.normal(3)])
     score, k = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64), float(draw.uniform(low=8.0, high=24.0))
     scale = 400 / math.log(10)

@@ -22,6 +22,7 @@ chain(
 @check(
     "eq:expected-utility",
     "value",
+    "Independence, step by step: one of two sure things by a coin is worth its place between them.",
     of=choice.expected_utility,
     against="the lottery played as one coin after another, each coin replaced by a sure thing that is worth as much",
     wrong={
@@ -31,7 +32,6 @@ chain(
     },
 )
 def _(expected_utility, draw: Draw) -> Comparison:
-    "Independence, step by step: one of two sure things by a coin is worth its place between them."
     probs, utilities = draw.distribution(4), draw.normal(4) + torch.arange(4.0, dtype=torch.float64)
     worth, chance = float(utilities[0]), float(probs[0])
     for p, u in zip(probs[1:].tolist(), utilities[1:].tolist(), strict=True):
@@ -43,6 +43,7 @@ def _(expected_utility, draw: Draw) -> Comparison:
 @check(
     "eq:prospect-value",
     "value",
+    "A power of the size on either side, and losses λ times as heavy.",
     of=choice.prospect_value,
     against="what makes it one: v(1) = 1, v(cz) = c^α v(z) for c > 0, and v(−z) = −λ v(z) for z > 0",
     wrong={
@@ -58,7 +59,6 @@ def _(expected_utility, draw: Draw) -> Comparison:
     },
 )
 def _(prospect_value, draw: Draw):
-    "A power of the size on either side, and losses λ times as heavy."
     alpha, loss_aversion = float(draw.uniform(low=0.4, high=0.8)), float(draw.uniform(low=1.4, high=2.0))
     z, c = draw.uniform(4, low=0.5, high=3.0), 1.5 + float(draw.uniform())
 
@@ -75,6 +75,7 @@ def _(prospect_value, draw: Draw):
 @check(
     "eq:probability-weighting",
     "value",
+    "At γ = 1 a weight is the chance itself; at γ = ½ it is √p/(√p + √q)², worked out; in between the norm.",
     of=choice.probability_weight,
     against="p^γ over the γ-norm of (p, 1−p), and the odds of the two weights: those of p to the power γ",
     wrong={
@@ -84,7 +85,6 @@ def _(prospect_value, draw: Draw):
     },
 )
 def _(probability_weight, draw: Draw):
-    "At γ = 1 a weight is the chance itself; at γ = ½ it is √p/(√p + √q)², worked out; in between the norm."
     gamma = float(draw.uniform(low=0.62, high=0.8))
     p = draw.uniform(5, low=0.05, high=0.95)
     both = torch.stack([p, 1 - p], -1)
@@ -146,12 +146,12 @@ def _beliefs(draw: Draw) -> list[tuple[Tensor, Tensor]]:
 @check(
     "eq:off-switch",
     "value",
+    "Waiting for the person, less the better of acting and switching off.",
     of=choice.deference_gain,
     against="the tree of the game: the machine moves, then a person who knows what the plan is worth",
     wrong=_WRONG_DEFERENCE,
 )
 def _(deference_gain, draw: Draw):
-    "Waiting for the person, less the better of acting and switching off."
     for probs, utilities in _beliefs(draw):
         yield deference_gain(probs, utilities), _played(probs, utilities, 0.0)
 
@@ -159,13 +159,13 @@ def _(deference_gain, draw: Draw):
 @check(
     "eq:off-switch-doubt",
     "step",
+    "With E[max(u, 0)] = E[u⁺] and E[u] = E[u⁺] − E[u⁻], the gain is the smaller of the two parts.",
     of=choice.deference_gain,
     against="the smaller of what the plan may gain and what it may lose, E[u⁺] and E[u⁻]",
     follows="eq:off-switch",
     wrong=_WRONG_DEFERENCE,
 )
 def _(deference_gain, draw: Draw):
-    "With E[max(u, 0)] = E[u⁺] and E[u] = E[u⁺] − E[u⁻], the gain is the smaller of the two parts."
     for probs, utilities in _beliefs(draw):
         gain = float((probs * utilities.clamp(min=0)).sum())
         loss = float((probs * (-utilities).clamp(min=0)).sum())
@@ -175,6 +175,7 @@ def _(deference_gain, draw: Draw):
 @check(
     "eq:noisy-overseer",
     "value",
+    "A person who lets a plan of worth u pass with odds e^{u/τ} : 1.",
     of=choice.deference_gain,
     against="the tree of the game, with a person who errs",
     wrong=_WRONG_DEFERENCE
@@ -185,7 +186,6 @@ def _(deference_gain, draw: Draw):
     },
 )
 def _(deference_gain, draw: Draw):
-    "A person who lets a plan of worth u pass with odds e^{u/τ} : 1."
     for probs, utilities in _beliefs(draw):
         for noise in (0.3 + 0.2 * float(draw.uniform()), 2.0 + float(draw.uniform())):
             yield deference_gain(probs, utilities, noise=noise), _played(probs, utilities, noise)

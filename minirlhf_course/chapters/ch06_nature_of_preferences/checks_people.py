@@ -54,6 +54,7 @@ def by_newton(wins: Tensor) -> Tensor:
 @check(
     "eq:bradley-terry-balance",
     "gradient",
+    "Wins beyond those expected are the slope of the likelihood.",
     of=social_choice.bradley_terry_balance,
     against="finite differences of the log-likelihood of all comparisons",
     tolerance=1e-7,
@@ -66,7 +67,6 @@ def by_newton(wins: Tensor) -> Tensor:
     },
 )
 def _(balance, draw: Draw) -> Comparison:
-    "Wins beyond those expected are the slope of the likelihood."
     wins, rewards = some_wins(draw), draw.normal(4)
     return balance(wins, rewards), exact.finite_difference(lambda r: log_likelihood(wins, r), rewards)
 
@@ -74,6 +74,7 @@ def _(balance, draw: Draw) -> Comparison:
 @check(
     "eq:bradley-terry-fit",
     "value",
+    "What no other rewards make likelier; exact win rates give their rewards back, up to the mean.",
     of=social_choice.bradley_terry_fit,
     against="rewards from which the win rates were made, and Newton's method where there are none",
     tolerance=1e-8,
@@ -88,7 +89,6 @@ def _(balance, draw: Draw) -> Comparison:
     },
 )
 def _(bradley_terry_fit, draw: Draw) -> Iterator[Comparison]:
-    "What no other rewards make likelier; exact win rates give their rewards back, up to the mean."
     rewards = draw.uniform(4, low=-1.0, high=1.0) + torch.arange(4)
     rates = torch.sigmoid(rewards[:, None] - rewards[None, :])
     yield bradley_terry_fit(rates, tolerance=1e-12, max_steps=9_000), _centred(rewards)
@@ -101,6 +101,7 @@ def _(bradley_terry_fit, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:zermelo",
     "value",
+    "By log x ≤ log y + x/y − 1 the likelihood is nowhere below the bound; the step is the bound's highest point.",
     of=social_choice.zermelo_step,
     against="finite differences: the step stands on top of a bound that touches the likelihood from below",
     tolerance=1e-6,
@@ -113,7 +114,6 @@ def _(bradley_terry_fit, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(zermelo_step, draw: Draw) -> Iterator[Comparison]:
-    "By log x ≤ log y + x/y − 1 the likelihood is nowhere below the bound; the step is the bound's highest point."
     wins, rewards = some_wins(draw), draw.normal(4)
 
     def bound(r: Tensor) -> Tensor:
@@ -132,6 +132,7 @@ def _(zermelo_step, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:cycle-log-odds",
     "value",
+    "Σ (r_a − r_{a+1} + c) around K answers is K c, whatever the rewards.",
     of=social_choice.cycle_log_odds,
     against="rewards, which cancel, and a push that is added to each log-odds around the ring",
     wrong={
@@ -145,7 +146,6 @@ def _(zermelo_step, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(cycle_log_odds, draw: Draw) -> Iterator[Comparison]:
-    "Σ (r_a − r_{a+1} + c) around K answers is K c, whatever the rewards."
     for size in (3, 5):
         rewards, push = draw.normal(size), 0.3 + float(draw.uniform())
         odds = rewards[:, None] - rewards[None, :]
@@ -163,6 +163,7 @@ def some_groups(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:mixture-preference",
     "value",
+    "A person is drawn, and then an answer by that person's own odds.",
     of=social_choice.mixture_preference,
     against="one person after the other, who chooses in proportion to e^r",
     wrong={
@@ -176,7 +177,6 @@ def some_groups(draw: Draw) -> tuple[Tensor, Tensor]:
     },
 )
 def _(mixture_preference, draw: Draw) -> Comparison:
-    "A person is drawn, and then an answer by that person's own odds."
     rewards, weights = some_groups(draw)
     want = torch.zeros(4, 4, dtype=torch.float64)
     for a, b in itertools.product(range(4), repeat=2):
@@ -198,6 +198,7 @@ _WRONG_BORDA = {
 @check(
     "eq:borda",
     "step",
+    "With every pair compared equally often, the fitted rewards reproduce each answer's score.",
     of=social_choice.borda_scores,
     against="Bradley–Terry fitted to all comparisons by Newton's method",
     follows="eq:bradley-terry-fit",
@@ -205,7 +206,6 @@ _WRONG_BORDA = {
     wrong=_WRONG_BORDA,
 )
 def _(borda_scores, draw: Draw) -> Comparison:
-    "With every pair compared equally often, the fitted rewards reproduce each answer's score."
     probs = social_choice.mixture_preference(*some_groups(draw))
     fitted = by_newton(probs)
     reproduced = [
@@ -218,12 +218,12 @@ def _(borda_scores, draw: Draw) -> Comparison:
 @check(
     "eq:borda",
     "points",
+    "Borda's count of ballots, per voter and per other answer.",
     of=social_choice.borda_scores,
     against="points: each voter gives an answer one for every answer that they place below it",
     wrong=_WRONG_BORDA,
 )
 def _(borda_scores, draw: Draw) -> Comparison:
-    "Borda's count of ballots, per voter and per other answer."
     ballots = [draw.permutation(4).tolist() for _ in range(5)]
     probs, points = torch.zeros(4, 4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
     for ballot in ballots:
@@ -236,6 +236,7 @@ def _(borda_scores, draw: Draw) -> Comparison:
 @check(
     "eq:reward-spread",
     "value",
+    "What people are given on average, and how differently they feel about it.",
     of=social_choice.reward_spread,
     against="every pair of people: the mean of their squared differences is twice the variance",
     wrong={
@@ -251,7 +252,6 @@ def _(borda_scores, draw: Draw) -> Comparison:
     },
 )
 def _(reward_spread, draw: Draw) -> Iterator[Comparison]:
-    "What people are given on average, and how differently they feel about it."
     rewards, weights = some_groups(draw)
     mean, spread = reward_spread(rewards, weights)
     people = list(zip(weights.tolist(), rewards, strict=True))
@@ -264,6 +264,7 @@ def _(reward_spread, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:jury",
     "value",
+    "Vote by vote, each right or wrong on its own.",
     of=social_choice.majority_accuracy,
     against="all votes that there can be, 2^n of them",
     wrong={
@@ -275,7 +276,6 @@ def _(reward_spread, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(majority_accuracy, draw: Draw) -> Iterator[Comparison]:
-    "Vote by vote, each right or wrong on its own."
     accuracy = draw.away_from([0.5], 3, low=0.2, high=0.9, margin=0.05)
     for voters in (3, 5):
         want = torch.zeros(3, dtype=torch.float64)
@@ -290,6 +290,7 @@ def _(majority_accuracy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:mixture-preference",
     "limit",
+    "Where nobody hesitates, the size of the rewards is gone and only the number of people counts.",
     of=social_choice.mixture_preference,
     against="the shares of those who prefer a: a vote",
     wrong={
@@ -302,7 +303,6 @@ def _(majority_accuracy, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(mixture_preference, draw: Draw) -> Comparison:
-    "Where nobody hesitates, the size of the rewards is gone and only the number of people counts."
     rewards, weights = some_groups(draw)
     rewards[1] = -rewards[0]  # so that there is something to vote on
     sure = 200 * (rewards.argsort(-1).argsort(-1).double() + 0.1 * rewards.sigmoid())  # orders kept, far apart

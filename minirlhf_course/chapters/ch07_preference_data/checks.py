@@ -41,6 +41,7 @@ def _counts(votes: Tensor, classes: int = 3) -> Tensor:
 @check(
     "eq:cohen-kappa",
     "value",
+    "What is left of the agreement when chance agreement, that of labels of unlike items, is taken out.",
     of=agreement.cohen_kappa,
     against="pairs of items: one annotator's label of each, beside the other's label of every item",
     wrong={
@@ -55,7 +56,6 @@ def _counts(votes: Tensor, classes: int = 3) -> Tensor:
     },
 )
 def _(cohen_kappa, draw: Draw) -> Iterator[Comparison]:
-    "What is left of the agreement when chance agreement, that of labels of unlike items, is taken out."
     table = torch.tensor(
         [[draw.integer(5, 9), 1, 0], [draw.integer(2, 3), draw.integer(1, 2), 1], [2, 0, 1]], dtype=torch.float64
     )  # both say the first label most often, and not equally often
@@ -72,6 +72,7 @@ def _(cohen_kappa, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:fleiss-kappa",
     "value",
+    "The share of pairs of annotators that agree on an item, beyond that of two labels taken from the pool.",
     of=agreement.fleiss_kappa,
     against="all pairs of annotators of an item, one by one; and all pairs of labels, drawn with replacement",
     wrong={
@@ -89,7 +90,6 @@ def _(cohen_kappa, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(fleiss_kappa, draw: Draw) -> Iterator[Comparison]:
-    "The share of pairs of annotators that agree on an item, beyond that of two labels taken from the pool."
     votes = _votes(draw, 9, 4)
     votes[2:5] = 0  # so that the labels are not equally frequent
     for some in (votes, votes[:1]):  # a single item has everything that the formula needs
@@ -102,6 +102,7 @@ def _(fleiss_kappa, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:krippendorff-alpha",
     "value",
+    "How far two labels of one item are apart on average, against two labels of any items; with labels missing.",
     of=agreement.krippendorff_alpha,
     against="the distances of all pairs of labels, one by one",
     wrong={
@@ -125,7 +126,6 @@ def _(fleiss_kappa, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(krippendorff_alpha, draw: Draw) -> Comparison:
-    "How far two labels of one item are apart on average, against two labels of any items; with labels missing."
     votes = _votes(draw, 8, 4)
     votes[2, :3], votes[3, 2:], votes[4, 0] = -1, -1, -1  # one label, two, three
     grades = torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64)
@@ -137,6 +137,7 @@ def _(krippendorff_alpha, draw: Draw) -> Comparison:
 @check(
     "eq:expected-kappa",
     "value",
+    "Two annotators, right with p and q: their table is a sum over the truth.",
     of=agreement.expected_kappa,
     against="κ of the table of what two annotators say, summed over the truth and their errors",
     wrong={
@@ -150,7 +151,6 @@ def _(krippendorff_alpha, draw: Draw) -> Comparison:
     },
 )
 def _(expected_kappa, draw: Draw) -> Comparison:
-    "Two annotators, right with p and q: their table is a sum over the truth."
     p, q, share = (
         draw.uniform(3, low=0.6, high=0.8),
         draw.uniform(3, low=0.85, high=0.95),
@@ -184,6 +184,7 @@ def _annotators(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
 @check(
     "eq:dawid-skene-posterior",
     "value",
+    "The truth behind each item's labels; a missing label says nothing, and without any the prior is left.",
     of=agreement.dawid_skene_posterior,
     against="Bayes' rule over the joint probabilities of truth and labels, multiplied out",
     wrong={
@@ -196,7 +197,6 @@ def _annotators(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
     },
 )
 def _(posterior, draw: Draw) -> Comparison:
-    "The truth behind each item's labels; a missing label says nothing, and without any the prior is left."
     labels, prior, confusion = _annotators(draw)
     rows = []
     for row in labels.tolist():
@@ -219,6 +219,8 @@ def _likeliest(weights: tuple[float, float]) -> Tensor:
 @check(
     "eq:dawid-skene-update",
     "value",
+    "The shares, counted with the posterior as weight and the smoothing as labels that were seen before, are the "
+    "maximum.",
     of=agreement.dawid_skene_update,
     against="a numerical search for the confusions and the prior of largest expected log-likelihood",
     wrong={
@@ -243,7 +245,6 @@ def _likeliest(weights: tuple[float, float]) -> Tensor:
     },
 )
 def _(update, draw: Draw) -> Iterator[Comparison]:
-    "The shares, counted with the posterior as weight and the smoothing as labels that were seen before, are the maximum."
     labels = torch.tensor([[0, 1], [1, 1], [-1, 0], [0, 0], [1, -1]])
     posterior = draw.distribution(5, 2)
     for smoothing in (0.5, 2.0):

@@ -38,6 +38,7 @@ def _information(probs: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
 @check(
     "eq:flipped-label",
     "value",
+    "The first reply is called better if it won and the label stayed, or lost and was turned.",
     of=worth.flipped_label,
     against="a sum over the label and whether it is turned round",
     wrong={
@@ -46,7 +47,6 @@ def _information(probs: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
     },
 )
 def _(flipped_label, draw: Draw) -> Iterator[Comparison]:
-    "The first reply is called better if it won and the label stayed, or lost and was turned."
     p = draw.uniform(4, low=0.6, high=0.95)
     for flip in (0.1, 0.35):
         outcomes = [(p if won else 1 - p) * (flip if turned else 1 - flip) for won, turned in ((1, 0), (0, 1))]
@@ -56,6 +56,7 @@ def _(flipped_label, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:flipped-information",
     "value",
+    "How much one label tells about the difference in reward.",
     of=worth.flipped_information,
     against="expected curvature of the log-likelihood of the label",
     wrong={
@@ -68,7 +69,6 @@ def _(flipped_label, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(flipped_information, draw: Draw) -> Iterator[Comparison]:
-    "How much one label tells about the difference in reward."
     for flip in (0.1, 0.3):
         x = draw.uniform(3, low=0.8, high=2.0)
 
@@ -83,6 +83,7 @@ def _(flipped_information, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:graded-preference",
     "value",
+    "What is felt is the difference plus logistic noise; the level says between which cuts it fell.",
     of=worth.graded_preference,
     against="the mass of the logistic density between the cuts, by quadrature",
     wrong={
@@ -103,7 +104,6 @@ def _(flipped_information, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(graded_preference, draw: Draw) -> Comparison:
-    "What is felt is the difference plus logistic noise; the level says between which cuts it fell."
     x, cuts = (
         draw.uniform(2, low=0.4, high=1.2),
         torch.tensor([-1.5, 0.2, 0.9], dtype=torch.float64) + draw.uniform(1, high=0.1),
@@ -116,6 +116,7 @@ def _(graded_preference, draw: Draw) -> Comparison:
 @check(
     "eq:graded-information",
     "value",
+    "How much one label on a scale tells about the difference in reward.",
     of=worth.graded_information,
     against="expected curvature of the log-likelihood of the level",
     wrong={
@@ -131,7 +132,6 @@ def _(graded_preference, draw: Draw) -> Comparison:
     },
 )
 def _(graded_information, draw: Draw) -> Comparison:
-    "How much one label on a scale tells about the difference in reward."
     x, cuts = (
         draw.uniform(3, low=0.2, high=1.0),
         torch.tensor([-1.5, 0.3, 1.2], dtype=torch.float64) + draw.uniform(1, high=0.1),
@@ -183,6 +183,7 @@ SIZES = (2, 3, 4, 5)
 @check(
     "eq:ranking-worth",
     "value",
+    "So many single comparisons, spread over all pairs, leave the same uncertainty as one ranking.",
     of=worth.ranking_worth,
     against="variance of a difference of rewards, all K! rankings written out, against that of single pairs",
     wrong={
@@ -192,7 +193,6 @@ SIZES = (2, 3, 4, 5)
     },
 )
 def _(ranking_worth, draw: Draw) -> Comparison:
-    "So many single comparisons, spread over all pairs, leave the same uncertainty as one ranking."
     found = []
     for size in SIZES:
         ranked, _, _, pair = _scores(size)
@@ -203,6 +203,7 @@ def _(ranking_worth, draw: Draw) -> Comparison:
 @check(
     "eq:all-pairs-worth",
     "value",
+    "So many single comparisons leave the same uncertainty as the pairs of one ranking, fitted as if independent.",
     of=worth.all_pairs_worth,
     against="variance of the estimate from all pairs, from their true covariance over K! orders",
     wrong={
@@ -211,7 +212,6 @@ def _(ranking_worth, draw: Draw) -> Comparison:
     },
 )
 def _(all_pairs_worth, draw: Draw) -> Comparison:
-    "So many single comparisons leave the same uncertainty as the pairs of one ranking, fitted as if independent."
     found = []
     for size in SIZES:
         _, paired, curvature, pair = _scores(size)
@@ -224,6 +224,7 @@ def _(all_pairs_worth, draw: Draw) -> Comparison:
 @check(
     "eq:error-bar-factor",
     "value",
+    "Pairs of one ranking are not independent, so what takes them as such believes to know more than it does.",
     of=worth.error_bar_factor,
     against="true standard deviation over claimed standard deviation, from all K! orders",
     wrong={
@@ -232,7 +233,6 @@ def _(all_pairs_worth, draw: Draw) -> Comparison:
     },
 )
 def _(error_bar_factor, draw: Draw) -> Comparison:
-    "Pairs of one ranking are not independent, so what takes them as such believes to know more than it does."
     found = []
     for size in SIZES:
         _, paired, curvature, _ = _scores(size)
@@ -264,6 +264,7 @@ def _edge(probability: float) -> float:
 @check(
     "eq:detection-power",
     "value",
+    "How often the estimate lies further from 0 than it would in a share α of studies without an effect.",
     of=worth.detection_power,
     against="mass of the normal density outside of the edges, by quadrature",
     tolerance=1e-8,
@@ -280,7 +281,6 @@ def _edge(probability: float) -> float:
     },
 )
 def _(detection_power, draw: Draw) -> Iterator[Comparison]:
-    "How often the estimate lies further from 0 than it would in a share α of studies without an effect."
     effect, information = draw.uniform(2, low=0.05, high=0.15), draw.uniform(2, low=30.0, high=60.0)
     for alpha in (0.1, 0.2):
         edge = _edge(alpha / 2)
@@ -292,6 +292,7 @@ def _(detection_power, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:smallest-effect",
     "value",
+    "An effect of this size lies beyond the edge with the wanted probability.",
     of=worth.smallest_effect,
     against="the effect at which that share of the normal density lies beyond the edge, by bisection",
     tolerance=1e-8,
@@ -305,7 +306,6 @@ def _(detection_power, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(smallest_effect, draw: Draw) -> Iterator[Comparison]:
-    "An effect of this size lies beyond the edge with the wanted probability."
     information = draw.uniform(2, low=30.0, high=60.0)
     for alpha, power in ((0.1, 0.7), (0.02, 0.9)):
         edge, low, high = _edge(alpha / 2), 0.0, 10.0

@@ -22,6 +22,7 @@ def _share(draw: Draw, *shape: int) -> Tensor:
 @check(
     "eq:bradley-terry-loss",
     "value",
+    "Both forms of the loss, −log σ(Δ) and log(1 + e^(−Δ)), are the surprise at the annotator's choice.",
     of=reward_losses.bradley_terry_loss,
     against="−log of e^chosen / (e^chosen + e^rejected)",
     wrong={
@@ -31,7 +32,6 @@ def _share(draw: Draw, *shape: int) -> Tensor:
     },
 )
 def _(loss, draw: Draw) -> Comparison:
-    "Both forms of the loss, −log σ(Δ) and log(1 + e^(−Δ)), are the surprise at the annotator's choice."
     chosen, rejected = draw.uniform(6, low=0.2, high=2.0), draw.uniform(6, low=-2.0, high=0.0)
     return loss(chosen, rejected), -(chosen.exp() / (chosen.exp() + rejected.exp())).log()
 
@@ -39,6 +39,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:bradley-terry-loss",
     "minimiser",
+    "If a share p of annotators prefers the first answer, the best reward difference is log p/(1−p).",
     of=reward_losses.bradley_terry_loss,
     against="the log-odds of the annotators' choices, where the loss is their entropy",
     wrong={
@@ -47,7 +48,6 @@ def _(loss, draw: Draw) -> Comparison:
     },
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
-    "If a share p of annotators prefers the first answer, the best reward difference is log p/(1−p)."
     p, rest = _share(draw, 4), draw.normal(4)
     first = (rest + (p / (1 - p)).log()).requires_grad_()
     expected = p * loss(first, rest) + (1 - p) * loss(rest, first)
@@ -59,6 +59,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bradley-terry-loss",
     "gradient",
+    "The push on the chosen reward is −P(wrong), on the rejected one +P(wrong): pairs already right hardly move it.",
     of=reward_losses.bradley_terry_loss,
     against="the probability that the model gives to the wrong order, from exponentials",
     wrong={
@@ -67,7 +68,6 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(loss, draw: Draw) -> Comparison:
-    "The push on the chosen reward is −P(wrong), on the rejected one +P(wrong): pairs already right hardly move it."
     pair = torch.stack([draw.uniform(6, low=0.2, high=2.0), draw.uniform(6, low=-2.0, high=0.0)]).requires_grad_()
     (got,) = torch.autograd.grad(loss(pair[0], pair[1]).sum(), pair)
     weights = pair.detach().exp()
@@ -78,6 +78,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:margin-loss",
     "balance",
+    "A pair whose difference is just its margin counts as undecided; at margin 0 that would be two equal rewards.",
     of=reward_losses.bradley_terry_loss,
     against="log 2 and a push of ½, what an even pair gives without a margin",
     wrong={
@@ -91,7 +92,6 @@ def _(loss, draw: Draw) -> Comparison:
     },
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
-    "A pair whose difference is just its margin counts as undecided; at margin 0 that would be two equal rewards."
     rejected, margin = draw.normal(4), draw.uniform(4, low=0.5, high=2.0)
     chosen = (rejected + margin).requires_grad_()
     got = loss(chosen, rejected, margin=margin)
@@ -103,6 +103,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:margin-loss",
     "value",
+    "The rejected answer starts ahead by the margin.",
     of=reward_losses.bradley_terry_loss,
     against="log(1 + e^(rejected + margin − chosen)); the plain loss at margin 0",
     wrong={
@@ -113,7 +114,6 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
-    "The rejected answer starts ahead by the margin."
     chosen, rejected, margin = draw.normal(4), draw.normal(4), draw.uniform(4, low=0.5, high=2.0)
     yield loss(chosen, rejected, margin=margin), (1 + (rejected + margin - chosen).exp()).log()
     yield loss(chosen, rejected, margin=torch.zeros(4)), reward_losses.bradley_terry_loss(chosen, rejected)
@@ -122,6 +122,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reward-shift",
     "value",
+    "A constant per prompt changes neither the loss nor, therefore, is it learned: the gradient along it is 0.",
     of=reward_losses.bradley_terry_loss,
     against="the loss before each prompt's rewards were shifted",
     wrong={
@@ -132,7 +133,6 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
-    "A constant per prompt changes neither the loss nor, therefore, is it learned: the gradient along it is 0."
     pair = draw.normal(2, 4).requires_grad_()
     shift = draw.uniform(4, low=1.0, high=5.0)
     yield loss(pair[0] - shift, pair[1] - shift), loss(pair[0], pair[1])
@@ -143,6 +143,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pair-weights",
     "value",
+    "The weights of the pairs of one prompt add up to 1, however many answers were ranked.",
     of=reward_losses.pair_weights,
     against="all pairs of every prompt written out",
     wrong={
@@ -153,7 +154,6 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
     tolerance=1e-6,
 )
 def _(pair_weights, draw: Draw) -> Comparison:
-    "The weights of the pairs of one prompt add up to 1, however many answers were ranked."
     ranked = [draw.integer(3, 9) for _ in range(4)]
     prompt = torch.tensor([i for i, k in enumerate(ranked) for _ in itertools.combinations(range(k), 2)])
     weights = pair_weights(torch.tensor(ranked)[prompt])
@@ -163,6 +163,7 @@ def _(pair_weights, draw: Draw) -> Comparison:
 @check(
     "eq:reward-regression",
     "value",
+    "Averaged over the ratings of one answer, the loss is lowest at their mean, where it is their variance.",
     of=reward_losses.regression_loss,
     against="variance of the ratings plus squared distance to their mean",
     wrong={
@@ -172,7 +173,6 @@ def _(pair_weights, draw: Draw) -> Comparison:
     },
 )
 def _(loss, draw: Draw) -> Comparison:
-    "Averaged over the ratings of one answer, the loss is lowest at their mean, where it is their variance."
     ratings, probs = draw.normal(5), draw.distribution(5)
     reward = draw.away_from([0.0], 3, low=-3.0, high=3.0, margin=0.5)  # what the model says, tried three ways
     mean = exact.expectation(probs, ratings)
@@ -184,6 +184,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:reward-centring",
     "value",
+    "It sees the sum of the two rewards only: a larger difference costs nothing, a centred pair nothing at all.",
     of=reward_losses.centring_penalty,
     against="2 chosen² + 2 rejected² − (chosen − rejected)²",
     wrong={
@@ -193,7 +194,6 @@ def _(loss, draw: Draw) -> Comparison:
     },
 )
 def _(penalty, draw: Draw) -> Iterator[Comparison]:
-    "It sees the sum of the two rewards only: a larger difference costs nothing, a centred pair nothing at all."
     chosen, rejected, more = draw.normal(4), draw.normal(4), draw.uniform(4, low=0.5, high=2.0)
     yield penalty(chosen, rejected), 2 * chosen**2 + 2 * rejected**2 - (chosen - rejected) ** 2
     yield penalty(chosen + more, rejected - more), penalty(chosen, rejected)
@@ -203,6 +203,7 @@ def _(penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:outcome-loss",
     "minimiser",
+    "The expected loss has gradient 0 where every prefix's logit is the log-odds of a correct end.",
     of=reward_losses.outcome_loss,
     against="action values of a toy language model: P(correct | prefix), summed over all ways to go on",
     wrong={
@@ -216,7 +217,6 @@ def _(penalty, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(outcome_loss, draw: Draw) -> Comparison:
-    "The expected loss has gradient 0 where every prefix's logit is the log-odds of a correct end."
     lm = draw.toy(3, 3, scale=0.7)
     found, probs = lm.completions(), lm.distribution()[0].detach()
     labels = _share(draw, len(probs))  # the grader may be noisy: P(correct) of each response
@@ -236,6 +236,7 @@ def _(outcome_loss, draw: Draw) -> Comparison:
 @check(
     "eq:outcome-loss",
     "value",
+    "Every sampled token, and no other, is asked for the outcome of the whole response.",
     of=reward_losses.outcome_loss,
     against="−log of the probability given to the label, token by token under the mask",
     wrong={
@@ -253,7 +254,6 @@ def _(outcome_loss, draw: Draw) -> Comparison:
     },
 )
 def _(outcome_loss, draw: Draw) -> Comparison:
-    "Every sampled token, and no other, is asked for the outcome of the whole response."
     logits, labels = draw.normal(4, 4), torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
     mask = draw.mask(4, 4)
     mask[0] = torch.tensor([True, True, False, False])

@@ -23,6 +23,7 @@ def _steps(draw: Draw) -> Tensor:
 @check(
     "eq:process-loss",
     "value",
+    "Each step is judged where it ends, and nothing else is; a label in between is so many good and so many bad ones.",
     of=reward_losses.process_loss,
     against="−log of the probability given to each step's label, a soft one as the mean over a coin",
     wrong={
@@ -40,7 +41,6 @@ def _steps(draw: Draw) -> Tensor:
     },
 )
 def _(process_loss, draw: Draw) -> Iterator[Comparison]:
-    "Each step is judged where it ends, and nothing else is; a label in between is so many good and so many bad ones."
     ends, logits = _steps(draw), draw.normal(4, 5)
     good = draw.uniform(4, 5) < 0.5
     hard = torch.where(ends, good.double(), torch.nan)
@@ -55,6 +55,8 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:process-loss",
     "minimiser",
+    "With the share of K completions that are right as the label the best logit is that of P(correct | prefix); "
+    "with 'is any right?' it is that of 1 − (1 − P)^K.",
     of=reward_losses.process_loss,
     against="P(correct) of a toy language model's prefixes; labels enumerated over what K completions may show",
     wrong={
@@ -66,7 +68,6 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(process_loss, draw: Draw) -> Iterator[Comparison]:
-    "With the share of K completions that are right as the label the best logit is that of P(correct | prefix); with 'is any right?' it is that of 1 − (1 − P)^K."
     lm, count = draw.toy(3, 3, scale=0.7), 3
     found = lm.completions()
     _, value = lm.action_values(draw.uniform(len(found.tokens), low=0.1, high=0.9))  # P(correct | prefix), (N, T)
@@ -86,6 +87,7 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bradley-terry-loss",
     "label smoothing",
+    "Labels that are wrong with probability ε: the mean loss, smallest at log((1 − ε)/ε), where it is their entropy.",
     of=reward_losses.bradley_terry_loss,
     against="the mean over a label that is wrong with probability ε; its minimiser; the entropy of the label there",
     wrong={
@@ -106,7 +108,6 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
-    "Labels that are wrong with probability ε: the mean loss, smallest at log((1 − ε)/ε), where it is their entropy."
     chosen, rejected, margin = draw.normal(4), draw.normal(4), draw.uniform(4, low=0.5, high=2.0)
     for eps in (float(draw.uniform(low=0.1, high=0.25)), float(draw.uniform(low=0.3, high=0.45))):
         kept, flipped = ((1 + (b - a + margin).exp()).log() for a, b in ((chosen, rejected), (rejected, chosen)))

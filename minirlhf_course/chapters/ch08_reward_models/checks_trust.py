@@ -25,12 +25,12 @@ _WRONG_IRL = {
 @check(
     "eq:max-entropy-irl",
     "value",
+    "What is minimised is the surprise of the best policy for this reward at what was demonstrated.",
     of=reward_losses.max_entropy_irl_loss,
     against="cross entropy of the demonstrations under π_ref e^r/Z, less that under the reference",
     wrong=_WRONG_IRL,
 )
 def _(loss, draw: Draw) -> Comparison:
-    "What is minimised is the surprise of the best policy for this reward at what was demonstrated."
     rewards, ref, shown = draw.normal(2, 4), draw.distribution(2, 4), draw.distribution(2, 4)
     weights = ref * rewards.exp()
     best = weights / weights.sum(-1, keepdim=True)
@@ -41,12 +41,12 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:max-entropy-irl",
     "gradient",
+    "The reward rises where more was demonstrated than its own best policy does, and rests where the two agree.",
     of=reward_losses.max_entropy_irl_loss,
     against="what the best policy does, less what was demonstrated; 0 at r = log(demo/π_ref) plus any constant",
     wrong=_WRONG_IRL,
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
-    "The reward rises where more was demonstrated than its own best policy does, and rests where the two agree."
     ref, shown = draw.distribution(4), draw.distribution(4)
     rewards = draw.normal(4).requires_grad_()
     (got,) = torch.autograd.grad(loss(rewards, ref.log(), shown), rewards)
@@ -60,12 +60,12 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:max-entropy-irl",
     "two replies",
+    "A comparison is a demonstration among two replies that were equally likely: Bradley–Terry is inverse RL on pairs.",
     of=reward_losses.max_entropy_irl_loss,
     against="the Bradley–Terry loss of the pair, averaged over who won, but for log 2",
     wrong=_WRONG_IRL,
 )
 def _(loss, draw: Draw) -> Comparison:
-    "A comparison is a demonstration among two replies that were equally likely: Bradley–Terry is inverse RL on pairs."
     a, b = draw.uniform(5, low=0.3, high=1.5), draw.uniform(5, low=-1.5, high=-0.3)
     p = draw.away_from([0.5], 5, low=0.1, high=0.9, margin=0.1)
     even = torch.full((5, 2), 0.5, dtype=torch.float64)
@@ -77,6 +77,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:calibration-error",
     "value",
+    "In every bin, what was said is held against what happened; bins count by how often they are used.",
     of=reward_losses.expected_calibration_error,
     against="bin by bin, over intervals written out",
     wrong={
@@ -94,7 +95,6 @@ def _(loss, draw: Draw) -> Comparison:
     },
 )
 def _(error, draw: Draw) -> Iterator[Comparison]:
-    "In every bin, what was said is held against what happened; bins count by how often they are used."
     for bins in (2, 4, 12):
         # Some probabilities in every bin, more in the first, at no edge but 1, which belongs to the last bin; what happens is biased
         # up in the first bin, down in the last.
@@ -114,6 +114,8 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:calibration-error",
     "calibrated",
+    "A model that says the truth has no error; one that is sure of everything by a constant too much has that "
+    "constant.",
     of=reward_losses.expected_calibration_error,
     against="0 where each outcome is its probability; the bias where each is said so much too high",
     wrong={
@@ -122,7 +124,6 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(error, draw: Draw) -> Iterator[Comparison]:
-    "A model that says the truth has no error; one that is sure of everything by a constant too much has that constant."
     truth, bias = draw.uniform(6, low=0.1, high=0.5), float(draw.uniform(low=0.1, high=0.4))
     for bins in (3, 7):
         yield error(truth, truth, num_bins=bins), torch.zeros((), dtype=torch.float64)
@@ -132,6 +133,8 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gated-reward",
     "value",
+    "A harmful reply earns its safety score whatever its help; a harmless one earns its help whatever its safety "
+    "score.",
     of=reward_losses.gated_reward,
     against="replies sorted into harmless and harmful ones by hand; more help never pays for harm",
     wrong={
@@ -142,7 +145,6 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gated, draw: Draw) -> Iterator[Comparison]:
-    "A harmful reply earns its safety score whatever its help; a harmless one earns its help whatever its safety score."
     for threshold in (0.15, 0.4):
         harmful = draw.uniform(3, low=threshold - 1.0, high=threshold - 0.1)
         harmless = draw.uniform(3, low=threshold + 0.1, high=threshold + 0.6)

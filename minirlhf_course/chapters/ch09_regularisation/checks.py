@@ -24,6 +24,8 @@ def _with(probs: Tensor, kept: float) -> Tensor:
 @check(
     "eq:reverse-kl",
     "value",
+    "From logits, whatever constants were added to them; a token that π forbids adds nothing but what it takes from "
+    "π_ref.",
     of=kl.reverse_kl,
     against="Σ p (log p − log q) of probabilities",
     wrong={
@@ -32,7 +34,6 @@ def _with(probs: Tensor, kept: float) -> Tensor:
     },
 )
 def _(reverse_kl, draw: Draw) -> Iterator[Comparison]:
-    "From logits, whatever constants were added to them; a token that π forbids adds nothing but what it takes from π_ref."
     p, q = two(draw)
     constants = draw.uniform(2, 3, 1, low=1.0, high=3.0)
     yield reverse_kl(p.log() + constants[0], q.log() - constants[1]), exact.divergence(p, q)
@@ -48,6 +49,7 @@ def _(reverse_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reverse-kl",
     "gradient",
+    "Each token is pushed by how much more its log-ratio is than the average one.",
     of=kl.reverse_kl,
     against="π (log π/π_ref − KL), the score function written out",
     wrong={
@@ -58,7 +60,6 @@ def _(reverse_kl, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(reverse_kl, draw: Draw) -> Comparison:
-    "Each token is pushed by how much more its log-ratio is than the average one."
     p, q = two(draw)
     logits = p.log().requires_grad_()
     (got,) = torch.autograd.grad(reverse_kl(logits, q.log()).sum(), logits)
@@ -68,6 +69,7 @@ def _(reverse_kl, draw: Draw) -> Comparison:
 @check(
     "eq:forward-kl",
     "value",
+    "The supervised loss is the forward KL plus a constant.",
     of=kl.forward_kl,
     against="cross-entropy minus entropy of the reference",
     wrong={
@@ -78,7 +80,6 @@ def _(reverse_kl, draw: Draw) -> Comparison:
     },
 )
 def _(forward_kl, draw: Draw) -> Comparison:
-    "The supervised loss is the forward KL plus a constant."
     p, q = two(draw)
     return forward_kl(p.log(), q.log()), -(q * p.log()).sum(-1) - exact.entropy(q)
 
@@ -86,6 +87,7 @@ def _(forward_kl, draw: Draw) -> Comparison:
 @check(
     "eq:forward-kl",
     "gradient",
+    "Fine-tuning on samples of the reference minimises the forward KL.",
     of=kl.forward_kl,
     against="π − π_ref, the gradient of supervised fine-tuning on data from π_ref",
     wrong={
@@ -94,7 +96,6 @@ def _(forward_kl, draw: Draw) -> Comparison:
     },
 )
 def _(forward_kl, draw: Draw) -> Comparison:
-    "Fine-tuning on samples of the reference minimises the forward KL."
     p, q = two(draw)
     logits = p.log().requires_grad_()
     (got,) = torch.autograd.grad(forward_kl(logits, q.log()).sum(), logits)
@@ -104,6 +105,7 @@ def _(forward_kl, draw: Draw) -> Comparison:
 @check(
     "eq:js-divergence",
     "value",
+    "What a sample tells about which of the two distributions it came from; log 2 if they do not overlap.",
     of=kl.js_divergence,
     against="entropy of the mixture minus mean entropy of the two",
     wrong={
@@ -118,7 +120,6 @@ def _(forward_kl, draw: Draw) -> Comparison:
     },
 )
 def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
-    "What a sample tells about which of the two distributions it came from; log 2 if they do not overlap."
     p, q = two(draw)
     yield js_divergence(p.log(), q.log()), exact.entropy((p + q) / 2) - (exact.entropy(p) + exact.entropy(q)) / 2
     apart = torch.eye(2, dtype=torch.float64).log()
@@ -128,6 +129,8 @@ def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:generalised-jsd",
     "value",
+    "β is the share of the reference (the teacher) in the mixture; what one of the two forbids, or both, is no "
+    "exception.",
     of=kl.generalised_jsd,
     against="entropy of the mixture minus the weighted entropies",
     wrong={
@@ -141,7 +144,6 @@ def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
-    "β is the share of the reference (the teacher) in the mixture; what one of the two forbids, or both, is no exception."
     p, q = two(draw)
     beta = float(draw.away_from([0.5], low=0.1, high=0.9, margin=0.1))
     mixture = beta * q + (1 - beta) * p
@@ -161,6 +163,7 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:generalised-jsd",
     "limits",
+    "Divided by β or 1−β, which vanish, it tends to one KL or the other.",
     of=kl.generalised_jsd,
     against="forward KL as β → 0, reverse KL as β → 1",
     tolerance=1e-7,
@@ -171,7 +174,6 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
-    "Divided by β or 1−β, which vanish, it tends to one KL or the other."
     p, q = two(draw)
     # The term of order β cancels between β and 2β.
     near = lambda beta: generalised_jsd(p.log(), q.log(), beta=beta) / beta
@@ -186,6 +188,7 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:adaptive-kl",
     "fixed point",
+    "In closed loop with a policy that is always optimal for its β, β settles where the KL is the target.",
     of=kl.adaptive_kl_beta,
     against="the β whose optimal policy has the target KL, by bisection",
     wrong={
@@ -198,7 +201,6 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(adaptive, draw: Draw) -> Comparison:
-    "In closed loop with a policy that is always optimal for its β, β settles where the KL is the target."
     ref = draw.distribution(4)
     rewards = draw.permutation(4).double()
     target = 0.4 * min(1.5, -float(ref[rewards.argmax()].log()))
@@ -219,6 +221,8 @@ def _(adaptive, draw: Draw) -> Comparison:
 @check(
     "eq:adaptive-kl",
     "step size",
+    "On target nothing changes; off target β moves in proportion, by at most error_clip, a fifth by default, of "
+    "num_samples/horizon.",
     of=kl.adaptive_kl_beta,
     against="the definition at its corners: no error, errors inside and beyond the clip",
     wrong={
@@ -231,7 +235,6 @@ def _(adaptive, draw: Draw) -> Comparison:
     },
 )
 def _(adaptive, draw: Draw) -> Iterator[Comparison]:
-    "On target nothing changes; off target β moves in proportion, by at most error_clip, a fifth by default, of num_samples/horizon."
     beta, target = (float(draw.uniform(low=0.5, high=2.0)) for _ in range(2))
     for options, most in (({}, 0.2), ({"error_clip": 0.15}, 0.15), ({"error_clip": 0.5}, 0.5)):
         relative = lambda observed, o=options: (
@@ -247,6 +250,7 @@ def _(adaptive, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-bonus",
     "value",
+    "Paying for entropy is a KL penalty towards the uniform distribution, plus a constant.",
     of=kl.entropy_bonus,
     against="log V minus the KL to the uniform distribution",
     wrong={
@@ -256,7 +260,6 @@ def _(adaptive, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(entropy_bonus, draw: Draw) -> Comparison:
-    "Paying for entropy is a KL penalty towards the uniform distribution, plus a constant."
     p, coef = draw.distribution(3, 4), float(draw.uniform(low=0.5, high=2.0))
     uniform = torch.full((3, 4), 0.25, dtype=torch.float64)
     return entropy_bonus(p.log() + 1.5, coef=coef), coef * (math.log(4) - exact.divergence(p, uniform))
@@ -265,6 +268,7 @@ def _(entropy_bonus, draw: Draw) -> Comparison:
 @check(
     "eq:entropy-bonus",
     "gradient",
+    "The gradient raises what is less likely than average and lowers the rest.",
     of=kl.entropy_bonus,
     against="finite differences of −Σ p log p",
     wrong={
@@ -274,7 +278,6 @@ def _(entropy_bonus, draw: Draw) -> Comparison:
     },
 )
 def _(entropy_bonus, draw: Draw) -> Comparison:
-    "The gradient raises what is less likely than average and lowers the rest."
     logits, coef = draw.normal(2, 4).requires_grad_(), float(draw.uniform(low=0.5, high=2.0))
     (got,) = torch.autograd.grad(entropy_bonus(logits, coef=coef).sum(), logits)
     return got, coef * exact.finite_difference(

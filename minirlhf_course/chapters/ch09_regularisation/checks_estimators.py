@@ -49,12 +49,12 @@ REVERSED_RATIO = "log-ratio reversed"
 @check(
     "eq:k1",
     "value",
+    "The expectation of k1 under π is KL(π‖π_ref).",
     of=kl.k1,
     against="KL summed over all outcomes; in closed form for two Gaussians",
     wrong={REVERSED_RATIO: swapped(kl.k1), "absolute value": lambda logps, ref_logps: kl.k1(logps, ref_logps).abs()},
 )
 def _(k1, draw: Draw) -> Iterator[Comparison]:
-    "The expectation of k1 under π is KL(π‖π_ref)."
     p, q = two(draw)
     yield _mean(k1, p, q), exact.divergence(p, q)
     shift = float(draw.uniform(low=0.3, high=1.0))
@@ -64,12 +64,12 @@ def _(k1, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k1",
     "gradient",
+    "Used as a loss, k1 has no gradient on average: E[∇ log π] = 0.",
     of=kl.k1,
     against="zero",
     wrong={"k2 instead of k1": kl.k2, "k3 instead of k1": kl.k3},
 )
 def _(k1, draw: Draw) -> Comparison:
-    "Used as a loss, k1 has no gradient on average: E[∇ log π] = 0."
     p, q = two(draw)
     return _loss_gradient(k1, p, q), torch.zeros(3, 4)
 
@@ -77,12 +77,12 @@ def _(k1, draw: Draw) -> Comparison:
 @check(
     "eq:k2",
     "value",
+    "Biased: for unit Gaussians its expectation is too large by KL²/2.",
     of=kl.k2,
     against="½ E[(log-ratio)²] of two Gaussians in closed form: KL (1 + KL/2)",
     wrong={"½ forgotten": lambda logps, ref_logps: 2 * kl.k2(logps, ref_logps), "unbiased instead": kl.k3},
 )
 def _(k2, draw: Draw) -> Comparison:
-    "Biased: for unit Gaussians its expectation is too large by KL²/2."
     shift = float(draw.uniform(low=0.3, high=1.0))
     divergence = shift**2 / 2
     return _gaussian_mean(k2, shift), divergence * (1 + divergence / 2)
@@ -91,6 +91,7 @@ def _(k2, draw: Draw) -> Comparison:
 @check(
     "eq:k2",
     "small differences",
+    "Near the reference the bias is of third order: small against the KL itself.",
     of=kl.k2,
     against="KL, both divided by the squared step",
     tolerance=1e-6,
@@ -102,7 +103,6 @@ def _(k2, draw: Draw) -> Comparison:
     },
 )
 def _(k2, draw: Draw) -> Comparison:
-    "Near the reference the bias is of third order: small against the KL itself."
     p, direction, h = draw.distribution(4), zigzag(draw), 2e-4
     ends = [(p.log() + sign * h * direction).softmax(-1) for sign in (1, -1)]
     # The third order cancels between the two directions.
@@ -113,12 +113,12 @@ def _(k2, draw: Draw) -> Comparison:
 @check(
     "eq:k2",
     "gradient",
+    "Used as a loss, k2 has the gradient of the reverse KL on average, though its value is biased.",
     of=kl.k2,
     against="finite differences of KL(π‖π_ref)",
     wrong={"k3 instead of k2": kl.k3, "k1 instead of k2": kl.k1},
 )
 def _(k2, draw: Draw) -> Comparison:
-    "Used as a loss, k2 has the gradient of the reverse KL on average, though its value is biased."
     p, q = two(draw)
     return _loss_gradient(k2, p, q), _true_gradient(p, lambda x: exact.divergence(x, q))
 
@@ -126,6 +126,7 @@ def _(k2, draw: Draw) -> Comparison:
 @check(
     "eq:k3-zero-mean",
     "step",
+    "Σ π (π_ref/π − 1) = 1 − 1: adding r − 1 to k1 leaves its expectation alone.",
     of=kl.ratio_minus_one,
     against="what it leaves of E[k1] when added: nothing",
     follows="eq:k1",
@@ -136,7 +137,6 @@ def _(k2, draw: Draw) -> Comparison:
     },
 )
 def _(ratio_minus_one, draw: Draw) -> Iterator[Comparison]:
-    "Σ π (π_ref/π − 1) = 1 − 1: adding r − 1 to k1 leaves its expectation alone."
     p, q = two(draw)
     yield _mean(ratio_minus_one, p, q), torch.zeros(3)
     yield _mean(kl.k1, p, q) + _mean(ratio_minus_one, p, q), _mean(kl.k1, p, q)
@@ -145,6 +145,7 @@ def _(ratio_minus_one, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k3-control-variate",
     "step",
+    "Something of mean zero, at any weight, leaves the expectation what it was.",
     of=kl.k1_with_control_variate,
     against="E[k1], at several weights",
     follows="eq:k3-zero-mean",
@@ -158,7 +159,6 @@ def _(ratio_minus_one, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(with_control, draw: Draw) -> Iterator[Comparison]:
-    "Something of mean zero, at any weight, leaves the expectation what it was."
     p, q = two(draw)
     for weight in (-1.0, 0.5, 2.0):
         yield _mean(with_control, p, q, weight=weight), _mean(kl.k1, p, q)
@@ -167,6 +167,7 @@ def _(with_control, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k3-control-variate",
     "variance",
+    "The best weight removes the part of k1's variance that r − 1 explains.",
     of=kl.k1_with_control_variate,
     against="least squares: −Cov(k1, r−1)/Var(r−1) leaves the residual of the regression of k1 on r−1",
     wrong={
@@ -177,7 +178,6 @@ def _(with_control, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(with_control, draw: Draw) -> Comparison:
-    "The best weight removes the part of k1's variance that r − 1 explains."
     p, q = draw.distribution(4), draw.distribution(4)
     x, y = q / p - 1, (p / q).log()
     centred = y - exact.expectation(p, y)
@@ -193,6 +193,7 @@ def _(with_control, draw: Draw) -> Comparison:
 @check(
     "eq:k3",
     "step",
+    "k3 is the member of the family whose weight is 1, sample by sample.",
     of=kl.k3,
     against="k1 with its control variate at weight 1",
     follows="eq:k3-control-variate",
@@ -203,7 +204,6 @@ def _(with_control, draw: Draw) -> Comparison:
     },
 )
 def _(k3, draw: Draw) -> Comparison:
-    "k3 is the member of the family whose weight is 1, sample by sample."
     p, q = two(draw)
     return k3(p.log(), q.log()), kl.k1_with_control_variate(p.log(), q.log(), weight=1.0)
 
@@ -211,12 +211,12 @@ def _(k3, draw: Draw) -> Comparison:
 @check(
     "eq:k3",
     "value",
+    "The expectation of k3 under π is KL(π‖π_ref).",
     of=kl.k3,
     against="KL summed over all outcomes; in closed form for two Gaussians",
     wrong={REVERSED_RATIO: swapped(kl.k3), "k2 instead": kl.k2},
 )
 def _(k3, draw: Draw) -> Iterator[Comparison]:
-    "The expectation of k3 under π is KL(π‖π_ref)."
     p, q = two(draw)
     yield _mean(k3, p, q), exact.divergence(p, q)
     shift = float(draw.uniform(low=0.3, high=1.0))
@@ -226,13 +226,13 @@ def _(k3, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k3-nonnegative",
     "step",
+    "On either side of 0 the integral runs over something positive, so no sample gives a negative value.",
     of=kl.k3,
     against="∫ (u − s) eˢ ds from 0 to u = log r, the remainder of eᵘ after its tangent 1 + u",
     follows="eq:k3",
     wrong={"k1, which goes below zero": kl.k1, REVERSED_RATIO: swapped(kl.k3)},
 )
 def _(k3, draw: Draw) -> Iterator[Comparison]:
-    "On either side of 0 the integral runs over something positive, so no sample gives a negative value."
     log_r = draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)
     logps = draw.logps(4)
     yield k3(logps, logps + log_r), torch.stack([_remainder(u) for u in log_r.tolist()])
@@ -246,13 +246,13 @@ def _remainder(u: float) -> Tensor:
 @check(
     "eq:k3-gradient",
     "step",
+    "Differentiating the integral leaves dk3/dlogps = 1 − r.",
     of=kl.k3,
     against="finite differences of the integral in log π",
     follows="eq:k3-nonnegative",
     wrong={"k1: gradient 1 whatever the sample": kl.k1, "k2: gradient −log r": kl.k2},
 )
 def _(k3, draw: Draw) -> Comparison:
-    "Differentiating the integral leaves dk3/dlogps = 1 − r."
     logps = draw.logps(2).requires_grad_()
     log_r = draw.uniform(2, low=0.3, high=2.0) * torch.tensor([1.0, -1.0], dtype=torch.float64)
     ref_logps = logps.detach() + log_r
@@ -264,12 +264,12 @@ def _(k3, draw: Draw) -> Comparison:
 @check(
     "eq:k3-gradient",
     "value",
+    "Used as a loss, k3 has the gradient of the forward KL on average, though its value estimates the reverse one.",
     of=kl.k3,
     against="finite differences of KL(π_ref‖π)",
     wrong={"k2: the gradient of KL(π‖π_ref)": kl.k2, "k1: no gradient": kl.k1},
 )
 def _(k3, draw: Draw) -> Comparison:
-    "Used as a loss, k3 has the gradient of the forward KL on average, though its value estimates the reverse one."
     p, q = two(draw)
     return _loss_gradient(k3, p, q), _true_gradient(p, lambda x: exact.divergence(q, x))
 
@@ -277,6 +277,7 @@ def _(k3, draw: Draw) -> Comparison:
 @check(
     "eq:full-kl",
     "value",
+    "Expected over the responses of π, the KLs of the positions add up to the KL of the responses.",
     of=kl.full_kl,
     against="KL between the distributions of whole responses of two toy language models",
     wrong={
@@ -289,7 +290,6 @@ def _(k3, draw: Draw) -> Comparison:
     },
 )
 def _(full_kl, draw: Draw) -> Iterator[Comparison]:
-    "Expected over the responses of π, the KLs of the positions add up to the KL of the responses."
     policy, reference = draw.toy(3, 3, num_prompts=3), draw.toy(3, 3, num_prompts=3)
     for prompt in range(3):
         batch = policy.batch(prompt)
@@ -303,6 +303,7 @@ def _(full_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kl-in-reward",
     "gradient",
+    "REINFORCE on the reward with its KL penalty, both held fixed, climbs the KL-regularised objective.",
     of=rlhf.regularised_return,
     against="gradient of the objective of a toy language model, every response summed",
     wrong={
@@ -316,7 +317,6 @@ def _(full_kl, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(regularised_return, draw: Draw) -> Comparison:
-    "REINFORCE on the reward with its KL penalty, both held fixed, climbs the KL-regularised objective."
     policy, reference, beta = draw.toy(3, 2), draw.toy(3, 2), float(draw.uniform(low=0.5, high=1.5))
     ref, ref_logps = reference.distribution()[0].detach(), reference.completion_token_logps()[0].detach()
     rewards = draw.normal(len(ref))

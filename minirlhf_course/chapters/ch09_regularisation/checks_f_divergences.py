@@ -16,6 +16,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:f-divergence",
     "duality",
+    "Forward and reverse KL are each other's dual, as are α and 1−α; equal distributions are at distance 0.",
     of=kl.f_divergence,
     against="the divergence of t f(1/t) with the two distributions exchanged",
     wrong={
@@ -28,7 +29,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(f_divergence, draw: Draw) -> Iterator[Comparison]:
-    "Forward and reverse KL are each other's dual, as are α and 1−α; equal distributions are at distance 0."
     p, q = two(draw)
     alpha = float(draw.uniform(low=0.2, high=0.4))
     dual = [
@@ -45,6 +45,7 @@ def _(f_divergence, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:f-divergence",
     "small differences",
+    "Close to each other all smooth f-divergences are the same quadratic form.",
     of=kl.f_divergence,
     against="½ f″(1) Σ (p − q)²/q, with f″(1) = 1 for the KLs and the α-divergence, ¼ for Jensen–Shannon",
     tolerance=2e-6,
@@ -56,7 +57,6 @@ def _(f_divergence, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(f_divergence, draw: Draw) -> Iterator[Comparison]:
-    "Close to each other all smooth f-divergences are the same quadratic form."
     q, direction, h = draw.distribution(4), zigzag(draw), 2e-4
     direction = direction - exact.expectation(q, direction)
     quadratic = 0.5 * exact.expectation(q, direction**2)
@@ -74,12 +74,12 @@ def _by(f: Divergence, p: Tensor, q: Tensor) -> Tensor:
 @check(
     "eq:f-reverse-kl",
     "value",
+    "t log t gives KL(π‖π_ref).",
     of=kl.f_reverse_kl,
     against="Σ p (log p − log q)",
     wrong={"forward instead of reverse": kl.f_forward_kl},
 )
 def _(f, draw: Draw) -> Comparison:
-    "t log t gives KL(π‖π_ref)."
     p, q = two(draw)
     return _by(f, p, q), exact.divergence(p, q)
 
@@ -87,12 +87,12 @@ def _(f, draw: Draw) -> Comparison:
 @check(
     "eq:f-forward-kl",
     "value",
+    "−log t gives KL(π_ref‖π).",
     of=kl.f_forward_kl,
     against="Σ q (log q − log p)",
     wrong={"reverse instead of forward": kl.f_reverse_kl},
 )
 def _(f, draw: Draw) -> Comparison:
-    "−log t gives KL(π_ref‖π)."
     p, q = two(draw)
     return _by(f, p, q), exact.divergence(q, p)
 
@@ -100,6 +100,7 @@ def _(f, draw: Draw) -> Comparison:
 @check(
     "eq:f-jensen-shannon",
     "value",
+    "The f of the Jensen–Shannon divergence.",
     of=kl.f_jensen_shannon,
     against="entropy of the mixture minus mean entropy of the two",
     wrong={
@@ -108,7 +109,6 @@ def _(f, draw: Draw) -> Comparison:
     },
 )
 def _(f, draw: Draw) -> Comparison:
-    "The f of the Jensen–Shannon divergence."
     p, q = two(draw)
     return _by(f, p, q), exact.entropy((p + q) / 2) - (exact.entropy(p) + exact.entropy(q)) / 2
 
@@ -116,6 +116,7 @@ def _(f, draw: Draw) -> Comparison:
 @check(
     "eq:f-alpha",
     "value",
+    "The α-divergence is one minus an overlap, and α = ½ is four times the squared Hellinger distance.",
     of=kl.f_alpha,
     against="(1 − Σ p^(1−α) q^α) / (α (1−α)), from the overlap of the two",
     wrong={
@@ -124,7 +125,6 @@ def _(f, draw: Draw) -> Comparison:
     },
 )
 def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
-    "The α-divergence is one minus an overlap, and α = ½ is four times the squared Hellinger distance."
     p, q = two(draw)
     alpha = float(draw.away_from([0.5], low=0.15, high=0.85, margin=0.1))
     overlap = (p ** (1 - alpha) * q**alpha).sum(-1)
@@ -136,13 +136,13 @@ def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:f-alpha",
     "limits",
+    "Between the two KLs lies a family.",
     of=kl.f_alpha,
     against="reverse KL as α → 0, forward KL as α → 1",
     tolerance=1e-8,
     wrong={"α and 1−α exchanged": lambda u, *, alpha: kl.f_alpha(u, alpha=1 - alpha)},
 )
 def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
-    "Between the two KLs lies a family."
     p, q = two(draw)
     near = lambda alpha: _by(lambda u: f_alpha(u, alpha=alpha), p, q)
     yield (near(1e-5) + near(-1e-5)) / 2, exact.divergence(p, q)
@@ -152,6 +152,7 @@ def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:f-chi-squared",
     "value",
+    "How noisy importance sampling from π_ref would be.",
     of=kl.f_chi_squared,
     against="Σ p²/q − 1, the variance of the importance weight",
     wrong={
@@ -160,7 +161,6 @@ def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(f, draw: Draw) -> Comparison:
-    "How noisy importance sampling from π_ref would be."
     p, q = two(draw)
     return _by(f, p, q), (p**2 / q).sum(-1) - 1
 
@@ -168,6 +168,7 @@ def _(f, draw: Draw) -> Comparison:
 @check(
     "eq:f-total-variation",
     "value",
+    "No event is more than this much likelier under one distribution than under the other.",
     of=kl.f_total_variation,
     against="the largest difference in the probability of any event, over all events",
     wrong={
@@ -176,7 +177,6 @@ def _(f, draw: Draw) -> Comparison:
     },
 )
 def _(f, draw: Draw) -> Comparison:
-    "No event is more than this much likelier under one distribution than under the other."
     p, q = two(draw)
     events = torch.tensor([[(event >> i) & 1 for i in range(4)] for event in range(16)], dtype=torch.float64)
     return _by(f, p, q), ((p - q) @ events.T).amax(-1)

@@ -18,6 +18,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:estimator-gradient",
     "value and gradient",
+    "What is sampled and what is said of it both depend on π: the two parts add up to the gradient of the mean.",
     of=kl.with_score,
     against="finite differences of Σ π k, for k1, k2 and k3",
     wrong={
@@ -31,7 +32,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(with_score, draw: Draw) -> Iterator[Comparison]:
-    "What is sampled and what is said of it both depend on π: the two parts add up to the gradient of the mean."
     p, q = two(draw)
     for estimator in (kl.k1, kl.k2, kl.k3):
         logits = p.log().requires_grad_()
@@ -46,6 +46,7 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:estimator-gradient",
     "in the reward",
+    "Held fixed, as in a reward, k3 has the reverse gradient less the forward one, and k2 another one still.",
     of=kl.with_score,
     against="differences of the two KLs: ∇KL(π‖π_ref) − ∇KL(π_ref‖π) for k3, ∇E[k2] − ∇KL(π‖π_ref) for k2",
     wrong={
@@ -54,7 +55,6 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(with_score, draw: Draw) -> Iterator[Comparison]:
-    "Held fixed, as in a reward, k3 has the reverse gradient less the forward one, and k2 another one still."
     p, q = two(draw)
     reverse = exact.finite_difference(lambda x: exact.divergence(x.softmax(-1), q).sum(), p.log())
     forward = exact.finite_difference(lambda x: exact.divergence(q, x.softmax(-1)).sum(), p.log())
@@ -70,6 +70,7 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gaussian-estimators",
     "bias and deviation",
+    "k1 and k3 are unbiased, k2 is too large by KL²/2; which of them has the least noise depends on the distance.",
     of=kl.gaussian_estimators,
     against="Gauss–Hermite quadrature of the estimators between two Gaussians",
     wrong={
@@ -84,7 +85,6 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
-    "k1 and k3 are unbiased, k2 is too large by KL²/2; which of them has the least noise depends on the distance."
     shifts = draw.away_from([0.0], 3, low=-1.4, high=1.4, margin=0.3)
     bias, deviation = gaussian_estimators(shifts)
     logp = lambda x, mean: -0.5 * (x - mean) ** 2
@@ -100,6 +100,7 @@ def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k2",
     "gradient of whole responses",
+    "Of a response's summed log-ratio, k2 as a loss has the reverse KL's gradient; a sum of k2 of tokens has not.",
     of=kl.k2,
     against="gradient of the KL between the responses of two toy language models",
     wrong={
@@ -108,7 +109,6 @@ def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(k2, draw: Draw) -> Comparison:
-    "Of a response's summed log-ratio, k2 as a loss has the reverse KL's gradient; a sum of k2 of tokens has not."
     policy, reference = draw.toy(3, 2), draw.toy(3, 2)
     probs, ref = policy.distribution()[0], reference.distribution()[0].detach()
     loss = (probs.detach() * k2(probs.log(), ref.log())).sum()
@@ -123,6 +123,7 @@ def _divergence_gradient(policy: ToyLM, ref: Tensor) -> Tensor:
 @check(
     "eq:full-kl-gradient",
     "value and gradient",
+    "The KL of responses changes at each position, and with how often the position is reached.",
     of=kl.full_kl_with_score,
     against="the KL between the distributions of whole responses, differentiated",
     wrong={
@@ -134,7 +135,6 @@ def _divergence_gradient(policy: ToyLM, ref: Tensor) -> Tensor:
     },
 )
 def _(full, draw: Draw) -> Iterator[Comparison]:
-    "The KL of responses changes at each position, and with how often the position is reached."
     policy, reference = draw.toy(3, 3), draw.toy(3, 3)
     batch = policy.batch(0)
     logits, ref_logits = policy(**batch).logits[:, :-1], reference(**batch).logits[:, :-1].detach()
@@ -150,6 +150,7 @@ def _(full, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:full-kl-gradient",
     "what the loss of tokens lacks",
+    "In expectation k2 token by token is the first sum; the second is what it lacks.",
     of=kl.full_kl_with_score,
     against="k2 of each token as a loss, plus each token's score times the KLs after it, summed along the responses",
     wrong={
@@ -160,7 +161,6 @@ def _(full, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(full, draw: Draw) -> Comparison:
-    "In expectation k2 token by token is the first sum; the second is what it lacks."
     policy, reference = draw.toy(3, 3), draw.toy(3, 3)
     batch = policy.batch(0)
     logits, ref_logits = policy(**batch).logits[:, :-1], reference(**batch).logits[:, :-1].detach()
@@ -187,6 +187,7 @@ def gaussian_crossing() -> float:
 @check(
     "eq:gaussian-estimators",
     "crossing",
+    "At a KL of .628 nats k1 and k3 are equally noisy; closer together k3 is the better one, further apart k1.",
     of=kl.gaussian_estimators,
     against="k1's deviation equals k3's where e^s − 1 = 2s, s = shift², found by bisection",
     wrong={
@@ -197,6 +198,5 @@ def gaussian_crossing() -> float:
     },
 )
 def _(gaussian_estimators, draw: Draw) -> Comparison:
-    "At a KL of .628 nats k1 and k3 are equally noisy; closer together k3 is the better one, further apart k1."
     _, deviation = gaussian_estimators(torch.tensor(math.sqrt(2 * gaussian_crossing()), dtype=torch.float64))
     return deviation[2], deviation[0]

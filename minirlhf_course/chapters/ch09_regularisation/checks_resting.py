@@ -20,6 +20,7 @@ def problem(draw: Draw) -> tuple[Tensor, Tensor, float]:
 @check(
     "eq:forward-kl-optimum",
     "maximum",
+    "No distribution found by search has more of reward minus β times the forward KL.",
     of=regularisation.forward_kl_optimal_logps,
     against="numerical maximisation of E[r] − β KL(π_ref‖π) over all distributions",
     tolerance=1e-6,
@@ -34,7 +35,6 @@ def problem(draw: Draw) -> tuple[Tensor, Tensor, float]:
     },
 )
 def _(optimum, draw: Draw) -> Comparison:
-    "No distribution found by search has more of reward minus β times the forward KL."
     ref, rewards, beta = problem(draw)
     best = exact.maximise(lambda p: exact.expectation(p, rewards) - beta * exact.divergence(ref, p), 4)
     return optimum(ref.log(), rewards, beta=beta).exp(), best
@@ -43,6 +43,7 @@ def _(optimum, draw: Draw) -> Comparison:
 @check(
     "eq:forward-kl-optimum",
     "stationary",
+    "What a response earns and what its rarity is worth add up to λ.",
     of=regularisation.forward_kl_optimal_logps,
     against="r + β π_ref/π is the same number for all responses; two prices, two prompts",
     wrong={
@@ -53,7 +54,6 @@ def _(optimum, draw: Draw) -> Comparison:
     },
 )
 def _(optimum, draw: Draw) -> Iterator[Comparison]:
-    "What a response earns and what its rarity is worth add up to λ."
     ref, rewards = draw.distribution(2, 4), draw.normal(2, 4)
     for beta in (0.3, 2.5):
         logps = optimum(ref.log(), rewards, beta=beta)
@@ -65,6 +65,7 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-optimum",
     "maximum",
+    "With the bonus the reference counts with a smaller exponent, and the reward less.",
     of=regularisation.entropy_bonus_optimal_logps,
     against="numerical maximisation of E[r] − β KL(π‖π_ref) + c H(π) over all distributions",
     tolerance=1e-6,
@@ -81,7 +82,6 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(optimum, draw: Draw) -> Iterator[Comparison]:
-    "With the bonus the reference counts with a smaller exponent, and the reward less."
     ref, rewards, beta = problem(draw)
     for price, coef in ((beta, 0.4 * beta), (0.5 * beta, 1.5)):
         value = lambda p, b=price, c=coef: exact.regularised_value(p, ref, rewards, b) + c * exact.entropy(p)
@@ -91,6 +91,7 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-optimum",
     "no reference",
+    "At β = 0 the bonus alone decides how far the reward is followed.",
     of=regularisation.entropy_bonus_optimal_logps,
     against="softmax(r/c)",
     wrong={
@@ -103,7 +104,6 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(optimum, draw: Draw) -> Comparison:
-    "At β = 0 the bonus alone decides how far the reward is followed."
     ref, rewards, _ = problem(draw)
     coef = float(draw.uniform(low=0.4, high=0.8))
     return optimum(ref.log(), rewards, beta=0.0, coef=coef).exp(), (rewards / coef).softmax(-1)
@@ -112,6 +112,7 @@ def _(optimum, draw: Draw) -> Comparison:
 @check(
     "eq:nearest-correct",
     "minimum",
+    "Its distance is −log of what the reference already gets right.",
     of=regularisation.nearest_correct_logps,
     against="numerical minimisation of KL(π‖π_ref) over the correct responses",
     tolerance=1e-6,
@@ -125,7 +126,6 @@ def _(optimum, draw: Draw) -> Comparison:
     },
 )
 def _(nearest, draw: Draw) -> Iterator[Comparison]:
-    "Its distance is −log of what the reference already gets right."
     ref = draw.distribution(5)
     right = (torch.arange(5) < 3)[draw.permutation(5)]
     found = nearest(ref.log(), right).exp()
@@ -138,6 +138,7 @@ def _(nearest, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:nearest-correct",
     "all others are further",
+    "A projection: distances to it and from it add up.",
     of=regularisation.nearest_correct_logps,
     against="KL(π‖π_ref) = KL(π‖nearest) + KL(nearest‖π_ref) for any π over the correct responses",
     wrong={
@@ -147,7 +148,6 @@ def _(nearest, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(nearest, draw: Draw) -> Comparison:
-    "A projection: distances to it and from it add up."
     ref, right = draw.distribution(5), (torch.arange(5) < 3)[draw.permutation(5)]
     other = torch.zeros(5, dtype=torch.float64)
     other[right] = draw.distribution(3)
@@ -159,6 +159,7 @@ def _(nearest, draw: Draw) -> Comparison:
 @check(
     "eq:moving-reference",
     "geometric mean",
+    "Of log-probabilities it is the geometric mean of two distributions.",
     of=regularisation.moving_average,
     against="normalised products of powers of probabilities; the ends are the two models themselves",
     wrong={
@@ -169,7 +170,6 @@ def _(nearest, draw: Draw) -> Comparison:
     },
 )
 def _(moving_average, draw: Draw) -> Iterator[Comparison]:
-    "Of log-probabilities it is the geometric mean of two distributions."
     p, q = draw.distribution(2, 4), draw.distribution(2, 4)
     for rate in (0.1, 0.7):
         product = q ** (1 - rate) * p**rate
@@ -182,6 +182,7 @@ def _(moving_average, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:refreshed-optimum",
     "induction",
+    "After n refreshes the optimum is that of β/(1 + n · rate): a moving average only delays it.",
     of=regularisation.refreshed_optimal_logps,
     against="the refreshes carried out: optimum, geometric mean, optimum, … in probabilities",
     wrong={
@@ -197,7 +198,6 @@ def _(moving_average, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(refreshed, draw: Draw) -> Iterator[Comparison]:
-    "After n refreshes the optimum is that of β/(1 + n · rate): a moving average only delays it."
     ref, rewards, beta = problem(draw)
     for rate, refreshes in ((0.05, 4), (0.3, 7), (1.0, 3)):
         q = ref
@@ -212,6 +212,7 @@ def _(refreshed, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:adaptive-kl-factor",
     "closed loop",
+    "How far the next β is from its fixed point, for a small step away from it.",
     of=regularisation.adaptive_kl_factor,
     against="the controller's step differentiated numerically, with a policy that is at its optimum by numerical search in β",
     tolerance=1e-6,
@@ -225,7 +226,6 @@ def _(refreshed, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(factor, draw: Draw) -> Iterator[Comparison]:
-    "How far the next β is from its fixed point, for a small step away from it."
     ref, rewards, beta = problem(draw)
 
     def spent(price: Tensor) -> Tensor:

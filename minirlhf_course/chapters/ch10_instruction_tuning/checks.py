@@ -28,6 +28,8 @@ def _all_but_last(logps: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:unrolled",
     "value",
+    "The loss on all turns of the assistant is the sum of the losses of as many conversations, each cut behind its "
+    "last turn.",
     of=language.nll,
     against="one row for each turn, cut behind it and read by itself, with that turn alone counted",
     wrong={
@@ -37,7 +39,6 @@ def _all_but_last(logps: Tensor, mask: Tensor) -> Tensor:
     },
 )
 def _(nll, draw: Draw) -> Comparison:
-    "The loss on all turns of the assistant is the sum of the losses of as many conversations, each cut behind its last turn."
     lm = draw.toy(vocab_size=3, max_len=6)
     said = [draw.integer(1, 2) for _ in range(6)]  # 0 would end the toy's reply
     row = torch.tensor([[lm.vocab_size, *said]])  # (1, 7): a prompt token, then six
@@ -70,6 +71,7 @@ def _split(draw: Draw) -> tuple[Tensor, tuple[int, ...]]:
 @check(
     "eq:packed-mask",
     "value",
+    "With this mask a document gathers in a packed row what it gathers alone.",
     of=tuning.packed_mask,
     against="attention over each document by itself",
     wrong={
@@ -82,7 +84,6 @@ def _split(draw: Draw) -> tuple[Tensor, tuple[int, ...]]:
     },
 )
 def _(packed_mask, draw: Draw) -> Comparison:
-    "With this mask a document gathers in a packed row what it gathers alone."
     queries, keys, values = _head(draw, 9)
     documents, lengths = _split(draw)
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(4)
@@ -94,6 +95,7 @@ def _(packed_mask, draw: Draw) -> Comparison:
 @check(
     "eq:packed-positions",
     "value",
+    "Every document begins at position 0.",
     of=tuning.packed_positions,
     against="learned positions, added to each document by itself",
     wrong={
@@ -103,7 +105,6 @@ def _(packed_mask, draw: Draw) -> Comparison:
     },
 )
 def _(packed_positions, draw: Draw) -> Comparison:
-    "Every document begins at position 0."
     documents, lengths = _split(draw)
     tokens, learned = draw.normal(1, 9, 4), draw.normal(10, 4)
     alone = [part + learned[: part.shape[1]] for part in tokens.split(lengths, 1)]
@@ -113,6 +114,7 @@ def _(packed_positions, draw: Draw) -> Comparison:
 @check(
     "eq:packed-floor",
     "value",
+    "Nobody who sees the earlier documents has a lower mean loss, and Bayes' rule attains it.",
     of=tuning.packed_floor,
     against="a reader who guesses each document by Bayes' rule from those before it; all rows of documents enumerated",
     wrong={
@@ -124,7 +126,6 @@ def _(packed_positions, draw: Draw) -> Comparison:
     },
 )
 def _(packed_floor, draw: Draw) -> Iterator[Comparison]:
-    "Nobody who sees the earlier documents has a lower mean loss, and Bayes' rule attains it."
     for count in (2, 3):
         prior, likelihood = draw.distribution(2), draw.distribution(2, 3, scale=2.0)
         loss = torch.zeros((), dtype=torch.float64)
@@ -159,12 +160,12 @@ LORA_WRONG: dict[str, Any] = {
 @check(
     "eq:lora",
     "value",
+    "Adding the adapter to the weight is adding its output to the layer's.",
     of=tuning.lora_weight,
     against="the two paths of a forward pass: W x, and A x through B",
     wrong=LORA_WRONG | {"base dropped": lambda weight, down, up, *, lora_alpha: lora_alpha / len(down) * up @ down},
 )
 def _(lora_weight, draw: Draw) -> Iterator[Comparison]:
-    "Adding the adapter to the weight is adding its output to the layer's."
     weight, down, up = _adapter(draw)
     x = draw.normal(5)
     for alpha in (3.0, 8.0):
@@ -175,6 +176,7 @@ def _(lora_weight, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:lora-gradient",
     "gradient",
+    "The gradient of B is the weight's times Aᵀ, that of A is Bᵀ times the weight's, both scaled.",
     of=tuning.lora_weight,
     against="finite differences of a loss in A and in B",
     wrong=LORA_WRONG
@@ -185,7 +187,6 @@ def _(lora_weight, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(lora_weight, draw: Draw) -> Iterator[Comparison]:
-    "The gradient of B is the weight's times Aᵀ, that of A is Bᵀ times the weight's, both scaled."
     weight, down, up = _adapter(draw)
     alpha, slope = 3.0, draw.normal(4, 5)  # a loss that is linear in the weight, with this gradient
     a, b = down.clone().requires_grad_(), up.clone().requires_grad_()
@@ -199,12 +200,12 @@ def _(lora_weight, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:lora-first-step",
     "value",
+    "From B = 0 the first step changes the weight by −η (α/r)² G AᵀA.",
     of=tuning.lora_weight,
     against="the weight before and after one step of gradient descent on A and B, B being 0",
     wrong=LORA_WRONG,
 )
 def _(lora_weight, draw: Draw) -> Comparison:
-    "From B = 0 the first step changes the weight by −η (α/r)² G AᵀA."
     weight, down, _ = _adapter(draw)
     slope, rate, scale = draw.normal(4, 5), 0.3, 3.0 / 2
     a, b = down.clone().requires_grad_(), torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)
@@ -244,6 +245,7 @@ def _symmetric() -> Tensor:
 @check(
     "eq:nf4",
     "value",
+    "The quantiles are the paper's, to its single precision.",
     of=tuning.nf4_levels,
     against="the sixteen numbers printed in the paper",
     wrong={
@@ -254,13 +256,13 @@ def _symmetric() -> Tensor:
     tolerance=2e-6,
 )
 def _(levels, draw: Draw) -> Comparison:
-    "The quantiles are the paper's, to its single precision."
     return levels(), torch.tensor(PUBLISHED, dtype=torch.float64)
 
 
 @check(
     "eq:absmax",
     "value",
+    "Each weight becomes that product of its block's scale and a level which is nearest to it.",
     of=tuning.absmax_quantised,
     against="for each weight, every level tried",
     wrong={
@@ -278,7 +280,6 @@ def _(levels, draw: Draw) -> Comparison:
     },
 )
 def _(quantised, draw: Draw) -> Iterator[Comparison]:
-    "Each weight becomes that product of its block's scale and a level which is nearest to it."
     weights, levels = draw.normal(3, 6), tuning.nf4_levels()
     weights[:, 0] = -4.0 * torch.arange(1, 4)  # the largest magnitudes are negative, and differ
     found = torch.tensor(
@@ -298,6 +299,7 @@ def _(quantised, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:sft-policy-gradient",
     "gradient",
+    "Imitation is REINFORCE with a reward that is larger the less the model expects the demonstration.",
     of=language.nll,
     against="the policy gradient over all replies, with reward 1/π for the demonstrated one and 0 for the others",
     wrong={
@@ -307,7 +309,6 @@ def _(quantised, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(nll, draw: Draw) -> Comparison:
-    "Imitation is REINFORCE with a reward that is larger the less the model expects the demonstration."
     lm = draw.toy()
     mask = lm.completions().mask
     shown = int((mask.sum(-1) > 1).nonzero()[draw.integer(0, 3)])
@@ -329,12 +330,12 @@ DFT_WRONG: dict[str, Any] = {
 @check(
     "eq:dft",
     "value",
+    "What the tokens of one place say together is the entropy of the place.",
     of=tuning.dynamic_nll,
     against="entropy: summed over all tokens that might stand there",
     wrong=DFT_WRONG | {"−π": lambda logps: -logps.exp()},
 )
 def _(dynamic_nll, draw: Draw) -> Comparison:
-    "What the tokens of one place say together is the entropy of the place."
     probs = draw.distribution(3, 5)
     return dynamic_nll(probs.log()).sum(-1), exact.entropy(probs)
 
@@ -342,12 +343,12 @@ def _(dynamic_nll, draw: Draw) -> Comparison:
 @check(
     "eq:dft",
     "gradient",
+    "Its gradient is that of minus the sum of the tokens' probabilities.",
     of=tuning.dynamic_nll,
     against="finite differences of −Σ π(y_t) in the logits",
     wrong=DFT_WRONG | {"the weight differentiated too": lambda logps: -logps.exp() * logps},
 )
 def _(dynamic_nll, draw: Draw) -> Comparison:
-    "Its gradient is that of minus the sum of the tokens' probabilities."
     logits, shown = draw.normal(3, 5), [draw.integer(0, 4) for _ in range(3)]
     leaf = logits.clone().requires_grad_()
     logps = leaf.log_softmax(-1)[range(3), shown]
@@ -370,12 +371,12 @@ TIMES_WRONG: dict[str, Any] = {
 @check(
     "eq:sft-time",
     "value",
+    "The logit moves at the speed 1 − p.",
     of=tuning.imitation_time,
     against="quadrature of dz / (1 − p)",
     wrong=TIMES_WRONG | {"of the dynamic loss": tuning.dynamic_imitation_time},
 )
 def _(time, draw: Draw) -> Comparison:
-    "The logit moves at the speed 1 − p."
     start, end = float(draw.uniform(low=0.01, high=0.4)), float(draw.uniform(low=0.5, high=0.95))
     as_tensor = lambda p: torch.tensor(p, dtype=torch.float64)
     return time(as_tensor(start), as_tensor(end)), _waiting(start, end, lambda p: 1 - p)
@@ -384,12 +385,12 @@ def _(time, draw: Draw) -> Comparison:
 @check(
     "eq:dft-time",
     "value",
+    "The logit moves at the speed p (1 − p).",
     of=tuning.dynamic_imitation_time,
     against="quadrature of dz / (p (1 − p))",
     wrong=TIMES_WRONG | {"of imitation": tuning.imitation_time},
 )
 def _(time, draw: Draw) -> Comparison:
-    "The logit moves at the speed p (1 − p)."
     start, end = float(draw.uniform(low=0.01, high=0.4)), float(draw.uniform(low=0.5, high=0.95))
     as_tensor = lambda p: torch.tensor(p, dtype=torch.float64)
     return time(as_tensor(start), as_tensor(end)), _waiting(start, end, lambda p: p * (1 - p))

@@ -51,6 +51,7 @@ def cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
 @check(
     "eq:best-of-n-cdf",
     "value",
+    "The best of n is at most x where all of them are.",
     of=estimators.best_of_n_cdf,
     against="all ways to draw n responses, summed",
     wrong={
@@ -60,7 +61,6 @@ def cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
     },
 )
 def _(best_of_n_cdf, draw: Draw) -> Comparison:
-    "The best of n is at most x where all of them are."
     probs, rewards, n = draw.distribution(4), draw.normal(4), draw.integer(2, 3)
     upto, _ = cumulative(probs, rewards)
     expected = torch.zeros(4, dtype=torch.float64)
@@ -76,6 +76,7 @@ def _one_hot_of_best(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
 @check(
     "eq:best-of-n-law",
     "step",
+    "The mass of an answer is what the distribution function of the maximum gains there.",
     of=estimators.best_of_n_distribution,
     against="the jumps of F^n at each reward, for distinct rewards",
     follows="eq:best-of-n-cdf",
@@ -88,7 +89,6 @@ def _one_hot_of_best(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     },
 )
 def _(distribution, draw: Draw) -> Iterator[Comparison]:
-    "The mass of an answer is what the distribution function of the maximum gains there."
     for size in (4, 5):
         probs, rewards, n = draw.distribution(size), draw.permutation(size).double(), draw.integer(2, 6)
         upto, below = cumulative(probs, rewards)
@@ -99,6 +99,7 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-law",
     "value",
+    "Answers that tie share the mass of their reward in proportion to π.",
     of=estimators.best_of_n_distribution,
     against="all ways to draw n responses, two of them tied; the first of the best is taken",
     wrong={
@@ -112,7 +113,6 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(distribution, draw: Draw) -> Iterator[Comparison]:
-    "Answers that tie share the mass of their reward in proportion to π."
     probs, n = draw.distribution(4), draw.integer(2, 3)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
     yield distribution(probs, rewards, n=n), _law_by_enumeration(probs, rewards, n)
@@ -127,6 +127,7 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-density",
     "step",
+    "Spread over the quantiles it covers, F(r−) to F(r), every answer is weighted by n u^(n−1).",
     of=estimators.best_of_n_density_ratio,
     against="the exact law, each answer's mass as the integral of the density over its quantiles",
     follows="eq:best-of-n-law",
@@ -137,7 +138,6 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(density_ratio, draw: Draw) -> Comparison:
-    "Spread over the quantiles it covers, F(r−) to F(r), every answer is weighted by n u^(n−1)."
     probs, n = draw.distribution(4), draw.integer(2, 6)
     rewards = draw.permutation(4).double()
     upto, below = cumulative(probs, rewards)
@@ -151,6 +151,7 @@ def _(density_ratio, draw: Draw) -> Comparison:
 @check(
     "eq:best-of-n-kl",
     "step",
+    "The KL of the density n u^(n−1) to the uniform one.",
     of=estimators.best_of_n_kl,
     against="∫ ρ log ρ over the quantiles, ρ = n u^(n−1), by quadrature in s = −log u",
     follows="eq:best-of-n-density",
@@ -161,7 +162,6 @@ def _(density_ratio, draw: Draw) -> Comparison:
     },
 )
 def _(best_of_n_kl, draw: Draw) -> Comparison:
-    "The KL of the density n u^(n−1) to the uniform one."
     n = draw.integer(2, 50)
 
     def integrand(s: Tensor) -> Tensor:  # du = e^(−s) ds
@@ -174,13 +174,13 @@ def _(best_of_n_kl, draw: Draw) -> Comparison:
 @check(
     "eq:best-of-n-kl-bound",
     "step",
+    "The formula exceeds the exact KL by a weighted sum of KLs within the answers, none of them negative.",
     of=estimators.best_of_n_kl,
     against="the exact KL plus what is lost inside each answer, by quadrature",
     follows="eq:best-of-n-kl",
     wrong={"log n": lambda n: math.log(n), "log n − 1": lambda n: math.log(n) - 1},
 )
 def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
-    "The formula exceeds the exact KL by a weighted sum of KLs within the answers, none of them negative."
     probs, n = draw.distribution(4), draw.integer(2, 8)
     rewards = draw.permutation(4).double()
     law = estimators.best_of_n_distribution(probs, rewards, n=n)
@@ -204,12 +204,12 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-kl-bound",
     "value",
+    "No set of answers takes best-of-n further from its policy than the formula says.",
     of=estimators.best_of_n_kl,
     against="the exact KL of binary answers, from a coin with p = ½ (n = 4: .459356) to a fine grid",
     wrong={"log n − 1, its limit's constant taken too early": lambda n: math.log(n) - 1},
 )
 def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
-    "No set of answers takes best-of-n further from its policy than the formula says."
     n = draw.integer(3, 8)
     for size in (2, 16, 256):
         probs = torch.full((size,), 1 / size, dtype=torch.float64)
@@ -220,6 +220,7 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-win-rate",
     "value",
+    "Among n + 1 draws each is best equally often; only one of them is the opponent's.",
     of=estimators.best_of_n_win_rate,
     against="∫ u · n u^(n−1) du, and all ways to draw one answer against n on a fine grid",
     tolerance=1e-9,
@@ -230,7 +231,6 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(win_rate, draw: Draw) -> Iterator[Comparison]:
-    "Among n + 1 draws each is best equally often; only one of them is the opponent's."
     n = draw.integer(2, 8)
     yield win_rate(n), exact.integrate(lambda u: u * n * u ** (n - 1), 0.0, 1.0, nodes=10)
     orders = itertools.permutations(range(4))
@@ -240,6 +240,7 @@ def _(win_rate, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-estimator",
     "value",
+    "Entry n is the mean over all subsets of size n of the value of their best-scored member.",
     of=estimators.best_of_n_curve,
     against="all subsets of the samples, ties shared evenly",
     wrong={
@@ -259,7 +260,6 @@ def _(win_rate, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(best_of_n_curve, draw: Draw) -> Iterator[Comparison]:
-    "Entry n is the mean over all subsets of size n of the value of their best-scored member."
     scores = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0, 3.0], dtype=torch.float64)[draw.permutation(6)]
     values = draw.normal(6)
     means = []
@@ -275,6 +275,7 @@ def _(best_of_n_curve, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-estimator",
     "unbiased",
+    "On average over the N samples every entry is the expected value of best-of-n.",
     of=estimators.best_of_n_curve,
     against="value under the exact law, over all ways to draw the samples",
     wrong={
@@ -292,7 +293,6 @@ def _(best_of_n_curve, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(best_of_n_curve, draw: Draw) -> Comparison:
-    "On average over the N samples every entry is the expected value of best-of-n."
     probs, size = draw.distribution(3), 4
     scores = draw.permutation(3).double()
     values = torch.tensor([0.0, 2.0, 1.0])[scores.long()] + draw.uniform(
@@ -335,6 +335,8 @@ def _matrices(draw: Draw) -> Iterator[Tensor]:
 @check(
     "eq:top-per-prompt",
     "value",
+    "In every row no reply is better, and none before it is as good; [1, 2, 1, 3, 4] in the book's example, counted "
+    "from 1.",
     of=selection.select_top_per_prompt,
     against="each row searched from left to right",
     wrong={
@@ -344,7 +346,6 @@ def _matrices(draw: Draw) -> Iterator[Tensor]:
     },
 )
 def _(select_top_per_prompt, draw: Draw) -> Iterator[Comparison]:
-    "In every row no reply is better, and none before it is as good; [1, 2, 1, 3, 4] in the book's example, counted from 1."
     for rewards in _matrices(draw):
         expected = []
         for row in rewards.tolist():
@@ -359,6 +360,7 @@ def _(select_top_per_prompt, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:top-overall",
     "value",
+    "The k best in order; of equal ones the first; [8, 5, 14, 0, 11] in the book's example.",
     of=selection.top_overall,
     against="exchange of neighbours until none is out of order",
     wrong={
@@ -374,7 +376,6 @@ def _(select_top_per_prompt, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(top_overall, draw: Draw) -> Iterator[Comparison]:
-    "The k best in order; of equal ones the first; [8, 5, 14, 0, 11] in the book's example."
     for rewards in _matrices(draw):
         k = draw.integer(4, 9)
         yield top_overall(rewards, k=k), torch.tensor(_ranked(rewards)[:k])
@@ -384,6 +385,7 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:top-k-density",
     "value",
+    "The mass of each band is the expected share of the kept replies that lie in it; kept replies are the k best of n.",
     of=selection.top_k_density_ratio,
     against="all ways to draw n of five equally likely bands of quantiles, those that meet in a band ranked in all orders, by quadrature",
     wrong={
@@ -396,7 +398,6 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
-    "The mass of each band is the expected share of the kept replies that lie in it; kept replies are the k best of n."
     bands, n = 5, draw.integer(3, 4)
     for k in (draw.integer(2, n - 1), 1, n):
         share = torch.zeros(bands, dtype=torch.float64)
@@ -417,6 +418,7 @@ def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-several",
     "value",
+    "The best of all draws is at most x where those of every model are.",
     of=selection.best_of_several_cdf,
     against="all ways to draw from both models, summed",
     wrong={
@@ -425,7 +427,6 @@ def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(best_of_several_cdf, draw: Draw) -> Iterator[Comparison]:
-    "The best of all draws is at most x where those of every model are."
     models, rewards = draw.distribution(2, 4), draw.normal(4)
     cdfs = torch.stack([cumulative(probs, rewards)[0] for probs in models])
     for counts in ((1, 2), (1, 3)):
@@ -439,6 +440,7 @@ def _(best_of_several_cdf, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-rounds",
     "value",
+    "The best of m draws from best-of-n is best-of-nm, ties or none.",
     of=estimators.best_of_n_distribution,
     against="best of n·m draws from the first model, all ways to draw them summed",
     wrong={
@@ -447,7 +449,6 @@ def _(best_of_several_cdf, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(distribution, draw: Draw) -> Comparison:
-    "The best of m draws from best-of-n is best-of-nm, ties or none."
     probs, n, m = draw.distribution(4), 2, draw.integer(2, 3)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
     return distribution(distribution(probs, rewards, n=n), rewards, n=m), _law_by_enumeration(probs, rewards, n * m)
@@ -462,6 +463,7 @@ def _selected(draw: Draw) -> tuple[Tensor, Tensor, Tensor, int]:
 @check(
     "eq:rejection-loss",
     "value",
+    "The imitating model is asked for the best of n, as often as that is each reply.",
     of=selection.rejection_loss,
     against="−log π_θ of the first best one, averaged over all ways to draw n replies",
     wrong={
@@ -473,7 +475,6 @@ def _selected(draw: Draw) -> tuple[Tensor, Tensor, Tensor, int]:
     },
 )
 def _(rejection_loss, draw: Draw) -> Comparison:
-    "The imitating model is asked for the best of n, as often as that is each reply."
     logits, probs, rewards, n = _selected(draw)
     logps, expected = logits.log_softmax(-1), torch.zeros((), dtype=torch.float64)
     for drawn, chance in _tuples(probs, n):
@@ -484,6 +485,8 @@ def _(rejection_loss, draw: Draw) -> Comparison:
 @check(
     "eq:rejection-loss",
     "minimum",
+    "What the loss has above the entropy of best-of-n is a KL: 0 if the model has become best-of-n, and positive "
+    "otherwise.",
     of=selection.rejection_loss,
     against="the entropy of best-of-n plus its KL to the imitating model, by enumeration",
     wrong={
@@ -494,7 +497,6 @@ def _(rejection_loss, draw: Draw) -> Comparison:
     },
 )
 def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:
-    "What the loss has above the entropy of best-of-n is a KL: 0 if the model has become best-of-n, and positive otherwise."
     logits, probs, rewards, n = _selected(draw)
     logps, law = logits.log_softmax(-1), _law_by_enumeration(probs, rewards, n)
     yield rejection_loss(logps, probs, rewards, n=n), exact.entropy(law) + exact.divergence(law, logps.exp())
@@ -504,6 +506,8 @@ def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rejection-gradient",
     "gradient",
+    "At the policy that was sampled from, imitating the best of n is a policy gradient whose advantage depends on "
+    "the rank alone.",
     of=selection.rejection_loss,
     against="the policy gradient Σ π (π_n/π − 1) ∇log π, summed over the replies",
     wrong={
@@ -512,7 +516,6 @@ def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(rejection_loss, draw: Draw) -> Comparison:
-    "At the policy that was sampled from, imitating the best of n is a policy gradient whose advantage depends on the rank alone."
     logits, _, rewards, n = _selected(draw)
     logits.requires_grad_()
     probs = logits.detach().softmax(-1)

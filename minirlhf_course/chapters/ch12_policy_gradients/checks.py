@@ -28,6 +28,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 @check(
     "eq:reinforce-objective",
     "expected gradient",
+    "Averaged over all responses, the gradient of Σ_t r·log π(a_t) is the gradient of the expected reward.",
     of=pg.reinforce,
     against="∇J, J = Σ π(y) r(y) over every response",
     wrong={
@@ -41,7 +42,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
     },
 )
 def _(reinforce, draw: Draw) -> Comparison:
-    "Averaged over all responses, the gradient of Σ_t r·log π(a_t) is the gradient of the expected reward."
     lm = draw.toy(3, 3)
     logps, mask = lm.completion_token_logps()[0], lm.completions().mask
     rewards = draw.normal(len(mask))
@@ -53,6 +53,7 @@ def _(reinforce, draw: Draw) -> Comparison:
 @check(
     "eq:ptx",
     "expected gradient",
+    "Averaged over texts, the gradient pulls the policy to their distribution, by the KL that covers all of it.",
     of=pg.pretraining,
     against="−γ ∇KL(texts‖π) over every response",
     wrong={
@@ -68,7 +69,6 @@ def _(reinforce, draw: Draw) -> Comparison:
     },
 )
 def _(pretraining, draw: Draw) -> Comparison:
-    "Averaged over texts, the gradient pulls the policy to their distribution, by the KL that covers all of it."
     lm, texts = draw.toy(3, 3), draw.toy(3, 3).distribution()[0].detach()
     gamma = float(draw.uniform(low=2.0, high=4.0))
     objective = pretraining(lm.completion_token_logps()[0], lm.completions().mask, ptx_coef=gamma)
@@ -79,6 +79,7 @@ def _(pretraining, draw: Draw) -> Comparison:
 @check(
     "eq:token-advantage",
     "value",
+    "With the same advantage on every token the objectives of its tokens add up to A·log π(y); rows are prompt-major.",
     of=adv.broadcast_to_tokens,
     against="reward times log-probability of the whole response, by enumeration",
     wrong={
@@ -87,7 +88,6 @@ def _(pretraining, draw: Draw) -> Comparison:
     },
 )
 def _(broadcast_to_tokens, draw: Draw) -> Comparison:
-    "With the same advantage on every token the objectives of its tokens add up to A·log π(y); rows are prompt-major."
     lm = draw.toy(2, 3, num_prompts=2)  # 4 responses to each of 2 prompts
     advantages, mask = draw.normal(2, 4), lm.completions().mask.repeat(2, 1)
     logps = lm.completion_token_logps().detach().flatten(0, 1)
@@ -101,6 +101,7 @@ def _(broadcast_to_tokens, draw: Draw) -> Comparison:
 @check(
     "eq:reinforce-advantage",
     "expected gradient",
+    "The reward itself as advantage gives the true gradient on average.",
     of=adv.raw_reward,
     against="∇J over every pair of responses",
     wrong={
@@ -109,7 +110,6 @@ def _(broadcast_to_tokens, draw: Draw) -> Comparison:
     },
 )
 def _(raw_reward, draw: Draw) -> Comparison:
-    "The reward itself as advantage gives the true gradient on average."
     lm = draw.toy(3, 2)
     rewards = draw.normal(len(lm.completions().tokens))
     return expected_gradient(lm, rewards, 2, mean_over_group(raw_reward)), reward_gradient(lm, rewards)
@@ -118,6 +118,7 @@ def _(raw_reward, draw: Draw) -> Comparison:
 @check(
     "eq:batch-baseline",
     "expected gradient",
+    "A batch mean that includes the own reward shrinks the expected gradient by (N − 1)/N.",
     of=adv.batch_center,
     against="(N − 1)/N · ∇J over every batch of three responses",
     wrong={
@@ -127,7 +128,6 @@ def _(raw_reward, draw: Draw) -> Comparison:
     },
 )
 def _(batch_center, draw: Draw) -> Comparison:
-    "A batch mean that includes the own reward shrinks the expected gradient by (N − 1)/N."
     lm = draw.toy(2, 2)
     rewards = draw.normal(len(lm.completions().tokens))
 
@@ -141,6 +141,7 @@ def _(batch_center, draw: Draw) -> Comparison:
 @check(
     "eq:remax-advantage",
     "expected gradient",
+    "The greedy response is no sample, so subtracting its reward leaves the expected gradient as it is.",
     of=adv.remax,
     against="∇J over every pair of responses",
     wrong={
@@ -151,7 +152,6 @@ def _(batch_center, draw: Draw) -> Comparison:
     },
 )
 def _(remax, draw: Draw) -> Comparison:
-    "The greedy response is no sample, so subtracting its reward leaves the expected gradient as it is."
     lm = draw.toy(3, 2)
     rewards = draw.normal(len(lm.completions().tokens))
     greedy = rewards[lm.distribution()[0].argmax()]
@@ -162,6 +162,7 @@ def _(remax, draw: Draw) -> Comparison:
 @check(
     "eq:remax-advantage",
     "value",
+    "Each graded response gets what it earns above the most probable response to its prompt, which itself gets 0.",
     of=adv.remax,
     against="the most probable response of an enumerable model, prompt by prompt",
     wrong={
@@ -171,7 +172,6 @@ def _(remax, draw: Draw) -> Comparison:
     },
 )
 def _(remax, draw: Draw) -> Iterator[Comparison]:
-    "Each graded response gets what it earns above the most probable response to its prompt, which itself gets 0."
     lm, prompts = draw.toy(3, 2, num_prompts=3), range(3)
     grade = draw.normal(3, len(lm.completions().tokens))  # of every response to every prompt
     best = [max(range(grade.shape[1]), key=lm.distribution()[p].tolist().__getitem__) for p in prompts]
@@ -185,6 +185,7 @@ def _(remax, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reinforce-pp-advantage",
     "value",
+    "One mean and one deviation for the whole batch; what is not valid counts nowhere.",
     of=adv.batch_zscore,
     against="mean and standard deviation of the list of valid rewards (Python's statistics)",
     wrong={
@@ -199,7 +200,6 @@ def _(remax, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
-    "One mean and one deviation for the whole batch; what is not valid counts nowhere."
     rewards, valid = 2 + draw.normal(3, 4), torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 0, 0]]).bool()
     rewards[~valid] = torch.nan
     kept = rewards[valid].tolist()
@@ -211,6 +211,8 @@ def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:whitening",
     "value",
+    "Over the sampled tokens the variance becomes var/(var + ε), nearly 1, and the mean 0, or what it was with "
+    "shift_mean=False.",
     of=adv.whiten,
     against="mean and variance of the list of sampled tokens (Python's statistics)",
     wrong={
@@ -223,7 +225,6 @@ def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(whiten, draw: Draw) -> Iterator[Comparison]:
-    "Over the sampled tokens the variance becomes var/(var + ε), nearly 1, and the mean 0, or what it was with shift_mean=False."
     mask = torch.arange(6)[None, :] < torch.tensor([6, 3, draw.integer(1, 5)])[:, None]
     x = torch.where(mask, 3 + draw.normal(3, 6), torch.nan)
     x[mask] += torch.linspace(-1, 1, int(mask.sum()), dtype=torch.float64)
@@ -243,6 +244,7 @@ def _(whiten, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rloo-advantage",
     "value",
+    "r_i minus the mean of the other valid rewards of its group; a group with one valid reward drops out.",
     of=adv.leave_one_out,
     against="the mean of the others, listed one by one",
     wrong={
@@ -252,7 +254,6 @@ def _(whiten, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(leave_one_out, draw: Draw) -> Comparison:
-    "r_i minus the mean of the other valid rewards of its group; a group with one valid reward drops out."
     rewards, valid = 1 + draw.normal(3, 4), torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 0, 0]]).bool()
     rewards[~valid] = torch.nan
     expected = torch.zeros(3, 4, dtype=torch.float64)
@@ -266,6 +267,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 @check(
     "eq:rloo-advantage",
     "expected gradient",
+    "The mean of the others is independent of the own response: the expected gradient is the true one.",
     of=adv.leave_one_out,
     against="∇J over every group of three responses",
     wrong={
@@ -275,7 +277,6 @@ def _(leave_one_out, draw: Draw) -> Comparison:
     },
 )
 def _(leave_one_out, draw: Draw) -> Comparison:
-    "The mean of the others is independent of the own response: the expected gradient is the true one."
     lm = draw.toy(2, 2)
     rewards = 10 * draw.normal(len(lm.completions().tokens))
     return expected_gradient(lm, rewards, 3, mean_over_group(leave_one_out)), reward_gradient(lm, rewards)
@@ -287,6 +288,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 @check(
     "eq:policy-ratio",
     "value",
+    "Weighted by ρ, an average over samples of π_old is the average under π: Σ π_old ρ f = Σ π f.",
     of=pg.policy_ratio,
     against="expectation under π, summed over the vocabulary",
     wrong={
@@ -295,7 +297,6 @@ def _(leave_one_out, draw: Draw) -> Comparison:
     },
 )
 def _(policy_ratio, draw: Draw) -> Comparison:
-    "Weighted by ρ, an average over samples of π_old is the average under π: Σ π_old ρ f = Σ π f."
     new, old, f = draw.distribution(3, 5), draw.distribution(3, 5), draw.normal(3, 5)
     ratio = policy_ratio(new.log(), old.log(), torch.ones(3, 5, dtype=torch.bool))
     return exact.expectation(old, ratio * f), exact.expectation(new, f)
@@ -304,6 +305,7 @@ def _(policy_ratio, draw: Draw) -> Comparison:
 @check(
     "eq:importance-weighted",
     "gradient",
+    "Averaged over samples of π_old, the gradient of ρA is the policy gradient of π, not of π_old.",
     of=pg.importance_weighted,
     against="∇Σ π A over the vocabulary, while the samples come from π_old",
     wrong={
@@ -313,7 +315,6 @@ def _(policy_ratio, draw: Draw) -> Comparison:
     },
 )
 def _(importance_weighted, draw: Draw) -> Comparison:
-    "Averaged over samples of π_old, the gradient of ρA is the policy gradient of π, not of π_old."
     logits = (torch.tensor([[1.0, 0.5, 0.0, -0.5]]) + draw.uniform(1, 4, high=0.2)).requires_grad_()
     old, a = logits.detach().flip(-1).softmax(-1), draw.uniform(1, 4, low=0.5, high=1.5)  # the first ratio is above 1.2
     objective = importance_weighted(logits.log_softmax(-1), old.log(), a, torch.ones(1, 4, dtype=torch.bool))
@@ -344,6 +345,7 @@ def _ppo(**changed):
 @check(
     "eq:ppo-clip",
     "value",
+    "Good actions earn at most (1 + ε_high)A, bad ones at most (1 − ε)A, and never less than δA.",
     of=pg.ppo_clip,
     against="the cases of the sign of A and the place of ρ, written out",
     wrong={
@@ -354,7 +356,6 @@ def _ppo(**changed):
     },
 )
 def _(ppo_clip, draw: Draw) -> Comparison:
-    "Good actions earn at most (1 + ε_high)A, bad ones at most (1 − ε)A, and never less than δA."
     cases = clip_cases(draw)
     return ppo_clip(*cases.inputs, **cases.clip), cases.table(lambda ratio, a: _clipped_ratio(cases, ratio, a) * a)
 
@@ -362,6 +363,7 @@ def _(ppo_clip, draw: Draw) -> Comparison:
 @check(
     "eq:ppo-clip-gradient",
     "gradient",
+    "ρA·∇log π where the clip is idle, exactly 0 where it is active: in each of the six cases, and beyond δ.",
     of=pg.ppo_clip,
     against="finite differences of the cases",
     wrong={
@@ -373,7 +375,6 @@ def _(ppo_clip, draw: Draw) -> Comparison:
     follows="eq:ppo-clip",
 )
 def _(ppo_clip, draw: Draw) -> Comparison:
-    "ρA·∇log π where the clip is idle, exactly 0 where it is active: in each of the six cases, and beyond δ."
     cases = clip_cases(draw)
 
     def written_out(log_ratio: Tensor) -> Tensor:
@@ -387,6 +388,7 @@ def _(ppo_clip, draw: Draw) -> Comparison:
 @check(
     "eq:ppo-first-step",
     "gradient",
+    "On the first step of a batch ρ = 1: nothing is clipped, and PPO's gradient is A·∇log π, REINFORCE's.",
     of=pg.ppo_clip,
     against="gradient of the clipped objective at ρ = 1, and of REINFORCE",
     wrong={
@@ -397,7 +399,6 @@ def _(ppo_clip, draw: Draw) -> Comparison:
     follows="eq:ppo-clip-gradient",
 )
 def _(ppo_clip, draw: Draw) -> Iterator[Comparison]:
-    "On the first step of a batch ρ = 1: nothing is clipped, and PPO's gradient is A·∇log π, REINFORCE's."
     mask = draw.mask(3, 4)
     old, a = draw.logps(3, 4), draw.normal(3, 4)
     logps = old.clone().requires_grad_()
@@ -409,6 +410,7 @@ def _(ppo_clip, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:ppo-no-clip",
     "limit",
+    "For ε → ∞ the clip disappears: ρA, the importance-weighted policy gradient.",
     of=pg.ppo_clip,
     against="probability ratio times advantage, from the probabilities",
     wrong={
@@ -417,7 +419,6 @@ def _(ppo_clip, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(ppo_clip, draw: Draw) -> Comparison:
-    "For ε → ∞ the clip disappears: ρA, the importance-weighted policy gradient."
     cases = clip_cases(draw)
     return ppo_clip(*cases.inputs, epsilon=1e6), cases.table(lambda ratio, a: ratio * a)
 
@@ -433,6 +434,7 @@ chain(
 @check(
     "eq:ppo-penalty",
     "expected value",
+    "Under π_old the penalty averages to β·KL(π_old‖π).",
     of=pg.ppo_penalty,
     against="Σ π A − β KL(π_old‖π) over the vocabulary",
     wrong={
@@ -449,7 +451,6 @@ chain(
     },
 )
 def _(ppo_penalty, draw: Draw) -> Iterator[Comparison]:
-    "Under π_old the penalty averages to β·KL(π_old‖π)."
     new, old = draw.distribution(3, 4), draw.distribution(3, 4, scale=1.5)
     a, beta = draw.normal(3, 4), float(draw.uniform(low=0.5, high=2.0))
     # The outcomes stand on the sampled tokens; what the mask hides between them is no number.

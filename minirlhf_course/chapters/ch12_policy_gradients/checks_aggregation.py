@@ -42,6 +42,8 @@ def _dropped(rule, batch, value) -> Iterator[Comparison]:
 @check(
     "eq:sequence-mean",
     "value",
+    "Mean over responses of the mean over tokens; with dropped rows, the rule on the rows that are left (or divided "
+    "by all).",
     of=agg.sequence_mean,
     against="mean of the rows' means, from lists",
     wrong={
@@ -51,7 +53,6 @@ def _dropped(rule, batch, value) -> Iterator[Comparison]:
     },
 )
 def _(sequence_mean, draw: Draw) -> Iterator[Comparison]:
-    "Mean over responses of the mean over tokens; with dropped rows, the rule on the rows that are left (or divided by all)."
     objective, mask, rows = _batch(draw)
     means = [statistics.fmean(row) for row in rows]
     yield agg.aggregate(objective, sequence_mean(mask), mask), statistics.fmean(means)
@@ -62,6 +63,7 @@ def _(sequence_mean, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:length-bias",
     "expected gradient",
+    "With group-centred rewards the mean per response does not climb J: it weighs each response by 1/|y|.",
     of=agg.sequence_mean,
     against="(G − 1)/G · (∇E[r/|y|] − J·∇E[1/|y|]) over every response",
     wrong={
@@ -70,7 +72,6 @@ def _(sequence_mean, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(sequence_mean, draw: Draw) -> Comparison:
-    "With group-centred rewards the mean per response does not climb J: it weighs each response by 1/|y|."
     lm = draw.toy(2, 3)
     responses, probs = lm.completions(), lm.distribution()[0]
     rewards, size = draw.normal(len(responses.mask)), 2
@@ -90,6 +91,7 @@ def _(sequence_mean, draw: Draw) -> Comparison:
 @check(
     "eq:token-mean",
     "value",
+    "Every token of the batch counts the same: the sequence mean with each row weighted by its share of the tokens.",
     of=agg.token_mean,
     against="mean of all tokens in one list; the means of the rows weighted by their lengths",
     wrong={
@@ -99,7 +101,6 @@ def _(sequence_mean, draw: Draw) -> Comparison:
     follows="eq:sequence-mean",
 )
 def _(token_mean, draw: Draw) -> Iterator[Comparison]:
-    "Every token of the batch counts the same: the sequence mean with each row weighted by its share of the tokens."
     objective, mask, rows = _batch(draw)
     total = sum(len(row) for row in rows)
     yield agg.aggregate(objective, token_mean(mask), mask), statistics.fmean(x for row in rows for x in row)
@@ -111,6 +112,7 @@ def _(token_mean, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:fixed-length",
     "value",
+    "A divisor that no response can change: the token mean times (tokens in the batch)/(rows · budget).",
     of=agg.fixed_length,
     against="sum of all tokens over rows times budget, from lists; the token mean times the used share of the budget",
     wrong={
@@ -122,7 +124,6 @@ def _(token_mean, draw: Draw) -> Iterator[Comparison]:
     follows="eq:token-mean",
 )
 def _(fixed_length, draw: Draw) -> Iterator[Comparison]:
-    "A divisor that no response can change: the token mean times (tokens in the batch)/(rows · budget)."
     objective, mask, rows = _batch(draw)
     budget = draw.integer(8, 20)
     weights = fixed_length(mask, max_completion_length=budget)
@@ -136,6 +137,8 @@ def _(fixed_length, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:sequence-sum",
     "value",
+    "Mean over responses of the sum over tokens: log-probabilities of whole responses, the fixed length without its "
+    "constant.",
     of=agg.sequence_sum,
     against="mean of the rows' sums, from lists; the fixed length times its budget",
     wrong={
@@ -145,7 +148,6 @@ def _(fixed_length, draw: Draw) -> Iterator[Comparison]:
     follows="eq:fixed-length",
 )
 def _(sequence_sum, draw: Draw) -> Iterator[Comparison]:
-    "Mean over responses of the sum over tokens: log-probabilities of whole responses, the fixed length without its constant."
     objective, mask, rows = _batch(draw)
     yield agg.aggregate(objective, sequence_sum(mask), mask), statistics.fmean(map(sum, rows))
     yield sequence_sum(mask), agg.fixed_length(mask, max_completion_length=5) * 5
@@ -163,6 +165,8 @@ chain(
 @check(
     "eq:aggregate",
     "split",
+    "Weights come from the whole batch, so micro-batches of one row add up to the batch: no accumulation can change "
+    "the loss.",
     of=agg.aggregate,
     against="mean of all tokens in one list",
     wrong={
@@ -175,7 +179,6 @@ chain(
     },
 )
 def _(aggregate, draw: Draw) -> Comparison:
-    "Weights come from the whole batch, so micro-batches of one row add up to the batch: no accumulation can change the loss."
     objective, mask, rows = _batch(draw)
     weights = agg.token_mean(mask)
     parts = [aggregate(objective[[i]], weights[[i]], mask[[i]]) for i in range(len(rows))]
@@ -185,6 +188,7 @@ def _(aggregate, draw: Draw) -> Comparison:
 @check(
     "eq:aggregate",
     "one value per sequence",
+    "A (B, 1) objective weighs as much as all tokens of its row together.",
     of=agg.aggregate,
     against="mean of the sequences' values",
     wrong={
@@ -193,7 +197,6 @@ def _(aggregate, draw: Draw) -> Comparison:
     },
 )
 def _(aggregate, draw: Draw) -> Comparison:
-    "A (B, 1) objective weighs as much as all tokens of its row together."
     _, mask, _ = _batch(draw)
     objective = 1 + draw.uniform(4, 1)
     return aggregate(objective, agg.sequence_mean(mask), mask), statistics.fmean(objective.flatten().tolist())

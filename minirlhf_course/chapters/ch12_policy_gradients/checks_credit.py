@@ -22,6 +22,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 @check(
     "eq:decision-noise",
     "value",
+    "What a token does itself, and the weighted sum of what all others do, over the squared gradient.",
     of=decision_noise,
     against="mean and variance of the estimate, summed over every reply",
     wrong={
@@ -38,7 +39,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
     },
 )
 def _(noise, draw: Draw) -> Comparison:
-    "What a token does itself, and the weighted sum of what all others do, over the squared gradient."
     logits, quality, carried = draw.normal(3, 3), draw.normal(3, 3), draw.uniform(3, 3, low=0.2, high=0.9)
     probs = logits.softmax(-1)
     added = quality - (probs * quality).sum(-1, keepdim=True)
@@ -67,6 +67,7 @@ def whitened_tokens(rewards: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:reinforce-pp-tokens",
     "value",
+    "(r_i − m)/s, mean and deviation weighted by the lengths of the replies.",
     of=whitened_tokens,
     against="mean and deviation of a list in which each reward stands once per token (Python's statistics)",
     follows="eq:whitening",
@@ -84,7 +85,6 @@ def whitened_tokens(rewards: Tensor, mask: Tensor) -> Tensor:
     },
 )
 def _(whitened, draw: Draw) -> Comparison:
-    "(r_i − m)/s, mean and deviation weighted by the lengths of the replies."
     lengths = torch.tensor([11, 3, 3, 3])[draw.permutation(4)]
     mask = torch.arange(11)[None, :] < lengths[:, None]
     rewards = torch.tensor([1.0, 0.0, 0.2, 0.4], dtype=torch.float64) + draw.uniform(4, high=0.1)
@@ -114,6 +114,7 @@ def _two_policies(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:sequence-importance-weight",
     "expected value",
+    "Replies of μ, weighted, are as good as samples of min(π_old, Cμ); what stands behind the mask does not count.",
     of=off_policy.sequence_importance_weight,
     against="Σ min(π_old(y), Cμ(y)) f(y) over all replies",
     wrong={
@@ -134,7 +135,6 @@ def _two_policies(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     },
 )
 def _(weight, draw: Draw) -> Comparison:
-    "Replies of μ, weighted, are as good as samples of min(π_old, Cμ); what stands behind the mask does not count."
     old, mu, whole_old, whole_mu, f = _two_policies(draw)
     cap = float((whole_old - whole_mu).exp().median()) * 1.01  # about half of the replies are cut
     mask = torch.tensor([True, True, False]).expand(9, 3)
@@ -152,6 +152,7 @@ def _masked(old: Tensor, mu: Tensor, mask: Tensor, low: float, high: float, othe
 @check(
     "eq:masked-importance-weight",
     "expected value",
+    "Samples of μ, weighted, see π_old where 1/C' ≤ π_old/μ ≤ C, and nothing elsewhere.",
     of=off_policy.masked_importance_weight,
     against="Σ π_old f over the tokens on which the policies agree well enough",
     wrong={
@@ -177,7 +178,6 @@ def _masked(old: Tensor, mu: Tensor, mask: Tensor, low: float, high: float, othe
     },
 )
 def _(weight, draw: Draw) -> Comparison:
-    "Samples of μ, weighted, see π_old where 1/C' ≤ π_old/μ ≤ C, and nothing elsewhere."
     mu = torch.tensor([0.7, 0.2, 0.08, 0.02]) + draw.uniform(4, high=0.004)
     old = torch.tensor([0.2, 0.3, 0.1, 0.4]) + draw.uniform(4, high=0.02)
     mu, old, f = mu / mu.sum(), old / old.sum(), 1 + draw.uniform(4)

@@ -27,6 +27,8 @@ def _shaped(rewards, logps, ref_logps, mask, *, beta, estimator, sign=-1.0, wher
 @check(
     "eq:kl-shaped-rewards",
     "expected return",
+    "Whichever unbiased estimator charges the tokens, the rewards of a response sum on average to the objective of "
+    "RLHF.",
     of=shaping.kl_shaped_token_rewards,
     against="E[r] − β KL(π‖π_ref) over every response",
     wrong={
@@ -44,7 +46,6 @@ def _shaped(rewards, logps, ref_logps, mask, *, beta, estimator, sign=-1.0, wher
     },
 )
 def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
-    "Whichever unbiased estimator charges the tokens, the rewards of a response sum on average to the objective of RLHF."
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
     rewards, beta = draw.normal(len(lm.completions().mask)), float(draw.uniform(low=0.3, high=1.0))
     logps, ref_logps = (m.completion_token_logps()[0].detach() for m in (lm, ref))
@@ -60,6 +61,8 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kl-shaped-rewards",
     "expected gradient",
+    "REINFORCE with the rewards still to come as credit climbs E[r] − β KL: the charge may be treated as a plain "
+    "reward.",
     of=shaping.kl_shaped_token_rewards,
     against="∇(E[r] − β KL(π‖π_ref)) over every response",
     wrong={
@@ -69,7 +72,6 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
-    "REINFORCE with the rewards still to come as credit climbs E[r] − β KL: the charge may be treated as a plain reward."
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
     mask = lm.completions().mask
     rewards, beta = draw.normal(len(mask)), float(draw.uniform(low=0.3, high=1.0))
@@ -85,6 +87,7 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
 @check(
     "eq:missing-eos",
     "expected value",
+    "The penalty costs the policy its probability of being cut off, nothing else.",
     of=shaping.missing_eos_penalty,
     against="E[r] − penalty · P(cut off) over every response",
     wrong={
@@ -93,7 +96,6 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
     },
 )
 def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
-    "The penalty costs the policy its probability of being cut off, nothing else."
     for _ in range(2):
         lm = draw.toy(3, 2)
         finished, probs = lm.completions().terminated, lm.distribution()[0].detach()
@@ -105,6 +107,7 @@ def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:length-penalty",
     "expected value",
+    "Each token that is written costs α.",
     of=shaping.length_penalty,
     against="E[r] − α Σ_t P(at least t tokens)",
     wrong={
@@ -114,7 +117,6 @@ def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(length_penalty, draw: Draw) -> Iterator[Comparison]:
-    "Each token that is written costs α."
     for _ in range(2):
         lm = draw.toy(3, 3)
         mask, probs = lm.completions().mask, lm.distribution()[0].detach()
@@ -129,6 +131,7 @@ def _(length_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:value-mse",
     "gradient",
+    "On average the gradient is V − E[R]: the loss is smallest where the value is the expected return.",
     of=value_losses.value_mse,
     against="V − E[R] over a distribution of returns",
     wrong={
@@ -138,7 +141,6 @@ def _(length_penalty, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(value_mse, draw: Draw) -> Iterator[Comparison]:
-    "On average the gradient is V − E[R]: the loss is smallest where the value is the expected return."
     probs, returns = draw.distribution(5), draw.normal(5)
     for low in (-1.0, 0.3, 1.0):
         value = (exact.expectation(probs, returns) + draw.uniform(low=low, high=low + 0.5)).requires_grad_()
@@ -178,9 +180,15 @@ VALUE_WRONG = {
 }
 
 
-@check("eq:value-clip", "value", of=value_losses.value_clip, against="the cases, written out", wrong=VALUE_WRONG)
+@check(
+    "eq:value-clip",
+    "value",
+    "The squared error, or that of the value stopped at the edge of the range, whichever is larger.",
+    of=value_losses.value_clip,
+    against="the cases, written out",
+    wrong=VALUE_WRONG,
+)
 def _(value_clip, draw: Draw) -> Comparison:
-    "The squared error, or that of the value stopped at the edge of the range, whichever is larger."
     cases, c = _value_cases(draw), float(draw.uniform(low=0.25, high=0.4))
     rows = zip(*(x[0, :5].tolist() for x in cases[:3]), strict=True)
     expected = [*(_value_clip_written_out(*row, c=c) for row in rows), 0.0]
@@ -190,13 +198,13 @@ def _(value_clip, draw: Draw) -> Comparison:
 @check(
     "eq:value-clip",
     "gradient",
+    "0 once the value has moved more than c towards its target, V − R where it moved away or past it.",
     of=value_losses.value_clip,
     against="finite differences of the cases",
     wrong=VALUE_WRONG,
     tolerance=1e-7,
 )
 def _(value_clip, draw: Draw) -> Comparison:
-    "0 once the value has moved more than c towards its target, V − R where it moved away or past it."
     (values, old, returns, mask), c = _value_cases(draw), float(draw.uniform(low=0.25, high=0.4))
     free = values.clone().requires_grad_()
     got = exact.gradient(value_clip(free, old, returns, mask, cliprange_value=c).sum(), free)[:5]
@@ -214,6 +222,7 @@ def _(value_clip, draw: Draw) -> Comparison:
 @check(
     "eq:clip-fraction",
     "value",
+    "The clip fraction is the share of sampled tokens whose gradient is 0.",
     of=diagnostics.clip_fraction,
     against="share of the tokens to which PPO's objective gives no gradient",
     wrong={
@@ -226,7 +235,6 @@ def _(value_clip, draw: Draw) -> Comparison:
     },
 )
 def _(clip_fraction, draw: Draw) -> Iterator[Comparison]:
-    "The clip fraction is the share of sampled tokens whose gradient is 0."
     cases = clip_cases(draw)
     one_sided = {name: value for name, value in cases.clip.items() if name != "delta"}
     least = {"epsilon": 0.01, "epsilon_high": 0.02, "delta": 1.03}  # leaves nearly all
@@ -242,6 +250,7 @@ def _(clip_fraction, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:approx-kl",
     "expected value",
+    "Averaged over tokens that π_old draws (here uniformly), it is KL(π_old‖π).",
     of=diagnostics.approx_kl,
     against="KL(π_old‖π) summed over the vocabulary",
     wrong={
@@ -252,7 +261,6 @@ def _(clip_fraction, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
-    "Averaged over tokens that π_old draws (here uniformly), it is KL(π_old‖π)."
     old, nothing = torch.full((4,), 0.25, dtype=torch.float64), torch.tensor([torch.nan], dtype=torch.float64)
     for _ in range(3):
         new = draw.distribution(4, scale=1.5)
@@ -263,6 +271,8 @@ def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:explained-variance",
     "value",
+    "The share of the returns' variance that the values account for: 1 if they foretell every return up to a "
+    "constant, 0 for a constant.",
     of=diagnostics.explained_variance,
     against="variances of the lists of sampled tokens (Python's statistics)",
     wrong={
@@ -279,7 +289,6 @@ def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(explained_variance, draw: Draw) -> Iterator[Comparison]:
-    "The share of the returns' variance that the values account for: 1 if they foretell every return up to a constant, 0 for a constant."
     mask = torch.arange(6)[None, :] < torch.tensor([6, 4, 2])[:, None]
     returns = torch.where(mask, 2 + draw.normal(3, 6), torch.nan)
     values = 1 + 0.4 * returns + torch.where(mask, draw.normal(3, 6), torch.nan)
@@ -298,6 +307,8 @@ def _(explained_variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:truncated-importance-weight",
     "expected value",
+    "Samples of μ, weighted, are as good as samples of min(π_old, Cμ): exact but for what μ under-sampled by more "
+    "than C.",
     of=off_policy.truncated_importance_weight,
     against="Σ min(π_old, Cμ) f over the vocabulary",
     wrong={
@@ -311,7 +322,6 @@ def _(explained_variance, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(truncated_importance_weight, draw: Draw) -> Comparison:
-    "Samples of μ, weighted, are as good as samples of min(π_old, Cμ): exact but for what μ under-sampled by more than C."
     mu = torch.tensor([0.7, 0.2, 0.1]) + draw.uniform(3, low=-0.02, high=0.02)
     old = torch.tensor([0.2, 0.3, 0.5]) + draw.uniform(3, low=-0.02, high=0.02)
     mu, old, f = mu / mu.sum(), old / old.sum(), 1 + draw.uniform(3)
@@ -324,6 +334,7 @@ def _(truncated_importance_weight, draw: Draw) -> Comparison:
 @check(
     "eq:truncated-importance-weight",
     "gradient",
+    "The weight is data: multiplied by log π it scales the gradient and adds none of its own.",
     of=off_policy.truncated_importance_weight,
     against="no derivative by the log-probabilities",
     wrong={
@@ -331,7 +342,6 @@ def _(truncated_importance_weight, draw: Draw) -> Comparison:
     },
 )
 def _(truncated_importance_weight, draw: Draw) -> Comparison:
-    "The weight is data: multiplied by log π it scales the gradient and adds none of its own."
     mu, logps = draw.logps(2, 3), draw.logps(2, 3)
     logps = torch.minimum(logps, mu + 0.5).requires_grad_()
     weight = truncated_importance_weight(logps, mu, torch.ones(2, 3, dtype=torch.bool))

@@ -52,6 +52,7 @@ def _invalid_as_zero(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @check(
     "eq:drgrpo-advantage",
     "value",
+    "r_i minus the mean of the valid rewards of its group; a group with one valid reward drops out.",
     of=adv.group_center,
     against="each reward minus the mean of its list",
     wrong={
@@ -61,7 +62,6 @@ def _invalid_as_zero(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     },
 )
 def _(group_center, draw: Draw) -> Comparison:
-    "r_i minus the mean of the valid rewards of its group; a group with one valid reward drops out."
     rewards, valid = _graded(draw)
     return group_center(rewards, valid), _centred(rewards, valid)
 
@@ -69,6 +69,7 @@ def _(group_center, draw: Draw) -> Comparison:
 @check(
     "eq:drgrpo-advantage",
     "expected gradient",
+    "The own reward in the mean costs the factor (G − 1)/G, nothing else: the direction is the true gradient.",
     of=adv.group_center,
     against="(G − 1)/G · ∇J over every group of three completions",
     wrong={
@@ -78,7 +79,6 @@ def _(group_center, draw: Draw) -> Comparison:
     },
 )
 def _(group_center, draw: Draw) -> Comparison:
-    "The own reward in the mean costs the factor (G − 1)/G, nothing else: the direction is the true gradient."
     lm = draw.toy(2, 2)
     rewards = draw.normal(len(lm.completions().tokens))
     got = expected_gradient(lm, rewards, 3, mean_over_group(group_center))
@@ -88,6 +88,7 @@ def _(group_center, draw: Draw) -> Comparison:
 @check(
     "eq:rloo-sum-form",
     "step",
+    "r_i − (Σ_j r_j − r_i)/(G − 1) = (G r_i − Σ_j r_j)/(G − 1).",
     of=adv.leave_one_out,
     against="(G·r_i − Σ_j r_j)/(G − 1), the mean of the others with its sum completed",
     wrong={
@@ -97,7 +98,6 @@ def _(group_center, draw: Draw) -> Comparison:
     follows="eq:rloo-advantage",
 )
 def _(leave_one_out, draw: Draw) -> Comparison:
-    "r_i − (Σ_j r_j − r_i)/(G − 1) = (G r_i − Σ_j r_j)/(G − 1)."
     rows = draw.normal(2, 5).tolist()
     return leave_one_out(_float64(rows)), _float64([[(5 * r - sum(row)) / 4 for r in row] for row in rows])
 
@@ -105,6 +105,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 @check(
     "eq:rloo-scaled-center",
     "step",
+    "(G r_i − Σ_j r_j)/(G − 1) = G/(G − 1)·(r_i − mean): RLOO is Dr. GRPO times G/(G − 1).",
     of=adv.group_center,
     against="(G·r_i − Σ_j r_j)/(G − 1), divided by G/(G − 1); and the mean of the others, list by list",
     wrong={
@@ -115,7 +116,6 @@ def _(leave_one_out, draw: Draw) -> Comparison:
     follows="eq:rloo-sum-form",
 )
 def _(group_center, draw: Draw) -> Iterator[Comparison]:
-    "(G r_i − Σ_j r_j)/(G − 1) = G/(G − 1)·(r_i − mean): RLOO is Dr. GRPO times G/(G − 1)."
     rewards = draw.normal(2, 5)
     scaled = group_center(rewards) * 5 / 4
     yield scaled, _float64([[(5 * r - sum(row)) / 4 for r in row] for row in rewards.tolist()])
@@ -134,6 +134,7 @@ chain(
 @check(
     "eq:grpo-advantage",
     "value",
+    "(r_i − mean)/(std + ε) of each group, with either divisor of the variance; equal rewards give exact zeros.",
     of=adv.group_zscore,
     against="mean and standard deviation of each list (Python's statistics)",
     wrong={
@@ -146,7 +147,6 @@ chain(
     },
 )
 def _(group_zscore, draw: Draw) -> Iterator[Comparison]:
-    "(r_i − mean)/(std + ε) of each group, with either divisor of the variance; equal rewards give exact zeros."
     rewards, valid = _graded(draw)
     for ddof, eps, deviation in DEVIATIONS:
         scale = [deviation(rewards[p][valid[p]].tolist()) + eps for p in range(2)]
@@ -179,6 +179,8 @@ def _weight_of_prompt(rate: float, size: int, weight: Callable[[float], float]) 
 @check(
     "eq:difficulty-bias",
     "expected gradient",
+    "With rewards 0 and 1 the deviation leaves the direction of a prompt's gradient and multiplies it by a weight "
+    "of its pass rate.",
     of=adv.group_zscore,
     against="∇p times a binomial sum over the successes of the others",
     wrong={
@@ -190,7 +192,6 @@ def _weight_of_prompt(rate: float, size: int, weight: Callable[[float], float]) 
     },
 )
 def _(group_zscore, draw: Draw) -> Comparison:
-    "With rewards 0 and 1 the deviation leaves the direction of a prompt's gradient and multiplies it by a weight of its pass rate."
     lm, rewards, rate = _binary_task(draw)
     got = expected_gradient(lm, rewards, 4, mean_over_group(lambda r: group_zscore(r, ddof=0, eps=0.0)))
     factor = _weight_of_prompt(float(rate.detach()), 4, lambda p: 1 / math.sqrt(p * (1 - p)))
@@ -200,6 +201,7 @@ def _(group_zscore, draw: Draw) -> Comparison:
 @check(
     "eq:lite-ppo-advantage",
     "value",
+    "Centred in the group, scaled by the spread of the rewards of the whole batch.",
     of=adv.lite_ppo,
     against="mean of each list, standard deviation of all rewards in one list (Python's statistics)",
     wrong={
@@ -210,7 +212,6 @@ def _(group_zscore, draw: Draw) -> Comparison:
     },
 )
 def _(lite_ppo, draw: Draw) -> Iterator[Comparison]:
-    "Centred in the group, scaled by the spread of the rewards of the whole batch."
     rewards, valid = _graded(draw)
     centred = _centred(rewards, valid)
     batch = rewards[:2][valid[:2]].tolist()
@@ -221,6 +222,7 @@ def _(lite_ppo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reinforce-pp-baseline",
     "value",
+    "Centred in the group, scaled by the spread of what is left in the batch.",
     of=adv.reinforce_pp_baseline,
     against="standard deviation of the list of all centred rewards (Python's statistics)",
     wrong={
@@ -231,7 +233,6 @@ def _(lite_ppo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(reinforce_pp_baseline, draw: Draw) -> Iterator[Comparison]:
-    "Centred in the group, scaled by the spread of what is left in the batch."
     rewards, valid = _graded(draw)
     centred = _centred(rewards, valid)
     left = centred[:2][valid[:2]].tolist()
@@ -242,6 +243,8 @@ def _(reinforce_pp_baseline, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:grpo-process",
     "value",
+    "Each token gets the normalised rewards of its own and all later steps; the steps of the whole group are "
+    "normalised together.",
     of=adv.process_zscore,
     against="the normalised rewards of later steps added up token by token",
     wrong={
@@ -257,7 +260,6 @@ def _(reinforce_pp_baseline, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(process_zscore, draw: Draw) -> Iterator[Comparison]:
-    "Each token gets the normalised rewards of its own and all later steps; the steps of the whole group are normalised together."
     mask = torch.arange(6)[None, :] < torch.tensor([6, 4, 5, 6])[:, None]
     ends = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 0, 0], [1, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 1]]).bool()
     rewards = torch.where(ends, draw.normal(4, 6) + _float64([[3.0], [1.0], [2.0], [5.0]]), torch.nan)
@@ -279,6 +281,7 @@ def _(process_zscore, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pass-rate-weighting",
     "expected gradient",
+    "w(p̂)(r − p̂) changes how much a prompt counts, never the direction of its gradient.",
     of=difficulty.pass_rate_weighting,
     against="∇p times a binomial sum over the successes of the others",
     wrong={
@@ -290,7 +293,6 @@ def _(process_zscore, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(pass_rate_weighting, draw: Draw) -> Comparison:
-    "w(p̂)(r − p̂) changes how much a prompt counts, never the direction of its gradient."
     lm, rewards, rate = _binary_task(draw)
     power = float(draw.uniform(low=0.5, high=1.5))
     got = expected_gradient(
@@ -302,6 +304,7 @@ def _(pass_rate_weighting, draw: Draw) -> Comparison:
 @check(
     "eq:maxrl-advantage",
     "expected gradient",
+    "With G samples MaxRL climbs the expansion of log p cut off after G − 1 terms.",
     of=difficulty.maxrl,
     against="gradient of −Σ_{k<G} (1 − p)^k / k, p summed over every completion",
     wrong={
@@ -312,7 +315,6 @@ def _(pass_rate_weighting, draw: Draw) -> Comparison:
     },
 )
 def _(maxrl, draw: Draw) -> Comparison:
-    "With G samples MaxRL climbs the expansion of log p cut off after G − 1 terms."
     lm, rewards, rate = _binary_task(draw)
     wanted = -torch.stack([(1 - rate) ** k / k for k in range(1, 4)]).sum()
     return expected_gradient(lm, rewards, 4, mean_over_group(maxrl)), exact.gradient(wanted, lm.table)
@@ -321,6 +323,8 @@ def _(maxrl, draw: Draw) -> Comparison:
 @check(
     "eq:pass-rate-weighting",
     "value",
+    "Groups of equal rewards get 0 and never reach the weight, whatever it is there; a reward at the mean gets 0, "
+    "its group does not.",
     of=difficulty.pass_rate_weighting,
     against="w(mean)·(r − mean) of each list",
     wrong={
@@ -332,7 +336,6 @@ def _(maxrl, draw: Draw) -> Comparison:
     },
 )
 def _(pass_rate_weighting, draw: Draw) -> Iterator[Comparison]:
-    "Groups of equal rewards get 0 and never reach the weight, whatever it is there; a reward at the mean gets 0, its group does not."
     rewards = _float64([[0.0, 0.5, 1.0, 0.5], [0.0] * 4, [1.0] * 4, [1.0, 0.0, 0.0, 0.25], [0.5, 1.0, 0.0, 0.0]])
     valid = torch.tensor([[1] * 4, [1] * 4, [1] * 4, [1, 1, 0, 1], [0, 1, 0, 0]]).bool()
     power = float(draw.uniform(low=0.5, high=1.5))
@@ -349,6 +352,7 @@ def _(pass_rate_weighting, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-advantage",
     "special cases",
+    "BNPO contains the centred reward and, up to the constant of the Beta density, GRPO's z-score.",
     of=difficulty.bnpo,
     against="centred rewards at (1, 1), π/8 times the z-score at (3/2, 3/2), from lists",
     wrong={
@@ -361,7 +365,6 @@ def _(pass_rate_weighting, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(bnpo, draw: Draw) -> Iterator[Comparison]:
-    "BNPO contains the centred reward and, up to the constant of the Beta density, GRPO's z-score."
     rows = [[1.0] * k + [0.0] * (5 - k) for k in (1, 2, 3, 4)]
     rewards = _float64(rows)[:, draw.permutation(5)]
     means = rewards.mean(-1, keepdim=True)
@@ -373,6 +376,8 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-advantage",
     "fitted",
+    "Without a shape it takes that of the pass rates of all groups with at least two graded completions; "
+    "zero-variance groups get 0.",
     of=difficulty.bnpo,
     against="the Beta density, from gamma functions, of the shape of the groups that count",
     wrong={
@@ -382,7 +387,6 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(bnpo, draw: Draw) -> Iterator[Comparison]:
-    "Without a shape it takes that of the pass rates of all groups with at least two graded completions; zero-variance groups get 0."
     rewards = _float64([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 0, 1], [1] * 5])
     valid = torch.tensor([[1] * 5, [1, 0, 1, 1, 1], [1, 1, 1, 0, 1], [1] * 5, [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]).bool()
     order = draw.permutation(6)
@@ -404,6 +408,8 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-shape",
     "optimality",
+    "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3); rates that fit no Beta "
+    "reweight nothing.",
     of=difficulty.bnpo_shape,
     against="no slope of the gradient's variance ∫ p(1 − p) Beta(p; a, b)/Beta(p; α, β)² dp",
     wrong={
@@ -414,7 +420,6 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
     tolerance=1e-8,
 )
 def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
-    "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3); rates that fit no Beta reweight nothing."
     for unfit in ([0.4, 0.4, 0.4], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.3], []):
         yield torch.tensor(bnpo_shape(_float64(unfit))), torch.ones(2)
     a, b = float(draw.uniform(low=1.8, high=2.2)), float(draw.uniform(low=2.5, high=2.9))
@@ -434,6 +439,7 @@ def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:dynamic-sampling",
     "expected value",
+    "The groups that are kept are those with at least one success and one failure.",
     of=difficulty.nonzero_variance_groups,
     against="1 − p^G − (1 − p)^G over every group of outcomes",
     wrong={
@@ -443,7 +449,6 @@ def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(nonzero_variance_groups, draw: Draw) -> Iterator[Comparison]:
-    "The groups that are kept are those with at least one success and one failure."
     p = draw.uniform(low=0.2, high=0.8)
     outcomes = all_groups(2, 4).double()  # every group of four, 1 = success
     chance = torch.where(outcomes > 0, p, 1 - p).prod(-1)
@@ -455,6 +460,7 @@ def _(nonzero_variance_groups, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:dead-group",
     "value",
+    "p^G + (1 − p)^G is the probability that a group carries no gradient.",
     of=difficulty.zero_variance_group_probability,
     against="chance of the groups of outcomes whose advantages are all 0, listed",
     wrong={
@@ -468,7 +474,6 @@ def _(nonzero_variance_groups, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
-    "p^G + (1 − p)^G is the probability that a group carries no gradient."
     for size in (2, 5):
         p = draw.uniform(low=0.1, high=0.35)
         outcomes = all_groups(2, size).double()
@@ -480,6 +485,7 @@ def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gfpo-filter",
     "value",
+    "Of all subsets of k valid completions the one with the best scores is kept, the earliest of equals.",
     of=difficulty.gfpo_filter,
     against="the subset with the largest total score among all subsets",
     wrong={
@@ -491,7 +497,6 @@ def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gfpo_filter, draw: Draw) -> Iterator[Comparison]:
-    "Of all subsets of k valid completions the one with the best scores is kept, the earliest of equals."
     valid = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
     ties = _float64([2.0, 1.0, 1.0, 1.0, 3.0])[draw.permutation(5)]
     scores = torch.where(valid, torch.cat([draw.normal(2, 5), ties[None]]), torch.nan)

@@ -14,6 +14,8 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:most-uncertain",
     "value",
+    "A fifth of the batch's tokens, wherever they stand, has all the weight; with the token mean each of them the "
+    "same.",
     of=aggregation.high_entropy_weights,
     against="the tokens of the batch in one sorted list, of which the first part shares the weights",
     wrong={
@@ -30,7 +32,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(high_entropy_weights, draw: Draw) -> Iterator[Comparison]:
-    "A fifth of the batch's tokens, wherever they stand, has all the weight; with the token mean each of them the same."
     mask, entropies = draw.mask(6, 7), draw.uniform(6, 7, low=0.0, high=2.0)
     entropies[0] += 2.5  # one completion is all forks
     tokens = sorted(((float(entropies[i, t]), i, t) for i, t in mask.nonzero().tolist()), reverse=True)
@@ -54,6 +55,7 @@ def _(high_entropy_weights, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:token-covariance",
     "value",
+    "(log π − its mean)(A − its mean) over the batch's tokens, padding left out.",
     of=diagnostics.token_covariances,
     against="the products of differences, token by token in plain Python; their mean is the covariance",
     wrong={
@@ -77,7 +79,6 @@ def _(high_entropy_weights, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(covariances, draw: Draw) -> Iterator[Comparison]:
-    "(log π − its mean)(A − its mean) over the batch's tokens, padding left out."
     mask, logps, advantages = draw.mask(4, 5), draw.logps(4, 5), draw.normal(4, 5)
     places = mask.nonzero().tolist()
     mean_logp = sum(float(logps[i, t]) for i, t in places) / len(places)

@@ -56,6 +56,7 @@ def _rollout(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:grpo-objective",
     "value",
+    "1/(PG) Σ_i 1/|y_i| Σ_t [min(ρA, clip(ρ)A) − β k3], on a ragged batch of two groups.",
     of=grpo_objective,
     against="the double sum over completions and tokens, in plain Python",
     follows="eq:grpo-advantage",
@@ -78,7 +79,6 @@ def _rollout(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     },
 )
 def _(objective, draw: Draw) -> Comparison:
-    "1/(PG) Σ_i 1/|y_i| Σ_t [min(ρA, clip(ρ)A) − β k3], on a ragged batch of two groups."
     logps, old, ref, rewards, mask = _rollout(draw)
     epsilon, beta = 0.2, float(draw.uniform(low=0.05, high=0.5))
     got = objective(logps, old, ref, rewards, mask, epsilon=epsilon, beta=beta)
@@ -108,6 +108,8 @@ chain("grpo", "From GRPO's advantage to its objective", ["eq:grpo-advantage", "e
 @check(
     "eq:length-drift",
     "expected gradient",
+    "With a mean per completion and rewards that do not depend on length, right completions move by p(1 − "
+    "p)∇E[1/|y|] and wrong ones by minus that.",
     of=expected_step,
     follows="eq:length-bias",
     against="P(class)·(advantage of the class)·the slope of Σ P(length | class)/length, by finite differences",
@@ -121,7 +123,6 @@ chain("grpo", "From GRPO's advantage to its objective", ["eq:grpo-advantage", "e
     },
 )
 def _(step, draw: Draw) -> Comparison:
-    "With a mean per completion and rewards that do not depend on length, right completions move by p(1 − p)∇E[1/|y|] and wrong ones by minus that."
     parameters, size, budget = draw.normal(3, scale=0.7), draw.integer(3, 9), 12
     rate = float(parameters[0].sigmoid())
     wanted = []
@@ -173,6 +174,7 @@ def _batch_variance(logits: Tensor, features: Tensor, rewards: Tensor, *, prompt
 @check(
     "eq:group-size",
     "value",
+    "Three prompts of three answers with shared parameters: the prompts' own part is divided by P, the rest by P·G.",
     of=difficulty.group_gradient_variance,
     against="the variance over every batch of prompts and every group, listed",
     wrong={
@@ -189,7 +191,6 @@ def _batch_variance(logits: Tensor, features: Tensor, rewards: Tensor, *, prompt
     },
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
-    "Three prompts of three answers with shared parameters: the prompts' own part is divided by P, the rest by P·G."
     theta, features, rewards = draw.normal(4), draw.normal(3, 3, 4), draw.uniform(3, 3)
     gradients, own, baseline = [], [], []
     for x in range(3):
@@ -210,6 +211,7 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-group-size",
     "minimum",
+    "G·V + S + W/(G − 1) is least at 1 + √(W/V).",
     of=difficulty.best_group_size,
     follows="eq:group-size",
     against="the group size at which the variance begins to rise, by bisection, P·G fixed",
@@ -221,7 +223,6 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(best, draw: Draw) -> Comparison:
-    "G·V + S + W/(G − 1) is least at 1 + √(W/V)."
     v, s, w = (draw.uniform(1, low=low, high=high) for low, high in ((0.1, 0.3), (0.5, 2.0), (2.0, 9.0)))
 
     def cost(size: Tensor) -> Tensor:
@@ -248,6 +249,7 @@ chain(
 @check(
     "eq:entropy-covariance",
     "derivative",
+    "The slope of H(θ + η ∇E_π[A]) at η = 0 is −Cov_π(log π, π A), if A has mean 0 under π.",
     of=diagnostics.entropy_rate,
     against="derivative of the entropy along one policy-gradient step, by automatic differentiation",
     wrong={
@@ -261,7 +263,6 @@ chain(
     },
 )
 def _(rate, draw: Draw) -> Comparison:
-    "The slope of H(θ + η ∇E_π[A]) at η = 0 is −Cov_π(log π, π A), if A has mean 0 under π."
     logits, advantages = draw.normal(3, 5), draw.normal(3, 5)
     advantages = advantages - (logits.softmax(-1) * advantages).sum(-1, keepdim=True)
     theta = logits.clone().requires_grad_()
@@ -287,6 +288,7 @@ def _integral(f: Callable[[Tensor], Tensor], points: int = 4000) -> float:
 @check(
     "eq:bnpo-variance",
     "value",
+    "∫ p(1 − p) Beta(p; a, b)/Beta(p; u, v)² dp is a quotient of Beta functions.",
     of=difficulty.bnpo_variance,
     against="the integral, by quadrature",
     tolerance=1e-7,
@@ -302,8 +304,6 @@ def _integral(f: Callable[[Tensor], Tensor], points: int = 4000) -> float:
     },
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
-    "∫ p(1 − p) Beta(p; a, b)/Beta(p; u, v)² dp is a quotient of Beta functions."
-
     def density(p: Tensor, x: float, y: float) -> Tensor:
         return torch.distributions.Beta(torch.tensor(x).double(), torch.tensor(y).double()).log_prob(p).exp()
 
@@ -320,6 +320,8 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-shape",
     "minimum",
+    "No shape around (1 + a/3, 1 + b/3) has a smaller variance: a minimum, since the logarithm of a Beta function "
+    "is convex.",
     of=difficulty.bnpo_shape,
     against="the variance at shapes around it is larger",
     wrong={
@@ -329,7 +331,6 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(shape_of, draw: Draw) -> Comparison:
-    "No shape around (1 + a/3, 1 + b/3) has a smaller variance: a minimum, since the logarithm of a Beta function is convex."
     a, b = float(draw.uniform(low=1.8, high=2.5)), float(draw.uniform(low=3.0, high=4.0))
     mean, spread = a / (a + b), math.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)) / 2)
     u, v = shape_of(torch.tensor([mean - spread, mean + spread], dtype=torch.float64))

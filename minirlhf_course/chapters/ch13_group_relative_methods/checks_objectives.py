@@ -33,6 +33,8 @@ def _float64(values: object) -> Tensor:
 @check(
     "eq:clip-higher",
     "threshold",
+    "A good token has a gradient until its probability is π_old(1 + ε_high): little room for a rare token, more "
+    "than 1 for a frequent one.",
     of=pg.ppo_clip,
     against="probability at which the derivative becomes 0, by bisection, is π_old(1 + ε_high)",
     wrong={
@@ -46,7 +48,6 @@ def _float64(values: object) -> Tensor:
     },
 )
 def _(ppo_clip, draw: Draw) -> Comparison:
-    "A good token has a gradient until its probability is π_old(1 + ε_high): little room for a rare token, more than 1 for a frequent one."
     old = torch.cat([draw.uniform(1, 2, low=0.005, high=0.02), draw.uniform(1, 2, low=0.5, high=0.7)], 1)
     low, high = old.clone(), old * 2
     ones = torch.ones_like(old)
@@ -62,6 +63,7 @@ def _(ppo_clip, draw: Draw) -> Comparison:
 @check(
     "eq:dapo-overlong",
     "value",
+    "Free up to L − c tokens, then 1/c for each token up to L, never more than 1.",
     of=shaping.soft_overlong,
     against="−1/c for every token inside the last c tokens of the budget, counted one by one",
     wrong={
@@ -75,7 +77,6 @@ def _(ppo_clip, draw: Draw) -> Comparison:
     },
 )
 def _(soft_overlong, draw: Draw) -> Comparison:
-    "Free up to L − c tokens, then 1/c for each token up to L, never more than 1."
     budget, cache = draw.integer(12, 20), draw.integer(3, 8)
     lengths = range(1, budget + 6)
     charged = [sum(budget - cache < t <= budget for t in range(1, n + 1)) for n in lengths]
@@ -115,6 +116,7 @@ def _arithmetic_ratio(logps: Tensor, old: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:gspo-ratio",
     "value",
+    "(π(y)/π_old(y))^(1/|y|).",
     of=pg.sequence_ratio,
     against="probabilities of whole completions, the |y|-th root of their quotient",
     wrong={
@@ -126,7 +128,6 @@ def _arithmetic_ratio(logps: Tensor, old: Tensor, mask: Tensor) -> Tensor:
     },
 )
 def _(sequence_ratio, draw: Draw) -> Comparison:
-    "(π(y)/π_old(y))^(1/|y|)."
     lm, older = draw.toy(2, 3), draw.toy(2, 3)
     completions = lm.completions()
     got = sequence_ratio(lm.completion_token_logps()[0], older.completion_token_logps()[0], completions.mask)
@@ -164,6 +165,7 @@ def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
 @check(
     "eq:gspo-objective",
     "value",
+    "Each completion earns s·A, with s stopped at the edge of the range on the side that A asks for.",
     of=pg.gspo,
     against="the cases of the sign of A and the place of s, written out",
     wrong={
@@ -174,7 +176,6 @@ def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
     follows="eq:gspo-ratio",
 )
 def _(gspo, draw: Draw) -> Iterator[Comparison]:
-    "Each completion earns s·A, with s stopped at the edge of the range on the side that A asks for."
     *inputs, ratios = _sequence_cases(draw)
     clip, signed = _sequence_clip(draw), inputs[2][:, 0].tolist()
     expected = [[_sequence_objective(s, a, clip)] for s, a in zip(ratios, signed, strict=True)]
@@ -187,6 +188,7 @@ def _(gspo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gspo-gradient",
     "gradient",
+    "The gradient is REINFORCE's with the sequence ratio: every token of a completion has the same weight s·A/|y|.",
     of=pg.gspo,
     against="s·A/|y| on each token of a completion that is not clipped, 0 on the others",
     wrong={
@@ -198,7 +200,6 @@ def _(gspo, draw: Draw) -> Iterator[Comparison]:
     follows="eq:gspo-objective",
 )
 def _(gspo, draw: Draw) -> Comparison:
-    "The gradient is REINFORCE's with the sequence ratio: every token of a completion has the same weight s·A/|y|."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     got = torch.autograd.grad(gspo(free, old, a, mask, **_sequence_clip(draw)).sum(), free)[0]
@@ -216,6 +217,7 @@ def _attached_gspo_token(logps, old, a, mask, **options):
 @check(
     "eq:gspo-token",
     "value and gradient",
+    "With one advantage per completion and the mean over its tokens, GSPO-token is GSPO, in value and gradient.",
     of=pg.gspo_token,
     against="GSPO from the probabilities of whole completions, differentiated by the table",
     wrong={
@@ -226,7 +228,6 @@ def _attached_gspo_token(logps, old, a, mask, **options):
     follows="eq:gspo-gradient",
 )
 def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
-    "With one advantage per completion and the mean over its tokens, GSPO-token is GSPO, in value and gradient."
     lm, logps, old, a, mask = _two_models(draw)
     objective = gspo_token(logps, old, a, mask, epsilon=1e6, epsilon_high=1e6)
     value = agg.aggregate(objective, agg.sequence_mean(mask), mask)
@@ -240,6 +241,7 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gspo-token",
     "clip",
+    "All tokens of a completion are clipped or none: each has the value of GSPO and, where it is clipped, no gradient.",
     of=pg.gspo_token,
     against="the cases of the sign of A and the place of s, on every token",
     wrong={
@@ -248,7 +250,6 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
-    "All tokens of a completion are clipped or none: each has the value of GSPO and, where it is clipped, no gradient."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     clip = _sequence_clip(draw)
@@ -268,6 +269,7 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:luspo",
     "gradient",
+    "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long completion as in a short one.",
     of=pg.luspo,
     against="s·A on each token of a completion that is not clipped, whatever its length",
     wrong={
@@ -278,7 +280,6 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     follows="eq:gspo-token",
 )
 def _(luspo, draw: Draw) -> Iterator[Comparison]:
-    "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long completion as in a short one."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     clip = _sequence_clip(draw)
@@ -307,6 +308,7 @@ chain(
 @check(
     "eq:cispo",
     "gradient",
+    "The weight is stopped at 1 + ε_high, the gradient never: REINFORCE with a bounded importance weight.",
     of=pg.cispo,
     against="min(ρ, 1 + ε_high)·A on every token, from the cases",
     wrong={
@@ -319,7 +321,6 @@ chain(
     },
 )
 def _(cispo, draw: Draw) -> Comparison:
-    "The weight is stopped at 1 + ε_high, the gradient never: REINFORCE with a bounded importance weight."
     cases = clip_cases(draw)
     high = cases.clip["epsilon_high"]
     return cases.gradient(cispo, epsilon_high=high), cases.table(lambda ratio, a: min(ratio, 1 + high) * a)
@@ -328,6 +329,7 @@ def _(cispo, draw: Draw) -> Comparison:
 @check(
     "eq:cispo",
     "lower bound",
+    "With ε the weight is kept in [1 − ε, 1 + ε_high].",
     of=pg.cispo,
     against="the cases, with ρ also kept above 1 − ε",
     wrong={
@@ -336,7 +338,6 @@ def _(cispo, draw: Draw) -> Comparison:
     },
 )
 def _(cispo, draw: Draw) -> Comparison:
-    "With ε the weight is kept in [1 − ε, 1 + ε_high]."
     cases = clip_cases(draw)
     low, high = cases.clip["epsilon"], cases.clip["delta"] - 1
     got = cases.gradient(cispo, epsilon=low, epsilon_high=high)
@@ -353,6 +354,7 @@ def _temperatures(draw: Draw) -> dict[str, float]:
 @check(
     "eq:sapo",
     "gradient",
+    "The gradient of ρA times a gate that is 1 at ρ = 1 and fades with τ|ρ − 1|; it is never 0.",
     of=pg.sapo,
     against="ρA/cosh²(τ(ρ − 1)/2), from the cases",
     wrong={
@@ -365,7 +367,6 @@ def _temperatures(draw: Draw) -> dict[str, float]:
     },
 )
 def _(sapo, draw: Draw) -> Comparison:
-    "The gradient of ρA times a gate that is 1 at ρ = 1 and fades with τ|ρ − 1|; it is never 0."
     cases, tau = clip_cases(draw), _temperatures(draw)
     positive, negative = tau.values()
 
@@ -378,6 +379,7 @@ def _(sapo, draw: Draw) -> Comparison:
 @check(
     "eq:sapo",
     "value",
+    "The gate is a logistic curve around ρ = 1, from 0 to 4/τ.",
     of=pg.sapo,
     against="2/τ·(1 + tanh(τ(ρ − 1)/2))·A, from the cases",
     wrong={
@@ -390,7 +392,6 @@ def _(sapo, draw: Draw) -> Comparison:
     },
 )
 def _(sapo, draw: Draw) -> Comparison:
-    "The gate is a logistic curve around ρ = 1, from 0 to 4/τ."
     cases, temperatures = clip_cases(draw), _temperatures(draw)
     positive, negative = temperatures.values()
 
@@ -409,6 +410,7 @@ def _gmpo_clip_after(logps, old, a, mask, *, epsilon, epsilon_high):
 @check(
     "eq:gmpo",
     "value and gradient",
+    "A·(Π ρ̂)^(1/|y|), each ρ̂ stopped at e^ε_high where A > 0 and at e^−ε where A < 0.",
     of=pg.gmpo,
     against="|y|-th root of the product of the clipped ratios, by plain Python, and its finite differences",
     wrong={
@@ -427,7 +429,6 @@ def _gmpo_clip_after(logps, old, a, mask, *, epsilon, epsilon_high):
     tolerance=1e-7,
 )
 def _(gmpo, draw: Draw) -> Iterator[Comparison]:
-    "A·(Π ρ̂)^(1/|y|), each ρ̂ stopped at e^ε_high where A > 0 and at e^−ε where A < 0."
     cases = clip_cases(draw)
     low, high = 1 - cases.clip["epsilon"], 1 + cases.clip["epsilon_high"]
     clip = {"epsilon": -math.log(low), "epsilon_high": math.log(high)}
@@ -452,6 +453,7 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:off-policy-mask",
     "value",
+    "Only a completion with a negative advantage that π has made less likely by more than δ per token is dropped.",
     of=off_policy.off_policy_keep,
     against="geometric mean of the quotients π/μ of each completion against e^−δ",
     wrong={
@@ -468,7 +470,6 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(off_policy_keep, draw: Draw) -> Iterator[Comparison]:
-    "Only a completion with a negative advantage that π has made less likely by more than δ per token is dropped."
     logps, mu, a, mask, ratios = _sequence_cases(
         draw
     )  # s below .6, near 1, above 1.5, first with A > 0, then with A < 0
@@ -517,7 +518,8 @@ def _vespo_shape(draw: Draw) -> dict[str, float]:
 
 @check(
     "eq:vespo",
-    "gradient",
+    "gradient", "Every token of a completion has the factor φ(w)·A, w the completion's exact ratio; on fresh samples that is "
+    "REINFORCE.",
     of=pg.vespo,
     against="w^k e^(λ(1 − w))·A from the completions' own ratios",
     wrong={
@@ -543,7 +545,6 @@ def _vespo_shape(draw: Draw) -> dict[str, float]:
     },
 )  # fmt: skip
 def _(vespo, draw: Draw) -> Iterator[Comparison]:
-    "Every token of a completion has the factor φ(w)·A, w the completion's exact ratio; on fresh samples that is REINFORCE."
     (inputs, rows), shape = _ragged(draw), _vespo_shape(draw)
     expected = []
     for row, advantage in zip(rows, inputs[2][:, 0].tolist(), strict=True):
@@ -559,6 +560,7 @@ def _(vespo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:cispo",
     "per sequence",
+    "All tokens of a completion share its ratio and the bound on it.",
     of=pg.cispo,
     against="min(s, 1 + ε_high)·A on every token, s the geometric mean of the ratios",
     wrong={
@@ -569,7 +571,6 @@ def _(vespo, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(cispo, draw: Draw) -> Comparison:
-    "All tokens of a completion share its ratio and the bound on it."
     inputs, rows = _ragged(draw)
     ratios = [math.exp(sum(row) / len(row)) for row in rows]
     expected = [min(s, 1.2) * a for s, a in zip(ratios, inputs[2][:, 0].tolist(), strict=True)]
@@ -579,6 +580,7 @@ def _(cispo, draw: Draw) -> Comparison:
 @check(
     "eq:sapo",
     "per sequence",
+    "The gate closes for a whole completion, by its geometric mean of ratios.",
     of=pg.sapo,
     against="sA/cosh²(τ(s − 1)/2)/|y| on every token of the mean over the completion",
     wrong={
@@ -587,7 +589,6 @@ def _(cispo, draw: Draw) -> Comparison:
     },
 )
 def _(sapo, draw: Draw) -> Comparison:
-    "The gate closes for a whole completion, by its geometric mean of ratios."
     inputs, rows = _ragged(draw)
     lengths = _float64([[len(row)] for row in rows])
     expected = []
@@ -601,6 +602,7 @@ def _(sapo, draw: Draw) -> Comparison:
 @check(
     "eq:gspo-objective",
     "two-sided",
+    "With A < 0 a completion earns at least δ·A; with A > 0 δ changes nothing.",
     of=pg.gspo,
     against="the cases of s and A, written out",
     wrong={
@@ -609,7 +611,6 @@ def _(sapo, draw: Draw) -> Comparison:
     },
 )
 def _(gspo, draw: Draw) -> Comparison:
-    "With A < 0 a completion earns at least δ·A; with A > 0 δ changes nothing."
     (inputs, rows), most = _ragged(draw), float(draw.uniform(low=1.2, high=1.35))
     expected = []
     for row, a in zip(rows, inputs[2][:, 0].tolist(), strict=True):

@@ -58,6 +58,7 @@ chain(
 @check(
     "eq:dpo-reparameterisation",
     "step",
+    "Solving the optimum for the reward gives back the reward that was maximised.",
     of=pl.reward_of_optimum,
     against="the optimum found by numerical maximisation, Z by summation",
     tolerance=1e-8,
@@ -69,7 +70,6 @@ chain(
     },
 )
 def _(reward_of_optimum, draw):
-    "Solving the optimum for the reward gives back the reward that was maximised."
     b = bandit(draw)
     rewards = b.rewards + 1.0 + draw.uniform()  # away from Z = 1
     log_z = (b.ref * (rewards / b.beta).exp()).sum().log()
@@ -79,6 +79,7 @@ def _(reward_of_optimum, draw):
 @check(
     "eq:dpo-cancellation",
     "step",
+    "Whatever log Z is, Bradley–Terry on r = β log(π/π_ref) + β log Z is σ(βh).",
     of=pl.preference_probability,
     against="Bradley–Terry on the rewards of the step before, exponentials written out",
     follows="eq:dpo-reparameterisation",
@@ -89,7 +90,6 @@ def _(reward_of_optimum, draw):
     },
 )
 def _(preference_probability, draw):
-    "Whatever log Z is, Bradley–Terry on r = β log(π/π_ref) + β log Z is σ(βh)."
     b = bandit(draw)
     logps = draw.distribution(4).log()
     rewards = pl.reward_of_optimum(logps, b.ref.log(), draw.normal(1), beta=b.beta)
@@ -100,6 +100,8 @@ def _(preference_probability, draw):
 @check(
     "eq:dpo-likelihood",
     "step",
+    "The expected log-likelihood of labels p(y_i ≻ y_j) is stationary at any policy whose implicit rewards gave the "
+    "labels.",
     of=pl.preference_probability,
     against="labels drawn by Bradley–Terry, all pairs weighed",
     follows="eq:dpo-cancellation",
@@ -110,7 +112,6 @@ def _(preference_probability, draw):
     },
 )
 def _(preference_probability, draw):
-    "The expected log-likelihood of labels p(y_i ≻ y_j) is stationary at any policy whose implicit rewards gave the labels."
     b = bandit(draw)
     logps = draw.distribution(4).log()
     r = b.beta * (logps - b.ref.log()) + draw.normal(1)
@@ -135,13 +136,13 @@ DPO_MISTAKES = {
 @check(
     "eq:dpo",
     "step",
+    "The loss is the negative log-likelihood of the label.",
     of=pl.dpo,
     against="minus the logarithm of the preference probability",
     follows="eq:dpo-likelihood",
     wrong=DPO_MISTAKES,
 )
 def _(dpo, draw):
-    "The loss is the negative log-likelihood of the label."
     pair, beta = pairs(draw), float(draw.uniform(low=0.1, high=0.6))
     return dpo(pair, beta=beta), -pl.preference_probability(pair, beta=beta).log()
 
@@ -149,6 +150,7 @@ def _(dpo, draw):
 @check(
     "eq:dpo",
     "start",
+    "Before the first step, where the policy is the reference, the loss of every pair is ln 2 for every β.",
     of=pl.dpo,
     against="ln 2",
     wrong={
@@ -157,17 +159,22 @@ def _(dpo, draw):
     },
 )
 def _(dpo, draw):
-    "Before the first step, where the policy is the reference, the loss of every pair is ln 2 for every β."
     pair = pairs(draw)
     pair = replace(pair, chosen=pair.ref_chosen, rejected=pair.ref_rejected)
     return dpo(pair, beta=float(draw.uniform(low=0.1, high=5.0))), torch.full((4,), math.log(2.0), dtype=torch.float64)
 
 
 @check(
-    "eq:dpo", "minimiser", of=pl.dpo, against="the RLHF optimum, found numerically", tolerance=1e-8, wrong=DPO_MISTAKES
+    "eq:dpo",
+    "minimiser",
+    "With labels from Bradley–Terry the policy of least DPO loss is the optimum of E[r] − β KL; both are found "
+    "numerically.",
+    of=pl.dpo,
+    against="the RLHF optimum, found numerically",
+    tolerance=1e-8,
+    wrong=DPO_MISTAKES,
 )
 def _(dpo, draw):
-    "With labels from Bradley–Terry the policy of least DPO loss is the optimum of E[r] − β KL; both are found numerically."
     b = bandit(draw, 3)
 
     def population(probs: Tensor) -> Tensor:
@@ -180,6 +187,7 @@ def _(dpo, draw):
 @check(
     "eq:dpo-gradient",
     "step",
+    "∇L = −Σ weight · (∇log π(y_w) − ∇log π(y_l)), for the logits of a sequence model.",
     of=pl.dpo_gradient_weight,
     against="finite differences of the loss in every logit of an enumerable model",
     tolerance=1e-7,
@@ -191,7 +199,6 @@ def _(dpo, draw):
     },
 )
 def _(dpo_gradient_weight, draw):
-    "∇L = −Σ weight · (∇log π(y_w) − ∇log π(y_l)), for the logits of a sequence model."
     model, reference = draw.toy(2, 2), draw.toy(2, 2)
     beta = float(draw.uniform(low=0.1, high=0.6))
     order = draw.permutation(3)
@@ -240,6 +247,8 @@ RANKING_MISTAKES = {
 @check(
     "eq:pl-dpo-cancellation",
     "step",
+    "The orders' probabilities sum to 1; the chance of winning is the softmax of the rewards, of beating one rival "
+    "Bradley–Terry.",
     of=pl.ranking_probability,
     against="all orders of three answers, rewards of the step before",
     follows="eq:dpo-reparameterisation",
@@ -249,7 +258,6 @@ RANKING_MISTAKES = {
     },
 )
 def _(ranking_probability, draw):
-    "The orders' probabilities sum to 1; the chance of winning is the softmax of the rewards, of beating one rival Bradley–Terry."
     b, logps = bandit(draw, 3), draw.distribution(3).log()
     r = pl.reward_of_optimum(logps, b.ref.log(), draw.normal(1), beta=b.beta)
     p = ranking_probability(all_orders(logps, b.ref), beta=b.beta)
@@ -262,13 +270,13 @@ def _(ranking_probability, draw):
 @check(
     "eq:pl-dpo",
     "step",
+    "The loss is minus the logarithm of the product of the draws: the best of all, then the best of the rest.",
     of=pl.plackett_luce_dpo,
     against="rank-by-rank draws, multiplied out",
     follows="eq:pl-dpo-cancellation",
     wrong=RANKING_MISTAKES,
 )
 def _(plackett_luce_dpo, draw):
-    "The loss is minus the logarithm of the product of the draws: the best of all, then the best of the rest."
     b, logps = bandit(draw, 4), draw.distribution(4).log()
     order = draw.permutation(4)
     weight = ((logps - b.ref.log()) * b.beta).exp()[order]
@@ -281,13 +289,13 @@ def _(plackett_luce_dpo, draw):
 @check(
     "eq:pl-dpo",
     "minimiser",
+    "With rankings drawn by Plackett–Luce from the rewards, the gradient vanishes at the optimum of E[r] − β KL.",
     of=pl.plackett_luce_dpo,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
     wrong=RANKING_MISTAKES,
 )
 def _(plackett_luce_dpo, draw):
-    "With rankings drawn by Plackett–Luce from the rewards, the gradient vanishes at the optimum of E[r] − β KL."
     b = bandit(draw, 3)
     weight = b.rewards.exp()[ORDERS]
     chance = weight[:, 0] / weight.sum(-1) * weight[:, 1] / weight[:, 1:].sum(-1)
@@ -295,9 +303,16 @@ def _(plackett_luce_dpo, draw):
     return policy_gradient(population, b.optimum()), torch.zeros(3)
 
 
-@check("eq:pl-dpo-pair", "step", of=pl.plackett_luce_dpo, against="DPO", follows="eq:pl-dpo", wrong=RANKING_MISTAKES)
+@check(
+    "eq:pl-dpo-pair",
+    "step",
+    "With two answers the loss on rankings is DPO.",
+    of=pl.plackett_luce_dpo,
+    against="DPO",
+    follows="eq:pl-dpo",
+    wrong=RANKING_MISTAKES,
+)
 def _(plackett_luce_dpo, draw):
-    "With two answers the loss on rankings is DPO."
     pair, beta = pairs(draw), float(draw.uniform(low=0.1, high=0.6))
     return plackett_luce_dpo(pair.ranked(), beta=beta), pl.dpo(pair, beta=beta)
 
@@ -340,9 +355,15 @@ PSI_MISTAKES = {
 }
 
 
-@check("eq:psi-reward", "value", of=pl.psi_reward, against="two loops over the answers", wrong=PSI_MISTAKES)
+@check(
+    "eq:psi-reward",
+    "value",
+    "A mean of Ψ over opponents; with the identity a policy wins half of its games against itself.",
+    of=pl.psi_reward,
+    against="two loops over the answers",
+    wrong=PSI_MISTAKES,
+)
 def _(psi_reward, draw):
-    "A mean of Ψ over opponents; with the identity a policy wins half of its games against itself."
     d = duel(draw)
     for psi, by_hand in ((torch.logit, lambda p: math.log(p / (1 - p))), (torch.square, lambda p: p * p)):
         yield psi_reward(d.preferences, d.opponent, psi=psi), psi_by_hand(d, by_hand)
@@ -352,6 +373,7 @@ def _(psi_reward, draw):
 @check(
     "eq:psi-po",
     "value",
+    "The mean of Ψ over all games, minus β times the reverse KL to the reference.",
     of=pl.psi_po_objective,
     against="all games of y ~ π against y' ~ μ, and the KL by summation",
     wrong={
@@ -365,7 +387,6 @@ def _(psi_reward, draw):
     },
 )
 def _(psi_po_objective, draw):
-    "The mean of Ψ over all games, minus β times the reverse KL to the reference."
     d, probs = duel(draw), draw.distribution(4)
     for psi in (torch.square, torch.sin):
         games = (probs[:, None] * d.opponent[None, :] * psi(d.preferences)).sum()
@@ -376,6 +397,7 @@ def _(psi_po_objective, draw):
 @check(
     "eq:psi-po-optimum",
     "step",
+    "The optimum tilts the reference by exp(E[Ψ]/β).",
     of=pl.psi_po_optimum,
     against="numerical maximisation of the objective",
     tolerance=1e-8,
@@ -389,7 +411,6 @@ def _(psi_po_objective, draw):
     },
 )
 def _(psi_po_optimum, draw):
-    "The optimum tilts the reference by exp(E[Ψ]/β)."
     d = duel(draw)
     found = exact.maximise(
         lambda q: pl.psi_po_objective(q.log(), d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=torch.square), 4
@@ -400,6 +421,7 @@ def _(psi_po_optimum, draw):
 @check(
     "eq:psi-logit",
     "step",
+    "With Bradley–Terry preferences and Ψ = logit, ΨPO's optimum is DPO's, for any opponent.",
     of=pl.psi_reward,
     against="the RLHF optimum of the rewards behind the preferences, found numerically",
     tolerance=1e-8,
@@ -411,7 +433,6 @@ def _(psi_po_optimum, draw):
     },
 )
 def _(psi_reward, draw):
-    "With Bradley–Terry preferences and Ψ = logit, ΨPO's optimum is DPO's, for any opponent."
     b, opponent = bandit(draw), draw.distribution(4)
     b = b._replace(rewards=b.rewards + torch.tensor([2.0, 0.0, 0.0, -2.0], dtype=torch.float64))  # a clear order
     preferences = torch.sigmoid(b.rewards[:, None] - b.rewards[None, :])
@@ -423,6 +444,7 @@ def _(psi_reward, draw):
 @check(
     "eq:ipo-target",
     "step",
+    "At the optimum the margin of two answers is the difference of their win rates over β.",
     of=pl.ipo_target,
     against="log-ratios of ΨPO's optimum",
     follows="eq:psi-po-optimum",
@@ -435,7 +457,6 @@ def _(psi_reward, draw):
     },
 )
 def _(ipo_target, draw):
-    "At the optimum the margin of two answers is the difference of their win rates over β."
     d = duel(draw)
     logratio = pl.psi_po_optimum(d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=identity) - d.ref.log()
     return ipo_target(d.preferences, d.opponent, beta=d.beta), logratio[:, None] - logratio[None, :]
@@ -449,10 +470,16 @@ IPO_MISTAKES = {
 
 
 @check(
-    "eq:ipo", "step", of=pl.ipo, against="ΨPO's optimum with Ψ = identity", follows="eq:ipo-target", wrong=IPO_MISTAKES
+    "eq:ipo",
+    "step",
+    "Over pairs of answers from μ, labelled by the preferences, the gradient of IPO vanishes at the policy with the "
+    "target margins.",
+    of=pl.ipo,
+    against="ΨPO's optimum with Ψ = identity",
+    follows="eq:ipo-target",
+    wrong=IPO_MISTAKES,
 )
 def _(ipo, draw):
-    "Over pairs of answers from μ, labelled by the preferences, the gradient of IPO vanishes at the policy with the target margins."
     d = duel(draw)
     optimum = pl.psi_po_optimum(d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=identity)
 
@@ -463,9 +490,16 @@ def _(ipo, draw):
     return policy_gradient(population, optimum), torch.zeros(4)
 
 
-@check("eq:ipo", "certain labels", of=pl.ipo, against="numerical minimisation", tolerance=1e-8, wrong=IPO_MISTAKES)
+@check(
+    "eq:ipo",
+    "certain labels",
+    "With a label that never flips the best margin is 1/(2β), not infinity.",
+    of=pl.ipo,
+    against="numerical minimisation",
+    tolerance=1e-8,
+    wrong=IPO_MISTAKES,
+)
 def _(ipo, draw):
-    "With a label that never flips the best margin is 1/(2β), not infinity."
     likely, beta = float(draw.uniform(low=0.25, high=0.75)), float(draw.uniform(low=0.3, high=0.8))
     ref = torch.tensor([likely, 1 - likely], dtype=torch.float64)
     pair = lambda q: PairLogps(q[:1].log(), q[1:].log(), ref[:1].log(), ref[1:].log())
@@ -476,6 +510,7 @@ def _(ipo, draw):
 @check(
     "eq:ipo",
     "per token",
+    "The length-normalised form compares mean log-ratios per token.",
     of=pl.ipo,
     against="means over the tokens of enumerated answers",
     wrong={
@@ -487,7 +522,6 @@ def _(ipo, draw):
     },
 )
 def _(ipo, draw):
-    "The length-normalised form compares mean log-ratios per token."
     pair, (w, l) = token_pairs(draw)
     beta = float(draw.uniform(low=0.3, high=0.8))
     means = w[0].double().nanmean(-1) - w[1].nanmean(-1) - l[0].nanmean(-1) + l[1].nanmean(-1)
@@ -500,6 +534,7 @@ def _(ipo, draw):
 @check(
     "eq:preference-nash",
     "equilibrium",
+    "Against the policy that is its own best response nothing does better than that policy, even without transitivity.",
     of=pl.psi_po_optimum,
     against="the best deviation, found numerically",
     tolerance=1e-8,
@@ -512,7 +547,6 @@ def _(ipo, draw):
     },
 )
 def _(psi_po_optimum, draw):
-    "Against the policy that is its own best response nothing does better than that policy, even without transitivity."
     win, beta = float(draw.uniform(low=0.75, high=0.95)), float(draw.uniform(low=0.3, high=0.6))
     lose = 1 - win  # rock, scissors, paper
     game = torch.tensor([[0.5, win, lose], [lose, 0.5, win], [win, lose, 0.5]], dtype=torch.float64)
@@ -528,6 +562,7 @@ def _(psi_po_optimum, draw):
 @check(
     "eq:nash-md",
     "step",
+    "The next policy maximises η p(π ≻ m) − KL(π‖m), where m ∝ π^(1 − ηβ) π_ref^(ηβ).",
     of=pl.nash_md,
     against="the geometric mixture by hand, the step by numerical maximisation",
     tolerance=1e-8,
@@ -542,7 +577,6 @@ def _(psi_po_optimum, draw):
     },
 )
 def _(nash_md, draw):
-    "The next policy maximises η p(π ≻ m) − KL(π‖m), where m ∝ π^(1 − ηβ) π_ref^(ηβ)."
     d, probs = duel(draw), draw.distribution(4)
     step = float(draw.uniform(low=0.4, high=1.0)) / d.beta
     mixture = probs ** (1 - step * d.beta) * d.ref ** (step * d.beta)

@@ -15,6 +15,8 @@ from minirlhf_course.ledger.registry import check
 @check(
     "eq:coverage",
     "bound",
+    "E_π[error] is √C times the error's root mean square over μ if the error is in proportion to π/μ, and below it "
+    "otherwise.",
     of=rlhf.coverage,
     against="expectations summed over all answers",
     tolerance=1e-8,
@@ -25,7 +27,6 @@ from minirlhf_course.ledger.registry import check
     },
 )
 def _(coverage, draw):
-    "E_π[error] is √C times the error's root mean square over μ if the error is in proportion to π/μ, and below it otherwise."
     policy, data = draw.distribution(5, scale=0.7), draw.distribution(5, scale=0.7)
     bound = lambda error: (coverage(policy.log(), data.log()) * exact.expectation(data, error**2)).sqrt()
     worst = float(draw.uniform(low=0.5, high=2.0)) * policy / data
@@ -43,6 +44,7 @@ def chi_po(ratio: torch.Tensor) -> torch.Tensor:
 @check(
     "eq:f-prime-chi-po",
     "derivative",
+    "The derivative of ½ (t − 1)² + t log t.",
     of=pl.f_prime_chi_po,
     against="finite differences of ½ (t − 1)² + t log t",
     wrong={
@@ -52,7 +54,6 @@ def chi_po(ratio: torch.Tensor) -> torch.Tensor:
     },
 )
 def _(f_prime, draw):
-    "The derivative of ½ (t − 1)² + t log t."
     ratio = draw.uniform(5, low=0.3, high=3.0)
     return f_prime(ratio.log()), exact.finite_difference(lambda t: chi_po(t).sum(), ratio)
 
@@ -60,6 +61,8 @@ def _(f_prime, draw):
 @check(
     "eq:f-prime-chi-po",
     "optimum",
+    "At the optimum β(t + log t) differs between two answers by what their rewards do: f-DPO gives every label its "
+    "coin.",
     of=pl.f_prime_chi_po,
     against="numerical maximisation of E[r] − β (½ χ² + KL)",
     tolerance=1e-7,
@@ -70,7 +73,6 @@ def _(f_prime, draw):
     },
 )
 def _(f_prime, draw):
-    "At the optimum β(t + log t) differs between two answers by what their rewards do: f-DPO gives every label its coin."
     b = bandit(draw, 3)
     b = b._replace(rewards=0.5 * b.rewards + torch.tensor([0.7, 0.0, -0.7], dtype=torch.float64))
     value = lambda p: (p * b.rewards).sum() - b.beta * (b.ref * chi_po(p / b.ref)).sum()

@@ -18,6 +18,8 @@ def swap(ches):  # type: ignore[no-untyped-def]
 @check(
     "eq:ches",
     "rate",
+    "Output layer at 0, all answers made of one token, so that all errors e − π are alike: log π(y_w) moves at −(1 "
+    "− 1/V) CHES.",
     of=pl.ches,
     against="finite differences along one step of DPO on an output layer",
     tolerance=1e-7,
@@ -30,7 +32,6 @@ def swap(ches):  # type: ignore[no-untyped-def]
     },
 )
 def _(ches, draw):
-    "Output layer at 0, all answers made of one token, so that all errors e − π are alike: log π(y_w) moves at −(1 − 1/V) CHES."
     vocabulary, size = 4, 3
     weights = torch.zeros(vocabulary, size, dtype=torch.float64)
     ones = lambda states: torch.ones(states.shape[:2], dtype=torch.bool)
@@ -51,6 +52,8 @@ def _(ches, draw):
 @check(
     "eq:ches",
     "value",
+    "Σ over tokens of both of h_w·h_l, less Σ over pairs of the chosen one's own; divided by the lengths if "
+    "normalised.",
     of=pl.ches,
     against="products of states, token by token",
     wrong={
@@ -62,7 +65,6 @@ def _(ches, draw):
     },
 )
 def _(ches, draw):
-    "Σ over tokens of both of h_w·h_l, less Σ over pairs of the chosen one's own; divided by the lengths if normalised."
     w, l = draw.normal(3, 4, 2), draw.normal(3, 5, 2)
     wm, lm = draw.mask(3, 4), draw.mask(3, 5)
     hidden = w.masked_fill(~wm[..., None], torch.nan), l.masked_fill(~lm[..., None], torch.nan)

@@ -104,6 +104,7 @@ def mixed(loss: Loss, odds: Tensor, pair: PairLogps) -> Tensor:
 @check(
     "eq:odpo",
     "minimiser",
+    "A label with log-odds d, its winner ahead by Δ: βh rests at d/2 + asinh(e^Δ sinh(d/2)).",
     of=pl.odpo,
     against="finite differences",
     tolerance=1e-8,
@@ -114,7 +115,6 @@ def mixed(loss: Loss, odds: Tensor, pair: PairLogps) -> Tensor:
     },
 )
 def _(odpo, draw):
-    "A label with log-odds d, its winner ahead by Δ: βh rests at d/2 + asinh(e^Δ sinh(d/2))."
     beta, offset = float(draw.uniform(low=0.3, high=0.7)), draw.uniform(4, low=0.5, high=1.5)
     (odds, rest), pair = coins_and_rests(draw, offset), pairs(draw)
     moved = lambda t: at(pair, chosen=pair.rejected_logratios + (rest + t) / beta, rejected=pair.rejected_logratios)
@@ -128,6 +128,8 @@ def _(odpo, draw):
 @check(
     "eq:simpo",
     "minimiser",
+    "With γ = 0, π = exp(|y| (r/β + c)). With it one pair rests at d/2 + asinh(e^γ sinh(d/2)), d the log-odds of "
+    "its label.",
     of=pl.simpo,
     against="the constant by bisection; finite differences along a mean",
     tolerance=1e-8,
@@ -143,7 +145,6 @@ def _(odpo, draw):
     },
 )
 def _(simpo, draw):
-    "With γ = 0, π = exp(|y| (r/β + c)). With it one pair rests at d/2 + asinh(e^γ sinh(d/2)), d the log-odds of its label."
     c, beta, gamma = crowd(draw), float(draw.uniform(low=1.5, high=2.5)), float(draw.uniform(low=0.5, high=1.5))
     best = normalised(lambda k: c.lengths * (c.rewards / beta + k), -50.0, 50.0)
     yield c.slope(lambda pair: simpo(pair, beta=beta, gamma=0.0), best), ZERO
@@ -157,6 +158,7 @@ def _(simpo, draw):
 @check(
     "eq:alpha-po",
     "minimiser",
+    "With γ = 0 the geometric mean of an answer's token probabilities is (1 − α (r/β + c))^(−1/α).",
     of=pl.alpha_po,
     against="the constant by bisection",
     tolerance=1e-8,
@@ -167,7 +169,6 @@ def _(simpo, draw):
     },
 )
 def _(alpha_po, draw):
-    "With γ = 0 the geometric mean of an answer's token probabilities is (1 − α (r/β + c))^(−1/α)."
     c, beta = crowd(draw), float(draw.uniform(low=1.5, high=2.5))
     alpha = float(draw.uniform(low=0.3, high=0.8))
     level = lambda k: -c.lengths * (1 - alpha * (c.rewards / beta + k)).log() / alpha
@@ -178,6 +179,8 @@ def _(alpha_po, draw):
 @check(
     "eq:slic",
     "minimiser",
+    "Within the margin π = μ [1 + (1 + 2/λ)(2w − 1)]. For certain labels, λ = 0: any policy that ranks them δ nats "
+    "apart.",
     of=pl.slic,
     against="the slope of the population loss; policies on both sides of the margin",
     tolerance=1e-8,
@@ -192,7 +195,6 @@ def _(alpha_po, draw):
     },
 )
 def _(slic, draw):
-    "Within the margin π = μ [1 + (1 + 2/λ)(2w − 1)]. For certain labels, λ = 0: any policy that ranks them δ nats apart."
     delta, weight = float(draw.uniform(low=2.0, high=3.0)), float(draw.uniform(low=0.8, high=1.5))
     c = crowd(draw, scale=0.2)
     linear = c.mu * (1 + (1 + 2 / weight) * (2 * c.win_rates - 1))
@@ -211,6 +213,7 @@ def _(slic, draw):
 @check(
     "eq:orpo",
     "minimiser",
+    "Its likelihood term alone rests at π ∝ μ w/|y|, its odds alone at π = σ(r + c)^|y|; β only weighs the two.",
     of=pl.orpo,
     against="the constant by bisection; a coin's balance by bisection",
     tolerance=1e-8,
@@ -228,7 +231,6 @@ def _(slic, draw):
     },
 )
 def _(orpo, draw):
-    "Its likelihood term alone rests at π ∝ μ w/|y|, its odds alone at π = σ(r + c)^|y|; β only weighs the two."
     c, beta = crowd(draw), float(draw.uniform(low=0.5, high=2.0))
     odds = lambda pair: orpo(pair, beta=2.0) - orpo(pair, beta=1.0)
     likelihood = lambda pair: 2 * orpo(pair, beta=1.0) - orpo(pair, beta=2.0)
@@ -258,6 +260,8 @@ def log1m(logps: Tensor) -> Tensor:
 @check(
     "eq:dpo-positive",
     "minimiser",
+    "Pairs drawn from π_ref: from λ = 2 (max w/min w − 1) on no way leads down from π_ref; at half of it the "
+    "steepest does.",
     of=pl.dpo_positive,
     against="one-sided slopes of all moves of mass from one answer to another",
     tolerance=1e-7,
@@ -272,7 +276,6 @@ def log1m(logps: Tensor) -> Tensor:
     },
 )
 def _(dpo_positive, draw):
-    "Pairs drawn from π_ref: from λ = 2 (max w/min w − 1) on no way leads down from π_ref; at half of it the steepest does."
     c, beta = crowd(draw), float(draw.uniform(low=0.3, high=0.7))
     c = c._replace(mu=c.ref)
     best, worst = float(c.win_rates.max()), float(c.win_rates.min())
@@ -296,6 +299,8 @@ def _(dpo_positive, draw):
 @check(
     "eq:dpo-nll",
     "minimiser",
+    "At the minimum β Σ_j μ_i μ_j (σ(βh_ij) − p_ij), DPO's excess, is what the likelihood pulls: α (v_i − π_i Σ v), "
+    "v = μ w/|y|.",
     of=pl.dpo_nll,
     against="the minimum found numerically, the balance summed by hand",
     tolerance=1e-8,
@@ -308,7 +313,6 @@ def _(dpo_positive, draw):
     },
 )
 def _(dpo_nll, draw):
-    "At the minimum β Σ_j μ_i μ_j (σ(βh_ij) − p_ij), DPO's excess, is what the likelihood pulls: α (v_i − π_i Σ v), v = μ w/|y|."
     c, beta, weight = crowd(draw), float(draw.uniform(low=0.4, high=0.8)), float(draw.uniform(low=0.3, high=0.6))
     found = exact.maximise(lambda q: -c.population(lambda x: dpo_nll(x, beta=beta, nll_weight=weight), q.log()), 4)
     ratio = (found / c.ref) ** beta
@@ -324,6 +328,8 @@ def _(dpo_nll, draw):
 @check(
     "eq:cal-dpo",
     "minimiser",
+    "A label that is right with probability p: the margin rests at h = (2p − 1)/β + p − σ(h), one half of it on "
+    "each side.",
     of=pl.cal_dpo,
     against="the margin by bisection",
     tolerance=1e-8,
@@ -336,7 +342,6 @@ def _(dpo_nll, draw):
     },
 )
 def _(cal_dpo, draw):
-    "A label that is right with probability p: the margin rests at h = (2p − 1)/β + p − σ(h), one half of it on each side."
     pair, beta, p = pairs(draw), float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.6, high=0.9))
     margin = root(lambda h: h + 1 / (1 + math.exp(-h)) - p - (2 * p - 1) / beta, -10.0, 10.0)
     half = torch.full((4,), margin / 2, dtype=torch.float64)
@@ -348,6 +353,7 @@ def _(cal_dpo, draw):
 @check(
     "eq:apo-zero",
     "minimiser",
+    "Who loses more often than it wins gets nothing, however narrowly; the others balance μ (2w − 1) σ'(r̂)/π.",
     of=pl.apo_zero,
     against="the balance of two answers by bisection; random policies",
     tolerance=1e-8,
@@ -358,7 +364,6 @@ def _(cal_dpo, draw):
     },
 )
 def _(apo_zero, draw):
-    "Who loses more often than it wins gets nothing, however narrowly; the others balance μ (2w − 1) σ'(r̂)/π."
     c, beta = crowd(draw), float(draw.uniform(low=0.4, high=0.8))
     c = c._replace(ref=torch.tensor([0.4, 0.02, 0.3, 0.28], dtype=torch.float64))  # the best is rare: no slip cancels
     ahead = c.mu * (2 * c.win_rates - 1)
@@ -377,6 +382,8 @@ def _(apo_zero, draw):
 @check(
     "eq:apo-down",
     "infimum",
+    "With a third answer to take the mass the loss falls to 0, where both vanish, the loser faster; if the winner "
+    "does, to 1.",
     of=pl.apo_down,
     against="0, the least of a sum of two sigmoids, and 1",
     wrong={
@@ -392,7 +399,6 @@ def _(apo_zero, draw):
     },
 )
 def _(apo_down, draw):
-    "With a third answer to take the mass the loss falls to 0, where both vanish, the loser faster; if the winner does, to 1."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
     slow, fast = -draw.uniform(4, low=40.0, high=60.0) / beta, -draw.uniform(4, low=100.0, high=120.0) / beta
     yield apo_down(at(pair, chosen=slow, rejected=fast), beta=beta), ZERO

@@ -28,6 +28,7 @@ def whole_list(logps: Tensor, ref: Tensor) -> ListLogps:
 @check(
     "eq:reward-targets",
     "optimum",
+    "Over all answers, the reference uniform, they are the optimum of E[r] − temperature · KL.",
     of=pl.reward_targets,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -38,7 +39,6 @@ def whole_list(logps: Tensor, ref: Tensor) -> ListLogps:
     },
 )
 def _(reward_targets, draw):
-    "Over all answers, the reference uniform, they are the optimum of E[r] − temperature · KL."
     b = bandit(draw)._replace(ref=torch.full((4,), 0.25, dtype=torch.float64))
     return reward_targets(b.rewards[None], temperature=b.beta)[0], b.optimum().exp()
 
@@ -46,6 +46,7 @@ def _(reward_targets, draw):
 @check(
     "eq:info-nca",
     "minimiser",
+    "The loss is the target's entropy, and stationary, at the policy π ∝ π_ref p^(1/β).",
     of=pl.info_nca,
     against="the target, tilted by hand",
     wrong={
@@ -57,7 +58,6 @@ def _(reward_targets, draw):
     },
 )
 def _(info_nca, draw):
-    "The loss is the target's entropy, and stationary, at the policy π ∝ π_ref p^(1/β)."
     ref, target, beta = draw.distribution(4), draw.distribution(1, 4), float(draw.uniform(low=0.4, high=0.8))
     best = ref * target[0] ** (1 / beta)
     best = (best / best.sum()).log()
@@ -69,6 +69,7 @@ def _(info_nca, draw):
 @check(
     "eq:info-nce",
     "minimiser",
+    "With positives from p and negatives from q, the loss is stationary where β log(π/π_ref) = log(p/q) + const.",
     of=pl.info_nce,
     against="the density ratio, all lists of one positive and two negatives summed",
     wrong={
@@ -80,7 +81,6 @@ def _(info_nca, draw):
     },
 )
 def _(info_nce, draw):
-    "With positives from p and negatives from q, the loss is stationary where β log(π/π_ref) = log(p/q) + const."
     ref, p, q = draw.distribution(3), draw.distribution(3), draw.distribution(3)
     beta = float(draw.uniform(low=0.4, high=0.8))
     lists = torch.tensor(list(itertools.product(range(3), repeat=3)))  # (27, 3)
@@ -93,6 +93,8 @@ def _(info_nce, draw):
 @check(
     "eq:nca",
     "minimiser",
+    "On the list of all answers, the reference uniform, every derivative in a log-probability vanishes at the "
+    "optimum: level included.",
     of=pl.nca,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -111,7 +113,6 @@ def _(info_nce, draw):
     },
 )
 def _(nca, draw):
-    "On the list of all answers, the reference uniform, every derivative in a log-probability vanishes at the optimum: level included."
     temperature = float(draw.uniform(low=0.4, high=0.8))
     b = bandit(draw)._replace(ref=torch.full((4,), 0.25, dtype=torch.float64), beta=temperature)
     targets = pl.reward_targets(b.rewards[None], temperature=temperature)
@@ -122,6 +123,8 @@ def _(nca, draw):
 @check(
     "eq:nca",
     "draws from the reference",
+    "Each answer rests where exp(β log π/π_ref) is its mean share of the targets over its chance: at β = 1 the "
+    "policy is these shares.",
     of=pl.nca,
     against="all lists of two and of three draws, weighted by their chance",
     wrong={
@@ -135,7 +138,6 @@ def _(nca, draw):
     },
 )
 def _(nca, draw):
-    "Each answer rests where exp(β log π/π_ref) is its mean share of the targets over its chance: at β = 1 the policy is these shares."
     ref, rewards = draw.distribution(3), draw.normal(3)
     for size, beta in ((2, 1.0), (3, 1.0), (2, float(draw.uniform(low=0.4, high=0.8)))):
         lists = torch.cartesian_prod(*[torch.arange(3)] * size)  # (3^K, K)
@@ -157,6 +159,8 @@ def _(nca, draw):
 @check(
     "eq:nca-pair",
     "minimiser",
+    "The chosen answer's implicit reward has an optimum of its own, ln 2; the rejected one is pushed down with half "
+    "a sigmoid.",
     of=pl.nca_pair,
     against="finite differences",
     tolerance=1e-8,
@@ -171,7 +175,6 @@ def _(nca, draw):
     },
 )
 def _(nca_pair, draw):
-    "The chosen answer's implicit reward has an optimum of its own, ln 2; the rejected one is pushed down with half a sigmoid."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
     r_l = pair.rejected_logratios
     chosen = lambda t: nca_pair(at(pair, chosen=math.log(2.0) / beta + t, rejected=r_l), beta=beta).sum()
@@ -183,6 +186,7 @@ def _(nca_pair, draw):
 @check(
     "eq:exo",
     "gradient",
+    "A reverse KL; on the list of all answers, the reference uniform, its gradient is that of minus (E[r] − β KL)/β.",
     of=pl.exo,
     against="the RLHF objective by summation",
     wrong={
@@ -196,7 +200,6 @@ def _(nca_pair, draw):
     },
 )
 def _(exo, draw):
-    "A reverse KL; on the list of all answers, the reference uniform, its gradient is that of minus (E[r] − β KL)/β."
     temperature = float(draw.uniform(low=0.4, high=0.8))
     ref, rewards = torch.full((4,), 0.25, dtype=torch.float64), draw.normal(4)
     targets = pl.reward_targets(rewards[None], temperature=temperature)
@@ -212,6 +215,7 @@ def _(exo, draw):
 @check(
     "eq:exo-pair",
     "value",
+    "The KL from the model's coin to the label's: zero where βh = log((1 − ε)/ε), like cDPO's minimum.",
     of=pl.exo_pair,
     against="KL between two coins by summation",
     wrong={
@@ -233,7 +237,6 @@ def _(exo, draw):
     },
 )
 def _(exo_pair, draw):
-    "The KL from the model's coin to the label's: zero where βh = log((1 − ε)/ε), like cDPO's minimum."
     beta, eps = float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.05, high=0.3))
     pair = pairs(draw)
     p = pl.preference_probability(pair, beta=beta)
@@ -249,6 +252,7 @@ def _(exo_pair, draw):
 @check(
     "eq:kto-reference-point",
     "value",
+    "Answers in proportion to π give KL(π‖π_ref) exactly; a mean below 0 counts as 0.",
     of=pl.kto_reference_point,
     against="KL by summation",
     wrong={
@@ -258,7 +262,6 @@ def _(exo_pair, draw):
     },
 )
 def _(kto_reference_point, draw):
-    "Answers in proportion to π give KL(π‖π_ref) exactly; a mean below 0 counts as 0."
     counts = torch.tensor([draw.integer(1, 4) for _ in range(4)])
     policy, ref = counts.double() / counts.sum(), draw.distribution(4)
     rows = torch.repeat_interleave(torch.arange(4), counts)
@@ -285,9 +288,15 @@ KTO_MISTAKES = {
 }
 
 
-@check("eq:kto", "value", of=pl.kto, against="the prospect value, answer by answer", wrong=KTO_MISTAKES)
+@check(
+    "eq:kto",
+    "value",
+    "The weight of the kind minus its value: gains and losses are measured from z₀, and both saturate.",
+    of=pl.kto,
+    against="the prospect value, answer by answer",
+    wrong=KTO_MISTAKES,
+)
 def _(kto, draw):
-    "The weight of the kind minus its value: gains and losses are measured from z₀, and both saturate."
     batch, z = thumbs(draw), draw.uniform(low=0.5, high=1.5)
     beta = float(draw.uniform(low=0.3, high=0.8))
     weights = {
@@ -306,6 +315,7 @@ def _(kto, draw):
 @check(
     "eq:kto",
     "gradient",
+    "The push is ±β times the logistic density at β(log-ratio − z₀), so an answer far on the wrong side is given up.",
     of=pl.kto,
     against="the logistic density; z₀ is held still",
     wrong={
@@ -317,7 +327,6 @@ def _(kto, draw):
     },
 )
 def _(kto, draw):
-    "The push is ±β times the logistic density at β(log-ratio − z₀), so an answer far on the wrong side is given up."
     batch, beta = thumbs(draw), float(draw.uniform(low=0.3, high=0.8))
     logps = batch.logps.clone().requires_grad_()
     z = (logps - batch.ref_logps).mean() + 1.0  # depends on the policy, as in training
@@ -329,6 +338,8 @@ def _(kto, draw):
 @check(
     "eq:kto",
     "minimiser",
+    "Of an answer with a share p of thumbs up the mean loss falls (p > ½) or rises all the way: the best policy is "
+    "sure of the majority.",
     of=pl.kto,
     against="the logistic density times the majority",
     wrong={
@@ -338,7 +349,6 @@ def _(kto, draw):
     },
 )
 def _(kto, draw):
-    "Of an answer with a share p of thumbs up the mean loss falls (p > ½) or rises all the way: the best policy is sure of the majority."
     share = draw.away_from([0.5], 6, low=0.1, high=0.9, margin=0.1)
     beta, z = float(draw.uniform(low=0.3, high=0.8)), draw.uniform(low=0.5, high=1.5)
     logps, ref = (-draw.uniform(6, low=1.0, high=6.0)).requires_grad_(), -draw.uniform(6, low=1.0, high=6.0)
@@ -352,6 +362,8 @@ def _(kto, draw):
 @check(
     "eq:bco-delta",
     "value",
+    "For one good and one bad answer δ minimises e^(δ − r_w) + e^(r_l − δ); more good answers of the same kind do "
+    "not move it; in general it is the middle of the two means, and of the one before it a share is kept.",
     of=pl.bco_delta,
     against="finite differences of the bound's error term; an unbalanced batch",
     tolerance=1e-8,
@@ -368,8 +380,6 @@ def _(kto, draw):
     },
 )
 def _(bco_delta, draw):
-    """For one good and one bad answer δ minimises e^(δ − r_w) + e^(r_l − δ); more good answers of the same kind do not move
-    it; in general it is the middle of the two means, and of the one before it a share is kept."""
     beta = float(draw.uniform(low=0.3, high=0.6))
     logratios = draw.uniform(2, low=1.0, high=2.0) * torch.tensor([3.0, 1.0], dtype=torch.float64)
     rows = torch.tensor([0, 0, 0, 1])
@@ -400,9 +410,16 @@ BCO_MISTAKES = {
 }
 
 
-@check("eq:bco", "minimiser", of=pl.bco, against="the share of thumbs up", wrong=BCO_MISTAKES)
+@check(
+    "eq:bco",
+    "minimiser",
+    "The loss is a coin's entropy, and stationary, where the implicit reward minus δ is the logit of the share of "
+    "thumbs up.",
+    of=pl.bco,
+    against="the share of thumbs up",
+    wrong=BCO_MISTAKES,
+)
 def _(bco, draw):
-    "The loss is a coin's entropy, and stationary, where the implicit reward minus δ is the logit of the share of thumbs up."
     share, delta = draw.away_from([0.5], 3, low=0.1, high=0.9, margin=0.1), draw.uniform(low=0.5, high=1.5)
     beta = float(draw.uniform(low=0.3, high=0.8))
     ref = draw.logps(3)
@@ -417,13 +434,14 @@ def _(bco, draw):
 @check(
     "eq:bco",
     "normalised policy",
+    "Through the logits of a policy that sums to 1 each answer is pushed by its share of thumbs up less σ(r̂ − δ), "
+    "and all give way for each.",
     of=pl.bco,
     against="finite differences of the cross-entropy of coins, in the logits",
     wrong=BCO_MISTAKES,
     tolerance=1e-8,
 )
 def _(bco, draw):
-    "Through the logits of a policy that sums to 1 each answer is pushed by its share of thumbs up less σ(r̂ − δ), and all give way for each."
     ref, share, logits = draw.distribution(3), draw.uniform(3, low=0.1, high=0.9), draw.normal(3)
     beta, delta = float(draw.uniform(low=0.3, high=0.8)), draw.uniform(low=0.5, high=1.5)
 
@@ -442,6 +460,8 @@ def _(bco, draw):
 @check(
     "eq:bco-bound",
     "bound",
+    "exp(BCO) − exp(DPO) = e^(−r_w) + e^(r_l): BCO is above DPO by what makes the chosen answer's reward positive, "
+    "the other's negative.",
     of=pl.bco_pair,
     against="the two losses multiplied out",
     wrong={
@@ -453,7 +473,6 @@ def _(bco, draw):
     },
 )
 def _(bco_pair, draw):
-    "exp(BCO) − exp(DPO) = e^(−r_w) + e^(r_l): BCO is above DPO by what makes the chosen answer's reward positive, the other's negative."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.6))
     chosen, rejected = log_quotients(pair)
     extra = (-beta * chosen).exp() + (beta * rejected).exp()

@@ -37,6 +37,8 @@ from minirlhf_course.ledger.registry import Draw, check
 @check(
     "eq:dpo-displacement",
     "rate",
+    "A small step against DPO's gradient moves log π of every answer at this rate, times β and the chance that the "
+    "pair is wrong.",
     of=pl.dpo_displacement,
     against="finite differences along one gradient step of a linear policy",
     tolerance=1e-7,
@@ -49,7 +51,6 @@ from minirlhf_course.ledger.registry import Draw, check
     },
 )
 def _(dpo_displacement, draw):
-    "A small step against DPO's gradient moves log π of every answer at this rate, times β and the chance that the pair is wrong."
     features, theta, ref = draw.normal(4, 3), draw.normal(3), draw.distribution(4).log()
     w, l, *_ = draw.permutation(4).tolist()
     beta = float(draw.uniform(low=0.2, high=0.8))
@@ -74,6 +75,7 @@ def _(dpo_displacement, draw):
 @check(
     "eq:dpo-length-normalised",
     "value",
+    "The margin is a difference of mean log-ratios per token.",
     of=pl.dpo_length_normalised,
     against="means over the tokens of enumerated answers",
     wrong={
@@ -85,7 +87,6 @@ def _(dpo_displacement, draw):
     },
 )
 def _(dpo_length_normalised, draw):
-    "The margin is a difference of mean log-ratios per token."
     pair, (w, l) = token_pairs(draw)
     beta = float(draw.uniform(low=0.5, high=2.0))
     means = w[0].nanmean(-1) - w[1].nanmean(-1) - l[0].nanmean(-1) + l[1].nanmean(-1)
@@ -103,18 +104,31 @@ CDPO_MISTAKES = {
 }
 
 
-@check("eq:cdpo", "value", of=pl.cdpo, against="entropy plus KL of two coins, by summation", wrong=CDPO_MISTAKES)
+@check(
+    "eq:cdpo",
+    "value",
+    "A cross-entropy: the entropy of the label's coin plus the KL from it to the model's coin.",
+    of=pl.cdpo,
+    against="entropy plus KL of two coins, by summation",
+    wrong=CDPO_MISTAKES,
+)
 def _(cdpo, draw):
-    "A cross-entropy: the entropy of the label's coin plus the KL from it to the model's coin."
     pair, beta, eps = pairs(draw), float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.05, high=0.3))
     p = pl.preference_probability(pair, beta=beta)
     model, label = torch.stack([p, 1 - p], -1), torch.tensor([1 - eps, eps], dtype=torch.float64).expand(4, 2)
     return cdpo(pair, beta=beta, label_smoothing=eps), exact.entropy(label) + exact.divergence(label, model)
 
 
-@check("eq:cdpo", "minimiser", of=pl.cdpo, against="finite differences", wrong=CDPO_MISTAKES, tolerance=1e-8)
+@check(
+    "eq:cdpo",
+    "minimiser",
+    "The loss is stationary where βh = log((1 − ε)/ε): ln 9 for ε = 0.1.",
+    of=pl.cdpo,
+    against="finite differences",
+    wrong=CDPO_MISTAKES,
+    tolerance=1e-8,
+)
 def _(cdpo, draw):
-    "The loss is stationary where βh = log((1 − ε)/ε): ln 9 for ε = 0.1."
     beta, eps = float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.05, high=0.3))
     pair = pairs(draw)
     pair = at(pair, chosen=draw.normal(4), rejected=torch.zeros(4))
@@ -130,6 +144,7 @@ def _(cdpo, draw):
 @check(
     "eq:robust-dpo",
     "unbiased",
+    "Over labels that are flipped with probability ε, the mean loss is the DPO loss of the clean label.",
     of=pl.robust_dpo,
     against="the mean over both labels",
     wrong={
@@ -141,7 +156,6 @@ def _(cdpo, draw):
     },
 )
 def _(robust_dpo, draw):
-    "Over labels that are flipped with probability ε, the mean loss is the DPO loss of the clean label."
     pair, beta, eps = pairs(draw), float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.1, high=0.4))
     pair = at(
         pair,
@@ -160,6 +174,7 @@ def _(robust_dpo, draw):
 @check(
     "eq:dpo-hinge",
     "minimiser",
+    "Whatever the majority's size, the best margin is ±1/β: the hinge learns which answer wins, not by how much.",
     of=pl.hinge,
     against="a grid of margins",
     wrong={
@@ -169,7 +184,6 @@ def _(robust_dpo, draw):
     },
 )
 def _(hinge, draw):
-    "Whatever the majority's size, the best margin is ±1/β: the hinge learns which answer wins, not by how much."
     beta = float(draw.uniform(low=0.3, high=0.8))
     p = float(draw.away_from([0.27, 0.5, 0.73], 1, low=0.1, high=0.9, margin=0.06))  # logit(p) is neither 0 nor ±1
     grid = torch.linspace(-3, 3, 601, dtype=torch.float64) / beta
@@ -181,6 +195,7 @@ def _(hinge, draw):
 @check(
     "eq:dpo-hinge",
     "gradient",
+    "The push is β while βh < 1 and stops there.",
     of=pl.hinge,
     against="−β below the kink, 0 above",
     wrong={
@@ -189,7 +204,6 @@ def _(hinge, draw):
     },
 )
 def _(hinge, draw):
-    "The push is β while βh < 1 and stops there."
     beta = float(draw.uniform(low=0.3, high=0.8))
     h = torch.cat([draw.uniform(2, low=0.2, high=0.9), draw.uniform(2, low=1.1, high=2.0)]) / beta
     slope = pair_gradient(lambda x: hinge(x, beta=beta), at(pairs(draw), chosen=h, rejected=torch.zeros(4)))
@@ -199,6 +213,7 @@ def _(hinge, draw):
 @check(
     "eq:odpo",
     "value",
+    "Minus the log of the chance that the implicit rewards, with logistic noise, differ by more than the offset.",
     of=pl.odpo,
     against="logistic noise, integrated",
     wrong={
@@ -208,7 +223,6 @@ def _(hinge, draw):
     },
 )
 def _(odpo, draw):
-    "Minus the log of the chance that the implicit rewards, with logistic noise, differ by more than the offset."
     pair, beta, offset = pairs(draw, 2), float(draw.uniform(low=0.1, high=0.6)), draw.uniform(2, low=0.5, high=2.0)
     return odpo(pair, offset, beta=beta), -logistic_cdf(beta * written_margins(pair) - offset).log()
 
@@ -222,9 +236,15 @@ RPO_MISTAKES = {
 }
 
 
-@check("eq:rpo", "value", of=pl.rpo, against="KL between two coins by summation", wrong=RPO_MISTAKES)
+@check(
+    "eq:rpo",
+    "value",
+    "The KL from the coin of the given reward gap to the coin of the implicit one; zero where they agree.",
+    of=pl.rpo,
+    against="KL between two coins by summation",
+    wrong=RPO_MISTAKES,
+)
 def _(rpo, draw):
-    "The KL from the coin of the given reward gap to the coin of the implicit one; zero where they agree."
     pair, gap = pairs(draw), draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)
     beta, eta = float(draw.uniform(low=0.3, high=0.6)), float(draw.uniform(low=1.5, high=2.5))
     coin = lambda x: torch.stack([1 / (1 + (-x).exp()), 1 / (1 + x.exp())], -1)
@@ -236,6 +256,7 @@ def _(rpo, draw):
 @check(
     "eq:rebel",
     "minimiser",
+    "Every pair's loss is 0 at the optimum, and Δr² at the reference.",
     of=pl.rebel,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -246,7 +267,6 @@ def _(rpo, draw):
     },
 )
 def _(rebel, draw):
-    "Every pair's loss is 0 at the optimum, and Δr² at the reference."
     b = bandit(draw)
     b = b._replace(rewards=b.rewards + torch.arange(4.0, dtype=torch.float64))  # no two answers alike
     best, i, j = all_pairs(b.optimum(), b.ref)
@@ -258,6 +278,8 @@ def _(rebel, draw):
 @check(
     "eq:dpo-positive",
     "gradient",
+    "A chosen answer below the reference is pulled up 1 + λ times as hard as the rejected one is pushed down; "
+    "above, as hard.",
     of=pl.dpo_positive,
     against="derivatives by hand, on both sides of the kink",
     wrong={
@@ -273,7 +295,6 @@ def _(rebel, draw):
     },
 )
 def _(dpo_positive, draw):
-    "A chosen answer below the reference is pulled up 1 + λ times as hard as the rejected one is pushed down; above, as hard."
     beta, penalty = float(draw.uniform(low=0.2, high=0.6)), float(draw.uniform(low=1.0, high=5.0))
     lr_w = torch.cat([draw.uniform(2, low=-1.5, high=-0.2), draw.uniform(2, low=0.2, high=1.5)])
     lr_l = torch.cat([draw.uniform(2, low=0.2, high=1.0), draw.uniform(2, low=-1.0, high=-0.2)])
@@ -287,6 +308,7 @@ def _(dpo_positive, draw):
 @check(
     "eq:dpo-nll",
     "value",
+    "DPO plus the weighted mean over the chosen answer's tokens of −log p.",
     of=pl.dpo_nll,
     against="tokens of enumerated answers",
     wrong={
@@ -300,7 +322,6 @@ def _(dpo_positive, draw):
     },
 )
 def _(dpo_nll, draw):
-    "DPO plus the weighted mean over the chosen answer's tokens of −log p."
     pair, (w, _) = token_pairs(draw)
     beta, weight = float(draw.uniform(low=0.2, high=0.6)), float(draw.uniform(low=0.5, high=1.5))
     return dpo_nll(pair, beta=beta, nll_weight=weight), pl.dpo(pair, beta=beta) + weight * (-w[0]).nanmean(-1)
@@ -312,6 +333,8 @@ def _(dpo_nll, draw):
 @check(
     "eq:apo-zero",
     "gradient",
+    "The chosen answer goes up, the rejected one down, each hardest where its own implicit reward is 0; the loss is "
+    "1 there.",
     of=pl.apo_zero,
     against="the logistic density",
     wrong={
@@ -323,7 +346,6 @@ def _(dpo_nll, draw):
     },
 )
 def _(apo_zero, draw):
-    "The chosen answer goes up, the rejected one down, each hardest where its own implicit reward is 0; the loss is 1 there."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
     r_w, r_l = (beta * x for x in log_quotients(pair))
     yield pair_gradient(lambda x: apo_zero(x, beta=beta), pair), beta * torch.cat([-bell(r_w), bell(r_l)])
@@ -334,6 +356,7 @@ def _(apo_zero, draw):
 @check(
     "eq:apo-down",
     "gradient",
+    "The rejected answer always goes down; at the reference the chosen one is at rest.",
     of=pl.apo_down,
     against="the logistic density",
     wrong={
@@ -347,7 +370,6 @@ def _(apo_zero, draw):
     },
 )
 def _(apo_down, draw):
-    "The rejected answer always goes down; at the reference the chosen one is at rest."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
     r_w, margin = beta * log_quotients(pair)[0], beta * written_margins(pair)
     yield (
@@ -362,6 +384,7 @@ def _(apo_down, draw):
 @check(
     "eq:sppo",
     "minimiser",
+    "The loss is 0, and so is its gradient, where π/π_t = exp(P/β)/exp(½/β).",
     of=pl.sppo,
     against="one step of multiplicative weights, its normaliser taken at an even game",
     wrong={
@@ -375,7 +398,6 @@ def _(apo_down, draw):
     },
 )
 def _(sppo, draw):
-    "The loss is 0, and so is its gradient, where π/π_t = exp(P/β)/exp(½/β)."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
     p_w, p_l = draw.uniform(4, low=0.55, high=0.9), draw.uniform(4, low=0.1, high=0.45)
     step = lambda p: ((p / beta).exp() / math.exp(0.5 / beta)).log()
@@ -388,6 +410,7 @@ def _(sppo, draw):
 @check(
     "eq:cal-dpo",
     "gradient",
+    "DPO's push plus springs to ±1/(2β); with the log-ratios there, the springs are slack.",
     of=pl.cal_dpo,
     against="derivatives by hand",
     wrong={
@@ -401,7 +424,6 @@ def _(sppo, draw):
     },
 )
 def _(cal_dpo, draw):
-    "DPO's push plus springs to ±1/(2β); with the log-ratios there, the springs are slack."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
     (chosen, rejected), push = log_quotients(pair), 1 / (1 + written_margins(pair).exp())
     springs = [2 * (chosen - 0.5 / beta), 2 * (rejected + 0.5 / beta)]
@@ -426,6 +448,7 @@ DIVERGENCES = [
 @check(
     "eq:f-dpo",
     "minimiser",
+    "At the optimum for each divergence, f-DPO gives every label its Bradley–Terry log-likelihood under the rewards.",
     of=pl.f_dpo,
     against="numerical maximisation of E[r] − β D_f",
     tolerance=1e-7,
@@ -436,7 +459,6 @@ DIVERGENCES = [
     },
 )
 def _(f_dpo, draw):
-    "At the optimum for each divergence, f-DPO gives every label its Bradley–Terry log-likelihood under the rewards."
     b = bandit(draw, 3)
     b = b._replace(rewards=0.5 * b.rewards + torch.tensor([0.7, 0.0, -0.7], dtype=torch.float64))
     for f, f_prime in DIVERGENCES:
@@ -454,12 +476,12 @@ def derivative_in_ratio(f: Callable[[Tensor], Tensor], draw: Draw) -> tuple[Tens
 @check(
     "eq:f-prime-reverse-kl",
     "derivative",
+    "The derivative of t log t.",
     of=pl.f_prime_reverse_kl,
     against="finite differences of f",
     wrong={"1 forgotten": lambda u: u, "the ratio for its logarithm": lambda u: u.exp() + 1},
 )
 def _(f_prime, draw):
-    "The derivative of t log t."
     at_, expected = derivative_in_ratio(kl.f_reverse_kl, draw)
     return f_prime(at_), expected
 
@@ -467,12 +489,12 @@ def _(f_prime, draw):
 @check(
     "eq:f-prime-forward-kl",
     "derivative",
+    "The derivative of −log t.",
     of=pl.f_prime_forward_kl,
     against="finite differences of f",
     wrong={"sign": lambda u: (-u).exp(), "ratio upside down": lambda u: -u.exp(), "f itself": kl.f_forward_kl},
 )
 def _(f_prime, draw):
-    "The derivative of −log t."
     at_, expected = derivative_in_ratio(kl.f_forward_kl, draw)
     return f_prime(at_), expected
 
@@ -480,6 +502,7 @@ def _(f_prime, draw):
 @check(
     "eq:f-prime-jensen-shannon",
     "derivative",
+    "The derivative of ½[t log t − (t + 1) log((t + 1)/2)].",
     of=pl.f_prime_jensen_shannon,
     against="finite differences of f",
     wrong={
@@ -489,7 +512,6 @@ def _(f_prime, draw):
     },
 )
 def _(f_prime, draw):
-    "The derivative of ½[t log t − (t + 1) log((t + 1)/2)]."
     at_, expected = derivative_in_ratio(kl.f_jensen_shannon, draw)
     return f_prime(at_), expected
 
@@ -497,6 +519,7 @@ def _(f_prime, draw):
 @check(
     "eq:f-prime-alpha",
     "derivative",
+    "The derivative of the α-divergence's f; it tends to log t for α → 0.",
     of=pl.f_prime_alpha,
     against="finite differences of f",
     wrong={
@@ -506,7 +529,6 @@ def _(f_prime, draw):
     },
 )
 def _(f_prime, draw):
-    "The derivative of the α-divergence's f; it tends to log t for α → 0."
     alpha = float(draw.uniform(low=0.6, high=0.9))
     at_, expected = derivative_in_ratio(lambda u: kl.f_alpha(u, alpha=alpha), draw)
     return f_prime(at_, alpha=alpha), expected
@@ -518,6 +540,8 @@ def _(f_prime, draw):
 @check(
     "eq:discopop",
     "value",
+    "Where the gate is sharp, a wrong pair has DPO's loss and a right one e^(−βh); the log odds of the mixture are "
+    "βh/τ.",
     of=pl.discopop,
     against="the two cases of a sharp gate, its odds, and value and slope where nothing is known",
     wrong={
@@ -532,7 +556,6 @@ def _(f_prime, draw):
     },
 )
 def _(discopop, draw):
-    "Where the gate is sharp, a wrong pair has DPO's loss and a right one e^(−βh); the log odds of the mixture are βh/τ."
     beta, tau = float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.4, high=0.9))
     h = torch.cat([draw.uniform(2, low=-2.0, high=-0.5), draw.uniform(2, low=0.5, high=2.0)])
     base = pairs(draw)
@@ -551,6 +574,7 @@ def _(discopop, draw):
 @check(
     "eq:wpo",
     "gradient",
+    "A pair pushes as hard as in DPO, times the mean probability of a token of each answer.",
     of=pl.wpo,
     against="DPO's derivative times the probabilities of the answers' tokens, by hand",
     wrong={
@@ -567,7 +591,6 @@ def _(discopop, draw):
     },
 )
 def _(wpo, draw):
-    "A pair pushes as hard as in DPO, times the mean probability of a token of each answer."
     pair, beta = pairs(draw, lengths=True), float(draw.uniform(low=0.3, high=0.8))
     slopes = []
     for i in range(len(pair.chosen)):
@@ -598,6 +621,7 @@ def _matchings(pair: Any) -> list[Tensor]:
 @check(
     "eq:aot-quantiles",
     "value",
+    "Rank by rank is the optimal transport from the policy's differences to the reference's.",
     of=pl.matched_quantiles,
     against="the cheapest of all 120 ways to pair the two up, by squared distance",
     wrong={
@@ -609,7 +633,6 @@ def _matchings(pair: Any) -> list[Tensor]:
     },
 )
 def _(matched_quantiles, draw):
-    "Rank by rank is the optimal transport from the policy's differences to the reference's."
     pair = _crossed(draw)
     ours = pair.chosen - pair.rejected
     cheapest = min(_matchings(pair), key=lambda theirs: float(((ours - theirs) ** 2).sum()))
@@ -619,6 +642,7 @@ def _(matched_quantiles, draw):
 @check(
     "eq:aot",
     "value",
+    "As the logistic loss is convex, no other matching of the two distributions has a smaller mean loss.",
     of=pl.aot,
     against="the least mean logistic loss over all 120 ways to pair policy and reference up",
     wrong={
@@ -630,7 +654,6 @@ def _(matched_quantiles, draw):
     },
 )
 def _(aot, draw):
-    "As the logistic loss is convex, no other matching of the two distributions has a smaller mean loss."
     pair, beta = _crossed(draw), float(draw.uniform(low=0.3, high=0.8))
     ours = pair.chosen - pair.rejected
     least = min(float(softplus(-beta * (ours - theirs)).mean()) for theirs in _matchings(pair))

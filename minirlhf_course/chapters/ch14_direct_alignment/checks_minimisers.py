@@ -49,6 +49,7 @@ def _coin(gap: Tensor) -> Tensor:
 @check(
     "eq:robust-dpo",
     "minimiser",
+    "Over flipped Bradley–Terry labels the loss is stationary at the optimum that clean ones have.",
     of=pl.robust_dpo,
     against="the RLHF optimum, found numerically; a share of the labels flipped",
     tolerance=1e-8,
@@ -61,7 +62,6 @@ def _coin(gap: Tensor) -> Tensor:
     },
 )
 def _(robust_dpo, draw):
-    "Over flipped Bradley–Terry labels the loss is stationary at the optimum that clean ones have."
     b, eps = _spread(bandit(draw)), float(draw.uniform(low=0.1, high=0.3))
     flipped = lambda gap: (1 - eps) * _coin(gap) + eps * _coin(-gap)
     return _slope(lambda pair, _: robust_dpo(pair, beta=b.beta, label_smoothing=eps), b, flipped), torch.zeros(4)
@@ -70,6 +70,7 @@ def _(robust_dpo, draw):
 @check(
     "eq:rpo",
     "minimiser",
+    "Every pair has its least loss at π ∝ π_ref exp(η r/β), shown the better answer first.",
     of=pl.rpo,
     against="the RLHF optimum of the rewards times η, found numerically",
     tolerance=1e-8,
@@ -80,7 +81,6 @@ def _(robust_dpo, draw):
     },
 )
 def _(rpo, draw):
-    "Every pair has its least loss at π ∝ π_ref exp(η r/β), shown the better answer first."
     b, eta = _spread(bandit(draw)), float(draw.uniform(low=1.5, high=2.5))
     target = b._replace(rewards=b.rewards / 2)
     loss = lambda pair, gap: rpo(pair, gap / eta, beta=b.beta, eta=eta)
@@ -90,6 +90,7 @@ def _(rpo, draw):
 @check(
     "eq:exo",
     "minimiser",
+    "On the list of all answers with targets softmax(r), the loss is 0, its least value, at π ∝ π_ref exp(r/β).",
     of=pl.exo,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -102,7 +103,6 @@ def _(rpo, draw):
     },
 )
 def _(exo, draw):
-    "On the list of all answers with targets softmax(r), the loss is 0, its least value, at π ∝ π_ref exp(r/β)."
     b = _spread(bandit(draw))
     whole = ListLogps(b.optimum()[None], b.ref.log()[None])
     return exo(whole, pl.reward_targets(b.rewards[None], temperature=1.0), beta=b.beta), torch.zeros(1)
@@ -111,6 +111,7 @@ def _(exo, draw):
 @check(
     "eq:exo-pair",
     "minimiser",
+    "Stationary, and 0, at cDPO's margin: βh = log((1 − ε)/ε). The two directions of the KL meet where both are 0.",
     of=pl.exo_pair,
     against="finite differences",
     tolerance=1e-8,
@@ -125,7 +126,6 @@ def _(exo, draw):
     },
 )
 def _(exo_pair, draw):
-    "Stationary, and 0, at cDPO's margin: βh = log((1 − ε)/ε). The two directions of the KL meet where both are 0."
     beta, eps = float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.05, high=0.3))
     pair, best = pairs(draw), math.log((1 - eps) / eps) / beta
     low = pair.rejected_logratios
@@ -137,6 +137,8 @@ def _(exo_pair, draw):
 @check(
     "eq:cpo",
     "minimiser",
+    "Without its likelihood term it is DPO from a uniform reference: stationary at π ∝ exp(r/β), whatever the model "
+    "was before.",
     of=pl.cpo,
     against="the RLHF optimum of a uniform reference, found numerically",
     tolerance=1e-8,
@@ -147,7 +149,6 @@ def _(exo_pair, draw):
     },
 )
 def _(cpo, draw):
-    "Without its likelihood term it is DPO from a uniform reference: stationary at π ∝ exp(r/β), whatever the model was before."
     b = _spread(bandit(draw))
     uniform = b._replace(ref=torch.full((4,), 0.25, dtype=torch.float64))
 
@@ -161,6 +162,7 @@ def _(cpo, draw):
 @check(
     "eq:dpo-length-normalised",
     "minimiser",
+    "Where the chosen answer wins with probability p, the mean log-ratios per token come to differ by logit(p)/β.",
     of=pl.dpo_length_normalised,
     against="finite differences along the mean log-ratio",
     tolerance=1e-8,
@@ -173,7 +175,6 @@ def _(cpo, draw):
     },
 )
 def _(dpo_length_normalised, draw):
-    "Where the chosen answer wins with probability p, the mean log-ratios per token come to differ by logit(p)/β."
     pair, _ = token_pairs(draw)
     beta, p = float(draw.uniform(low=0.4, high=0.8)), draw.uniform(2, low=0.7, high=0.9)
     lengths = pair.chosen_lengths.double(), pair.rejected_lengths.double()

@@ -25,18 +25,30 @@ SIMPO_MISTAKES = {
 }
 
 
-@check("eq:simpo", "value", of=pl.simpo, against="tokens of enumerated answers", wrong=SIMPO_MISTAKES)
+@check(
+    "eq:simpo",
+    "value",
+    "The odds against the label are e^γ times the ratio of the answers' mean token likelihoods to the power β.",
+    of=pl.simpo,
+    against="tokens of enumerated answers",
+    wrong=SIMPO_MISTAKES,
+)
 def _(simpo, draw):
-    "The odds against the label are e^γ times the ratio of the answers' mean token likelihoods to the power β."
     pair, (w, l) = token_pairs(draw)
     beta, gamma = float(draw.uniform(low=1.5, high=2.5)), float(draw.uniform(low=0.3, high=1.5))
     odds = math.exp(gamma) * (l[0].nanmean(-1).exp() / w[0].nanmean(-1).exp()) ** beta
     return simpo(pair, beta=beta, gamma=gamma), torch.log1p(odds)
 
 
-@check("eq:simpo", "margin", of=pl.simpo, against="ln 2 and half of β per token", wrong=SIMPO_MISTAKES)
+@check(
+    "eq:simpo",
+    "margin",
+    "At a reward difference of exactly γ the label is a toss-up: loss ln 2, push ½ β/|y|.",
+    of=pl.simpo,
+    against="ln 2 and half of β per token",
+    wrong=SIMPO_MISTAKES,
+)
 def _(simpo, draw):
-    "At a reward difference of exactly γ the label is a toss-up: loss ln 2, push ½ β/|y|."
     beta, gamma = float(draw.uniform(low=1.5, high=2.5)), float(draw.uniform(low=0.3, high=1.5))
     pair = pairs(draw, lengths=True)
     pair = replace(pair, chosen_lengths=pair.chosen_lengths + 1)
@@ -54,9 +66,16 @@ ALPHA_PO_MISTAKES = {
 }
 
 
-@check("eq:alpha-po", "value", of=pl.alpha_po, against="the reward as an integral", wrong=ALPHA_PO_MISTAKES)
+@check(
+    "eq:alpha-po",
+    "value",
+    "The reward is −β times the integral of e^(−αx) from the mean log-probability to 0: every nat costs more than "
+    "the last.",
+    of=pl.alpha_po,
+    against="the reward as an integral",
+    wrong=ALPHA_PO_MISTAKES,
+)
 def _(alpha_po, draw):
-    "The reward is −β times the integral of e^(−αx) from the mean log-probability to 0: every nat costs more than the last."
     pair, (w, l) = token_pairs(draw)
     beta, gamma = float(draw.uniform(low=1.0, high=2.0)), float(draw.uniform(low=0.3, high=1.0))
     alpha = float(draw.uniform(low=0.4, high=0.8))
@@ -72,6 +91,7 @@ def _(alpha_po, draw):
 @check(
     "eq:alpha-po",
     "limit",
+    "As α → 0, and at 0, the loss becomes SimPO's: −log σ of the gap between mean log-probabilities, less γ.",
     of=pl.alpha_po,
     against="the mean log-probability per token, from the tokens",
     tolerance=1e-6,
@@ -83,7 +103,6 @@ def _(alpha_po, draw):
     },
 )
 def _(alpha_po, draw):
-    "As α → 0, and at 0, the loss becomes SimPO's: −log σ of the gap between mean log-probabilities, less γ."
     pair, (w, l) = token_pairs(draw)
     beta, gamma = float(draw.uniform(low=1.0, high=2.0)), float(draw.uniform(low=0.3, high=1.0))
     gap = beta * (w[0].nanmean(-1) - l[0].nanmean(-1)) - gamma
@@ -110,9 +129,15 @@ ORPO_MISTAKES = {
 }
 
 
-@check("eq:orpo", "value", of=pl.orpo, against="odds from token probabilities", wrong=ORPO_MISTAKES)
+@check(
+    "eq:orpo",
+    "value",
+    "Mean NLL of the chosen answer plus β log(1 + odds_l/odds_w), the odds written out.",
+    of=pl.orpo,
+    against="odds from token probabilities",
+    wrong=ORPO_MISTAKES,
+)
 def _(orpo, draw):
-    "Mean NLL of the chosen answer plus β log(1 + odds_l/odds_w), the odds written out."
     pair, (w, l) = token_pairs(draw)
     beta = float(draw.uniform(low=0.3, high=0.8))
     p_w, p_l = w[0].nanmean(-1).exp(), l[0].nanmean(-1).exp()
@@ -120,9 +145,15 @@ def _(orpo, draw):
     return orpo(pair, beta=beta), -p_w.log() + beta * torch.log1p(ratio)
 
 
-@check("eq:orpo", "gradient", of=pl.orpo, against="the paper's two factors δ and h", wrong=ORPO_MISTAKES)
+@check(
+    "eq:orpo",
+    "gradient",
+    "The odds ratio pushes with δ = 1/(1 + odds_w/odds_l), times 1/(1 − P) for each answer.",
+    of=pl.orpo,
+    against="the paper's two factors δ and h",
+    wrong=ORPO_MISTAKES,
+)
 def _(orpo, draw):
-    "The odds ratio pushes with δ = 1/(1 + odds_w/odds_l), times 1/(1 − P) for each answer."
     pair, beta = pairs(draw, lengths=True), float(draw.uniform(low=0.3, high=0.8))
     pair = replace(pair, chosen_lengths=pair.chosen_lengths + 1)
     p_w, p_l = ((x / n).exp() for x, n in ((pair.chosen, pair.chosen_lengths), (pair.rejected, pair.rejected_lengths)))
@@ -136,6 +167,7 @@ def _(orpo, draw):
 @check(
     "eq:cpo",
     "value",
+    "With a reference that gives all answers the same probability, DPO plus the weighted −log π(y_w) is CPO.",
     of=pl.cpo,
     against="DPO against a uniform reference, and the surprise of the answer",
     wrong={
@@ -148,7 +180,6 @@ def _(orpo, draw):
     },
 )
 def _(cpo, draw):
-    "With a reference that gives all answers the same probability, DPO plus the weighted −log π(y_w) is CPO."
     pair, beta = pairs(draw), float(draw.uniform(low=0.1, high=0.6))
     uniform = draw.logps(1).expand(4)
     surprise = -pair.chosen.exp().log()
@@ -160,6 +191,7 @@ def _(cpo, draw):
 @check(
     "eq:slic",
     "gradient",
+    "Below the margin δ both answers are pushed by 1; the chosen one's likelihood is always pulled by the weight.",
     of=pl.slic,
     against="derivatives by hand, on both sides of the kink",
     wrong={
@@ -173,7 +205,6 @@ def _(cpo, draw):
     },
 )
 def _(slic, draw):
-    "Below the margin δ both answers are pushed by 1; the chosen one's likelihood is always pulled by the weight."
     delta, weight = float(draw.uniform(low=1.0, high=2.0)), float(draw.uniform(low=0.2, high=0.8))
     gap = torch.cat([draw.uniform(2, low=0.1, high=0.9), draw.uniform(2, low=1.1, high=2.0)]) * delta
     pair = pairs(draw)
@@ -187,6 +218,8 @@ def _(slic, draw):
 @check(
     "eq:likelihood-contrast",
     "gradient",
+    "Its push is DPO's with DPO's weight taken away, the same however far the pair already is; its own weight is "
+    "the rejected answer's.",
     of=pl.likelihood_contrast,
     against="DPO's gradient over DPO's weight",
     wrong={
@@ -196,7 +229,6 @@ def _(slic, draw):
     },
 )
 def _(likelihood_contrast, draw):
-    "Its push is DPO's with DPO's weight taken away, the same however far the pair already is; its own weight is the rejected answer's."
     pair, beta = pairs(draw), float(draw.uniform(low=0.2, high=0.8))
     of_pair = beta / (1 + (beta * written_margins(pair)).exp())  # β times the chance that the pair is wrong
     dpo = pair_gradient(lambda x: pl.dpo(x, beta=beta), pair) / of_pair.repeat(2)
@@ -208,6 +240,7 @@ def _(likelihood_contrast, draw):
 @check(
     "eq:unlikelihood",
     "value",
+    "Minus the log of the chance that at each step some other token had come.",
     of=pl.unlikelihood,
     against="the chance of every other token, summed",
     wrong={
@@ -217,7 +250,6 @@ def _(likelihood_contrast, draw):
     },
 )
 def _(unlikelihood, draw):
-    "Minus the log of the chance that at each step some other token had come."
     model = draw.toy(3, 2)
     responses = model.completions()
     logps = model.completion_token_logps()[0].detach()

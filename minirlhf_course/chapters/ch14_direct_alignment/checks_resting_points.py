@@ -19,6 +19,8 @@ from minirlhf_course.ledger.registry import check
 @check(
     "eq:nca",
     "draws",
+    "K answers drawn from π_ref, β = 1: at rest each answer has the mean target that it receives, π(y) = E[Σ p_i "
+    "1(y_i = y)].",
     of=pl.nca,
     against="mean targets, summed over all lists",
     tolerance=1e-8,
@@ -33,7 +35,6 @@ from minirlhf_course.ledger.registry import check
     },
 )
 def _(nca, draw):
-    "K answers drawn from π_ref, β = 1: at rest each answer has the mean target that it receives, π(y) = E[Σ p_i 1(y_i = y)]."
     b, size = bandit(draw, 3), draw.integer(2, 4)
     lists = torch.tensor(list(itertools.product(range(3), repeat=size)))  # (3^K, K)
     chance = b.ref[lists].prod(-1)
@@ -48,6 +49,8 @@ def _(nca, draw):
 @check(
     "eq:bco",
     "which shift",
+    "One shift alone lets a policy meet all shares: −β log Σ π_ref (p/(1 − p))^(1/β); with it BCO rests at the RLHF "
+    "optimum of logit p.",
     of=pl.bco,
     against="shares of thumbs up, and policies that sum to one",
     tolerance=1e-8,
@@ -58,7 +61,6 @@ def _(nca, draw):
     },
 )
 def _(bco, draw):
-    "One shift alone lets a policy meet all shares: −β log Σ π_ref (p/(1 − p))^(1/β); with it BCO rests at the RLHF optimum of logit p."
     ref, share = draw.distribution(3), draw.uniform(3, low=0.6, high=0.9)
     beta = float(draw.uniform(low=0.4, high=0.7))
     weights = ref * (share / (1 - share)) ** (1 / beta)
@@ -77,6 +79,7 @@ def _(bco, draw):
 @check(
     "eq:robust-dpo",
     "push without end",
+    "Towards the given label however sure the policy is of it: the slope in h never vanishes, where DPO's does.",
     of=pl.robust_dpo,
     against="the limits of the slope, −βε/(1 − 2ε) and −β(1 − ε)/(1 − 2ε)",
     tolerance=1e-6,
@@ -89,7 +92,6 @@ def _(bco, draw):
     },
 )
 def _(robust_dpo, draw):
-    "Towards the given label however sure the policy is of it: the slope in h never vanishes, where DPO's does."
     beta, eps = float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.05, high=0.3))
     zero = torch.zeros(1, dtype=torch.float64)
     at = lambda h: robust_dpo(PairLogps(h, zero, zero, zero), beta=beta, label_smoothing=eps).sum()
@@ -101,6 +103,8 @@ def _(robust_dpo, draw):
 @check(
     "eq:apo-zero",
     "whatever β",
+    "Mass that goes from an answer that loses more often than it wins to one that wins more often lowers the loss, "
+    "at any policy and any β.",
     of=pl.apo_zero,
     against="the logistic density, by hand",
     tolerance=1e-8,
@@ -111,7 +115,6 @@ def _(robust_dpo, draw):
     },
 )
 def _(apo_zero, draw):
-    "Mass that goes from an answer that loses more often than it wins to one that wins more often lowers the loss, at any policy and any β."
     beta = float(draw.away_from([1.0], 1, low=0.4, high=2.5, margin=0.2))
     ref, policy, mu = (draw.distribution(4, scale=0.5) for _ in range(3))
     rewards = torch.tensor([1.0, 0.6, -1.0, -1.2], dtype=torch.float64)

@@ -25,6 +25,8 @@ def all_of(logps: Tensor, ref: Tensor) -> PairLogps:
 @check(
     "eq:spin",
     "round",
+    "Winners from p, losers from π_t, the reference π_t: DPO's minimum is π_t (p/π_t)^(1/β), normalised; and p if "
+    "that is π_t.",
     of=pl.dpo,
     against="the minimum over all policies, found numerically",
     tolerance=1e-7,
@@ -35,7 +37,6 @@ def all_of(logps: Tensor, ref: Tensor) -> PairLogps:
     },
 )
 def _(dpo, draw):
-    "Winners from p, losers from π_t, the reference π_t: DPO's minimum is π_t (p/π_t)^(1/β), normalised; and p if that is π_t."
     people, policy = draw.distribution(N, scale=0.5), draw.distribution(N, scale=0.5)
     beta = float(draw.uniform(low=1.5, high=2.5))
     chance = people[EACH] * policy[OTHER]
@@ -55,6 +56,8 @@ Loss = Callable[..., Tensor]
 @check(
     "eq:dno",
     "round",
+    "Pairs of π_t's own answers, their win rates against π_t as rewards: RPO's minimum is the best response to π_t "
+    "under β KL(π‖π_t).",
     of=pl.rpo,
     against="the largest win rate less β KL, found numerically",
     tolerance=1e-7,
@@ -67,7 +70,6 @@ Loss = Callable[..., Tensor]
     },
 )
 def _(rpo, draw):
-    "Pairs of π_t's own answers, their win rates against π_t as rewards: RPO's minimum is the best response to π_t under β KL(π‖π_t)."
     policy, beta = draw.distribution(N, scale=0.5), float(draw.uniform(low=0.4, high=0.8))
     game = draw.uniform(N, N, low=0.1, high=0.9)
     game = torch.triu(game, 1) + torch.tril(1 - game.mT, -1) + 0.5 * torch.eye(N, dtype=torch.float64)

@@ -30,7 +30,7 @@ def _lean(first: float, second: float, liking: float) -> float:
 
 @check(
     "eq:letter-preference",
-    "value",
+    "value", "How often a reply that begins with either letter begins with the first.",
     of=ai_feedback.letter_preference,
     against="all replies of a toy model that begin with one of the two letters",
     wrong={
@@ -42,7 +42,6 @@ def _lean(first: float, second: float, liking: float) -> float:
     },
 )  # fmt: skip
 def _(preference, draw: Draw) -> Iterator[Comparison]:
-    "How often a reply that begins with either letter begins with the first."
     for first, second in ((1, 2), (3, 1)):
         toy = draw.toy(vocab_size=4, max_len=2)
         begin, chance = toy.completions().tokens[:, 0], toy.distribution()[0].detach()
@@ -54,6 +53,7 @@ def _(preference, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:constitutional-preference",
     "value",
+    "The share of labels for the first reply, if each of two labels asks a principle drawn at random.",
     of=ai_feedback.constitutional_preference,
     against="all draws of a principle and of its label",
     wrong={
@@ -64,7 +64,6 @@ def _(preference, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(preference, draw: Draw) -> Iterator[Comparison]:
-    "The share of labels for the first reply, if each of two labels asks a principle drawn at random."
     chances = torch.cat(
         [draw.uniform(1, low=0.02, high=0.1), draw.uniform(2, low=0.5, high=0.6), draw.uniform(1, low=0.9)]
     )
@@ -113,12 +112,12 @@ _WRONG_ORDERS = {
 @check(
     "eq:both-orders",
     "value",
+    "From both orders the difference of the rewards comes back, whatever the liking for a place.",
     of=ai_feedback.split_position_bias,
     against="the rewards of which a judge with a liking for the first place was made",
     wrong=_WRONG_ORDERS,
 )
 def _(split_position_bias, draw: Draw) -> Comparison:
-    "From both orders the difference of the rewards comes back, whatever the liking for a place."
     given, exchanged, differences, _ = _judged(draw)
     return split_position_bias(given, exchanged)[0], torch.tensor(differences, dtype=torch.float64)
 
@@ -126,12 +125,12 @@ def _(split_position_bias, draw: Draw) -> Comparison:
 @check(
     "eq:place-bias",
     "value",
+    "And so does the liking, whatever the rewards.",
     of=ai_feedback.split_position_bias,
     against="the liking of which the judge was made",
     wrong=_WRONG_ORDERS,
 )
 def _(split_position_bias, draw: Draw) -> Comparison:
-    "And so does the liking, whatever the rewards."
     given, exchanged, _, likings = _judged(draw)
     return split_position_bias(given, exchanged)[1], torch.tensor(likings, dtype=torch.float64)
 
@@ -162,12 +161,12 @@ _WRONG_SWAPS = {
 @check(
     "eq:swap-right",
     "value",
+    "How often both verdicts name the better reply.",
     of=ai_feedback.swap_outcomes,
     against="the four pairs of verdicts",
     wrong=_WRONG_SWAPS,
 )
 def _(swap_outcomes, draw: Draw) -> Comparison:
-    "How often both verdicts name the better reply."
     difference, liking = draw.uniform(4, low=0.3, high=2.0), draw.uniform(4, low=0.5, high=2.0)
     expected = [_outcomes(d, b)["better", "better"] for d, b in zip(difference.tolist(), liking.tolist(), strict=True)]
     return swap_outcomes(difference, liking)[0], torch.tensor(expected, dtype=torch.float64)
@@ -176,12 +175,12 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
 @check(
     "eq:swap-wrong",
     "value",
+    "How often both verdicts name the worse reply.",
     of=ai_feedback.swap_outcomes,
     against="the four pairs of verdicts",
     wrong=_WRONG_SWAPS,
 )
 def _(swap_outcomes, draw: Draw) -> Comparison:
-    "How often both verdicts name the worse reply."
     difference, liking = draw.uniform(4, low=0.3, high=2.0), draw.uniform(4, low=0.5, high=2.0)
     expected = [_outcomes(d, b)["worse", "worse"] for d, b in zip(difference.tolist(), liking.tolist(), strict=True)]
     return swap_outcomes(difference, liking)[1], torch.tensor(expected, dtype=torch.float64)
@@ -193,6 +192,7 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
 @check(
     "eq:self-preference",
     "value",
+    "It is the liking, however often the judge's own replies are the better ones.",
     of=ai_feedback.self_preference,
     against="a judge whose chance of seeing a better reply is 'seen', and 'seen' plus a liking for its own",
     wrong={
@@ -205,7 +205,6 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
     },
 )
 def _(self_preference, draw: Draw) -> Iterator[Comparison]:
-    "It is the liking, however often the judge's own replies are the better ones."
     seen, liking = float(draw.uniform(low=0.3, high=0.5)), float(draw.uniform(low=0.2, high=0.4))
     missed = float(draw.uniform(low=0.05, high=0.2))
     for better_own, worse_own, better_other, worse_other in ((5, 2, 2, 4), (1, 3, 4, 1)):
@@ -224,6 +223,8 @@ def _(self_preference, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:meta-judge",
     "value",
+    "The odds of a verdict that was let through are its odds before, times how much oftener right ones are let "
+    "through.",
     of=ai_feedback.meta_judge_precision,
     against="log-odds, to which the meta-judge's verdict adds what it is worth",
     wrong={
@@ -233,7 +234,6 @@ def _(self_preference, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(screened, draw: Draw) -> Comparison:
-    "The odds of a verdict that was let through are its odds before, times how much oftener right ones are let through."
     p, t, f = (
         draw.uniform(4, low=0.4, high=0.8),
         draw.uniform(4, low=0.7, high=0.95),
@@ -274,6 +274,7 @@ def _pairwise(draw: Draw, size: int) -> Tensor:
 @check(
     "eq:knockout",
     "value",
+    "The chance of each reply to win the tournament.",
     of=ai_feedback.knockout,
     against="all ways in which the games between all pairs may end",
     wrong={
@@ -284,7 +285,6 @@ def _pairwise(draw: Draw, size: int) -> Tensor:
     },
 )
 def _(knockout, draw: Draw) -> Iterator[Comparison]:
-    "The chance of each reply to win the tournament."
     for size in (2, 4):
         wins = _pairwise(draw, size)
         yield knockout(wins), _champions(wins)
@@ -293,6 +293,7 @@ def _(knockout, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:knockout",
     "halves",
+    "The strong one of a half reaches the final, where it meets each of the other half with chance 1/4.",
     of=ai_feedback.knockout,
     against="eight replies of which one never loses to those of its half, and everybody else tosses coins",
     wrong={
@@ -301,7 +302,6 @@ def _(knockout, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(knockout, draw: Draw) -> Comparison:
-    "The strong one of a half reaches the final, where it meets each of the other half with chance 1/4."
     star = draw.integer(0, 3)
     wins = torch.full((8, 8), 0.5, dtype=torch.float64)
     wins[star, :4], wins[:4, star] = 1.0, 0.0

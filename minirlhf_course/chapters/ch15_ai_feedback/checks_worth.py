@@ -50,6 +50,7 @@ def _rubric(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:rubric-reward",
     "value",
+    "The share of the items that are met, each standing in the rubric as often as it weighs.",
     of=ai_feedback.rubric_reward,
     against="a rubric in which an item of weight w stands w times",
     wrong={
@@ -60,7 +61,6 @@ def _rubric(draw: Draw) -> tuple[Tensor, Tensor]:
     },
 )
 def _(rubric_reward, draw: Draw) -> Comparison:
-    "The share of the items that are met, each standing in the rubric as often as it weighs."
     met, weights = _rubric(draw)
     written_out = [[float(c) for c, w in zip(row, weights, strict=True) for _ in range(int(w))] for row in met]
     return rubric_reward(met, weights), torch.tensor([sum(row) / len(row) for row in written_out], dtype=torch.float64)
@@ -106,12 +106,12 @@ def _noise(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:rubric-mean",
     "value",
+    "The mean of the score.",
     of=ai_feedback.rubric_noise,
     against="all verdicts on all items",
     wrong=_WRONG_RUBRICS,
 )
 def _(rubric_noise, draw: Draw) -> Iterator[Comparison]:
-    "The mean of the score."
     for _ in range(2):
         met, weights, miss, invent = _noise(draw)
         laws = _scored(met, weights, miss, invent)
@@ -125,12 +125,12 @@ def _(rubric_noise, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rubric-variance",
     "value",
+    "The variance of the score.",
     of=ai_feedback.rubric_noise,
     against="all verdicts on all items",
     wrong=_WRONG_RUBRICS,
 )
 def _(rubric_noise, draw: Draw) -> Iterator[Comparison]:
-    "The variance of the score."
     for _ in range(2):
         met, weights, miss, invent = _noise(draw)
         expected = []
@@ -165,6 +165,7 @@ def _chain_of_revisions(start: float, rounds: int, principles: int, repair: floa
 @check(
     "eq:flaws-left",
     "value",
+    "The share of flaws that are left, on average.",
     of=ai_feedback.remaining_flaws,
     against="the Markov chain on all sets of flaws, over all principles that may be drawn",
     wrong={
@@ -185,7 +186,6 @@ def _chain_of_revisions(start: float, rounds: int, principles: int, repair: floa
     },
 )
 def _(remaining_flaws, draw: Draw) -> Iterator[Comparison]:
-    "The share of flaws that are left, on average."
     for rounds, principles in ((1, 2), (3, 3), (5, 2)):
         start, repair = float(draw.uniform(low=0.6, high=0.9)), float(draw.uniform(low=0.3, high=0.8))
         harm = float(draw.uniform(low=0.05, high=0.2))
@@ -201,6 +201,7 @@ def _(remaining_flaws, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:group-consensus",
     "value",
+    "The chance that the next member of every group agrees, when each chance was equally likely at first.",
     of=ai_feedback.group_consensus,
     against="the mean chance of agreement under each group's posterior, by quadrature",
     wrong={
@@ -211,7 +212,6 @@ def _(remaining_flaws, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(group_consensus, draw: Draw) -> Comparison:
-    "The chance that the next member of every group agrees, when each chance was equally likely at first."
     nodes, weights = np.polynomial.legendre.leggauss(30)  # exact for these polynomials
     chance, weight = (nodes + 1) / 2, weights / 2
     agrees = [[draw.integer(1, 4), draw.integer(5, 9)] for _ in range(3)]
@@ -233,6 +233,7 @@ def _(group_consensus, draw: Draw) -> Comparison:
 @check(
     "eq:label-error",
     "value",
+    "The mean squared error of what is concluded.",
     of=ai_feedback.label_error,
     against="the mean of n labels, each off by the bias and by a coin, over all 2^n outcomes",
     wrong={
@@ -243,7 +244,6 @@ def _(group_consensus, draw: Draw) -> Comparison:
     },
 )
 def _(label_error, draw: Draw) -> Iterator[Comparison]:
-    "The mean squared error of what is concluded."
     for labels in (2, 4):
         cost, information = float(draw.uniform(low=1.5, high=3.0)), float(draw.uniform(low=0.1, high=0.24))
         biases = draw.uniform(3, low=1.3, high=2.0)
@@ -279,13 +279,14 @@ _WRONG_CROSSOVERS: dict[str, Callable[..., Any]] = {
 @check(
     "eq:label-crossover",
     "equal errors",
+    "Less money is better spent on the AI, more on people; where people's labels are the cheaper ones, always on "
+    "people.",
     of=ai_feedback.label_crossover,
     against="the budget at which both errors are the same, by bisection",
     wrong=_WRONG_CROSSOVERS,
     follows="eq:label-error",
 )
 def _(crossover, draw: Draw) -> Iterator[Comparison]:
-    "Less money is better spent on the AI, more on people; where people's labels are the cheaper ones, always on people."
     for _ in range(2):
         prices, biases = _prices(draw), draw.uniform(3, low=0.4, high=1.5)
 
@@ -307,6 +308,7 @@ def _(crossover, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:mixed-labels",
     "value",
+    "The error of the best weighted mean.",
     of=ai_feedback.mixed_error,
     against="the lowest point of the error over all weights, a parabola through three of them",
     wrong={
@@ -319,7 +321,6 @@ def _(crossover, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(mixed_error, draw: Draw) -> Comparison:
-    "The error of the best weighted mean."
     variance, ai_error = draw.uniform(4, low=0.5, high=1.0), draw.uniform(4, low=1.5, high=3.0)
     expected = []
     for v, e in zip(variance.tolist(), ai_error.tolist(), strict=True):
@@ -333,6 +334,8 @@ def _(mixed_error, draw: Draw) -> Comparison:
 @check(
     "eq:ai-budget",
     "minimum",
+    "The split of a budget with which the best mixture has the smallest error; all for the AI, or nothing, at the "
+    "ends.",
     of=ai_feedback.ai_budget,
     against="the split whose error has derivative 0, by automatic differentiation and bisection",
     wrong={
@@ -346,7 +349,6 @@ def _(mixed_error, draw: Draw) -> Comparison:
     follows="eq:mixed-labels",
 )
 def _(ai_budget, draw: Draw) -> Iterator[Comparison]:
-    "The split of a budget with which the best mixture has the smallest error; all for the AI, or nothing, at the ends."
     for budget in (60.0, 200.0):
         prices, bias = _prices(draw), float(draw.uniform(low=1.2, high=1.8))
 

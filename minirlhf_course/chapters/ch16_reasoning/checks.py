@@ -18,6 +18,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:lcpo-exact",
     "value",
+    "Correctness minus α per token of deviation, right or wrong: the best length is the one asked for.",
     of=shaping.lcpo_exact,
     against="α for each token missing or in excess, counted one by one",
     wrong={
@@ -29,7 +30,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(lcpo_exact, draw: Draw) -> Comparison:
-    "Correctness minus α per token of deviation, right or wrong: the best length is the one asked for."
     target, alpha = draw.integer(4, 8), float(draw.uniform(low=0.01, high=0.05))
     lengths = torch.arange(1, 13).repeat(2)
     right = torch.tensor([1.0] * 12 + [0.0] * 12, dtype=torch.float64)
@@ -41,6 +41,7 @@ def _(lcpo_exact, draw: Draw) -> Comparison:
 @check(
     "eq:lcpo-max",
     "value",
+    "A factor between 0 and 1 that falls with the length and is `offset` at the budget; a wrong answer earns nothing.",
     of=shaping.lcpo_max,
     against="the middle one of 0, 1 and the straight line, times correctness",
     wrong={
@@ -54,7 +55,6 @@ def _(lcpo_exact, draw: Draw) -> Comparison:
     },
 )
 def _(lcpo_max, draw: Draw) -> Iterator[Comparison]:
-    "A factor between 0 and 1 that falls with the length and is `offset` at the budget; a wrong answer earns nothing."
     lengths, budget = torch.arange(1, 25), draw.integer(10, 14)
     alpha, offset = float(draw.uniform(low=0.08, high=0.12)), float(draw.uniform(low=0.4, high=0.6))
     for right in (1.0, 0.0):
@@ -67,6 +67,8 @@ def _(lcpo_max, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kimi-length",
     "value",
+    "In each group the reward falls linearly from ½ to −½ with the length; a wrong answer gets it only where it is "
+    "negative.",
     of=shaping.kimi_length_reward,
     against="interpolation between ½ at the shortest and −½ at the longest (NumPy)",
     wrong={
@@ -77,7 +79,6 @@ def _(lcpo_max, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(kimi_length_reward, draw: Draw) -> Comparison:
-    "In each group the reward falls linearly from ½ to −½ with the length; a wrong answer gets it only where it is negative."
     lengths = torch.stack([draw.permutation(6) * 2 + 3, torch.full((6,), draw.integer(2, 9))])
     by_length = lengths[0].argsort()
     right = torch.ones(2, 6, dtype=torch.float64)
@@ -96,6 +97,7 @@ def _(kimi_length_reward, draw: Draw) -> Comparison:
 @check(
     "eq:format-reward",
     "expected value",
+    "Only well-formed answers are graded; here well formed means that the response ended.",
     of=shaping.format_reward,
     against="P(well formed)·E[grade | well formed] − penalty·P(malformed) over every response",
     wrong={
@@ -105,7 +107,6 @@ def _(kimi_length_reward, draw: Draw) -> Comparison:
     },
 )
 def _(format_reward, draw: Draw) -> Comparison:
-    "Only well-formed answers are graded; here well formed means that the response ended."
     lm = draw.toy(3, 2)
     probs, formed = lm.distribution()[0].detach(), lm.completions().terminated
     grades, penalty = 1 + draw.uniform(len(probs)), float(draw.uniform(low=0.5, high=1.5))
@@ -118,6 +119,7 @@ def _(format_reward, draw: Draw) -> Comparison:
 @check(
     "eq:composite-reward",
     "optimum",
+    "Graders that are added multiply their effect on the optimal policy: exp(Σ w r/β) = Π exp(w r/β).",
     of=shaping.composite_reward,
     against="product of the tilts exp(w_k r_k / β) of the graders",
     wrong={
@@ -127,7 +129,6 @@ def _(format_reward, draw: Draw) -> Comparison:
     },
 )
 def _(composite_reward, draw: Draw) -> Comparison:
-    "Graders that are added multiply their effect on the optimal policy: exp(Σ w r/β) = Π exp(w r/β)."
     parts, weights, beta = draw.normal(5, 3), draw.uniform(3, low=0.4, high=0.9), 0.7
     ref = draw.distribution(5)
     got = ref * (composite_reward(parts, weights) / beta).exp()
@@ -138,7 +139,8 @@ def _(composite_reward, draw: Draw) -> Comparison:
 
 @check(
     "eq:cosine-length",
-    "value",
+    "value", "From one end to the other along half a cosine; right and wrong answers have ends of their own, and the limit a "
+    "price.",
     of=shaping.cosine_length_reward,
     against="a cos² + b sin² of half the angle, one length at a time (NumPy)",
     wrong={
@@ -165,7 +167,6 @@ def _(composite_reward, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(cosine_length_reward, draw: Draw) -> Iterator[Comparison]:
-    "From one end to the other along half a cosine; right and wrong answers have ends of their own, and the limit a price."
     for limit in (draw.integer(9, 12), draw.integer(14, 17)):
         a, b, c, d, e = (float(x) for x in draw.uniform(5, low=0.5, high=2.0))
         ends = {"right_first": a + b, "right_last": b, "wrong_first": -c - d, "wrong_last": -d, "exceeded": -c - d - e}
@@ -187,7 +188,7 @@ def _again(tokens: list[int], n: int) -> list[bool]:
 
 @check(
     "eq:repetition-penalty",
-    "value",
+    "value", "A token is charged once if a run of n that holds it has been said before; its first occurrence is free.",
     of=shaping.repeated_tokens,
     against="every pair of places of a response compared",
     wrong={
@@ -205,7 +206,6 @@ def _again(tokens: list[int], n: int) -> list[bool]:
     },
 )  # fmt: skip
 def _(repeated_tokens, draw: Draw) -> Iterator[Comparison]:
-    "A token is charged once if a run of n that holds it has been said before; its first occurrence is free."
     said = [[0, 1, 2, 0, 1, 3, 1, 2], [4, 4, 4, 4, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 1, 2, 3, 4]]
     tokens = draw.permutation(8)[torch.tensor(said)]
     mask = torch.ones(4, 8, dtype=torch.bool)
@@ -220,6 +220,7 @@ def _(repeated_tokens, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:weighted-vote",
     "value",
+    "Every reply stands for its answer, and an answer has the weights of all replies that give it.",
     of=reasoning.vote_totals,
     against="a tally by hand, one ballot after the other",
     wrong={
@@ -231,7 +232,6 @@ def _(repeated_tokens, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(vote_totals, draw: Draw) -> Comparison:
-    "Every reply stands for its answer, and an answer has the weights of all replies that give it."
     answers = torch.stack([torch.tensor([0, 0, 1, 2, 1, 0, 2])[draw.permutation(7)] for _ in range(3)])
     weights = draw.uniform(3, 7, low=0.1)
     expected = torch.zeros(3, 7, dtype=torch.float64)
@@ -245,7 +245,7 @@ def _(vote_totals, draw: Draw) -> Comparison:
 
 @check(
     "eq:majority-reward",
-    "value",
+    "value", "1 for whoever agrees with most of the group, right or wrong; of answers that tie, the one that was given first.",
     of=reasoning.majority_reward,
     against="the most common answer of a counter",
     wrong={
@@ -259,7 +259,6 @@ def _(vote_totals, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(majority_reward, draw: Draw) -> Comparison:
-    "1 for whoever agrees with most of the group, right or wrong; of answers that tie, the one that was given first."
     names = draw.permutation(9)
     groups = [[0, 1, 1, 2, 0, 1], [3, 4, 4, 3, 5, 5], [6, 6, 6, 7, 7, 8]]
     answers = torch.stack([names[torch.tensor(group)[draw.permutation(6)]] for group in groups])
@@ -269,7 +268,7 @@ def _(majority_reward, draw: Draw) -> Comparison:
 
 @check(
     "eq:random-reward-push",
-    "gradient",
+    "gradient", "A coin as reward: the clip alone pulls every action back whose probability has moved by more than ε.",
     of=reasoning.random_reward_gradient,
     against="autograd through the clipped objective, averaged over all actions and both signs",
     wrong={
@@ -286,7 +285,6 @@ def _(majority_reward, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(random_reward_gradient, draw: Draw) -> Iterator[Comparison]:
-    "A coin as reward: the clip alone pulls every action back whose probability has moved by more than ε."
     for epsilon in (float(draw.uniform(low=0.1, high=0.15)), float(draw.uniform(low=0.2, high=0.25))):
         shares = draw.distribution(
             4, scale=0.5
@@ -310,6 +308,7 @@ def _(random_reward_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:compute-curve",
     "value",
+    "Half of the gain at the midpoint; log(gained/left) rises by B for every factor e of compute.",
     of=reasoning.compute_curve,
     against="a logistic function whose log-odds are a straight line in log compute",
     wrong={
@@ -323,7 +322,6 @@ def _(random_reward_gradient, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(compute_curve, draw: Draw) -> Iterator[Comparison]:
-    "Half of the gain at the midpoint; log(gained/left) rises by B for every factor e of compute."
     for _ in range(2):
         start, gain = (float(x) for x in draw.uniform(2, low=0.2, high=0.4))
         exponent, midpoint = float(draw.uniform(low=0.8, high=2.5)), float(draw.uniform(low=3.0, high=9.0))

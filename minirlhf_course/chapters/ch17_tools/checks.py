@@ -15,6 +15,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:heard-gradient",
     "value",
+    "The environment draws the token, the policy's log-probability of it is pushed by the advantage.",
     of=tools.observation_gradient,
     against="the derivative of E[A log π] in the logits, by autograd",
     wrong={
@@ -24,7 +25,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(observation_gradient, draw: Draw) -> Iterator[Comparison]:
-    "The environment draws the token, the policy's log-probability of it is pushed by the advantage."
     for shape in ((4,), (2, 3)):
         spoken, advantages = draw.distribution(*shape), draw.normal(*shape)
         logits = draw.normal(*shape).requires_grad_()
@@ -36,12 +36,12 @@ def _(observation_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:heard-gradient",
     "rest",
+    "Where the policy already speaks like the tool, a common advantage adds nothing.",
     of=tools.observation_gradient,
     against="zero",
     wrong={"π forgotten": lambda spoken, policy, advantages: spoken * advantages},
 )
 def _(observation_gradient, draw: Draw) -> Comparison:
-    "Where the policy already speaks like the tool, a common advantage adds nothing."
     spoken = draw.distribution(3, 4)
     return observation_gradient(spoken, spoken, draw.normal(3, 1).expand(3, 4)), torch.zeros(3, 4, dtype=torch.float64)
 
@@ -49,6 +49,7 @@ def _(observation_gradient, draw: Draw) -> Comparison:
 @check(
     "eq:turn-return",
     "value",
+    "Every token of a turn has the discounted sum of this turn's rewards and of those of the turns after it.",
     of=tools.turn_returns,
     against="turns taken apart in plain Python and summed one by one",
     wrong={
@@ -60,7 +61,6 @@ def _(observation_gradient, draw: Draw) -> Comparison:
     },
 )
 def _(turn_returns, draw: Draw) -> Iterator[Comparison]:
-    "Every token of a turn has the discounted sum of this turn's rewards and of those of the turns after it."
     mask = draw.holed_mask(4, 12)
     mask[0, 4:9] = torch.tensor([True, True, False, True, True])  # at least two turns, one of several tokens
     rewards = torch.where(mask, draw.normal(4, 12), torch.nan)
@@ -77,6 +77,7 @@ def _(turn_returns, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:turn-return",
     "one reward at the end",
+    "With one reward on the last token and no discount, a turn's return is the trajectory's.",
     of=tools.turn_returns,
     against="the total return",
     wrong={
@@ -86,7 +87,6 @@ def _(turn_returns, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(turn_returns, draw: Draw) -> Comparison:
-    "With one reward on the last token and no discount, a turn's return is the trajectory's."
     mask, total = draw.holed_mask(3, 9), draw.normal(3, 1)
     rewards = torch.zeros(3, 9, dtype=torch.float64)
     rewards[:, -1:] = total
@@ -95,7 +95,7 @@ def _(turn_returns, draw: Draw) -> Comparison:
 
 @check(
     "eq:turn-advantage",
-    "value",
+    "value", "Each turn's return less the mean of the same turn over those of its group that have it.",
     of=tools.turn_advantages,
     against="loops over the conversations of a group that have the turn",
     wrong={
@@ -119,7 +119,6 @@ def _(turn_returns, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
-    "Each turn's return less the mean of the same turn over those of its group that have it."
     for size in (3, 2):
         mask = draw.mask(6, 4)
         mask[:, 0] = True
@@ -137,6 +136,8 @@ def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:call-worth",
     "value",
+    "The reward expected after a call, over everything the tool and the policy may do, less that of answering from "
+    "the head.",
     of=tools.tool_call_value,
     against="all outcomes of asking and of not asking, each with its reward",
     wrong={
@@ -152,7 +153,6 @@ def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(tool_call_value, draw: Draw) -> Iterator[Comparison]:
-    "The reward expected after a call, over everything the tool and the policy may do, less that of answering from the head."
     for _ in range(2):
         read, head = draw.uniform(3, low=0.6, high=0.95), draw.uniform(3, low=0.1, high=0.5)
         fail, lie, cost = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.1, 0.25, 0.05))
@@ -163,7 +163,8 @@ def _(tool_call_value, draw: Draw) -> Iterator[Comparison]:
 
 @check(
     "eq:check-worth",
-    "value",
+    "value", "The reward expected of one who checks, over everything the tool and the check may do, less that of one who "
+    "believes.",
     of=tools.verification_value,
     against="all outcomes with the check and without, each with its reward",
     wrong={
@@ -179,7 +180,6 @@ def _(tool_call_value, draw: Draw) -> Iterator[Comparison]:
     },
 )  # fmt: skip
 def _(verification_value, draw: Draw) -> Iterator[Comparison]:
-    "The reward expected of one who checks, over everything the tool and the check may do, less that of one who believes."
     for _ in range(2):
         read, fallback = draw.uniform(3, low=0.7, high=0.95), draw.uniform(3, low=0.2, high=0.5)
         lie, caught, alarm, cost = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.2, 0.6, 0.1, 0.02))
@@ -197,6 +197,7 @@ def _(verification_value, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:tokens-read-again",
     "value",
+    "Before it speaks, each turn reads the prompt and all that was said and heard before it.",
     of=tools.prefill_tokens_without_cache,
     against="lists of tokens, read turn by turn",
     wrong={
@@ -208,7 +209,6 @@ def _(verification_value, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
-    "Before it speaks, each turn reads the prompt and all that was said and heard before it."
     prompt = torch.tensor([float(draw.integer(3, 9)) for _ in range(2)], dtype=torch.float64)
     said, heard = (torch.tensor([[draw.integer(1, 5) for _ in range(4)] for _ in range(2)]).double() for _ in range(2))
     read = []
@@ -223,7 +223,7 @@ def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
 
 @check(
     "eq:tokens-read-on",
-    "value",
+    "value", "Before it speaks, each turn reads what stands in the conversation and not yet in the cache.",
     of=tools.prefill_tokens_with_cache,
     against="a cache of tokens that grows as they are computed, sampled ones by the token after them",
     wrong={
@@ -233,7 +233,6 @@ def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(prefill_tokens_with_cache, draw: Draw) -> Comparison:
-    "Before it speaks, each turn reads what stands in the conversation and not yet in the cache."
     prompt = torch.tensor([float(draw.integer(3, 9)) for _ in range(2)], dtype=torch.float64)
     said, heard = (torch.tensor([[draw.integer(1, 5) for _ in range(4)] for _ in range(2)]).double() for _ in range(2))
     read = []

@@ -81,12 +81,12 @@ SOFT_MISTAKES = {
 @check(
     "eq:soft-cross-entropy",
     "value",
+    "The teacher's entropy plus KL(p_T‖p_S), both at the temperature; temperature² times that when rescaled.",
     of=kd.soft_cross_entropy,
     against="entropy plus KL by summation",
     wrong=SOFT_MISTAKES,
 )
 def _(soft_cross_entropy, draw):
-    "The teacher's entropy plus KL(p_T‖p_S), both at the temperature; temperature² times that when rescaled."
     s, t, mask = positions(draw)
     temperature = float(draw.uniform(low=1.5, high=3.0))
     expected = by_position(
@@ -98,6 +98,8 @@ def _(soft_cross_entropy, draw):
 @check(
     "eq:soft-cross-entropy",
     "gradient",
+    "Rescaled, the gradient is T (p_S − p_T), which for T → ∞ becomes (z_S − z_T)/V with centred logits: matching "
+    "logits.",
     of=kd.soft_cross_entropy,
     against="p_S − p_T, and differences of centred logits for a high temperature",
     tolerance=1e-5,
@@ -114,7 +116,6 @@ def _(soft_cross_entropy, draw):
     },
 )
 def _(soft_cross_entropy, draw):
-    "Rescaled, the gradient is T (p_S − p_T), which for T → ∞ becomes (z_S − z_T)/V with centred logits: matching logits."
     s, t = draw.normal(1, 1, 4).requires_grad_(), draw.normal(1, 1, 4)
     mask = torch.ones(1, 1, dtype=torch.bool)
 
@@ -131,6 +132,7 @@ def _(soft_cross_entropy, draw):
 @check(
     "eq:kd-forward",
     "step",
+    "What the student can learn: the cross-entropy without its floor.",
     of=kd.forward_kl_distillation,
     against="soft cross-entropy less the teacher's entropy",
     follows="eq:soft-cross-entropy",
@@ -144,7 +146,6 @@ def _(soft_cross_entropy, draw):
     },
 )
 def _(forward_kl_distillation, draw):
-    "What the student can learn: the cross-entropy without its floor."
     s, t, mask = positions(draw)
     mask[0, -1], mask[1] = False, True
     for temperature in (1.0, float(draw.uniform(low=1.5, high=3.0))):
@@ -156,6 +157,7 @@ def _(forward_kl_distillation, draw):
 @check(
     "eq:kd-forward",
     "whole answers",
+    "Summed along answers of the teacher, its mean is KL(π_T‖π_S) of whole answers.",
     of=kd.forward_kl_distillation,
     against="KL of the distributions over all answers",
     wrong={
@@ -165,7 +167,6 @@ def _(forward_kl_distillation, draw):
     },
 )
 def _(forward_kl_distillation, draw):
-    "Summed along answers of the teacher, its mean is KL(π_T‖π_S) of whole answers."
     models = pupil(draw)
     p_student, p_teacher = models.distributions()
     got = models.sum_over_answers(p_teacher, forward_kl_distillation(*models.logits(), models.mask))
@@ -175,6 +176,7 @@ def _(forward_kl_distillation, draw):
 @check(
     "eq:kd-reverse",
     "whole answers",
+    "Summed along answers of the student, its mean is KL(π_S‖π_T) of whole answers: on-policy distillation.",
     of=kd.reverse_kl_distillation,
     against="KL of the distributions over all answers",
     wrong={
@@ -184,7 +186,6 @@ def _(forward_kl_distillation, draw):
     },
 )
 def _(reverse_kl_distillation, draw):
-    "Summed along answers of the student, its mean is KL(π_S‖π_T) of whole answers: on-policy distillation."
     models = pupil(draw)
     p_student, p_teacher = models.distributions()
     got = models.sum_over_answers(p_student, reverse_kl_distillation(*models.logits(), models.mask))
@@ -205,9 +206,15 @@ JSD_MISTAKES = {
 }
 
 
-@check("eq:kd-jsd", "value", of=kd.jsd_distillation, against="two KL to the mixture by summation", wrong=JSD_MISTAKES)
+@check(
+    "eq:kd-jsd",
+    "value",
+    "β KL(p_T‖m) + (1 − β) KL(p_S‖m); m has the teacher's share β.",
+    of=kd.jsd_distillation,
+    against="two KL to the mixture by summation",
+    wrong=JSD_MISTAKES,
+)
 def _(jsd_distillation, draw):
-    "β KL(p_T‖m) + (1 − β) KL(p_S‖m); m has the teacher's share β."
     s, t, mask = positions(draw)
     beta = float(draw.uniform(low=0.15, high=0.35))
     m = lambda p, q: beta * q + (1 - beta) * p
@@ -221,13 +228,13 @@ def _(jsd_distillation, draw):
 @check(
     "eq:kd-jsd",
     "limit",
+    "Over β it tends to the forward KL for β → 0; over 1 − β to the reverse KL for β → 1.",
     of=kd.jsd_distillation,
     against="forward and reverse KL by summation",
     tolerance=1e-6,
     wrong={name: JSD_MISTAKES[name] for name in ("β and 1 − β swapped", "even mixture for every β")},
 )
 def _(jsd_distillation, draw):
-    "Over β it tends to the forward KL for β → 0; over 1 − β to the reverse KL for β → 1."
     s, t, mask = positions(draw)
     forward = by_position(lambda p, q: exact.divergence(q, p), s, t, mask)
     reverse = by_position(exact.divergence, s, t, mask)
@@ -240,6 +247,7 @@ def _(jsd_distillation, draw):
 @check(
     "eq:sequence-kd",
     "step",
+    "Its mean over the teacher's answers is the summed forward KL plus the entropy of the teacher's answers.",
     of=kd.sequence_level,
     against="the sum of forward KLs along the teacher's answers, and its entropy",
     follows="eq:kd-forward",
@@ -250,7 +258,6 @@ def _(jsd_distillation, draw):
     },
 )
 def _(sequence_level, draw):
-    "Its mean over the teacher's answers is the summed forward KL plus the entropy of the teacher's answers."
     models = pupil(draw)
     _, p_teacher = models.distributions()
     logps = token_logps(models.student(models.student.batch()["input_ids"]).logits, _answers(models))
@@ -261,6 +268,7 @@ def _(sequence_level, draw):
 @check(
     "eq:on-policy-distillation",
     "gradient",
+    "The mean return is −KL(π_S‖π_T), and Σ_y π_S(y) ∇log π_S(y) · return is the gradient of that.",
     of=kd.on_policy_reward,
     against="gradient of KL(π_S‖π_T) over all answers",
     wrong={
@@ -270,7 +278,6 @@ def _(sequence_level, draw):
     },
 )
 def _(on_policy_reward, draw):
-    "The mean return is −KL(π_S‖π_T), and Σ_y π_S(y) ∇log π_S(y) · return is the gradient of that."
     models = pupil(draw)
     p_student, p_teacher = models.distributions()
     s = models.student.completion_token_logps()[0]

@@ -30,6 +30,7 @@ def _longest_block(a: Sequence[int], b: Sequence[int]) -> int:
 @check(
     "eq:rouge-l",
     "value",
+    "The longest sequence that is a subsequence of both, relative to the mean of their lengths.",
     of=synthetic.rouge_l,
     against="all subsequences of both texts",
     wrong={
@@ -43,7 +44,6 @@ def _longest_block(a: Sequence[int], b: Sequence[int]) -> int:
     },
 )
 def _(rouge_l, draw: Draw) -> Iterator[Comparison]:
-    "The longest sequence that is a subsequence of both, relative to the mean of their lengths."
     drawn = [torch.tensor([draw.integer(0, 3) for _ in range(size)]) for size in (6, 4)]
     order = draw.permutation(4)  # of four different words: here a gap, an order and a length matter
     gap = order[torch.tensor([0, 1, 2, 3, 0, 2])], order[torch.tensor([1, 3, 2, 0])]
@@ -55,6 +55,7 @@ def _(rouge_l, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:filter-precision",
     "value",
+    "Good among kept, by counting; the odds grow by the factor recall over false alarms.",
     of=synthetic.filter_precision,
     against="a table of good and bad, kept and dropped, and the odds",
     wrong={
@@ -66,7 +67,6 @@ def _(rouge_l, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(precision, draw: Draw) -> Iterator[Comparison]:
-    "Good among kept, by counting; the odds grow by the factor recall over false alarms."
     share, recall, alarms = (draw.uniform(3, low=0.1, high=0.9) for _ in range(3))
     good = torch.stack([1 - share, share])  # (2, 3): bad, good
     keeps = torch.stack([alarms, recall])
@@ -83,6 +83,7 @@ def _normal(q: Tensor) -> Tensor:
 @check(
     "eq:filter-gain",
     "value",
+    "Of texts whose score is ρ times their quality plus independent noise, those that score highest.",
     of=synthetic.filter_gain,
     against="the mean quality of what scores above the bar, by quadrature",
     wrong={
@@ -92,7 +93,6 @@ def _normal(q: Tensor) -> Tensor:
     },
 )
 def _(gain, draw: Draw) -> Iterator[Comparison]:
-    "Of texts whose score is ρ times their quality plus independent noise, those that score highest."
     for _ in range(2):
         rho, share = draw.uniform(low=0.2, high=0.85), draw.uniform(low=0.1, high=0.7)
         bar = torch.special.ndtri(1 - share)
@@ -109,6 +109,8 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:exposure-errors",
     "value",
+    "The mean number of wrong tokens, where a wrong one is right again with probability δ, and a right one wrong "
+    "with ε.",
     of=synthetic.compounded_errors,
     against="all sequences of right and wrong tokens",
     wrong={
@@ -120,7 +122,6 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(errors, draw: Draw) -> Iterator[Comparison]:
-    "The mean number of wrong tokens, where a wrong one is right again with probability δ, and a right one wrong with ε."
     for length in (3, 5):
         error, recovery = draw.uniform(low=0.1, high=0.4), draw.uniform(low=0.05, high=0.4)
         total = torch.zeros((), dtype=torch.float64)
@@ -166,6 +167,7 @@ def _after(
 @check(
     "eq:collapse-replace",
     "value",
+    "Each generation has n draws of the one before and nothing else.",
     of=synthetic.diversity_retained,
     against="all samples of all generations",
     wrong={
@@ -175,7 +177,6 @@ def _after(
     },
 )
 def _(kept, draw: Draw) -> Iterator[Comparison]:
-    "Each generation has n draws of the one before and nothing else."
     truth = draw.distribution(3).tolist()
     for n, generation in ((2, 3), (3, 2)):
         found = _after(truth, truth, n, range(generation), lambda pool, sample, j: sample)
@@ -185,6 +186,7 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-fresh",
     "value",
+    "Each generation is drawn from a mixture of the one before and the truth.",
     of=synthetic.diversity_retained,
     against="all samples of all generations",
     wrong={
@@ -198,7 +200,6 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(kept, draw: Draw) -> Iterator[Comparison]:
-    "Each generation is drawn from a mixture of the one before and the truth."
     truth = draw.distribution(3).tolist()
     for n, generation in ((2, 3), (3, 2)):
         fresh = float(draw.uniform(low=0.2, high=0.6))
@@ -214,6 +215,7 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-accumulate",
     "value",
+    "The j-th n draws come from all before, and join them: the pool moves by 1/j of the way.",
     of=synthetic.diversity_accumulated,
     against="all samples of all generations",
     wrong={
@@ -225,7 +227,6 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(accumulated, draw: Draw) -> Iterator[Comparison]:
-    "The j-th n draws come from all before, and join them: the pool moves by 1/j of the way."
     truth = draw.distribution(3).tolist()
     join = lambda pool, sample, j: [p + (s - p) / (j + 1) for p, s in zip(pool, sample, strict=True)]
     for n, generation in ((2, 3), (3, 2)):
@@ -238,6 +239,7 @@ def _(accumulated, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-limit",
     "limit",
+    "What accumulating keeps after ever more generations.",
     of=synthetic.diversity_limit,
     against="two thousand generations, and the sum that is left for the rest",
     tolerance=1e-6,
@@ -248,7 +250,6 @@ def _(accumulated, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(limit, draw: Draw) -> Iterator[Comparison]:
-    "What accumulating keeps after ever more generations."
     last = 2000
     for n in {2, draw.integer(2, 6)}:
         # Σ 1/j² over j > J is 1/(J + ½) but for a third order.
@@ -259,6 +260,7 @@ def _(limit, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:support-kept",
     "value",
+    "The mean number of different outcomes.",
     of=synthetic.support_retained,
     against="all samples, and what each of them has",
     wrong={
@@ -268,7 +270,6 @@ def _(limit, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(support, draw: Draw) -> Iterator[Comparison]:
-    "The mean number of different outcomes."
     probs = draw.distribution(2, 4)
     for n in (2, 3):
         found = [sum(chance * seen for chance, _, seen in _draws(row, n)) for row in probs.tolist()]
@@ -285,12 +286,12 @@ DRIFTS: dict[str, Callable[..., Any]] = {
 @check(
     "eq:gaussian-collapse",
     "value",
+    "E log(s²/σ²) for the unbiased sample variance s² of n draws.",
     of=synthetic.log_variance_drift,
     against="the mean of log s² over the density of the sample variance, by quadrature",
     wrong=DRIFTS,
 )
 def _(drift, draw: Draw) -> Iterator[Comparison]:
-    "E log(s²/σ²) for the unbiased sample variance s² of n draws."
     for n in {2 + draw.integer(1, 4), 10}:
         free = n - 1
 

@@ -66,12 +66,13 @@ TOP_K_MISTAKES: dict[str, Callable[..., Any]] = {
 @check(
     "eq:kd-top-k",
     "value",
+    "The forward KL of what remains of both distributions when all tokens but the teacher's k likeliest are called "
+    "by one name.",
     of=kd.top_k_distillation,
     against="KL of the two distributions over k tokens and one outcome for all others",
     wrong=TOP_K_MISTAKES,
 )
 def _(top_k_distillation, draw: Draw) -> Iterator[Comparison]:
-    "The forward KL of what remains of both distributions when all tokens but the teacher's k likeliest are called by one name."
     s, t, mask = _lists(draw)
     for k, temperature in ((2, 1.0), (3, float(draw.uniform(low=1.5, high=3.0))), (3, 0.7)):
 
@@ -87,12 +88,12 @@ def _(top_k_distillation, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kd-top-k-gap",
     "value",
+    "What it misses of the forward KL is the teacher's tail mass times the KL of the tails: never negative.",
     of=kd.top_k_distillation,
     against="the forward KL, and the KL of the two tails, each normalised",
     wrong=TOP_K_MISTAKES,
 )
 def _(top_k_distillation, draw: Draw) -> Comparison:
-    "What it misses of the forward KL is the teacher's tail mass times the KL of the tails: never negative."
     s, t, mask = _lists(draw)
 
     def gap(p_s: list[float], p_t: list[float], order: list[int]) -> float:
@@ -117,13 +118,13 @@ def _several(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:kd-mixture",
     "value",
+    "No distribution has a lower mean of KL(p_h‖q) over the teachers.",
     of=kd.mixture_of_teachers,
     against="the distribution with the smallest mean forward KL, found numerically",
     tolerance=1e-6,
     wrong=TEACHER_MISTAKES | {"the normalised product": kd.product_of_teachers},
 )
 def _(mixture, draw: Draw) -> Comparison:
-    "No distribution has a lower mean of KL(p_h‖q) over the teachers."
     logits, weights = _several(draw)
     teachers = logits.softmax(-1)
     return mixture(logits, weights), exact.maximise(lambda q: -(weights * exact.divergence(teachers, q)).sum(), 4)
@@ -132,13 +133,13 @@ def _(mixture, draw: Draw) -> Comparison:
 @check(
     "eq:kd-product",
     "value",
+    "No distribution has a lower mean of KL(q‖p_h) over the teachers.",
     of=kd.product_of_teachers,
     against="the distribution with the smallest mean reverse KL, found numerically",
     tolerance=1e-6,
     wrong=TEACHER_MISTAKES | {"the mixture": kd.mixture_of_teachers},
 )
 def _(product, draw: Draw) -> Comparison:
-    "No distribution has a lower mean of KL(q‖p_h) over the teachers."
     logits, weights = _several(draw)
     teachers = logits.softmax(-1)
     return product(logits, weights), exact.maximise(lambda q: -(weights * exact.divergence(q, teachers)).sum(), 4)
@@ -156,6 +157,8 @@ def _inclusive(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:prefix-credit",
     "gradient",
+    "With the answers' probabilities held fixed it has the gradient of the expected sum, for any divergence at the "
+    "tokens.",
     of=kl.with_prefix_credit,
     against="the gradient of the mean over all answers of the student, their probabilities differentiated too",
     wrong={
@@ -168,7 +171,6 @@ def _inclusive(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
     },
 )
 def _(with_prefix_credit, draw: Draw) -> Iterator[Comparison]:
-    "With the answers' probabilities held fixed it has the gradient of the expected sum, for any divergence at the tokens."
     student, teacher = draw.toy(3, 3), draw.toy(3, 3)
     ids, mask = student.batch()["input_ids"], student.completions().mask
     said = teacher(ids).logits[:, :-1].detach()

@@ -33,6 +33,7 @@ def _plug_in(n: Tensor, c: Tensor, *, k: int) -> Tensor:
 @check(
     "eq:pass-at-k",
     "value",
+    "The share of subsets with at least one correct sample, for every number of correct ones.",
     of=estimators.pass_at_k,
     against="all subsets of k of the n samples",
     wrong={
@@ -42,7 +43,6 @@ def _plug_in(n: Tensor, c: Tensor, *, k: int) -> Tensor:
     },
 )
 def _(pass_at_k, draw: Draw) -> Iterator[Comparison]:
-    "The share of subsets with at least one correct sample, for every number of correct ones."
     n, k = draw.integer(5, 7), draw.integer(2, 3)
     correct = torch.arange(n + 1)
     expected = [_over_subsets([1] * c + [0] * (n - c), k, lambda s: float(any(s))) for c in range(n + 1)]
@@ -53,12 +53,12 @@ def _(pass_at_k, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pass-at-k",
     "unbiased",
+    "On average the estimate is the chance that k fresh samples contain a correct one.",
     of=estimators.pass_at_k,
     against="1 − (1−p)^k, over the binomial distribution of correct samples",
     wrong={"plug-in 1 − (1 − c/n)^k": _plug_in, "all k correct": estimators.pass_hat_k},
 )
 def _(pass_at_k, draw: Draw) -> Comparison:
-    "On average the estimate is the chance that k fresh samples contain a correct one."
     n, k, p = draw.integer(5, 10), draw.integer(2, 4), float(draw.uniform(low=0.2, high=0.8))
     return _over_binomial(pass_at_k, n, p, k), 1 - (1 - p) ** k
 
@@ -66,6 +66,7 @@ def _(pass_at_k, draw: Draw) -> Comparison:
 @check(
     "eq:pass-hat-k",
     "value",
+    "The share of subsets that are all correct, for every number of correct ones.",
     of=estimators.pass_hat_k,
     against="all subsets of k of the n samples",
     wrong={
@@ -74,7 +75,6 @@ def _(pass_at_k, draw: Draw) -> Comparison:
     },
 )
 def _(pass_hat_k, draw: Draw) -> Iterator[Comparison]:
-    "The share of subsets that are all correct, for every number of correct ones."
     n, k = draw.integer(5, 7), draw.integer(2, 3)
     correct = torch.arange(n + 1)
     expected = [_over_subsets([1] * c + [0] * (n - c), k, lambda s: float(all(s))) for c in range(n + 1)]
@@ -85,6 +85,7 @@ def _(pass_hat_k, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pass-hat-k",
     "unbiased",
+    "On average the estimate is the chance that k fresh samples are all correct.",
     of=estimators.pass_hat_k,
     against="p^k, over the binomial distribution of correct samples",
     wrong={
@@ -93,7 +94,6 @@ def _(pass_hat_k, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(pass_hat_k, draw: Draw) -> Comparison:
-    "On average the estimate is the chance that k fresh samples are all correct."
     n, k, p = draw.integer(5, 10), draw.integer(2, 4), float(draw.uniform(low=0.2, high=0.8))
     return _over_binomial(pass_hat_k, n, p, k), p**k
 
@@ -112,6 +112,7 @@ def _samples(counts: Tensor) -> list[int]:
 @check(
     "eq:maj-at-k",
     "value",
+    "The share of subsets whose most frequent answer is the right one, a tie counting by its number of leaders.",
     of=estimators.maj_at_k,
     against="the vote of all subsets of k of the n samples",
     wrong={
@@ -125,7 +126,6 @@ def _samples(counts: Tensor) -> list[int]:
     },
 )
 def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
-    "The share of subsets whose most frequent answer is the right one, a tie counting by its number of leaders."
     counts = torch.tensor([3, draw.integer(2, 3), 2, 1])
     for k in (1, 2, 3, 4, int(counts.sum())):
         expected = _over_subsets(_samples(counts), k, _vote)
@@ -136,6 +136,7 @@ def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:maj-at-k",
     "unbiased",
+    "On average over n samples the estimate is the chance that k fresh samples elect the right answer.",
     of=estimators.maj_at_k,
     against="the vote of all sequences of k fresh samples",
     wrong={
@@ -148,7 +149,6 @@ def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
-    "On average over n samples the estimate is the chance that k fresh samples elect the right answer."
     probs, n = draw.distribution(3, scale=0.5), 5
     for k in (2, 3):
         found = 0.0

@@ -29,6 +29,7 @@ def _games(draw: Draw, size: int, most: int) -> Tensor:
 @check(
     "eq:leaderboard-information",
     "value",
+    "What the games tell is the covariance, in the next games, of what each model wins beyond its expectation.",
     of=evaluation.leaderboard_information,
     against="the covariance of wins beyond expectation, over all outcomes of all games",
     wrong={
@@ -40,7 +41,6 @@ def _games(draw: Draw, size: int, most: int) -> Tensor:
     },
 )
 def _(information, draw: Draw) -> Comparison:
-    "What the games tell is the covariance, in the next games, of what each model wins beyond its expectation."
     games = _games(draw, 3, 2) + torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=torch.float64)
     rewards = torch.tensor([0.0, 0.8, -0.7], dtype=torch.float64) + draw.uniform(3, low=-0.2, high=0.2)
     met = [(a, b) for a, b in itertools.combinations(range(3), 2) for _ in range(int(games[a, b]))]
@@ -60,6 +60,7 @@ def _(information, draw: Draw) -> Comparison:
 @check(
     "eq:leaderboard-information",
     "curvature",
+    "It is also the curvature of the log-likelihood, whoever has won.",
     of=evaluation.leaderboard_information,
     against="finite differences of the gradient of the log-likelihood",
     wrong={
@@ -69,7 +70,6 @@ def _(information, draw: Draw) -> Comparison:
     tolerance=1e-7,
 )
 def _(information, draw: Draw) -> Comparison:
-    "It is also the curvature of the log-likelihood, whoever has won."
     games = _games(draw, 4, 9)
     boards = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64) + draw.uniform(2, 4, low=-0.2, high=0.2)
     wins = _split(games, games * draw.uniform(4, 4))
@@ -94,6 +94,7 @@ def _split(games: Tensor, share: Tensor) -> Tensor:
 @check(
     "eq:leaderboard-variance",
     "value",
+    "Hold any one reward fixed: the variances of the others are those of their differences from it.",
     of=evaluation.leaderboard_variance,
     against="the inverse of the information when the last model's reward is held fixed",
     wrong={
@@ -106,7 +107,6 @@ def _split(games: Tensor, share: Tensor) -> Tensor:
     },
 )
 def _(variance, draw: Draw) -> Comparison:
-    "Hold any one reward fixed: the variances of the others are those of their differences from it."
     games, rewards = _games(draw, 4, 9), draw.uniform(4, low=-1.0, high=1.0)
     information = torch.zeros(4, 4, dtype=torch.float64)
     for a, b in itertools.combinations(range(4), 2):
@@ -137,6 +137,7 @@ def _of_two(games: Tensor, rewards: Tensor, counted: float) -> Tensor:
 @check(
     "eq:leaderboard-variance",
     "chain",
+    "Two models that met only by way of others are as uncertain as all the links between them together.",
     of=evaluation.leaderboard_variance,
     against="1/(n p(1 − p)) of each pair that met, added up along the chain",
     wrong={
@@ -145,7 +146,6 @@ def _of_two(games: Tensor, rewards: Tensor, counted: float) -> Tensor:
     },
 )
 def _(variance, draw: Draw) -> Comparison:
-    "Two models that met only by way of others are as uncertain as all the links between them together."
     rewards = draw.uniform(4, low=-1.0, high=1.0)
     games, links = torch.zeros(4, 4, dtype=torch.float64), []
     for a in range(3):
@@ -161,7 +161,8 @@ def _(variance, draw: Draw) -> Comparison:
 
 @check(
     "eq:brier-score",
-    "decisions",
+    "decisions", "Act where the probability exceeds t, at a cost of t, for a gain of 1 if it comes true: twice what is lost by "
+    "it, over all t.",
     of=evaluation.brier_score,
     against="the regret of all decisions that one could take on it, integrated over their thresholds",
     wrong={
@@ -172,7 +173,6 @@ def _(variance, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(score, draw: Draw) -> Comparison:
-    "Act where the probability exceeds t, at a cost of t, for a gain of 1 if it comes true: twice what is lost by it, over all t."
     said, happened = draw.uniform(2, 4, low=0.1, high=0.9), torch.tensor([[1.0, 0, 1, 1], [0, 0, 1, 0]]).double()
     lost = []
     for p, o in zip(said.flatten().tolist(), happened.flatten().tolist(), strict=True):
@@ -185,6 +185,7 @@ def _(score, draw: Draw) -> Comparison:
 @check(
     "eq:brier-score",
     "proper",
+    "Nobody does better, on average, than by saying what is true.",
     of=evaluation.brier_score,
     against="zero slope at the true probability, of the score expected over both outcomes",
     wrong={
@@ -193,7 +194,6 @@ def _(score, draw: Draw) -> Comparison:
     },
 )
 def _(score, draw: Draw) -> Comparison:
-    "Nobody does better, on average, than by saying what is true."
     truth = float(draw.away_from([0.5], low=0.2, high=0.8, margin=0.1))
     said = torch.tensor([truth], dtype=torch.float64, requires_grad=True)
     right, wrong = torch.ones_like(said), torch.zeros_like(said)
@@ -203,6 +203,7 @@ def _(score, draw: Draw) -> Comparison:
 @check(
     "eq:brier-parts",
     "sum",
+    "Reliability less resolution plus uncertainty is the Brier score.",
     of=evaluation.brier_parts,
     against="the mean squared error of all answers",
     wrong={
@@ -212,7 +213,6 @@ def _(score, draw: Draw) -> Comparison:
     },
 )
 def _(parts, draw: Draw) -> Comparison:
-    "Reliability less resolution plus uncertainty is the Brier score."
     said, happened = _forecasts(draw)
     reliability, resolution, uncertainty = parts(said, happened)
     return reliability - resolution + uncertainty, sum(
@@ -223,6 +223,7 @@ def _(parts, draw: Draw) -> Comparison:
 @check(
     "eq:brier-parts",
     "each",
+    "How far groups are from what they said, how far they are apart, and what nobody can know.",
     of=evaluation.brier_parts,
     against="groups of equal forecasts, one by one",
     wrong={
@@ -231,7 +232,6 @@ def _(parts, draw: Draw) -> Comparison:
     },
 )
 def _(parts, draw: Draw) -> Iterator[Comparison]:
-    "How far groups are from what they said, how far they are apart, and what nobody can know."
     said, happened = _forecasts(draw)
     yield from zip(parts(said, happened), _grouped(said, happened, weighted=True), strict=True)
 
@@ -268,6 +268,7 @@ def _grouped(said: Tensor, happened: Tensor, *, weighted: bool) -> tuple[Tensor,
 @check(
     "eq:answering-gain",
     "value",
+    "The mean of the points: 1 for a right answer, minus the penalty for a wrong one.",
     of=evaluation.answering_gain,
     against="both outcomes with their points",
     wrong={
@@ -277,7 +278,6 @@ def _grouped(said: Tensor, happened: Tensor, *, weighted: bool) -> tuple[Tensor,
     },
 )
 def _(gain, draw: Draw) -> Iterator[Comparison]:
-    "The mean of the points: 1 for a right answer, minus the penalty for a wrong one."
     for penalty in (0.5, 3.0):
         p = draw.uniform(4, low=0.1, high=0.9)
         law, points = torch.stack([p, 1 - p], -1), torch.tensor([1.0, -penalty], dtype=torch.float64)
@@ -287,6 +287,7 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:abstention-threshold",
     "value",
+    "At λ right answers to each wrong one, points for the right ones just pay for the wrong one.",
     of=evaluation.answering_gain,
     against="answers out of a hundred, counted: with as many right ones as the threshold says nothing is won or lost",
     wrong={
@@ -295,7 +296,6 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(gain, draw: Draw) -> Iterator[Comparison]:
-    "At λ right answers to each wrong one, points for the right ones just pay for the wrong one."
     for penalty in (draw.integer(2, 4), draw.integer(5, 9)):
         right, wrong = penalty, 1
         confidence = torch.tensor(right / (right + wrong), dtype=torch.float64)
@@ -308,6 +308,7 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:normalised-score",
     "value",
+    "The score, times the length to the exponent, is the log of the product of the tokens' probabilities.",
     of=evaluation.normalised_scores,
     against="the answer's probability, put together again from its score",
     wrong={
@@ -317,7 +318,6 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(scores, draw: Draw) -> Iterator[Comparison]:
-    "The score, times the length to the exponent, is the log of the product of the tokens' probabilities."
     for exponent in (0.5, 2.0):
         tokens = [draw.uniform(2, n, low=0.1, high=0.9) for n in (2, 3, 5)]
         lengths = torch.tensor([[2.0, 3.0, 5.0]] * 2, dtype=torch.float64)
@@ -329,6 +329,8 @@ def _(scores, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pointwise-information",
     "Bayes",
+    "If the empty prompt gives answers their overall frequency, the score ranks answers by how well they explain "
+    "the question.",
     of=evaluation.pointwise_information,
     against="the likelihood of the question, given the answer, in a joint table of questions and answers",
     wrong={
@@ -338,7 +340,6 @@ def _(scores, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(information, draw: Draw) -> Comparison:
-    "If the empty prompt gives answers their overall frequency, the score ranks answers by how well they explain the question."
     joint = draw.distribution(12).view(3, 4)  # questions, answers
     question, answer = joint.sum(1), joint.sum(0)
     got = information((joint / question[:, None]).log(), answer.log().expand(3, 4))
@@ -350,7 +351,7 @@ def _(information, draw: Draw) -> Comparison:
 
 @check(
     "eq:ngram-overlap",
-    "value",
+    "value", "The share of an item's pieces that stand in the training text.",
     of=evaluation.ngram_overlap,
     against="pieces of text looked for in the training text, letter by letter",
     wrong={
@@ -367,7 +368,6 @@ def _(information, draw: Draw) -> Comparison:
     },
 )  # fmt: skip
 def _(overlap, draw: Draw) -> Iterator[Comparison]:
-    "The share of an item's pieces that stand in the training text."
     for n in (2, 3):
         text = "".join("abcd"[int(i)] for i in draw.permutation(4)) + "".join(
             "abcd"[draw.integer(0, 3)] for _ in range(12)
@@ -381,6 +381,7 @@ def _(overlap, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:selected-score",
     "value",
+    "What the best of several submissions scores on the items that it was chosen by.",
     of=evaluation.selected_score,
     against="the best of all outcomes of all submissions, enumerated",
     wrong={
@@ -395,7 +396,6 @@ def _(overlap, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(score, draw: Draw) -> Iterator[Comparison]:
-    "What the best of several submissions scores on the items that it was chosen by."
     p = draw.uniform(2, low=0.2, high=0.8)
     for items, tries in ((3, 2), (2, 4), (4, 2)):
         expected = []

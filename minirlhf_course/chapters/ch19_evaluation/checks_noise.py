@@ -58,6 +58,7 @@ def _shift(ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 @check(
     "eq:wald-interval",
     "value",
+    "The share, and on each side z standard deviations of the share of a resample.",
     of=evaluation.wald_interval,
     against="standard deviation of the share in all n^n resamples of the items",
     wrong={
@@ -71,7 +72,6 @@ def _shift(ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     },
 )
 def _(interval, draw: Draw) -> Iterator[Comparison]:
-    "The share, and on each side z standard deviations of the share of a resample."
     counts = [draw.integer(1, 2), draw.integer(3, 4)]
     for alpha in (0.1, 0.3):
         low, high = interval(torch.tensor(counts).double(), torch.full((2,), 5.0).double(), alpha=alpha)
@@ -84,6 +84,7 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:wilson-interval",
     "value",
+    "The ends are the two truths from which the share that was seen is just z standard errors away.",
     of=evaluation.wilson_interval,
     against="the p that are z of their own standard errors away, by bisection",
     wrong={
@@ -98,7 +99,6 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(interval, draw: Draw) -> Iterator[Comparison]:
-    "The ends are the two truths from which the share that was seen is just z standard errors away."
     for alpha in (0.1, 0.3):
         trials = draw.integer(6, 12)
         counts = torch.tensor([0, draw.integer(1, 5), trials])
@@ -148,7 +148,7 @@ TIED: dict[str, Callable[..., Any]] = {
 
 @check(
     "eq:win-rate-interval",
-    "value",
+    "value", "The ends are the two truths from which the win rate that was seen is just z standard errors away.",
     of=evaluation.win_rate_interval,
     against="the votes' likeliest shares of all with the end's mean, by Lagrange's multiplier: z standard errors from what was seen",
     wrong={**TIED, "ties thrown away": lambda wins, ties, losses, *, alpha: evaluation.wilson_interval(
@@ -156,7 +156,6 @@ TIED: dict[str, Callable[..., Any]] = {
     )},
 )  # fmt: skip
 def _(interval, draw: Draw) -> Iterator[Comparison]:
-    "The ends are the two truths from which the win rate that was seen is just z standard errors away."
     for alpha in (0.1, 0.3):
         votes = _votes(draw)
         low, high = interval(*votes, alpha=alpha)
@@ -181,12 +180,12 @@ def _likeliest_variance(mean: float, counts: Sequence[float]) -> float:
 @check(
     "eq:win-rate-interval",
     "limits",
+    "Without ties, with nothing but wins, losses or ties.",
     of=evaluation.win_rate_interval,
     against="Wilson's interval where nothing is tied; ½ ± z²/(2(n + z²)) where everything is",
     wrong={name: TIED[name] for name in ("the spread that was seen", "one-sided z", "ties are losses")},
 )
 def _(interval, draw: Draw) -> Iterator[Comparison]:
-    "Without ties, with nothing but wins, losses or ties."
     n = float(draw.integer(5, 12))
     wins = torch.tensor([0.0, draw.integer(1, 4), n, 0.0], dtype=torch.float64)
     ties = torch.tensor([0.0, 0.0, 0.0, n], dtype=torch.float64)
@@ -202,6 +201,7 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bootstrap-law",
     "law",
+    "How many of a resample's items are right.",
     of=evaluation.resampling_law,
     against="all n^n resamples of the items, counted",
     wrong={
@@ -212,7 +212,6 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(law, draw: Draw) -> Iterator[Comparison]:
-    "How many of a resample's items are right."
     for trials in (4, 5):
         successes = draw.integer(1, 2)
         shares = _resampled_shares(successes, trials)
@@ -223,6 +222,7 @@ def _(law, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bootstrap-law",
     "value",
+    "The ends are quantiles among the shares of all resamples, of which none is more likely than another.",
     of=experiments.bootstrap_interval,
     against="sorted shares of all n^n resamples of the items",
     wrong={
@@ -238,7 +238,6 @@ def _(law, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(interval, draw: Draw) -> Iterator[Comparison]:
-    "The ends are quantiles among the shares of all resamples, of which none is more likely than another."
     first = float(draw.uniform(low=0.11, high=0.13))
     for successes, alpha in ((1, first), (2, first), (3, 0.4), (4, 0.4)):
         shares = sorted(_resampled_shares(successes, 5))
@@ -250,6 +249,7 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:interval-coverage",
     "value",
+    "The chance of all outcomes from which an interval is computed that holds the truth.",
     of=evaluation.coverage,
     against="all 2^n outcomes of the items, those counted whose interval holds the truth",
     wrong={
@@ -262,7 +262,6 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(coverage, draw: Draw) -> Comparison:
-    "The chance of all outcomes from which an interval is computed that holds the truth."
     n, truths = 5, draw.uniform(3, low=0.45, high=0.55)
     low = torch.tensor([0.0, 0.0, 0.1, 0.6, 0.7, 0.8], dtype=torch.float64) + draw.uniform(6, low=0.0, high=0.05)
     high = torch.tensor([0.2, 0.3, 0.7, 0.8, 0.9, 0.95], dtype=torch.float64) + draw.uniform(6, low=0.0, high=0.05)
@@ -284,6 +283,7 @@ def _(coverage, draw: Draw) -> Comparison:
 @check(
     "eq:sign-test",
     "value",
+    "The share of all swaps that leave the two models at least as far apart as they were.",
     of=statistics.sign_test,
     against="all ways to swap the two models on the items on which they differ",
     wrong={
@@ -293,7 +293,6 @@ def _(coverage, draw: Draw) -> Comparison:
     },
 )
 def _(sign_test, draw: Draw) -> Iterator[Comparison]:
-    "The share of all swaps that leave the two models at least as far apart as they were."
     for more, less in ((5 + draw.integer(0, 2), 1), (draw.integer(4, 5), 2), (0, 3)):
         seen, n = abs(more - less), more + less
         swaps = [abs(sum(signs)) >= seen for signs in itertools.product([-1, 1], repeat=n)]
@@ -302,7 +301,7 @@ def _(sign_test, draw: Draw) -> Iterator[Comparison]:
 
 @check(
     "eq:paired-variance",
-    "unbiased",
+    "unbiased", "On average the estimate is the variance of the mean difference.",
     of=evaluation.paired_variance,
     against="the variance of the mean difference, over all samples of three items from a population of four",
     wrong={
@@ -316,7 +315,6 @@ def _(sign_test, draw: Draw) -> Iterator[Comparison]:
     },
 )  # fmt: skip
 def _(variance, draw: Draw) -> Comparison:
-    "On average the estimate is the variance of the mean difference."
     chances = draw.distribution(4, scale=0.5).tolist()
     difficulty = draw.uniform(4, low=0.0, high=3.0)
     ours, theirs = difficulty + draw.uniform(4), difficulty + draw.uniform(4)
@@ -342,7 +340,7 @@ def _of_cluster_means(scores: Tensor, clusters: Tensor) -> Tensor:
 
 @check(
     "eq:clustered-variance",
-    "bootstrap",
+    "bootstrap", "For clusters of one size it is the variance of the bootstrap that resamples whole clusters.",
     of=evaluation.clustered_variance,
     against="the variance of the mean over all ways to draw three of three clusters, with replacement",
     wrong={
@@ -352,7 +350,6 @@ def _of_cluster_means(scores: Tensor, clusters: Tensor) -> Tensor:
     },
 )  # fmt: skip
 def _(variance, draw: Draw) -> Comparison:
-    "For clusters of one size it is the variance of the bootstrap that resamples whole clusters."
     scores = draw.uniform(3, 1, low=0.0, high=3.0) + draw.uniform(3, 2)
     means = [float(scores[list(again)].mean()) for again in itertools.product(range(3), repeat=3)]
     got = variance(scores.flatten(), torch.tensor([4, 4, 0, 0, 9, 9]))
@@ -362,6 +359,7 @@ def _(variance, draw: Draw) -> Comparison:
 @check(
     "eq:clustered-variance",
     "pairs",
+    "Every pair of items that may go together counts with the product of its deviations; other pairs count as 0.",
     of=evaluation.clustered_variance,
     against="products of deviations, over all pairs of items of one cluster",
     wrong={
@@ -370,7 +368,6 @@ def _(variance, draw: Draw) -> Comparison:
     },
 )
 def _(variance, draw: Draw) -> Comparison:
-    "Every pair of items that may go together counts with the product of its deviations; other pairs count as 0."
     clusters = torch.tensor([2, 7, 2, 2, 7, 5])
     scores = draw.uniform(6) + torch.tensor([2.0, 0.0, 2.0, 2.0, 0.0, 1.0], dtype=torch.float64)
     mean = sum(scores.tolist()) / 6
@@ -385,6 +382,8 @@ def _(variance, draw: Draw) -> Comparison:
 @check(
     "eq:design-effect",
     "value",
+    "Items that copy one coin with probability ρ and toss their own otherwise, against as many items that all toss "
+    "their own.",
     of=evaluation.design_effect,
     against="the exact variance of a cluster's sum, over all of its outcomes",
     wrong={
@@ -394,7 +393,6 @@ def _(variance, draw: Draw) -> Comparison:
     },
 )
 def _(effect, draw: Draw) -> Comparison:
-    "Items that copy one coin with probability ρ and toss their own otherwise, against as many items that all toss their own."
     sizes, rho, p = [2, 3, 4], draw.uniform(3, low=0.2, high=0.8), float(draw.uniform(low=0.2, high=0.8))
     expected = []
     for m, r in zip(sizes, rho.tolist(), strict=True):
@@ -428,12 +426,12 @@ _WRONG_SOURCES = {
 @check(
     "eq:three-sources",
     "value",
+    "The variance of a mean over seeds, items and replies, each of which adds its own coin.",
     of=evaluation.difference_variance,
     against="all outcomes of coins for each seed, item and reply",
     wrong=_WRONG_SOURCES,
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
-    "The variance of a mean over seeds, items and replies, each of which adds its own coin."
     deviations = draw.uniform(3, low=0.5, high=1.5)
     tau, omega, sigma = deviations.tolist()
     for seeds, items, replies in ((2, 2, 2), (1, 3, 2), (3, 2, 1)):
@@ -453,12 +451,12 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:three-sources",
     "right or wrong",
+    "Of answers that are right or wrong, ω² is the variance of the items' chances and σ² the mean of p(1 − p).",
     of=evaluation.difference_variance,
     against="all draws of two items, and all outcomes of their replies",
     wrong={name: _WRONG_SOURCES[name] for name in ("more replies are more items", "replies do not help")},
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
-    "Of answers that are right or wrong, ω² is the variance of the items' chances and σ² the mean of p(1 − p)."
     weights = draw.distribution(3, scale=0.5)
     chances = draw.uniform(3, low=0.0, high=0.2) + torch.tensor([0.1, 0.4, 0.7])
     mean = (weights * chances).sum()
@@ -476,6 +474,7 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:items-needed",
     "power",
+    "With so many items the difference is beyond z standard errors, on its own side, as often as was asked for.",
     of=evaluation.items_needed,
     against="the normal density of the measured difference, integrated beyond the test's threshold",
     wrong={
@@ -489,7 +488,6 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(needed, draw: Draw) -> Iterator[Comparison]:
-    "With so many items the difference is beyond z standard errors, on its own side, as often as was asked for."
     tau, omega, sigma = draw.uniform(3, low=0.5, high=1.5).tolist()
     for seeds, replies, alpha, power, share in ((2, 3, 0.1, 0.7, 0.3), (5, 2, 0.02, 0.9, 0.1)):
         effect = float(draw.uniform(low=1.0, high=2.0)) * (_reach(alpha / 2) + 1.5) * math.sqrt(tau / (seeds * share))

@@ -23,6 +23,7 @@ def _coefficients(draw: Draw) -> tuple[float, float]:
 @check(
     "eq:gold-best-of-n",
     "value",
+    "It starts at 0 with slope α, is back at 0 at d = α/β, and bends by −2β everywhere.",
     of=over.gold_best_of_n,
     against="the parabola through its value and slope at 0 and its second root α/β",
     wrong={
@@ -31,7 +32,6 @@ def _coefficients(draw: Draw) -> tuple[float, float]:
     },
 )
 def _(form, draw: Draw) -> Iterator[Comparison]:
-    "It starts at 0 with slope α, is back at 0 at d = α/β, and bends by −2β everywhere."
     alpha, beta = _coefficients(draw)
     at = lambda d: form(torch.as_tensor(d, dtype=torch.float64), alpha=alpha, beta=beta)
     roots = torch.tensor([0.0, alpha / beta], dtype=torch.float64)
@@ -44,6 +44,7 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gold-best-of-n-peak",
     "value",
+    "The slope of d (α − β d) vanishes at the peak, and the curve is as high as stated.",
     of=over.gold_best_of_n_peak,
     against="slope 0 and value of the curve there, by finite differences",
     wrong={
@@ -52,7 +53,6 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(peak, draw: Draw) -> Iterator[Comparison]:
-    "The slope of d (α − β d) vanishes at the peak, and the curve is as high as stated."
     alpha, beta = _coefficients(draw)
     place, height = peak(alpha=alpha, beta=beta)
     curve = lambda d: over.gold_best_of_n(d, alpha=alpha, beta=beta)
@@ -64,6 +64,7 @@ def _(peak, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gold-rl",
     "value",
+    "Going c times as far multiplies the gain by c, less a penalty that grows with log c.",
     of=over.gold_rl,
     against="its scaling law f(c d) = c f(d) − β c log c · d, its value α at d = 1, and 0 at d = 0",
     wrong={
@@ -75,7 +76,6 @@ def _(peak, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(form, draw: Draw) -> Iterator[Comparison]:
-    "Going c times as far multiplies the gain by c, less a penalty that grows with log c."
     alpha, beta = _coefficients(draw)
     d, c = draw.uniform(4, low=0.2, high=3.0), float(draw.uniform(low=1.5, high=2.5))
     yield (
@@ -89,6 +89,7 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gold-rl-peak",
     "value",
+    "The slope of d (α − β log d) vanishes at the peak, and the curve is as high as stated.",
     of=over.gold_rl_peak,
     against="slope 0 and value of the curve there, by finite differences",
     wrong={
@@ -97,7 +98,6 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(peak, draw: Draw) -> Iterator[Comparison]:
-    "The slope of d (α − β log d) vanishes at the peak, and the curve is as high as stated."
     alpha, beta = _coefficients(draw)
     place, height = peak(alpha=alpha, beta=beta)
     curve = lambda d: over.gold_rl(d, alpha=alpha, beta=beta)
@@ -117,6 +117,7 @@ def _tilted(ref: Tensor, rewards: Tensor, strength: Tensor | float) -> Tensor:
 @check(
     "eq:tilt",
     "value",
+    "Among all policies that are as far from the reference, the tilted one has most of the proxy.",
     of=over.tilt,
     against="numerical maximisation of λ E[r] − KL(π‖π_ref)",
     tolerance=1e-7,
@@ -130,7 +131,6 @@ def _tilted(ref: Tensor, rewards: Tensor, strength: Tensor | float) -> Tensor:
     },
 )
 def _(tilt, draw: Draw) -> Comparison:
-    "Among all policies that are as far from the reference, the tilted one has most of the proxy."
     ref, strength = draw.distribution(4), float(draw.uniform(low=1.5, high=3.0))
     rewards = draw.permutation(4).double() / 2 + draw.uniform(4, high=0.1)
     best = exact.maximise(lambda p: exact.regularised_value(p, ref, strength * rewards, 1.0), 4)
@@ -146,6 +146,7 @@ def _proxy_and_gold(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:tilt-slope",
     "value",
+    "Gold changes by its covariance with the proxy, as it stands where the policy is.",
     of=over.tilt_slope,
     against="finite differences of E[gold] in the strength",
     wrong={
@@ -157,7 +158,6 @@ def _proxy_and_gold(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     },
 )
 def _(tilt_slope, draw: Draw) -> Comparison:
-    "Gold changes by its covariance with the proxy, as it stands where the policy is."
     ref, proxy, gold, strength = _proxy_and_gold(draw)
     logps = _tilted(ref, proxy, strength).log()
 
@@ -170,6 +170,7 @@ def _(tilt_slope, draw: Draw) -> Comparison:
 @check(
     "eq:tilt-kl-slope",
     "value",
+    "Each unit of strength costs λ times the variance of the proxy, in nats.",
     of=over.tilt_kl_slope,
     against="finite differences of the KL in the strength",
     wrong={
@@ -178,7 +179,6 @@ def _(tilt_slope, draw: Draw) -> Comparison:
     },
 )
 def _(tilt_kl_slope, draw: Draw) -> Comparison:
-    "Each unit of strength costs λ times the variance of the proxy, in nats."
     ref, proxy, _, _ = _proxy_and_gold(draw)
     strength = draw.uniform(low=1.2, high=1.8)
     expected = exact.finite_difference(lambda s: exact.divergence(_tilted(ref, proxy, s), ref), strength)
@@ -199,6 +199,7 @@ def _tilted_normal(push: float) -> Tensor:
 @check(
     "eq:linear-gold",
     "value",
+    "Proxy = gold + independent noise: tilting by it moves gold along a straight line in √KL, and never down.",
     of=over.linear_gold,
     against="Gauss–Hermite quadrature of the tilted Gaussian",
     wrong={
@@ -212,7 +213,6 @@ def _tilted_normal(push: float) -> Tensor:
     },
 )
 def _(linear_gold, draw: Draw) -> Comparison:
-    "Proxy = gold + independent noise: tilting by it moves gold along a straight line in √KL, and never down."
     gold_std, noise_std = (float(draw.uniform(low=0.5, high=1.5)) for _ in range(2))
     strength = float(draw.uniform(low=0.3, high=0.6))
 
@@ -226,6 +226,7 @@ def _(linear_gold, draw: Draw) -> Comparison:
 @check(
     "eq:quadratic-gold",
     "value",
+    "Gold lies on d (α − β d) exactly, at any strength of the tilt.",
     of=over.quadratic_gold_coefficients,
     against="Gauss–Hermite quadrature over two features",
     wrong={
@@ -242,7 +243,6 @@ def _(linear_gold, draw: Draw) -> Comparison:
     },
 )
 def _(coefficients, draw: Draw) -> Iterator[Comparison]:
-    "Gold lies on d (α − β d) exactly, at any strength of the tilt."
     direction = draw.uniform(2, low=1.2, high=2.0)
     slope, root = draw.uniform(2, low=0.5, high=1.5), draw.normal(2, 2)
     curvature = root @ root.T + 0.5 * torch.eye(2, dtype=torch.float64)
@@ -262,6 +262,7 @@ def _(coefficients, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:ensemble-worst-case",
     "value",
+    "No member gives less, and one gives just that.",
     of=over.worst_case,
     against="the largest threshold that every member's reward reaches, by bisection",
     wrong={
@@ -271,7 +272,6 @@ def _(coefficients, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(worst_case, draw: Draw) -> Comparison:
-    "No member gives less, and one gives just that."
     rewards = draw.normal(4, 4)
     low, high = torch.full((4,), -10.0, dtype=torch.float64), torch.full((4,), 10.0, dtype=torch.float64)
     for _ in range(50):
@@ -284,6 +284,7 @@ def _(worst_case, draw: Draw) -> Comparison:
 @check(
     "eq:ensemble-uncertainty",
     "value",
+    "Members that agree are taken at their word; disagreement costs its variance.",
     of=over.uncertainty_weighted,
     against="mean minus half the mean squared difference of two members, over all pairs",
     wrong={
@@ -296,7 +297,6 @@ def _(worst_case, draw: Draw) -> Comparison:
     },
 )
 def _(uncertainty_weighted, draw: Draw) -> Iterator[Comparison]:
-    "Members that agree are taken at their word; disagreement costs its variance."
     rewards, coef = draw.normal(4, 4), float(draw.uniform(low=0.5, high=2.0))
     differences = rewards[:, None] - rewards[None, :]  # (M, M, responses)
     yield uncertainty_weighted(rewards, coef=coef), rewards.mean(0) - coef * 0.5 * (differences**2).mean((0, 1))

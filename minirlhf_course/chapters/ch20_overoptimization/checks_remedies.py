@@ -21,6 +21,8 @@ def _unpriced(ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor,
 @check(
     "eq:constrained-tilt",
     "value",
+    "With one binding limit on three outcomes, the tilt at that price is the best distribution on the line E[cost] "
+    "= limit.",
     of=over.constraint_multipliers,
     against="a search along the line of distributions that meet the limit",
     tolerance=1e-6,
@@ -35,7 +37,6 @@ def _unpriced(ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor,
     },
 )
 def _(multipliers, draw: Draw) -> Comparison:
-    "With one binding limit on three outcomes, the tilt at that price is the best distribution on the line E[cost] = limit."
     ref, rewards = draw.distribution(3), draw.uniform(3, low=-1.0, high=1.0)
     costs = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64) + draw.uniform(3, high=0.2)
     rewards = rewards + 2 * costs  # what costs most is wanted most, so the limit binds
@@ -58,6 +59,7 @@ def _(multipliers, draw: Draw) -> Comparison:
 @check(
     "eq:constrained-tilt",
     "slackness",
+    "Of two limits one binds and one does not.",
     of=over.constraint_multipliers,
     against="the definition: no limit is broken, and a limit with room has no price",
     tolerance=1e-6,
@@ -69,7 +71,6 @@ def _(multipliers, draw: Draw) -> Comparison:
     },
 )
 def _(multipliers, draw: Draw) -> Iterator[Comparison]:
-    "Of two limits one binds and one does not."
     ref, costs = draw.distribution(4), torch.eye(4, dtype=torch.float64)[:2]
     rewards = torch.tensor([3.0, 0.0, 0.0, 0.0], dtype=torch.float64) + draw.uniform(4, high=0.5)
     limits = torch.stack([ref[0], torch.ones((), dtype=torch.float64)])  # the favourite may not gain; the other is free
@@ -95,6 +96,7 @@ def _gradient(surrogate, logits: Tensor, feedback: Tensor) -> Tensor:
 @check(
     "eq:coupled-approval",
     "gradient",
+    "Ordinary policy gradient climbs the grade as the action has left it.",
     of=over.coupled_approval,
     against="finite differences of Σ π(a) F(a, a)",
     tolerance=1e-7,
@@ -105,7 +107,6 @@ def _gradient(surrogate, logits: Tensor, feedback: Tensor) -> Tensor:
     },
 )
 def _(surrogate, draw: Draw) -> Comparison:
-    "Ordinary policy gradient climbs the grade as the action has left it."
     logits, approval, added = _world(draw)
     feedback = approval[None, :] + added[:, None]  # [carried out, graded]
     received = lambda x: exact.expectation(x.exp() / x.exp().sum(), approval + added)
@@ -122,13 +123,14 @@ _NOT_DECOUPLED = {
 @check(
     "eq:decoupled-approval",
     "gradient",
+    "If actions add to all grades alike, decoupled approval climbs the true approval, as if nobody could touch a "
+    "grade.",
     of=over.decoupled_approval,
     against="finite differences of the approval that nobody has touched",
     tolerance=1e-7,
     wrong=_NOT_DECOUPLED,
 )
 def _(surrogate, draw: Draw) -> Comparison:
-    "If actions add to all grades alike, decoupled approval climbs the true approval, as if nobody could touch a grade."
     logits, approval, added = _world(draw)
     feedback = approval[None, :] + added[:, None]
     truth = lambda x: exact.expectation(x.exp() / x.exp().sum(), approval)
@@ -138,13 +140,13 @@ def _(surrogate, draw: Draw) -> Comparison:
 @check(
     "eq:decoupled-approval",
     "any feedback",
+    "Whatever actions do to grades, only the part of the policy that asks is followed.",
     of=over.decoupled_approval,
     against="finite differences in the asking policy alone, the acting one held",
     tolerance=1e-7,
     wrong=_NOT_DECOUPLED,
 )
 def _(surrogate, draw: Draw) -> Comparison:
-    "Whatever actions do to grades, only the part of the policy that asks is followed."
     logits, feedback = draw.normal(4), draw.normal(4, 4) + 2 * torch.triu(torch.ones(4, 4, dtype=torch.float64))
     acting = logits.exp() / logits.exp().sum()
     asked = lambda x: exact.expectation(x.exp() / x.exp().sum(), acting @ feedback)
@@ -157,6 +159,7 @@ def _(surrogate, draw: Draw) -> Comparison:
 @check(
     "eq:roc-auc",
     "value",
+    "The chance that a positive outcome scores higher; ties count one half.",
     of=over.roc_auc,
     against="all pairs of a positive and a negative outcome",
     wrong={
@@ -170,7 +173,6 @@ def _(surrogate, draw: Draw) -> Comparison:
     },
 )
 def _(roc_auc, draw: Draw) -> Comparison:
-    "The chance that a positive outcome scores higher; ties count one half."
     order = draw.permutation(5)
     scores = torch.tensor([0.0, 1.0, 1.0, 2.0, 3.0], dtype=torch.float64)[order]
     positives = torch.tensor([0.1, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64) * draw.uniform(5, low=0.8, high=1.2)

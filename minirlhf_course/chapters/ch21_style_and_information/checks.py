@@ -73,12 +73,12 @@ BIASED_MISTAKES = {
 @check(
     "eq:biased-correlation",
     "value",
+    "It is the correlation of gold with gold plus b times style.",
     of=st.biased_correlation,
     against="the correlation of two columns over nine replies",
     wrong=BIASED_MISTAKES,
 )
 def _(biased_correlation, draw: Draw) -> Iterator[Comparison]:
-    "It is the correlation of gold with gold plus b times style."
     world, bias = replies(draw), float(draw.uniform(low=0.3, high=0.8))
     mean = partial(exact.expectation, world.probs)
     centred = [x - mean(x) for x in (world.gold, world.style)]
@@ -93,13 +93,14 @@ def _(biased_correlation, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:biased-correlation",
     "gold that is left",
+    "For Gaussian gold and style the tilt by the biased reward gains this share of what gold itself gains at the "
+    "same KL.",
     of=st.biased_correlation,
     against="the mean shift of Gaussian gold under a tilt of known KL, by quadrature",
     tolerance=1e-6,
     wrong=BIASED_MISTAKES,
 )
 def _(biased_correlation, draw: Draw) -> Comparison:
-    "For Gaussian gold and style the tilt by the biased reward gains this share of what gold itself gains at the same KL."
     a, b, bias = (float(draw.uniform(low=lo, high=hi)) for lo, hi in ((0.6, 1.4), (0.6, 1.4), (0.3, 0.8)))
     spread = 1.3  # gold = spread·x, style = a·x + b·z with x and z standard normal
     rewards = torch.tensor(
@@ -132,12 +133,12 @@ RESIDUAL_MISTAKES = {
 @check(
     "eq:residual-reward",
     "value",
+    "What least squares on style does not explain; it is uncorrelated with style.",
     of=st.residual_reward,
     against="the fitted values of the weighted normal equations",
     wrong=RESIDUAL_MISTAKES,
 )
 def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
-    "What least squares on style does not explain; it is uncorrelated with style."
     world = replies(draw)
     intercept, slope = joint(world.probs, world.gold, world.style)
     left = residual_reward(world.probs, world.gold, world.style)
@@ -148,6 +149,8 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:residual-error",
     "value",
+    "Of gold plus b times style the same is left for every b, and it differs from centred gold by gold's slope on "
+    "style.",
     of=st.residual_reward,
     against="gold less its own least-squares slope",
     wrong=RESIDUAL_MISTAKES
@@ -161,7 +164,6 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
-    "Of gold plus b times style the same is left for every b, and it differs from centred gold by gold's slope on style."
     world = replies(draw)
     slope = joint(world.probs, world.gold, world.style)[1]
     error = -slope * (world.style - world.probs @ world.style)
@@ -173,6 +175,7 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:frisch-waugh",
     "step",
+    "The weights of the features in the joint regression; it makes no difference if the rewards lose their slope, too.",
     of=st.partialled_weights,
     against="the regression on features and style together",
     follows="eq:residual-reward",
@@ -185,7 +188,6 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
-    "The weights of the features in the joint regression; it makes no difference if the rewards lose their slope, too."
     world = replies(draw)
     full = joint(world.probs, world.gold, world.features, world.style)[1:-1]
     yield partialled_weights(world.probs, world.gold, world.features, world.style), full
@@ -196,6 +198,7 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:omitted-variable",
     "step",
+    "Without style in the fit, the features' weights change by the weight of style times what each carries of it.",
     of=st.omitted_style_slopes,
     against="the difference of two regressions, with style and without it",
     follows="eq:frisch-waugh",
@@ -210,7 +213,6 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(omitted_style_slopes, draw: Draw) -> Comparison:
-    "Without style in the fit, the features' weights change by the weight of style times what each carries of it."
     world = replies(draw)
     full = joint(world.probs, world.gold, world.features, world.style)
     short = joint(world.probs, world.gold, world.features)[1:]
@@ -223,6 +225,7 @@ def _(omitted_style_slopes, draw: Draw) -> Comparison:
 @check(
     "eq:product-of-experts",
     "value",
+    "Both experts decide alone; of the cases in which they agree it is the share for the first reply. Log-odds add up.",
     of=st.product_of_experts,
     against="two independent verdicts, counted where they agree; and log-odds",
     wrong={
@@ -232,7 +235,6 @@ def _(omitted_style_slopes, draw: Draw) -> Comparison:
     },
 )
 def _(product_of_experts, draw: Draw) -> Iterator[Comparison]:
-    "Both experts decide alone; of the cases in which they agree it is the share for the first reply. Log-odds add up."
     a, b = draw.normal(3, 4), draw.normal(3, 4)
     first, second = a.sigmoid(), b.sigmoid()
     agree = [p * q for p, q in ((first, second), (1 - first, 1 - second))]
@@ -254,6 +256,7 @@ def _two_heads(quality: Tensor, head: Tensor, style: Tensor, coef: float, *, abs
 @check(
     "eq:two-heads",
     "value",
+    "The ranking loss of the sum of the heads, with one head pressed off style and the other onto it.",
     of=st.two_heads_loss,
     against="the correlation matrix of the heads and the style, and softplus",
     wrong={
@@ -275,7 +278,6 @@ def _two_heads(quality: Tensor, head: Tensor, style: Tensor, coef: float, *, abs
     },
 )
 def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
-    "The ranking loss of the sum of the heads, with one head pressed off style and the other onto it."
     head, style = draw.normal(6, 2), draw.normal(6, 2)
     noise, even = draw.normal(6, 2), torch.full((12,), 1 / 12, dtype=torch.float64)
     slope = joint(even, noise.flatten(), style.flatten())[1]
@@ -290,6 +292,8 @@ def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:two-heads",
     "limit",
+    "The residual and the slope times style reach the lowest loss that heads with one sum can have: coef below the "
+    "ranking loss.",
     of=st.two_heads_loss,
     against="the residual of the sum",
     tolerance=1e-6,
@@ -303,7 +307,6 @@ def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(two_heads_loss, draw: Draw) -> Comparison:
-    "The residual and the slope times style reach the lowest loss that heads with one sum can have: coef below the ranking loss."
     style, noise = draw.normal(5, 2), draw.normal(5, 2)
     even = torch.full((10,), 0.1, dtype=torch.float64)
     intercept, slope = joint(even, noise.flatten(), style.flatten())

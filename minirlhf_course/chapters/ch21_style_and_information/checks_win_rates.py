@@ -17,6 +17,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:length-term",
     "value",
+    "(e^{2u} − 1)/(e^{2u} + 1) of the difference in units of its deviation; 0 for two answers of one length.",
     of=st.length_term,
     against="the standard library's deviation and exponentials",
     wrong={
@@ -27,7 +28,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(length_term, draw: Draw) -> Comparison:
-    "(e^{2u} − 1)/(e^{2u} + 1) of the difference in units of its deviation; 0 for two answers of one length."
     ours, theirs = draw.uniform(7, low=3.0, high=40.0), draw.uniform(7, low=3.0, high=20.0)
     theirs[2] = ours[2]
     deviation = statistics.stdev((ours - theirs).tolist())
@@ -38,6 +38,7 @@ def _(length_term, draw: Draw) -> Comparison:
 @check(
     "eq:length-controlled-logit",
     "value",
+    "The odds are e^θ (e^φ)^t (e^ψ)^γ.",
     of=st.length_controlled_probability,
     against="odds: one factor for each part",
     wrong={
@@ -53,7 +54,6 @@ def _(length_term, draw: Draw) -> Comparison:
     },
 )
 def _(length_controlled_probability, draw: Draw) -> Iterator[Comparison]:
-    "The odds are e^θ (e^φ)^t (e^ψ)^γ."
     term, difficulty = draw.uniform(5, low=-0.9, high=0.9), draw.normal(5)
     for skill, liking, sensitivity in ((0.4, 1.2, 0.6), (-0.7, 0.5, 1.6)):
         odds = [math.exp(skill) * math.exp(liking) ** t * math.exp(sensitivity) ** g for t, g in zip(term.tolist(), difficulty.tolist(), strict=True)]  # fmt: skip
@@ -79,12 +79,13 @@ CONTROL_MISTAKES = {
 @check(
     "eq:length-controlled-win-rate",
     "value",
+    "The regression's chances with all length terms at 0; with the other side's parameters it is one less this; ½ "
+    "against itself.",
     of=st.length_controlled_win_rate,
     against="the mean of the model's chances at equal lengths, and the other side's",
     wrong=CONTROL_MISTAKES,
 )
 def _(length_controlled_win_rate, draw: Draw) -> Iterator[Comparison]:
-    "The regression's chances with all length terms at 0; with the other side's parameters it is one less this; ½ against itself."
     difficulty = draw.normal(6, scale=1.5)
     for skill, sensitivity in ((0.5, 0.8), (-0.9, 1.7)):
         chances = [1 / (1 + math.exp(-skill - sensitivity * g)) for g in difficulty.tolist()]
@@ -106,12 +107,12 @@ GAP_MISTAKES = {
 @check(
     "eq:controlled-gap",
     "value",
+    "The intercept of margins on differences; and a bias in the margins, whatever it is, changes nothing.",
     of=st.controlled_gap,
     against="the standard library's linear regression; and the gap of quality alone",
     wrong=GAP_MISTAKES,
 )
 def _(controlled_gap, draw: Draw) -> Iterator[Comparison]:
-    "The intercept of margins on differences; and a bias in the margins, whatever it is, changes nothing."
     differences = draw.normal(8) + 0.9
     quality = draw.normal(8) + 0.4 * differences
     pairs = list(zip(differences.tolist(), quality.tolist(), strict=True))
@@ -137,6 +138,7 @@ def _by_groups(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor,
 @check(
     "eq:style-content-kl",
     "value",
+    "The KL of the styles' law, and the mean under the policy of the KL within a style.",
     of=st.style_and_content,
     against="each style by itself",
     wrong={
@@ -153,7 +155,6 @@ def _by_groups(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor,
     },
 )
 def _(style_and_content, draw: Draw) -> Iterator[Comparison]:
-    "The KL of the styles' law, and the mean under the policy of the KL within a style."
     logps, ref_logps = draw.distribution(8).log(), draw.distribution(8).log()
     style = torch.tensor([0.0, 1, 1, 2, 2, 2, 3, 0])[draw.permutation(8)].double()
     got, expected = style_and_content(logps, ref_logps, style), _by_groups(logps, ref_logps, style)
@@ -176,12 +177,12 @@ INFORMATION_MISTAKES = {
 @check(
     "eq:reply-information",
     "value",
+    "H(Y) − H(Y|W), and how far wish and reply are from independent.",
     of=st.completion_information,
     against="the entropy of the replies less that of the replies to each wish; KL of the joint law to the product",
     wrong=INFORMATION_MISTAKES,
 )
 def _(completion_information, draw: Draw) -> Iterator[Comparison]:
-    "H(Y) − H(Y|W), and how far wish and reply are from independent."
     prior, probs = draw.distribution(3), draw.distribution(3, 5)
     entropies = torch.stack([exact.entropy(row) for row in probs])
     yield completion_information(prior, probs.log()), exact.entropy(prior @ probs) - prior @ entropies
@@ -193,12 +194,12 @@ def _(completion_information, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:information-budget",
     "value",
+    "For any reference that is the same for all wishes, the mean KL is the information and the KL of the mean policy.",
     of=st.completion_information,
     against="the KL to the reference, wish by wish, less that of the mean policy",
     wrong=INFORMATION_MISTAKES,
 )
 def _(completion_information, draw: Draw) -> Comparison:
-    "For any reference that is the same for all wishes, the mean KL is the information and the KL of the mean policy."
     prior, probs, ref = draw.distribution(3), draw.distribution(3, 5), draw.distribution(5)
     spent = sum(p * exact.divergence(row, ref) for p, row in zip(prior, probs, strict=True))
     return completion_information(prior, probs.log()), spent - exact.divergence(prior @ probs, ref)
@@ -207,6 +208,7 @@ def _(completion_information, draw: Draw) -> Comparison:
 @check(
     "eq:markup-odds",
     "value",
+    "The reference's odds, times e to the λ m, times the ratio of what the content earns with markup and without.",
     of=st.markup_odds,
     against="three factors from the reference alone",
     wrong={
@@ -220,7 +222,6 @@ def _(completion_information, draw: Draw) -> Comparison:
     },
 )
 def _(markup_odds, draw: Draw) -> Iterator[Comparison]:
-    "The reference's odds, times e to the λ m, times the ratio of what the content earns with markup and without."
     ref, rewards = draw.distribution(7), draw.normal(7)
     marked = torch.tensor([1.0, 1, 0, 0, 0, 1, 0], dtype=torch.float64)[draw.permutation(7)]
     for liking, strength in ((0.6, 1.4), (-0.3, 2.2)):

@@ -19,6 +19,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:trait-score",
     "value",
+    "By so much an answer changes the log-odds that the system prompt was there, whatever these odds were before.",
     of=release.trait_score,
     against="posterior odds over all answers",
     wrong={
@@ -28,7 +29,6 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     },
 )
 def _(trait_score, draw: Draw) -> Comparison:
-    "By so much an answer changes the log-odds that the system prompt was there, whatever these odds were before."
     prompted, plain = draw.distribution(6), draw.distribution(6)
     prior = draw.uniform(low=0.1, high=0.9)
     posterior = prior * prompted / (prior * prompted + (1 - prior) * plain)
@@ -43,6 +43,8 @@ def _less_divergence(probs: Tensor, plain: Tensor, scores: Tensor, beta: float) 
 @check(
     "eq:trait-policy",
     "value",
+    "No policy has a larger mean score less β times the KL from the model without a system prompt; at β = 1 it is "
+    "the prompted model.",
     of=release.trait_policy,
     against="a numerical search for the best policy",
     tolerance=1e-5,
@@ -57,7 +59,6 @@ def _less_divergence(probs: Tensor, plain: Tensor, scores: Tensor, beta: float) 
     },
 )
 def _(trait_policy, draw: Draw) -> Iterator[Comparison]:
-    "No policy has a larger mean score less β times the KL from the model without a system prompt; at β = 1 it is the prompted model."
     prompted, plain = draw.distribution(5), draw.distribution(5)
     scores = prompted.log() - plain.log()
     for beta in (0.6, 1.7):
@@ -72,6 +73,8 @@ def _(trait_policy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:clean-replies",
     "value",
+    "The first number of replies that are all clean with a probability of at most α if a share p fails; and this "
+    "probability is α at n itself.",
     of=release.clean_completions,
     against="counting how many replies it takes",
     wrong={
@@ -81,7 +84,6 @@ def _(trait_policy, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(clean_completions, draw: Draw) -> Iterator[Comparison]:
-    "The first number of replies that are all clean with a probability of at most α if a share p fails; and this probability is α at n itself."
     for alpha in (0.01, 0.2):
         rate = float(draw.uniform(low=0.02, high=0.08))
         count, chance = 0, 1.0
@@ -107,6 +109,7 @@ def between(low: float, high: float, mean: float) -> Tensor:
 @check(
     "eq:over-refusal",
     "value",
+    "What lies above the bar of the harmless scores, where what lies below it of the harmful ones is m.",
     of=release.false_refusals,
     against="both densities integrated on their sides of the bar",
     wrong={
@@ -116,7 +119,6 @@ def between(low: float, high: float, mean: float) -> Tensor:
     },
 )
 def _(false_refusals, draw: Draw) -> Comparison:
-    "What lies above the bar of the harmless scores, where what lies below it of the harmful ones is m."
     separation, bar = draw.uniform(4, low=0.5, high=3.0), draw.uniform(4, low=-0.5, high=1.5)
     both = list(zip(separation.tolist(), bar.tolist(), strict=True))
     missed = torch.stack([between(t - 16, t, d) for d, t in both])
@@ -137,6 +139,7 @@ def bisected(separation: float, harmful: float, ratio: float) -> float:
 @check(
     "eq:filter-threshold",
     "value",
+    "The score at which both decisions cost the same; there the mean cost per request has slope 0.",
     of=release.filter_threshold,
     against="bisection of the costs, and the slope of the mean cost by quadrature",
     wrong={
@@ -155,7 +158,6 @@ def bisected(separation: float, harmful: float, ratio: float) -> float:
     },
 )
 def _(filter_threshold, draw: Draw) -> Iterator[Comparison]:
-    "The score at which both decisions cost the same; there the mean cost per request has slope 0."
     separation = draw.uniform(3, low=1.5, high=3.0)
     harmful, ratio = draw.uniform(3, low=0.02, high=0.3), draw.uniform(3, low=2.0, high=6.0)
     bar = filter_threshold(separation, harmful, ratio)
@@ -171,6 +173,7 @@ def _(filter_threshold, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:both-miss",
     "value",
+    "The cell in which both miss, from what each misses and Pearson's correlation of the two columns.",
     of=release.both_filters_miss,
     against="a table of four cells",
     wrong={
@@ -182,7 +185,6 @@ def _(filter_threshold, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(both_filters_miss, draw: Draw) -> Comparison:
-    "The cell in which both miss, from what each misses and Pearson's correlation of the two columns."
     cells = draw.distribution(5, 4)  # both, first only, second only, neither
     ours, theirs = (torch.tensor(x, dtype=torch.float64) for x in ((1, 1, 0, 0), (1, 0, 1, 0)))
     first, second = cells @ ours, cells @ theirs
@@ -222,6 +224,7 @@ def rates(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:rollback-chance",
     "value",
+    "Of a worse, a better and an equal model.",
     of=release.rollback_probability,
     against="an absorbing chain, solved",
     wrong={
@@ -237,7 +240,6 @@ def rates(draw: Draw) -> tuple[Tensor, Tensor]:
     },
 )
 def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
-    "Of a worse, a better and an equal model."
     new, old = rates(draw)
     for rollback, ship in ((5, 8), (7, 3)):
         solved = [absorbed(*x, rollback, ship)[0] for x in zip(new.tolist(), old.tolist(), strict=True)]
@@ -247,6 +249,7 @@ def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:canary-pairs",
     "value",
+    "Of a worse, a better and an equal model.",
     of=release.canary_pairs,
     against="an absorbing chain, solved",
     wrong={
@@ -262,7 +265,6 @@ def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(canary_pairs, draw: Draw) -> Iterator[Comparison]:
-    "Of a worse, a better and an equal model."
     new, old = rates(draw)
     for rollback, ship in ((5, 8), (7, 3)):
         solved = [absorbed(*x, rollback, ship)[1] for x in zip(new.tolist(), old.tolist(), strict=True)]
