@@ -138,7 +138,7 @@ def test_core_exact_imports_no_equations():
     assert oracle
     assert [m for m in provenance.closure(oracle) if m.startswith("minirlhf.equations")] == []
     for name in oracle:
-        assert "Label:" not in provenance.module_path(name).read_text(encoding="utf-8"), f"{name} claims an equation"
+        assert "@equation" not in provenance.module_path(name).read_text(encoding="utf-8"), f"{name} claims an equation"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from minirlhf.core.equation import equation
 from minirlhf.core.validate import MASK, sampled, takes, under_mask
 from minirlhf.equations.preference_losses.records import PairLogps
 from minirlhf_course.chapters import load_checks
@@ -68,8 +69,9 @@ def by_width(x, mask):
     return torch.where(mask, x, 0.0).sum(-1) / x.shape[1]
 
 
+@equation(gradient=())
 def constant(x, mask):
-    """No gradient flows."""
+    """Declared without a gradient, which flows."""
     return torch.where(mask, x, 0.0).square()
 
 
@@ -78,8 +80,9 @@ def detached(x, mask):
     return torch.where(mask, x, 0.0).detach().square()
 
 
+@equation(gradient=("x",))
 def half(x, mask):
-    """Gradients run through ``x`` only."""
+    """One factor is held still."""
     return torch.where(mask, x * x.detach(), torch.zeros(()))
 
 

@@ -1,6 +1,7 @@
 """What belongs into the repository, and that its lists of packages agree with one another."""
 
 import ast
+import importlib
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from minirlhf.core import provenance
+from minirlhf.core.equation import Equation
 from minirlhf_course.chapters import load_checks
 from minirlhf_course.ledger import pages as reader
 
@@ -164,7 +166,7 @@ def public_functions(tree: ast.Module) -> dict[str, str]:
     return {f.name: ast.get_docstring(f) or "" for f in functions}
 
 
-def test_equations_docstrings_have_label_and_source():
+def test_equations_have_docstring_label_and_source():
     """A public function without a label is no equation: it must be a part of one, used inside the layer."""
     layer = equation_layer()
     nodes = [node for tree in layer.values() for node in ast.walk(tree)]
@@ -173,11 +175,10 @@ def test_equations_docstrings_have_label_and_source():
     wrong = []
     for module, tree in layer.items():
         for name, docstring in public_functions(tree).items():
-            labelled = bool(reader.labels_in(docstring))
-            sourced = re.search(r"^\s*Source: \S", docstring, re.MULTILINE) is not None
-            if not docstring or (labelled and not sourced) or (not labelled and name not in used):
+            facts = Equation.of(getattr(importlib.import_module(module), name))
+            if not docstring or (facts.labels and not facts.source) or (not facts.labels and name not in used):
                 wrong.append(f"{module}.{name}")
-    assert wrong == [], f"no 'Label:' or no 'Source:': {wrong}"
+    assert wrong == [], f"no label or no source in `@equation`: {wrong}"
 
 
 def test_equations_labels_have_one_home():
@@ -196,4 +197,4 @@ def test_ledger_labels_are_equations_or_steps_of_derivations():
     ledger = load_checks()
     steps = {label for chain in ledger.chains.values() for label in chain.labels}
     homeless = [label for label in ledger.labels() if label not in reader.homes() and label not in steps]
-    assert homeless == [], f"no docstring and no derivation has these labels: {homeless}"
+    assert homeless == [], f"no function and no derivation has these labels: {homeless}"

@@ -19,9 +19,10 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.core import provenance
-from minirlhf_course.ledger.pages import homes, labels_in
+from minirlhf.core.equation import Equation
+from minirlhf_course.ledger.pages import homes
 
-FIELD = re.compile(r"(Label|Source|Args|Attributes|Returns|Raises):\s*(.*)")
+FIELD = re.compile(r"(Label|Source|Gradient|Args|Attributes|Returns|Raises):\s*(.*)")
 ROLE_OR_LITERAL = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}|(?<![\w*])\*(\w[\w -]*)\*(?![\w*])")
 API = "api"
 
@@ -239,8 +240,8 @@ class ApiDirective(SphinxDirective):
         section += nodes.literal_block(signature, signature, language="python", classes=["signature"])
         docstring = inspect.getdoc(thing) or ""
         section += docstring_nodes(docstring)
-        if labels := labels_in(docstring):
-            section += derived_in("", labels=labels)
+        if labels := Equation.of(thing).labels:
+            section += derived_in("", labels=[*labels])
         code = find(full).code
         section += fold("Code", nodes.literal_block(code, code, language="python"))
         return section

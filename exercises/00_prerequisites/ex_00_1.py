@@ -46,7 +46,6 @@ q1, q2, q3, q4, q5, q6, q7 = "badadbb"
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import fail, test
 
 

@@ -27,9 +27,8 @@ def loss_gradient(w, x):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 @test(

@@ -46,7 +46,6 @@ def centre(x):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -43,7 +43,6 @@ def descend(x, y, w, lr, steps):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

@@ -63,9 +63,8 @@ def prefer(logits, chosen, rejected):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):

@@ -77,7 +77,6 @@ def merge(first, second, shares):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 NAMES = ["in.weight", "in.bias", "out.weight", "out.bias"]

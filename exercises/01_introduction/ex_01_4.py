@@ -56,7 +56,6 @@ most = max((i / 10000 for i in range(10001)), key=lambda w: merged(w)[2])
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

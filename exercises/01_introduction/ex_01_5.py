@@ -66,7 +66,6 @@ import itertools
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 STEPS = 6

@@ -22,7 +22,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 REPLIES = ("best", "bad", "usual", "nice", "other")

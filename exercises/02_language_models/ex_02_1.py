@@ -43,7 +43,6 @@ def sequence_logps(logits, input_ids, mask):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -60,7 +60,6 @@ def bits_per_byte(logps, mask, num_bytes):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

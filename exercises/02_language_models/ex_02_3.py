@@ -61,7 +61,6 @@ import itertools
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 

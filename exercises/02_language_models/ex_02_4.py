@@ -18,7 +18,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 WORDS = ["the", "a", "my", "this", "your", "no", "every", "that", "some", "one", "his", "any"]

@@ -58,7 +58,6 @@ def sft_loss(logits, labels):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 EOS = 7

@@ -108,7 +108,6 @@ def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.chance import expect_draws, expect_independent
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 

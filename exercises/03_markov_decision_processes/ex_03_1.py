@@ -57,9 +57,8 @@ def time_share(P, policy, start, gamma):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact_mdp
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 
 def world(draw):

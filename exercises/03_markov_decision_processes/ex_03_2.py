@@ -55,9 +55,8 @@ def act(P, r, V, gamma):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf.core import exact_mdp
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
 def world(draw, states=3):

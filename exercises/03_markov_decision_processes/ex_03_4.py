@@ -39,7 +39,6 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -64,7 +64,6 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
 import random
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
 from minirlhf_course.ledger.registry import Draw

@@ -55,7 +55,6 @@ def best_baseline(pi, Q):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 

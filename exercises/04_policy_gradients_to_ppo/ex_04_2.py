@@ -50,7 +50,6 @@ def targets(rewards, values, last_value, terminated, gamma, lam):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -83,9 +83,8 @@ import functools
 import math
 
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf.equations.policy_losses import importance_weighted, ppo_clip
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def both_sides(logps, old_logps, advantages, mask, *, epsilon):

@@ -39,7 +39,6 @@ def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -109,7 +109,6 @@ def train(iterations, seed):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
 from minirlhf_course.ledger.registry import Draw

@@ -54,9 +54,8 @@ def best_value(ref, rewards, beta):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
 def problem(draw):

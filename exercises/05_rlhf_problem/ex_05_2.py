@@ -74,7 +74,6 @@ def token_advantages(step_probs, reward):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

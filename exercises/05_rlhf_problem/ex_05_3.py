@@ -21,7 +21,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 
@@ -83,7 +82,6 @@ kl_wasted = run_kl - table[(table[:, 1] - run_reward).abs().argmin(), 0]
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

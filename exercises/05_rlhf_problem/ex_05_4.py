@@ -45,7 +45,6 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -54,10 +54,9 @@ def step(logits, ref_logits, drawn, rewards, beta, lr):
 import math
 
 import torch
-
+from minirlhf.core import exact
 from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
-from minirlhf.core import exact
 
 BETAS = (0.2, 0.5, 1.0)
 

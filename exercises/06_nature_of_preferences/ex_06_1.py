@@ -20,7 +20,6 @@
 import itertools
 
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 

@@ -48,7 +48,6 @@ import itertools
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

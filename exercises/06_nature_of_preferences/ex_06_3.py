@@ -65,7 +65,6 @@ def consensus(rankings):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

@@ -44,7 +44,6 @@ def weighted_wins(wins, belongs):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

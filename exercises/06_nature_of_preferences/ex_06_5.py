@@ -20,7 +20,6 @@
 import math
 
 import torch
-
 from minirlhf.equations.social_choice import bradley_terry_fit
 from minirlhf_course.ledger.registry import Draw
 
@@ -58,7 +57,6 @@ a_over_c_fitted = float(fitted[0] - fitted[2])
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

@@ -47,7 +47,6 @@ def rate(games, players, k):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

@@ -56,7 +56,6 @@ def fit(person, first, second, won, people, size):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import fail, test
 
 PEOPLE, SIZE, EACH, FRESH, DRAWS = 60, 8, 24, 60, 5

@@ -47,7 +47,6 @@ def worth_of_best(K):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

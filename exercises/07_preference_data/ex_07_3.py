@@ -39,7 +39,6 @@ def weighted_kappa(a, b):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -18,7 +18,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 TRAITS = ["length", "markup", "warm opening", "agreement", "apology", "hedging"]

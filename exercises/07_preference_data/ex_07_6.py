@@ -48,7 +48,6 @@ def posteriors(labels, prior, confusion):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 

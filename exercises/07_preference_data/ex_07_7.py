@@ -21,7 +21,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 
@@ -61,7 +60,6 @@ def train(x, length, first_won):
 import functools
 
 import torch
-
 from minirlhf_course.classroom.testing import fail, test
 
 

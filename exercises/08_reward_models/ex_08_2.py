@@ -49,7 +49,6 @@ def reply_mean(scores, attention_mask, prompt_lengths):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

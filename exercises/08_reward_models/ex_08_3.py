@@ -55,7 +55,6 @@ def recovered_share(delta, eps):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

@@ -41,7 +41,6 @@ def fit(first, second, first_length, second_length, first_won):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

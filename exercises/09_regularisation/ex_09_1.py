@@ -38,7 +38,6 @@ q1, q2, q3, q4, q5, q6 = "bbcbac"
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import fail, test
 
 

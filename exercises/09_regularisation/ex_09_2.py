@@ -53,9 +53,8 @@ def tension(ref1, ref2, beta1, beta2):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 
 def problem(draw):

@@ -33,9 +33,8 @@ def kl_term(logps, ref_logps, mask):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 @test(

@@ -46,7 +46,6 @@ def regulate(ref, rewards, beta, target, gain, steps):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 

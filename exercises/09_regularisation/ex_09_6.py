@@ -49,7 +49,6 @@ def step(weights, new_x, new_y, old_x, old_y, lr):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import steps_by, trains, weights_of
 

@@ -38,7 +38,6 @@ def marks(ids, system, user, assistant, end):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 SYSTEM, USER, ASSISTANT, END = 1, 2, 3, 0

@@ -61,7 +61,6 @@ def padding(lengths, width):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -37,7 +37,6 @@ def conversation_losses(logits, ids, documents, marked):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

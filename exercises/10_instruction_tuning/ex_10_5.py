@@ -57,9 +57,8 @@ def ends(p, a):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 
 def loss(logits, weights_at, q, a):

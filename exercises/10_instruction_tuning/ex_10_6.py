@@ -14,7 +14,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 # Thousandths of a nat.
@@ -64,9 +63,8 @@ alone = math.log(3)
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf_course.ledger.registry import Draw
 
 LAST = [1035, 405, 310, 205, 1129, 694, 419, 306, 208, 1127, 668, 407, 301, 199, 1119]

@@ -63,9 +63,8 @@ def merge(weight, down, up, alpha):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, fail, test
 
 RANK, ALPHA = 2, 6.0
 
@@ -195,7 +194,6 @@ def learns(sub, draw):
 
 # %% [picture]
 import torch
-
 from minirlhf_course.classroom.testing import Panel, Picture
 
 

@@ -46,7 +46,6 @@ def step(logits, demonstrations, lr):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 

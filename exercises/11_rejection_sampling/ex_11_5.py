@@ -23,7 +23,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("reward", "kept", "prompts", "loss", "length")

@@ -89,7 +89,6 @@ def imitate(logits, prompts, answers, lr, steps):
 import math
 
 import torch
-
 from minirlhf_course.classroom.chance import expect_draws, expect_independent
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 

@@ -23,7 +23,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf.data.nano_shell import logps
 
 
@@ -58,10 +57,9 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 
 # %% [tests]
 import torch
-
+from minirlhf.data import nano_shell
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
-from minirlhf.data import nano_shell
 
 
 def first_only(rewards):

@@ -42,7 +42,6 @@ def leave_one_out(rewards, valid):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

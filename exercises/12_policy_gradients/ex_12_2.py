@@ -55,7 +55,6 @@ def micro_batch_losses(objective, mask, size):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

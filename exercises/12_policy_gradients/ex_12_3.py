@@ -23,7 +23,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 
@@ -62,7 +61,6 @@ lam_tenth = 0.1 ** (1 / (tokens(STUDENT) - 1))
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

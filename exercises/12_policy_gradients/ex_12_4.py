@@ -24,7 +24,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("reward", "length", "ended", "ratio_1", "ratio_4", "clipped", "expl_var")

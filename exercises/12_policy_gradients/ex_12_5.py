@@ -43,7 +43,6 @@ def ppo_loss(logits, ids, old_logps, advantages, mask, temperature, epsilon):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 EPSILON = 0.2

@@ -49,7 +49,6 @@ def prepare(tokens, rewards, eos, penalty):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

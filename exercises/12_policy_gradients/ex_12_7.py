@@ -24,7 +24,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf.data.nano_shell import logps
 
 
@@ -57,10 +56,9 @@ def step(weights, games, tokens, mask, rewards, lr):
 import math
 
 import torch
-
+from minirlhf.data import nano_shell
 from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
-from minirlhf.data import nano_shell
 
 
 @test(

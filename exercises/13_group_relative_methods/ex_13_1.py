@@ -67,7 +67,6 @@ import math
 import statistics
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -60,7 +60,6 @@ def token_weights(mask, finished):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

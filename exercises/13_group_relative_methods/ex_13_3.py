@@ -69,7 +69,6 @@ gspo_value = (2 * 0.4) ** 0.5
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -57,7 +57,6 @@ most_moved = max((p * (1 - p) * sum((1 - p) ** (k - 1) for k in range(1, _g)), p
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 from minirlhf_course.ledger.registry import Draw
 

@@ -24,7 +24,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf.data.nano_shell import logps
 
 
@@ -59,11 +58,10 @@ def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsi
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test, tidy
-from minirlhf_course.classroom.training import trains, weights_of
 from minirlhf.core import exact
 from minirlhf.data import nano_shell
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
+from minirlhf_course.classroom.training import trains, weights_of
 
 
 @test(

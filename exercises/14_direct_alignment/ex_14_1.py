@@ -67,9 +67,8 @@ def best_margin(p, beta):
 import math
 
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 
 def optimum(draw):

@@ -50,7 +50,6 @@ def top_loss(logps, ref_logps, beta):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -63,9 +63,8 @@ def equilibrium(ref, wins, beta):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
 def circle(draw):

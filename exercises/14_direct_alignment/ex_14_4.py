@@ -67,9 +67,8 @@ def batch_loss(logps, ref_logps, up, beta, aversion):
 import math
 
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def answers(draw):

@@ -18,9 +18,7 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
-
 
 # Runs of 400 steps: loss, chosen and rejected log-probability at the start and after every 100 steps.
 RUNS = [

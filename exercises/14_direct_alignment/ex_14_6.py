@@ -40,7 +40,6 @@ def dpo_loss(logps, ref_logps, mask, beta):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

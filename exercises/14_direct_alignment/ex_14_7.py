@@ -54,7 +54,6 @@ def train(logits, prompts, chosen, rejected, beta, lr, steps):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf_course.classroom.training import trains, weights_of
 

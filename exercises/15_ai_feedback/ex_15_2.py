@@ -67,7 +67,6 @@ def enough(target, start, K, miss, alarm, repair, harm):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -55,7 +55,6 @@ def agreed(logits, letters, votes):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

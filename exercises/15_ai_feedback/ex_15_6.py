@@ -87,7 +87,6 @@ def tilted(logps, rewards, beta):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

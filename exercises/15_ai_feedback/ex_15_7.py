@@ -49,7 +49,6 @@ def learn(ai, people):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import fail, test
 from minirlhf_course.classroom.training import trains
 

@@ -79,7 +79,6 @@ def accuracy(answers, right, V, n):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -36,7 +36,6 @@ def credit(rewards):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf_course.classroom.training import trains
 

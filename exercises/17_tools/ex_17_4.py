@@ -62,7 +62,6 @@ def loss(logits, ids, turn, credit):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -92,7 +92,6 @@ def slopes(credits, ids, contexts, logits):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

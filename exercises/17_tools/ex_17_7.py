@@ -40,7 +40,6 @@ def credit(seen, rewards):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf_course.classroom.training import trains
 

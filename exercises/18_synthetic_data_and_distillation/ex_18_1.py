@@ -16,7 +16,6 @@
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
 
-
 #: How many are good, and what the first filter keeps of the good and of the bad.
 # fmt: off
 FIRST = (

@@ -52,7 +52,6 @@ import difflib
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -32,7 +32,6 @@ def weights(logps, old_logps, mask):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

@@ -21,7 +21,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("clean", "commonest", "forward", "reverse")

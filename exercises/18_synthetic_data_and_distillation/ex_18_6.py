@@ -62,7 +62,6 @@ def diversity(model):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.chance import expect_draws, expect_independent
 from minirlhf_course.classroom.testing import expect, fail, test, tidy_distribution
 

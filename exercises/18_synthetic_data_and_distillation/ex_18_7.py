@@ -51,7 +51,6 @@ def update(logits, words, teacher, lr):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 

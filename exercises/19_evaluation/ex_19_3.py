@@ -41,7 +41,6 @@ import math
 import statistics
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -50,7 +50,6 @@ def replies_or_items(ours, theirs):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

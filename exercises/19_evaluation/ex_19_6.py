@@ -71,7 +71,6 @@ import statistics
 from collections import Counter
 
 import torch
-
 from minirlhf_course.classroom.chance import expect_draws, expect_independent
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
@@ -273,7 +272,6 @@ def middle(sub, draw):
 
 # %% [picture]
 import torch
-
 from minirlhf_course.classroom.testing import Panel, Picture
 
 

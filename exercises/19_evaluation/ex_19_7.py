@@ -46,7 +46,6 @@ def update(logits, facts, replies, earned, lr):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 from minirlhf_course.classroom.training import moved, steps_by, trains, weights_of
 

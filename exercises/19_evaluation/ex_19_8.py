@@ -48,7 +48,6 @@ def threshold(confidence, right, penalty):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

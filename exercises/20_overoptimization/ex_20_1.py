@@ -65,9 +65,8 @@ def gold_per_nat(ref, proxy, gold, strength):
 
 # %% [tests]
 import torch
-
-from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 from minirlhf.core import exact
+from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribution
 
 
 def problem(draw):

@@ -21,7 +21,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 # Each: the last distance, a cost per nat, and the gold reward at nine distances in equal steps from 0.
@@ -89,7 +88,6 @@ worth_it = (alpha / (2 * (beta + price(STUDENT)))) ** 2
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

@@ -53,7 +53,6 @@ def careful_reward(scores, ref_scores, coef=None):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

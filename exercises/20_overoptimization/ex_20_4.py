@@ -59,7 +59,6 @@ def safe(feedback):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 

@@ -48,7 +48,6 @@ def stop(proxy, grades):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
 

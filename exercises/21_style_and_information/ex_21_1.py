@@ -46,7 +46,6 @@ both = tilted(m) * tilted(m / 2)
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

@@ -55,7 +55,6 @@ def best_slope(gold_std, style_std, covariance):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test
 
 

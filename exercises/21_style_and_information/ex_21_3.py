@@ -50,7 +50,6 @@ def gains(logps, ref_logps, style, scores):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 

@@ -48,7 +48,6 @@ def equal(scores, terms, columns):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 SIZES = (1.0, 40.0, 3000.0)  # of the differences: marks, words, characters

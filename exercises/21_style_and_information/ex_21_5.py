@@ -20,7 +20,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("words", "raw", "equal", "people")

@@ -76,7 +76,6 @@ import math
 import statistics
 
 import torch
-
 from minirlhf_course.classroom.testing import Panel, Picture, expect, test, tidy
 
 

@@ -37,7 +37,6 @@ def credit(rewards, lengths):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
 

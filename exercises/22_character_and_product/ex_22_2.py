@@ -61,7 +61,6 @@ def crest(logps, prompted_logps, which):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

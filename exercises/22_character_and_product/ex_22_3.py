@@ -51,7 +51,6 @@ def bounds(new, old, wrong_rollback, wrong_ship):
 
 # %% [tests]
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

@@ -66,7 +66,6 @@ def second(first, bar, scores, harmful, share, ratio):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, fail, test
 
 

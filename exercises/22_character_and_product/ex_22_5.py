@@ -21,7 +21,6 @@
 
 # %% [given]
 import torch
-
 from minirlhf_course.ledger.registry import Draw
 
 COLUMNS = ("prompts", "must", "before", "now", "lost", "won")

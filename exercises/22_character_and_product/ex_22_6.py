@@ -87,7 +87,6 @@ def rates(kept):
 import math
 
 import torch
-
 from minirlhf_course.classroom.testing import Panel, Picture, expect, fail, test, tidy
 
 

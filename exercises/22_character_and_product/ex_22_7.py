@@ -39,7 +39,6 @@ def loss(logps, ref_logps, prompted_logps, beta):
 import itertools
 
 import torch
-
 from minirlhf_course.classroom.testing import expect, test, tidy
 from minirlhf_course.classroom.training import trains
 

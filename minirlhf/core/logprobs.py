@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_sum
 
 
+@equation("eq:token-logp")
 def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> Tensor:
     """Log-probability of every token given the tokens before it.
 
     The logits at position ``t`` predict the token at ``t + 1``, so the result is one shorter than the input. It equals
     ``log_softmax(logits / temperature)[:, :-1].gather(input_ids[:, 1:])`` without a second ``(B, S, V)`` tensor.
-
-    Label: eq:token-logp
 
     Args:
         logits: ``(B, S, V)``.
@@ -51,11 +51,9 @@ def next_token_logps(logits: Tensor, targets: Tensor, temperature: float = 1.0) 
     return logits.gather(-1, targets[..., None]).squeeze(-1) - logits.logsumexp(-1)
 
 
+@equation("eq:entropy")
 def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Entropy in nats of each next-token distribution: ``(..., V) -> (...)``. Logits may hold −inf.
-
-    Label: eq:entropy
-    """
+    """Entropy in nats of each next-token distribution: ``(..., V) -> (...)``. Logits may hold −inf."""
     log_probs = torch.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, -1)
     if temperature != 1.0:
         log_probs = torch.log_softmax(log_probs / temperature, -1)

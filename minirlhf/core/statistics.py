@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from minirlhf.core.equation import equation
+
 
 def holm(chances: Sequence[float]) -> list[float]:
     """Return the p-values after Holm's correction for multiple comparisons.
@@ -22,14 +24,15 @@ def holm(chances: Sequence[float]) -> list[float]:
     return corrected
 
 
+@equation(
+    "eq:sign-test",
+    source='Arbuthnot (1710), "An argument for divine providence"; McNemar (1947), "Note on the sampling error of '
+    'the difference between correlated proportions or percentages".',
+)
 def sign_test(more: int, less: int) -> float:
     """Exact two-sided p-value of ``more`` plus and ``less`` minus signs if each had probability ½; 1 without signs.
 
     With the items that only one of two models got right, this is the exact McNemar test of the two models.
-
-    Label: eq:sign-test
-    Source: Arbuthnot (1710), "An argument for divine providence"; McNemar (1947), "Note on the sampling error of the difference
-        between correlated proportions or percentages".
     """
     total = more + less
     log_all = total * math.log(2.0)

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_whiten, zero_where_masked
 from minirlhf.core.validate import (
@@ -131,49 +132,52 @@ def valid_mask(rewards: Tensor, valid: Tensor | None) -> Tensor:
 # -- without groups ----------------------------------------------------------------------------------------------
 
 
+@equation(
+    "eq:reinforce-advantage",
+    source='Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement '
+    'learning".',
+    gradient=(),
+)
 def raw_reward(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
-    """The reward itself, without a baseline: REINFORCE. Unbiased, with the largest variance of all.
-
-    Label: eq:reinforce-advantage
-    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
-        reinforcement learning".
-    """
+    """The reward itself, without a baseline: REINFORCE. Unbiased, with the largest variance of all."""
     return zero_where_masked(rewards.detach(), valid_mask(rewards, valid))
 
 
 @relative_to_batch
+@equation("eq:batch-baseline", source="Williams (1992), REINFORCE with an average-reward baseline.", gradient=())
 def batch_center(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Reward minus the mean reward of the whole batch.
 
     The baseline contains the completion's own reward, so the expected gradient shrinks by (N − 1)/N. If the batch has
     fewer than two valid rewards, all advantages are 0.
-
-    Label: eq:batch-baseline
-    Source: Williams (1992), REINFORCE with an average-reward baseline.
     """
     return center(rewards)
 
 
 @relative_to_batch
+@equation(
+    "eq:reinforce-pp-advantage",
+    source='Hu et al. (2025), "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage '
+    'Normalization".',
+    gradient=(),
+)
 def batch_zscore(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """Centred and scaled over the whole batch, as in REINFORCE++: ``(r − mean_batch) / (std_batch + eps)``.
-
-    Label: eq:reinforce-pp-advantage
-    Source: Hu et al. (2025), "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global
-        Advantage Normalization".
-    """
+    """Centred and scaled over the whole batch, as in REINFORCE++: ``(r − mean_batch) / (std_batch + eps)``."""
     return center(rewards) / (spread(rewards, ddof) + eps)
 
 
+@equation(
+    "eq:remax-advantage",
+    source='Li et al. (2023), "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for '
+    'Aligning Large Language Models".',
+    gradient=(),
+)
 def remax(rewards: Tensor, greedy_rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Reward minus the reward of the greedy completion of the same prompt, ``greedy_rewards (P,)``: ReMax.
 
     The baseline is independent of the sampled completion, so the expected gradient is the true one, also with one
     sample. If the greedy completion could not be graded, mark all samples of its prompt invalid.
 
-    Label: eq:remax-advantage
-    Source: Li et al. (2023), "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for
-        Aligning Large Language Models".
     Raises: ValueError for other shapes, or a reward that counts and is not finite.
     """
     valid = valid_mask(rewards, valid)
@@ -186,65 +190,78 @@ def remax(rewards: Tensor, greedy_rewards: Tensor, valid: Tensor | None = None) 
 
 
 @relative
+@equation(
+    "eq:drgrpo-advantage",
+    source='Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).',
+    gradient=(),
+)
 def group_center(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Reward minus the mean of its group, the advantage of Dr. GRPO: ``A_i = r_i − mean(r)``.
 
     The mean includes the completion's own reward, so the expected gradient is (G − 1)/G of the true one.
-
-    Label: eq:drgrpo-advantage
-    Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).
     """
     return center(rewards)
 
 
 @relative
+@equation(
+    "eq:rloo-advantage",
+    "eq:rloo-sum-form",
+    "eq:rloo-scaled-center",
+    source='Kool, van Hoof & Welling (2019), "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; Ahmadian et al. '
+    '(2024), "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in '
+    'LLMs".',
+    gradient=(),
+)
 def leave_one_out(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Reward minus the leave-one-out baseline of its group, as in RLOO: ``A_i = r_i − Σ_{j≠i} r_j / (G − 1)``.
 
     The baseline does not depend on the completion itself, so the expected gradient is the true one. The advantage
     equals G/(G − 1) times :func:`group_center` and is computed that way.
-
-    Label: eq:rloo-advantage, eq:rloo-sum-form, eq:rloo-scaled-center
-    Source: Kool, van Hoof & Welling (2019), "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; Ahmadian
-        et al. (2024), "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human
-        Feedback in LLMs".
     """
     return center(rewards) * count(rewards) / (count(rewards) - 1)
 
 
 @relative
+@equation(
+    "eq:grpo-advantage",
+    "eq:difficulty-bias",
+    source='Shao et al. (2024), "DeepSeekMath" (GRPO with outcome supervision).',
+    gradient=(),
+)
 def group_zscore(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-4) -> Tensor:
     """Centred reward over the group's standard deviation, as in GRPO: ``A_i = (r_i − mean(r)) / (std(r) + eps)``.
 
     Implementations disagree on ``ddof``: 1 is the sample standard deviation, 0 the population's.
-
-    Label: eq:grpo-advantage, eq:difficulty-bias
-    Source: Shao et al. (2024), "DeepSeekMath" (GRPO with outcome supervision).
     """
     return center(rewards) / (spread(rewards, ddof) + eps)
 
 
 @relative
+@equation(
+    "eq:lite-ppo-advantage",
+    source='Liu et al. (2025), "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning" (Lite PPO).',
+    gradient=(),
+)
 def lite_ppo(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-4) -> Tensor:
     """Group mean, but the standard deviation of the *rewards of the batch*: ``(r − mean_group) / (std_batch + eps)``.
 
     The small standard deviation of an easy or hard prompt does not inflate its advantages.
-
-    Label: eq:lite-ppo-advantage
-    Source: Liu et al. (2025), "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning" (Lite PPO).
     """
     return center(rewards) / (spread(rewards.flatten(), ddof) + eps)
 
 
 @relative
+@equation(
+    "eq:reinforce-pp-baseline",
+    source='Hu et al. (2025), "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage '
+    'Normalization".',
+    gradient=(),
+)
 def reinforce_pp_baseline(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """Group-centred reward over the standard deviation of the batch's *centred* rewards: REINFORCE++ with baseline.
 
     The scale differs from :func:`lite_ppo`: it is measured after centring has removed the variance between prompts.
-
-    Label: eq:reinforce-pp-baseline
-    Source: Hu et al. (2025), "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global
-        Advantage Normalization".
     """
     centred = center(rewards)  # The mean over the batch is 0 already.
     return centred / (root_mean_square(centred.flatten(), ddof) + eps)
@@ -254,13 +271,13 @@ def reinforce_pp_baseline(rewards: Tensor, valid: Tensor | None = None, *, ddof:
 
 
 @takes(mask=MASK, advantages=shape("P G"))
+@equation(
+    "eq:token-advantage",
+    source='Shao et al. (2024), "DeepSeekMath": with outcome supervision all tokens of a response share its advantage.',
+    gradient=(),
+)
 def broadcast_to_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
-    """Give every sampled token its completion's advantage: ``(P, G), (B, T) -> (B, T)``, ``B = P·G``, prompt-major.
-
-    Label: eq:token-advantage
-    Source: Shao et al. (2024), "DeepSeekMath": with outcome supervision all tokens of a response share
-        its advantage.
-    """
+    """Give every sampled token its completion's advantage: ``(P, G), (B, T) -> (B, T)``, ``B = P·G``, prompt-major."""
     if advantages.numel() != mask.shape[0]:
         raise ArgumentError(
             f"advantages has shape {tuple(advantages.shape)}; expected P·G = {mask.shape[0]}, "
@@ -274,6 +291,7 @@ def broadcast_to_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
 
 
 @takes(mask=MASK, step_rewards=shape("B T"), step_ends=shape("B T"))
+@equation("eq:grpo-process", source='Shao et al. (2024), "DeepSeekMath" (GRPO with process supervision).', gradient=())
 def process_zscore(
     step_rewards: Tensor, step_ends: Tensor, mask: Tensor, *, num_generations: int, ddof: int = 1, eps: float = 1e-4
 ) -> Tensor:
@@ -282,8 +300,6 @@ def process_zscore(
     The rewards of all steps of all completions of a group are normalised together. With one step per
     completion this is :func:`group_zscore`.
 
-    Label: eq:grpo-process
-    Source: Shao et al. (2024), "DeepSeekMath" (GRPO with process supervision).
     Args:
         step_rewards: rewards of steps; only the entries where a step ends are used.
         step_ends: bool, True on the last token of each graded step; this token must be inside the mask.
@@ -310,14 +326,13 @@ def process_zscore(
 
 
 @takes(mask=MASK, x=under_mask())
+@equation("eq:whitening", source='Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO".', gradient=())
 def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """Values of all tokens of the batch scaled to variance 1 and mean 0: ``(x − mean) / sqrt(var + eps)``.
 
     PPO whitens its advantages. With ``shift_mean=False``, as for rewards, the mean is added back: the values have
     variance 1 and their old mean. The mask needs at least ``ddof + 1`` tokens.
 
-    Label: eq:whitening
-    Source: Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO".
     Returns: ``(B, T)``, 0 outside the mask.
     """
     if int(mask.bool().sum()) <= ddof:

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import (
     MASK,
@@ -32,13 +33,11 @@ _batch = takes(mask=MASK, keep=shape("B"))
 
 
 @_batch
+@equation("eq:sequence-mean", "eq:length-bias", source='Shao et al. (2024), "DeepSeekMath", the GRPO objective.')
 def sequence_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
     """Mean over sequences of each sequence's mean over tokens: weight ``1 / (B·|o_i|)``, as in GRPO.
 
     A token of a long completion has less weight than a token of a short completion: the length bias.
-
-    Label: eq:sequence-mean, eq:length-bias
-    Source: Shao et al. (2024), "DeepSeekMath", the GRPO objective.
     """
     loss_mask, denominator_mask = _rows(mask, keep, renormalise)
     num_sequences = denominator_mask.any(-1).sum().clamp(min=1)
@@ -46,17 +45,21 @@ def sequence_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool
 
 
 @_batch
+@equation(
+    "eq:token-mean",
+    source='Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".',
+)
 def token_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
-    """Mean over all tokens of the batch: weight ``1 / Σ_j |o_j|``, as in DAPO. Every token has the same weight.
-
-    Label: eq:token-mean
-    Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".
-    """
+    """Mean over all tokens of the batch: weight ``1 / Σ_j |o_j|``, as in DAPO. Every token has the same weight."""
     loss_mask, denominator_mask = _rows(mask, keep, renormalise)
     return loss_mask.double() / denominator_mask.sum().clamp(min=1)
 
 
 @takes(max_completion_length=POSITIVE)
+@equation(
+    "eq:fixed-length",
+    source='Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).',
+)
 def fixed_length(
     mask: Tensor, *, max_completion_length: int, keep: Tensor | None = None, renormalise: bool = True
 ) -> Tensor:
@@ -65,8 +68,6 @@ def fixed_length(
     The divisor does not depend on the completions. So every token has the same weight, and a batch with more tokens has
     a larger total weight.
 
-    Label: eq:fixed-length
-    Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).
     Args:
         max_completion_length: the generation budget in tokens, ≥ 1.
     """
@@ -74,13 +75,14 @@ def fixed_length(
 
 
 @_batch
+@equation(
+    "eq:sequence-sum",
+    source='Williams (1992), "Simple statistical gradient-following algorithms" (the sum over an episode).',
+)
 def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
     """Mean over sequences of each sequence's sum over tokens: weight ``1 / B``.
 
     With token log-probabilities this is the plain policy gradient of whole completions.
-
-    Label: eq:sequence-sum
-    Source: Williams (1992), "Simple statistical gradient-following algorithms" (the sum over an episode).
     """
     loss_mask, denominator_mask = _rows(mask, keep, renormalise)
     return loss_mask.double() / denominator_mask.any(-1).sum().clamp(min=1)
@@ -89,15 +91,18 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
 @takes(
     mask=MASK, weights=sampled(gradient=False), entropies=sampled(gradient=False), top_entropy_quantile=number("(0, 1]")
 )
+@equation(
+    "eq:most-uncertain",
+    source='Wang et al. (2025), "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement '
+    'Learning for LLM Reasoning", eq. 6.',
+    gradient=(),
+)
 def high_entropy_weights(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
     """Weights of the fraction ω of tokens with the highest entropy: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
 
     τ is the ⌈ωN⌉-th largest of the N entropies of tokens with a positive weight. With the weights of :func:`token_mean`
-    the result is the mean over the selected tokens. No gradient flows.
+    the result is the mean over the selected tokens.
 
-    Label: eq:most-uncertain
-    Source: Wang et al. (2025), "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement
-        Learning for LLM Reasoning", eq. 6.
     Args:
         weights: ``(B, T)`` of an optimizer batch.
         entropies: ``(B, T)``, nats, of the current policy's distribution at each token.
@@ -113,11 +118,10 @@ def high_entropy_weights(weights: Tensor, entropies: Tensor, mask: Tensor, *, to
 
 
 @takes(mask=MASK, weights=shape("B T"))
+@equation("eq:aggregate", source="elementary; linear in the rows, hence the same for every split of the batch.")
 def aggregate(objective: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """``Σ weights · objective``, a scalar to be maximised; the loss is minus this.
 
-    Label: eq:aggregate
-    Source: elementary; linear in the rows, hence the same for every split of the batch.
     Args:
         objective: ``(B, T)`` per token, or ``(B, 1)`` per sequence; the weight of a sequence is then the sum of the
             weights of its tokens. Finite under the mask.

@@ -10,20 +10,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, finite, shape, takes
 
 
 @takes(table=finite("... C C", "[0, inf)"))
+@equation("eq:cohen-kappa", source='Cohen (1960), "A coefficient of agreement for nominal scales".')
 def cohen_kappa(table: Tensor) -> Tensor:
     """Cohen's kappa ``(...)`` of two annotators: (p_o − p_e) / (1 − p_e).
 
     ``table[i, j]`` counts the items that the first annotator labels i and the second labels j. p_o is the fraction on
     the diagonal. p_e is its expectation if each annotator kept the same label frequencies but labelled independently of
     the items.
-
-    Label: eq:cohen-kappa
-    Source: Cohen (1960), "A coefficient of agreement for nominal scales".
     """
     fractions = table / table.sum((-2, -1), keepdim=True)
     observed = fractions.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -32,14 +31,12 @@ def cohen_kappa(table: Tensor) -> Tensor:
 
 
 @takes(counts=finite("N C", "[0, inf)"))
+@equation("eq:fleiss-kappa", source='Fleiss (1971), "Measuring nominal scale agreement among many raters".')
 def fleiss_kappa(counts: Tensor) -> Tensor:
     """Fleiss' kappa of m annotators per item, not always the same ones: (P̄ − P̄_e) / (1 − P̄_e).
 
     ``counts[i, c]`` is the number of annotators who labelled item i as c; every row sums to the same m ≥ 2. P̄ is the
     mean fraction of pairs of annotators that agree on an item, P̄_e the sum of the squared label frequencies.
-
-    Label: eq:fleiss-kappa
-    Source: Fleiss (1971), "Measuring nominal scale agreement among many raters".
     """
     num_raters = counts.sum(-1)
     if not torch.allclose(num_raters, num_raters[:1]) or float(num_raters[0]) < 2:
@@ -56,6 +53,7 @@ def fleiss_kappa(counts: Tensor) -> Tensor:
 
 
 @takes(counts=finite("N C", "[0, inf)"), distance=finite("C C", "[0, inf)"))
+@equation("eq:krippendorff-alpha", source='Krippendorff (2011), "Computing Krippendorff\'s alpha-reliability".')
 def krippendorff_alpha(counts: Tensor, distance: Tensor) -> Tensor:
     """Krippendorff's alpha: 1 − D_o / D_e, for any number of annotators per item.
 
@@ -63,9 +61,6 @@ def krippendorff_alpha(counts: Tensor, distance: Tensor) -> Tensor:
     information and are left out. D_o is the mean distance of two labels of one item, D_e the mean distance of two
     labels of any items. ``distance[c, k]`` has zeros on the diagonal; off it, it is 1 for nominal labels and (c − k)²
     for interval labels.
-
-    Label: eq:krippendorff-alpha
-    Source: Krippendorff (2011), "Computing Krippendorff's alpha-reliability".
     """
     if bool((distance.diagonal() != 0).any()):
         raise ArgumentError(
@@ -88,13 +83,14 @@ def krippendorff_alpha(counts: Tensor, distance: Tensor) -> Tensor:
 
 
 @takes(accuracy_a=finite("...", "[0, 1]"), accuracy_b=finite("...", "[0, 1]"), prevalence=finite("...", "[0, 1]"))
+@equation(
+    "eq:expected-kappa",
+    source='the effect of the prevalence: Feinstein and Cicchetti (1990), "High agreement but low kappa".',
+)
 def expected_kappa(accuracy_a: Tensor, accuracy_b: Tensor, prevalence: Tensor) -> Tensor:
     """Cohen's kappa of two annotators of a binary label who are right with these probabilities, independently.
 
     The true label of a fraction ``prevalence`` of the items is 1. If it is ½, the kappa is (2p_a − 1)(2p_b − 1).
-
-    Label: eq:expected-kappa
-    Source: the effect of the prevalence: Feinstein and Cicchetti (1990), "High agreement but low kappa".
     """
     agreement = accuracy_a * accuracy_b + (1 - accuracy_a) * (1 - accuracy_b)
     prob_one = [prevalence * p + (1 - prevalence) * (1 - p) for p in (accuracy_a, accuracy_b)]
@@ -114,30 +110,32 @@ def _given(labels: Tensor, classes: int) -> Tensor:
 
 
 @takes(labels=shape("N A"), log_prior="C", log_confusion="A C C")
+@equation(
+    "eq:dawid-skene-posterior",
+    source='Dawid and Skene (1979), "Maximum likelihood estimation of observer error-rates using the EM '
+    'algorithm", equation 2.5.',
+)
 def dawid_skene_posterior(labels: Tensor, log_prior: Tensor, log_confusion: Tensor) -> Tensor:
     """Probability ``(N, C)`` of each true label, given the labels and the confusion matrices of the annotators.
 
     ``log_confusion[a, c, l]`` is the log-probability that annotator a gives label l if the true label is c; −1 in
     ``labels`` is a missing label. Given the true label, the errors of the annotators are independent.
-
-    Label: eq:dawid-skene-posterior
-    Source: Dawid and Skene (1979), "Maximum likelihood estimation of observer error-rates using the EM algorithm",
-        equation 2.5.
     """
     one_hot_labels = _given(labels, len(log_prior)).to(log_prior.dtype)
     return (log_prior + torch.einsum("nal,acl->nc", one_hot_labels, log_confusion)).softmax(-1)
 
 
 @takes(labels=shape("N A"), posterior=finite("N C", "[0, 1]"), smoothing=NOT_NEGATIVE)
+@equation(
+    "eq:dawid-skene-update",
+    source='Dawid and Skene (1979), "Maximum likelihood estimation of observer error-rates using the EM '
+    'algorithm", equations 2.3 and 2.4.',
+)
 def dawid_skene_update(labels: Tensor, posterior: Tensor, *, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """Maximum-likelihood prior ``(C,)`` and confusion matrices ``(A, C, C)``, given a posterior over the true labels.
 
     Both are frequencies, counted with the posterior as weight. ``smoothing`` is a pseudo-count, added to every count of
     the confusion matrices. Without it the estimated error rate of an annotator with few labels soon becomes 0.
-
-    Label: eq:dawid-skene-update
-    Source: Dawid and Skene (1979), "Maximum likelihood estimation of observer error-rates using the EM algorithm",
-        equations 2.3 and 2.4.
     """
     one_hot_labels = _given(labels, posterior.shape[1]).to(posterior.dtype)
     counts = torch.einsum("nc,nal->acl", posterior, one_hot_labels) + smoothing

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, at_least, finite, number, shape, takes
 
@@ -19,13 +20,15 @@ _CHANCE = finite("...", "[0, 1]")
 
 
 @takes(logits="... V", first=at_least(0), second=at_least(0))
+@equation(
+    "eq:letter-preference",
+    source='Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 4.1.',
+)
 def letter_preference(logits: Tensor, *, first: int, second: int) -> Tensor:
     """Probability ``(...)`` of the completion labelled "(A)", from the logits of the next token: σ(z_A − z_B).
 
     This is the softmax over the two letters only; the mass on all other tokens does not matter.
 
-    Label: eq:letter-preference
-    Source: Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 4.1.
     Args:
         first, second: the tokens of the two letters.
     """
@@ -40,26 +43,31 @@ def letter_preference(logits: Tensor, *, first: int, second: int) -> Tensor:
 
 
 @takes(probabilities=finite("... K", "[0, 1]"), clamp=number("[0, 0.5)"))
+@equation(
+    "eq:constitutional-preference",
+    source='Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 4.1.',
+)
 def constitutional_preference(probabilities: Tensor, *, clamp: float = 0.0) -> Tensor:
     """The label ``(...)`` of K principles: the mean of their preferences, each clamped to [c, 1 − c].
 
     It is the expected label if one principle is sampled at random for each label. A judge that reasons first gives
     probabilities near 0 or 1, so the paper clamps them to 0.4 to 0.6.
-
-    Label: eq:constitutional-preference
-    Source: Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 4.1.
     """
     return probabilities.clamp(clamp, 1 - clamp).mean(-1)
 
 
 @takes(given="...", exchanged="...")
+@equation(
+    "eq:both-orders",
+    "eq:place-bias",
+    source='the swap of Wang et al. (2023), "Large language models are not fair evaluators", in log-odds; derived '
+    "in the text.",
+)
 def split_position_bias(given: Tensor, exchanged: Tensor) -> tuple[Tensor, Tensor]:
     """Reward difference (ℓ₁ − ℓ₂)/2 and position bias (ℓ₁ + ℓ₂)/2 from a pair judged in both orders, both ``(...)``.
 
     The split is exact if the log-odds are a difference of rewards plus a bias for the first position, for any bias.
 
-    Label: eq:both-orders, eq:place-bias
-    Source: the swap of Wang et al. (2023), "Large language models are not fair evaluators", in log-odds; derived in the text.
     Args:
         given: ℓ₁, log-odds of the first completion, with the first completion in the first position.
         exchanged: ℓ₂, log-odds of the *second* completion, which is now in the first position.
@@ -68,14 +76,18 @@ def split_position_bias(given: Tensor, exchanged: Tensor) -> tuple[Tensor, Tenso
 
 
 @takes(difference="...", bias="...")
+@equation(
+    "eq:swap-right",
+    "eq:swap-wrong",
+    source='derived in the text; the test: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot '
+    'Arena", section 3.4.',
+)
 def swap_outcomes(difference: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """The swap test: probability that both orders prefer the better completion, or both the worse; ``(...)`` each.
 
     σ(d + b) σ(d − b) and σ(−d − b) σ(−d + b). Otherwise the two verdicts contradict each other, and the pair is dropped
     or counted as a tie.
 
-    Label: eq:swap-right, eq:swap-wrong
-    Source: derived in the text; the test: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena", section 3.4.
     Args:
         difference: d ≥ 0, reward of the better completion minus reward of the worse one, as the judge sees them.
         bias: b, the judge's position bias.
@@ -87,16 +99,19 @@ def swap_outcomes(difference: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 @takes(judged=finite("N", "[0, 1]"), gold=shape("N"), own=shape("N"))
+@equation(
+    "eq:self-preference",
+    source='Wataoka, Takahashi and Ri (2024), "Self-preference bias in LLM-as-a-judge".',
+    gradient=(),
+)
 def self_preference(judged: Tensor, gold: Tensor, own: Tensor) -> Tensor:
-    """Recall of a judge on its own completions minus its recall on others' completions. Scalar. No gradient flows.
+    """Recall of a judge on its own completions minus its recall on others' completions. Scalar.
 
     The mean of ``judged`` over the completions that annotators prefer and the judge wrote, minus the mean over the
     completions that annotators prefer and the judge did not write. An unbiased judge gets 0 if the preferred
     completions win by the same margin in both parts. If its own completions win by a larger margin, it gets more than
     0.
 
-    Label: eq:self-preference
-    Source: Wataoka, Takahashi and Ri (2024), "Self-preference bias in LLM-as-a-judge".
     Args:
         judged: 1 if the judge prefers the completion to the other one, 0 if not, or the probability that it does.
         gold: True if annotators prefer the completion.
@@ -116,11 +131,10 @@ def self_preference(judged: Tensor, gold: Tensor, own: Tensor) -> Tensor:
 
 
 @takes(accuracy=_CHANCE, keeps_right=_CHANCE, keeps_wrong=_CHANCE)
+@equation("eq:meta-judge", source='Bayes\' rule; a meta-judge: Wu et al. (2024), "Meta-rewarding language models".')
 def meta_judge_precision(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Tensor) -> Tensor:
     """Fraction of correct verdicts among those that a meta-judge accepts: pt / (pt + (1 − p)f), ``(...)``.
 
-    Label: eq:meta-judge
-    Source: Bayes' rule; a meta-judge: Wu et al. (2024), "Meta-rewarding language models".
     Args:
         accuracy: p, of the judge.
         keeps_right: t, the fraction of correct verdicts that the meta-judge accepts.
@@ -137,13 +151,12 @@ def meta_judge_precision(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Ten
 
 
 @takes(wins=finite("K K", "[0, 1]"))
+@equation("eq:knockout", source='David (1988), "The method of paired comparisons", chapter 6.')
 def knockout(wins: Tensor) -> Tensor:
     """Probability ``(K,)`` that each of K = 2^m completions wins a knockout tournament in the order given.
 
     The winners of the two halves meet in the final: P(i) = P_half(i) Σ_{j in the other half} P_half(j) p_ij.
 
-    Label: eq:knockout
-    Source: David (1988), "The method of paired comparisons", chapter 6.
     Args:
         wins: p_ij, the probability that i beats j; p_ji = 1 − p_ij, the diagonal is ignored.
     """
@@ -172,12 +185,9 @@ def knockout(wins: Tensor) -> Tensor:
 
 
 @takes(met=finite("... K", "[0, 1]"), weights=finite("K", "[0, inf)"))
+@equation("eq:rubric-reward", source='Gunjal et al. (2025), "Rubrics as rewards", explicit aggregation.')
 def rubric_reward(met: Tensor, weights: Tensor) -> Tensor:
-    """The weighted fraction of a rubric's items that a completion meets: Σ_k w_k c_k / Σ_k w_k, ``(...)``.
-
-    Label: eq:rubric-reward
-    Source: Gunjal et al. (2025), "Rubrics as rewards", explicit aggregation.
-    """
+    """The weighted fraction of a rubric's items that a completion meets: Σ_k w_k c_k / Σ_k w_k, ``(...)``."""
     return met @ weights / weights.sum()
 
 
@@ -187,14 +197,13 @@ def rubric_reward(met: Tensor, weights: Tensor) -> Tensor:
     miss=finite("K", "[0, 1]"),
     invent=finite("K", "[0, 1]"),
 )
+@equation("eq:rubric-mean", "eq:rubric-variance", source="derived in the text.")
 def rubric_noise(met: Tensor, weights: Tensor, *, miss: Tensor, invent: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance ``(...)`` of a rubric's score if its judge errs independently on each item.
 
     The judge reports an item as met with probability q_k = c_k(1 − m_k) + (1 − c_k) v_k: mean Σ w_k q_k / Σ w_k,
     variance Σ w_k² q_k(1 − q_k) / (Σ w_k)².
 
-    Label: eq:rubric-mean, eq:rubric-variance
-    Source: derived in the text.
     Args:
         miss: m_k, the probability that an item that is met is reported as not met.
         invent: v_k, the probability that an item that is not met is reported as met.
@@ -206,30 +215,34 @@ def rubric_noise(met: Tensor, weights: Tensor, *, miss: Tensor, invent: Tensor) 
 @takes(
     start=number("[0, 1]"), rounds=at_least(0), principles=at_least(1), repair=number("[0, 1]"), harm=number("[0, 1]")
 )
+@equation(
+    "eq:flaws-left",
+    source='derived in the text; the procedure: Bai et al. (2022), "Constitutional AI: Harmlessness from AI '
+    'feedback", section 3.',
+)
 def remaining_flaws(*, start: float, rounds: int, principles: int, repair: float, harm: float) -> float:
     """Fraction of flaws after n rounds of critique and revision: f_∞ + (f_0 − f_∞)(1 − (q + h)/K)^n, f_∞ = h/(q + h).
 
     Each round samples one of K principles and treats its flaw: a present flaw is repaired with probability q, an absent
     flaw is introduced with probability h. Computed as f_0 λ^n + (h/K) Σ_{m<n} λ^m with λ = 1 − (q + h)/K, which is also
     defined for q = h = 0.
-
-    Label: eq:flaws-left
-    Source: derived in the text; the procedure: Bai et al. (2022), "Constitutional AI: Harmlessness from AI feedback", section 3.
     """
     decay = 1 - (repair + harm) / principles
     return float(start * decay**rounds + harm / principles * sum(decay**n for n in range(rounds)))
 
 
 @takes(agrees=finite("... G", "[0, inf)"), votes=finite("... G", "[0, inf)"))
+@equation(
+    "eq:group-consensus",
+    source='Small et al. (2021), "Polis: scaling deliberation by mapping high dimensional opinion spaces"; used by '
+    'Huang et al. (2024), "Collective Constitutional AI".',
+)
 def group_consensus(agrees: Tensor, votes: Tensor) -> Tensor:
     """Consensus of all groups on a principle: Π_g (a_g + 1)/(n_g + 2), ``(...)``.
 
     The product over groups of the probability that the next member agrees, so that a large group cannot outvote a small
     one.
 
-    Label: eq:group-consensus
-    Source: Small et al. (2021), "Polis: scaling deliberation by mapping high dimensional opinion spaces"; used by Huang et al. (2024),
-        "Collective Constitutional AI".
     Args:
         agrees: a_g, votes of group g for the principle.
         votes: n_g ≥ a_g, all votes of group g on the principle.
@@ -245,13 +258,12 @@ def group_consensus(agrees: Tensor, votes: Tensor) -> Tensor:
 
 
 @takes(bias=finite("..."), cost=POSITIVE, information=POSITIVE, budget=finite("...", "(0, inf)"))
+@equation("eq:label-error", source='Fisher (1925), "Theory of statistical estimation"; the bias of the labels added.')
 def label_error(budget: Tensor, bias: Tensor, *, cost: float, information: float) -> Tensor:
     """Mean squared error ``(...)`` of a reward difference fitted to the labels that a budget C buys: b² + c/(C I).
 
     For many labels. A larger budget reduces the variance; the bias stays.
 
-    Label: eq:label-error
-    Source: Fisher (1925), "Theory of statistical estimation"; the bias of the labels added.
     Args:
         bias: b, of the annotator, in nats.
         cost: c, of one label.
@@ -261,14 +273,13 @@ def label_error(budget: Tensor, bias: Tensor, *, cost: float, information: float
 
 
 @takes(bias=finite("..."), cost=POSITIVE, information=POSITIVE, ai_cost=POSITIVE, ai_information=POSITIVE)
+@equation("eq:label-crossover", source="derived in the text.")
 def label_crossover(bias: Tensor, *, cost: float, information: float, ai_cost: float, ai_information: float) -> Tensor:
     """The budget ``(...)`` above which few unbiased labels beat many biased labels: max(0, c_h/I_h − c_a/I_a) / b².
 
     Below it the AI labels have the smaller :func:`label_error`. It is 0 if the unbiased labels are better at any
     budget, and infinite if the AI labels have no bias and are better at any budget.
 
-    Label: eq:label-crossover
-    Source: derived in the text.
     Args:
         bias: b, of the AI labels, in nats.
         cost, information: of one unbiased label, c_h and I_h.
@@ -279,14 +290,15 @@ def label_crossover(bias: Tensor, *, cost: float, information: float, ai_cost: f
 
 
 @takes(variance=finite("...", "(0, inf)"), ai_error=finite("...", "(0, inf)"))
+@equation(
+    "eq:mixed-labels",
+    source='derived in the text; weights inverse to errors: Gauss (1821), "Theoria combinationis".',
+)
 def mixed_error(variance: Tensor, ai_error: Tensor) -> Tensor:
     """Error ``(...)`` of the best weighted mean of an unbiased estimate and a biased one: v e / (v + e).
 
     The weight of the biased estimate is v/(v + e). Its error e is its squared bias plus its variance, so the size of
     the bias must be known.
-
-    Label: eq:mixed-labels
-    Source: derived in the text; weights inverse to errors: Gauss (1821), "Theoria combinationis".
     """
     return variance * ai_error / (variance + ai_error)
 
@@ -294,6 +306,7 @@ def mixed_error(variance: Tensor, ai_error: Tensor) -> Tensor:
 @takes(
     bias=POSITIVE, cost=POSITIVE, information=POSITIVE, ai_cost=POSITIVE, ai_information=POSITIVE, budget=NOT_NEGATIVE
 )
+@equation("eq:ai-budget", source="derived in the text, from eq:mixed-labels.")
 def ai_budget(
     budget: float, *, bias: float, cost: float, information: float, ai_cost: float, ai_information: float
 ) -> float:
@@ -302,8 +315,6 @@ def ai_budget(
     k = I/c is the information per unit of cost. The budget goes to AI labels up to a fixed amount, and beyond it to
     human labels.
 
-    Label: eq:ai-budget
-    Source: derived in the text, from eq:mixed-labels.
     Args:
         bias: b, of the AI labels, in nats.
         cost, information: of one unbiased label, c_h and I_h.

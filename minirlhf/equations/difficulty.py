@@ -13,35 +13,39 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, require_range, takes
 from minirlhf.equations.advantages import center, count, group_center, mean, relative, valid_mask
 
 
 @relative
+@equation(
+    "eq:pass-rate-weighting",
+    source="the common form of the methods below; for MaxRL see :func:`maxrl`.",
+    gradient=(),
+)
 def pass_rate_weighting(rewards: Tensor, valid: Tensor | None = None, *, weight: Callable[[Tensor], Tensor]) -> Tensor:
     """Centred reward times a weight that depends on the group's mean reward: ``A_i = w(p̂)·(r_i − p̂)``.
 
     ``weight`` maps mean rewards ``(P, 1)`` to factors ``(P, 1)``. A group of equal rewards gets 0, and ``weight``
-    never receives its mean. No gradient flows.
-
-    Label: eq:pass-rate-weighting
-    Source: the common form of the methods below; for MaxRL see :func:`maxrl`.
+    never receives its mean.
     """
     centred = center(rewards)
     has_signal = (centred.abs() > 0).any(-1, keepdim=True)  # (P, 1)
     return torch.where(has_signal, weight(torch.where(has_signal, mean(rewards), 0.5)) * centred, 0.0)
 
 
+@equation(
+    "eq:maxrl-advantage",
+    source='Tajwar et al. (2026), "Maximum Likelihood Reinforcement Learning".',
+    gradient=(),
+)
 def maxrl(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Centred reward over the group's mean reward, as in MaxRL: ``A_i = (r_i − p̂) / p̂``; 0 if all fail.
 
     With G samples its expected gradient is that of ``−Σ_{k=1}^{G−1} (1 − p)^k / k``, the truncated
     expansion of ``log p``. No reward may be negative (they are 0 and 1 in the paper).
-    No gradient flows.
-
-    Label: eq:maxrl-advantage
-    Source: Tajwar et al. (2026), "Maximum Likelihood Reinforcement Learning".
     """
     if bool((valid_mask(rewards, valid) & (rewards < 0)).any()):
         raise ArgumentError(
@@ -52,13 +56,16 @@ def maxrl(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     return pass_rate_weighting(rewards, valid, weight=lambda rate: 1.0 / rate)
 
 
+@equation(
+    "eq:bnpo-advantage",
+    source='Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".',
+    gradient=(),
+)
 def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, float] | None = None) -> Tensor:
     """Centred reward over a Beta density at the pass rate, as in BNPO: ``A_i = (r_i − p̂) / Beta(p̂; α, β)``.
 
-    ``(1, 1)`` is the plain centred reward, ``(3/2, 3/2)`` is GRPO (ddof 0) up to a constant. No gradient flows.
+    ``(1, 1)`` is the plain centred reward, ``(3/2, 3/2)`` is GRPO (ddof 0) up to a constant.
 
-    Label: eq:bnpo-advantage
-    Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
     Args:
         rewards: in [0, 1].
         shape: ``(α, β)``, both > 0; None uses :func:`bnpo_shape` of this batch.
@@ -80,14 +87,12 @@ def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, fl
 
 
 @takes(pass_rates="P")
+@equation("eq:bnpo-shape", source='Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".')
 def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
     """``(1 + a/3, 1 + b/3)`` for pass rates that follow Beta(a, b): the shape that minimises BNPO's gradient variance.
 
     a and b are fitted to the mean and variance of the pass rates. If no Beta fits them (variance 0, or only the values
     0 and 1) the result is ``(1, 1)``: all weights are 1.
-
-    Label: eq:bnpo-shape
-    Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
     """
     if len(pass_rates) < 2:
         return 1.0, 1.0
@@ -99,6 +104,7 @@ def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
     return 1.0 + concentration * mean / 3.0, 1.0 + concentration * (1.0 - mean) / 3.0
 
 
+@equation("eq:bnpo-variance", source='Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".')
 def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
     """``∫ p(1 − p) Beta(p; a, b) / Beta(p; shape)² dp``, to which the variance of BNPO's gradient is proportional.
 
@@ -106,8 +112,6 @@ def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
     reward. It is the absolute variance. All weights cannot shrink at once to reduce it, because a density
     integrates to 1.
 
-    Label: eq:bnpo-variance
-    Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
     Args: a, b and both numbers of ``shape`` > 0.
     Returns: inf where the integral diverges, from ``shape`` = (a + 3)/2, (b + 3)/2 on.
     """
@@ -123,27 +127,30 @@ def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
     return math.exp(2 * log_beta(u, v) - log_beta(a, b) + log_beta(left, right))
 
 
+@equation(
+    "eq:dynamic-sampling",
+    source='Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".',
+)
 def nonzero_variance_groups(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     """Mask ``(P,)`` of the groups with at least two valid rewards that differ.
 
     DAPO's dynamic sampling keeps these groups and samples new prompts in place of the others.
-
-    Label: eq:dynamic-sampling
-    Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".
     """
     return (group_center(rewards, valid) != 0).any(-1)
 
 
 @takes(pass_rate=finite("...", "[0, 1]"), num_generations=at_least(1))
+@equation("eq:dead-group", source="counted in Yu et al. (2025), DAPO; elementary.")
 def zero_variance_group_probability(pass_rate: Tensor, *, num_generations: int) -> Tensor:
-    """Probability that all G completions succeed or all fail: ``p^G + (1 − p)^G``. Such a group has no gradient.
-
-    Label: eq:dead-group
-    Source: counted in Yu et al. (2025), DAPO; elementary.
-    """
+    """Probability that all G completions succeed or all fail: ``p^G + (1 − p)^G``. Such a group has no gradient."""
     return pass_rate**num_generations + (1 - pass_rate) ** num_generations
 
 
+@equation(
+    "eq:gfpo-filter",
+    source='Shrivastava et al. (2025), "Sample More to Think Less: Group Filtered Policy Optimization for Concise '
+    'Reasoning".',
+)
 def gfpo_filter(scores: Tensor, valid: Tensor | None = None, *, num_kept: int) -> Tensor:
     """Mask of the ``num_kept`` best completions of each group by a score, as in GFPO.
 
@@ -151,9 +158,6 @@ def gfpo_filter(scores: Tensor, valid: Tensor | None = None, *, num_kept: int) -
     token. Pass the result as ``valid`` to :func:`~.advantages.group_zscore`: the other completions get advantage 0 and
     do not enter the mean or the standard deviation. Ties go to the earlier sample.
 
-    Label: eq:gfpo-filter
-    Source: Shrivastava et al. (2025), "Sample More to Think Less: Group Filtered Policy Optimization for
-        Concise Reasoning".
     Args: scores ``(P, G)``, higher is better; invalid completions are never kept; num_kept from 2 to G.
     Returns: ``(P, G)`` bool with ``num_kept`` True per row, or fewer if fewer completions are valid.
     Raises: ValueError for other shapes, a valid score that is not finite, or ``num_kept`` out of range.
@@ -170,6 +174,7 @@ def gfpo_filter(scores: Tensor, valid: Tensor | None = None, *, num_kept: int) -
     own_variance=finite("...", "[0, inf)"),
     baseline_variance=finite("...", "[0, inf)"),
 )
+@equation("eq:group-size", source="derived here; the variance of a U-statistic (Hoeffding 1948).")
 def group_gradient_variance(
     prompt_variance: Tensor,
     own_variance: Tensor,
@@ -183,19 +188,13 @@ def group_gradient_variance(
     The variance of a vector is the sum of the variances of its components. For the gradients ``g(x)`` of the prompts, V
     is their variance over prompts, S the mean over prompts of the variance of ``(r − J(x)) ∇log π(y)`` for one
     completion, and W the mean of ``Var(r)·E|∇log π(y)|² + |g(x)|²``, which the estimated baseline adds.
-
-    Label: eq:group-size
-    Source: derived here; the variance of a U-statistic (Hoeffding 1948).
     """
     within = own_variance + baseline_variance / (num_generations - 1)
     return (prompt_variance + within / num_generations) / num_prompts
 
 
 @takes(prompt_variance=finite("...", "(0, inf)"), baseline_variance=finite("...", "[0, inf)"))
+@equation("eq:best-group-size", source="derived here, from :func:`group_gradient_variance`.")
 def best_group_size(prompt_variance: Tensor, baseline_variance: Tensor) -> Tensor:
-    """Group size with the least gradient variance if P·G is fixed: ``1 + sqrt(W/V)``, not rounded.
-
-    Label: eq:best-group-size
-    Source: derived here, from :func:`group_gradient_variance`.
-    """
+    """Group size with the least gradient variance if P·G is fixed: ``1 + sqrt(W/V)``, not rounded."""
     return 1 + (baseline_variance / prompt_variance).sqrt()

@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import MASK, POSITIVE, at_least, distribution, sampled, shape, takes
@@ -26,6 +27,11 @@ _top = takes(
 
 
 @_distributions
+@equation(
+    "eq:soft-cross-entropy",
+    source='Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".',
+    gradient=("student_logits",),
+)
 def soft_cross_entropy(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, temperature: float = 1.0, rescale: bool = False
 ) -> Tensor:
@@ -34,9 +40,6 @@ def soft_cross_entropy(
     The sum runs over the vocabulary. If the loss weighted only the sampled token's log-probability by p_T, its minimum
     would be at ``p_S ∝ p_T²``. The gradient shrinks like 1/temperature²; ``rescale`` multiplies the loss by
     temperature², which preserves its weight relative to a hard-label loss.
-
-    Label: eq:soft-cross-entropy
-    Source: Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".
     """
     student, teacher = _softened(student_logits, teacher_logits, mask, temperature)
     loss = -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
@@ -44,20 +47,27 @@ def soft_cross_entropy(
 
 
 @_distributions
+@equation(
+    "eq:kd-forward",
+    source='Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".',
+    gradient=("student_logits",),
+)
 def forward_kl_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
     """``KL(p_T‖p_S)`` per token: the soft cross-entropy minus the teacher's entropy, so 0 where p_S = p_T.
 
     Mode covering. Summed over the tokens of the teacher's completions, its mean is the forward KL of whole completions.
-
-    Label: eq:kd-forward
-    Source: Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".
     """
     return _masked(kl.forward_kl, student_logits, teacher_logits, mask, temperature)
 
 
 @_distributions
+@equation(
+    "eq:kd-reverse",
+    source='Gu et al. (2024), "MiniLLM: knowledge distillation of large language models".',
+    gradient=("student_logits",),
+)
 def reverse_kl_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
@@ -65,14 +75,17 @@ def reverse_kl_distillation(
 
     Mode seeking. Summed over the tokens of the student's own completions, its mean is the reverse KL of whole
     completions.
-
-    Label: eq:kd-reverse
-    Source: Gu et al. (2024), "MiniLLM: knowledge distillation of large language models".
     """
     return _masked(kl.reverse_kl, student_logits, teacher_logits, mask, temperature)
 
 
 @_distributions
+@equation(
+    "eq:kd-jsd",
+    source='Agarwal et al. (2024), "On-policy distillation of language models: learning from self-generated '
+    'mistakes", eq. 1.',
+    gradient=("student_logits",),
+)
 def jsd_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, beta: float = 0.5, temperature: float = 1.0
 ) -> Tensor:
@@ -80,15 +93,17 @@ def jsd_distillation(
 
     β is strictly between 0 and 1. Near 0 the gradient has the direction of the forward KL and near 1 of the reverse KL,
     but the loss itself goes to 0 at both ends. Use the two KL losses there (TRL switches to them at 0 and 1).
-
-    Label: eq:kd-jsd
-    Source: Agarwal et al. (2024), "On-policy distillation of language models: learning from self-generated
-        mistakes", eq. 1.
     """
     return _masked(partial(kl.generalised_jsd, beta=beta), student_logits, teacher_logits, mask, temperature)
 
 
 @_top
+@equation(
+    "eq:kd-top-k",
+    "eq:kd-top-k-gap",
+    source='the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.',
+    gradient=("student_logits",),
+)
 def top_k_distillation(
     student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, k: int = 8, temperature: float = 1.0
 ) -> Tensor:
@@ -99,8 +114,6 @@ def top_k_distillation(
     the teacher's k probabilities were normalised to sum 1, the student would learn that all other tokens are
     impossible.
 
-    Label: eq:kd-top-k, eq:kd-top-k-gap
-    Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
     Args:
         k: number of the teacher's most probable tokens to use.
     Raises: ValueError too unless k < V.
@@ -125,53 +138,48 @@ def top_k_distillation(
 
 
 @takes(mask=MASK, logps=sampled(gradient=True))
+@equation("eq:sequence-kd", source='Kim and Rush (2016), "Sequence-level knowledge distillation".', gradient=("logps",))
 def sequence_level(logps: Tensor, mask: Tensor) -> Tensor:
     """Sequence-level distillation ``−log π_S(y_t)``: supervised fine-tuning on completions of the teacher.
 
     Its mean over the teacher's completions is the forward KL of whole completions plus the teacher's entropy.
-
-    Label: eq:sequence-kd
-    Source: Kim and Rush (2016), "Sequence-level knowledge distillation".
     """
     return -logps
 
 
 @takes(mask=MASK, student_logps=sampled(gradient=False), teacher_logps=sampled(gradient=False))
+@equation(
+    "eq:on-policy-distillation",
+    source='Gu et al. (2024), "MiniLLM: knowledge distillation of large language models"; Agarwal et al. (2024).',
+    gradient=(),
+)
 def on_policy_reward(student_logps: Tensor, teacher_logps: Tensor, mask: Tensor) -> Tensor:
     """Reward of a token that the student sampled, ``log π_T − log π_S``: distillation as reinforcement learning.
 
     Its return over a whole completion has the mean −KL(π_S‖π_T), and the policy gradient of these returns is the
-    gradient of −KL(π_S‖π_T). Every token gets a reward, where a reward model gives one per completion. No gradient
-    flows.
-
-    Label: eq:on-policy-distillation
-    Source: Gu et al. (2024), "MiniLLM: knowledge distillation of large language models"; Agarwal et al. (2024).
+    gradient of −KL(π_S‖π_T). Every token gets a reward, where a reward model gives one per completion.
     """
     return teacher_logps - student_logps
 
 
 @takes(teacher_logits=shape("H V"), weights=distribution("H"))
+@equation("eq:kd-mixture", source="Σ_h w_h KL(p_h‖q) is, up to a constant, KL(Σ_h w_h p_h‖q).", gradient=())
 def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
     """Minimiser ``(V,)`` of the weighted forward KL to several teachers: the weighted mean of their distributions.
 
     The result holds probabilities. The teachers can be one model with H different hints in its prompt, which the
     student does not see.
-
-    Label: eq:kd-mixture
-    Source: Σ_h w_h KL(p_h‖q) is, up to a constant, KL(Σ_h w_h p_h‖q).
     """
     return (weights[:, None] * teacher_logits.softmax(-1)).sum(0).detach()
 
 
 @takes(teacher_logits=shape("H V"), weights=distribution("H"))
+@equation("eq:kd-product", source="Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).", gradient=())
 def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
     """Minimiser ``(V,)`` of the weighted reverse KL to several teachers: their normalised weighted geometric mean.
 
     The result holds probabilities. If one teacher gives a token a much lower probability than its alternatives, the
     token gets a low probability, whatever the other teachers suggest.
-
-    Label: eq:kd-product
-    Source: Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).
     """
     return (weights[:, None] * teacher_logits.log_softmax(-1)).sum(0).softmax(-1).detach()
 

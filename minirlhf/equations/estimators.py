@@ -12,6 +12,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, require_shapes, shape, takes
 
@@ -55,13 +56,12 @@ def _chance_all_from(subset_sizes: Tensor, set_sizes: Tensor, k: int, *, complem
     return torch.tensor(probabilities, dtype=torch.float64).view(subset_sizes.shape)
 
 
+@equation("eq:pass-at-k", source='Chen et al. (2021), "Evaluating large language models trained on code", equation 1.')
 def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
     """pass@k = 1 − C(n−c, k)/C(n, k): the probability that at least one of k samples is correct, from n samples.
 
     Unbiased for 1 − (1−p)^k, which 1 − (1 − c/n)^k is not. Float64.
 
-    Label: eq:pass-at-k
-    Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
     Args:
         num_correct: c, an integer tensor such as ``(P,)``, one entry per prompt, or a single int.
         num_samples: n ≥ c, the same shape, or an int for all of them.
@@ -72,19 +72,21 @@ def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -
     return _chance_all_from(n - c, n, k, complement=True)
 
 
+@equation("eq:pass-hat-k", source='Yao et al. (2024), "τ-bench".')
 def pass_hat_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
     """pass^k = C(c, k)/C(n, k): the probability that all of k samples are correct, from n samples. Reliability.
 
     Unbiased for p^k. Arguments as for :func:`pass_at_k`.
-
-    Label: eq:pass-hat-k
-    Source: Yao et al. (2024), "τ-bench".
     """
     n, c = _counts(num_samples, num_correct, k)
     return _chance_all_from(c, n, k)
 
 
 @takes(counts=shape("A"))
+@equation(
+    "eq:maj-at-k",
+    source='Wang et al. (2023), "Self-consistency improves chain of thought reasoning in language models".',
+)
 def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
     """maj@k: the probability that the majority vote of k samples is the correct answer; ties are broken at random.
 
@@ -92,8 +94,6 @@ def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
     ``ways[v, t]`` counts the choices of v samples with other answers in which no answer has more than m votes and t
     answers tie at m.
 
-    Label: eq:maj-at-k
-    Source: Wang et al. (2023), "Self-consistency improves chain of thought reasoning in language models".
     Args:
         counts: integers, the number of samples with each distinct answer, among the n samples of one prompt.
         correct: the index of the correct answer (if no sample gave it, pass a count of 0).
@@ -136,11 +136,13 @@ def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
 
 
 @takes(n=at_least(1))
+@equation(
+    "eq:best-of-n-cdf",
+    source='order statistics, e.g. David and Nagaraja (2003), "Order statistics", section 2.1.',
+)
 def best_of_n_cdf(cdf: Tensor, *, n: int) -> Tensor:
     """The distribution function of the largest of n independent samples: F(x)^n, since all n must be at most x.
 
-    Label: eq:best-of-n-cdf
-    Source: order statistics, e.g. David and Nagaraja (2003), "Order statistics", section 2.1.
     Raises: ValueError too if a value of F lies outside [0, 1] by more than the rounding error.
     """
     if not bool(((cdf >= 0) & (cdf <= 1 + 1e-6)).all()):
@@ -151,16 +153,17 @@ def best_of_n_cdf(cdf: Tensor, *, n: int) -> Tensor:
 
 
 @takes(probs="... N", rewards="... N", n=at_least(1))
+@equation(
+    "eq:best-of-n-law",
+    "eq:best-of-n-rounds",
+    source='Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy", for distinct rewards.',
+)
 def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     """The distribution of best-of-n: π_n(y) = [F(r_y)^n − F(r_y−)^n] · π(y)/π(reward = r_y), exactly, ties included.
 
     F is the distribution function of the reward under π, whose ``probs`` sum to 1, and F(r−) is its value just below r.
     The formula holds for every rule that breaks ties without looking at the completions (take the first, take a random
     one).
-
-    Label: eq:best-of-n-law, eq:best-of-n-rounds
-    Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy", for distinct
-        rewards.
     """
     if bool((probs < 0).any()) or not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
         raise ArgumentError(
@@ -183,38 +186,42 @@ def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
 
 
 @takes(quantile=finite("...", "[0, 1]"), n=at_least(1))
+@equation(
+    "eq:best-of-n-density",
+    source='Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".',
+)
 def best_of_n_density_ratio(quantile: Tensor, *, n: int) -> Tensor:
-    """π_n(y)/π(y) = n u^(n−1) where u = F(r_y): best-of-n without ties, where no completion has much mass.
-
-    Label: eq:best-of-n-density
-    Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
-    """
+    """π_n(y)/π(y) = n u^(n−1) where u = F(r_y): best-of-n without ties, where no completion has much mass."""
     return n * quantile ** (n - 1)
 
 
 @takes(n=at_least(1))
+@equation(
+    "eq:best-of-n-kl",
+    "eq:best-of-n-kl-bound",
+    source='Stiennon et al. (2020), "Learning to summarize from human feedback", appendix G.3; that it is a bound, '
+    'Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".',
+)
 def best_of_n_kl(n: int) -> float:
-    """log n − (n−1)/n nats: KL of best-of-n to the policy that it samples from, without ties; always an upper bound.
-
-    Label: eq:best-of-n-kl, eq:best-of-n-kl-bound
-    Source: Stiennon et al. (2020), "Learning to summarize from human feedback", appendix G.3; that it is a
-        bound, Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
-    """
+    """log n − (n−1)/n nats: KL of best-of-n to the policy that it samples from, without ties; always an upper bound."""
     return math.log(n) - (n - 1) / n
 
 
 @takes(n=at_least(1))
+@equation(
+    "eq:best-of-n-win-rate",
+    source='Gui et al. (2024), "BoNBoN alignment for large language models and the sweetness of best-of-n sampling".',
+)
 def best_of_n_win_rate(n: int) -> float:
-    """n/(n+1): how often best-of-n beats a single sample by the reward that it selects with, without ties.
-
-    Label: eq:best-of-n-win-rate
-    Source: Gui et al. (2024), "BoNBoN alignment for large language models and the sweetness of best-of-n
-        sampling".
-    """
+    """n/(n+1): how often best-of-n beats a single sample by the reward that it selects with, without ties."""
     return n / (n + 1)
 
 
 @takes(scores="... N", values="... N")
+@equation(
+    "eq:best-of-n-estimator",
+    source='Nakano et al. (2021), "WebGPT", appendix I, there for one n and distinct scores.',
+)
 def best_of_n_curve(scores: Tensor, values: Tensor | None = None) -> Tensor:
     """Unbiased estimates ``(..., N)`` of best-of-n for every n = 1 … N at once, from the same N samples. Float64.
 
@@ -222,9 +229,6 @@ def best_of_n_curve(scores: Tensor, values: Tensor | None = None) -> Tensor:
     with the best score (the proxy reward); tied samples share evenly. If L samples score strictly lower and T samples
     tie (the sample itself included), the tied samples are best in C(L+T, n) − C(L, n) subsets. Each of them gets 1/T
     of these subsets.
-
-    Label: eq:best-of-n-estimator
-    Source: Nakano et al. (2021), "WebGPT", appendix I, there for one n and distinct scores.
     """
     values = scores if values is None else values
     num_samples = scores.shape[-1]

@@ -13,6 +13,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, at_least, finite, number, shape, takes
 from minirlhf.equations.reward_losses import bradley_terry
@@ -41,24 +42,24 @@ def _share(successes: Tensor, trials: Tensor) -> Tensor:
 
 
 @takes(successes=_COUNTED, trials=_COUNTED, alpha=_LEVEL)
+@equation(
+    "eq:wald-interval",
+    source='Brown, Cai and DasGupta (2001), "Interval estimation for a binomial proportion", who show how it fails.',
+)
 def wald_interval(successes: Tensor, trials: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
-    """The interval p̂ ± z √(p̂(1 − p̂)/n) of a proportion, both ends ``(...)``. Its width is 0 if all or none succeed.
-
-    Label: eq:wald-interval
-    Source: Brown, Cai and DasGupta (2001), "Interval estimation for a binomial proportion", who show how it fails.
-    """
+    """The interval p̂ ± z √(p̂(1 − p̂)/n) of a proportion, both ends ``(...)``. Its width is 0 if all or none succeed."""
     p = _share(successes, trials)
     half_width = _two_sided(alpha) * (p * (1 - p) / trials).sqrt()
     return p - half_width, p + half_width
 
 
 @takes(successes=_COUNTED, trials=_COUNTED, alpha=_LEVEL)
+@equation(
+    "eq:wilson-interval",
+    source='Wilson (1927), "Probable inference, the law of succession, and statistical inference".',
+)
 def wilson_interval(successes: Tensor, trials: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
-    """All p within z of *their own* standard errors √(p(1 − p)/n) of the proportion p̂; both ends ``(...)``, in [0, 1].
-
-    Label: eq:wilson-interval
-    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
-    """
+    """All p within z of *their own* standard errors √(p(1 − p)/n) of the proportion p̂; both ends ``(...)``, in [0, 1]."""
     p = _share(successes, trials)
     z2_over_n = _two_sided(alpha) ** 2 / trials
     center = (p + z2_over_n / 2) / (1 + z2_over_n)
@@ -68,16 +69,19 @@ def wilson_interval(successes: Tensor, trials: Tensor, *, alpha: float = 0.05) -
 
 @torch.no_grad()
 @takes(wins=_COUNTED, ties=_COUNTED, losses=_COUNTED, alpha=_LEVEL)
+@equation(
+    "eq:win-rate-interval",
+    source='Tango (1998), "Equivalence test and confidence interval for the difference in proportions for the '
+    'paired-sample design": his difference is w − l.',
+    gradient=(),
+)
 def win_rate_interval(wins: Tensor, ties: Tensor, losses: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
     """All win rates μ within z of *their own* standard errors of the observed rate, ties count ½; both ends ``(...)``.
 
     With fractions w of wins and l of losses, a vote has the mean μ = ½ + (w − l)/2 and the variance
     (w + l − (w − l)²)/4. The variance at each μ uses the maximum-likelihood fractions w and l with this mean. Without
-    ties it is Wilson's interval, with ties it is narrower. No gradient flows.
+    ties it is Wilson's interval, with ties it is narrower.
 
-    Label: eq:win-rate-interval
-    Source: Tango (1998), "Equivalence test and confidence interval for the difference in proportions for the paired-sample design": his
-        difference is w − l.
     Args:
         wins, ties, losses: number of each, at least one in total.
     """
@@ -116,12 +120,9 @@ def _binomial_log_chances(trials: int, probability: Tensor) -> Tensor:
 
 @torch.no_grad()
 @takes(successes=at_least(0), trials=at_least(1))
+@equation("eq:bootstrap-law", source='Efron (1979), "Bootstrap methods: another look at the jackknife".')
 def resampling_law(successes: int, trials: int) -> Tensor:
-    """Probability that a bootstrap resample of n items has s correct ones: Binomial(s; n, p̂), ``(trials + 1,)``.
-
-    Label: eq:bootstrap-law
-    Source: Efron (1979), "Bootstrap methods: another look at the jackknife".
-    """
+    """Probability that a bootstrap resample of n items has s correct ones: Binomial(s; n, p̂), ``(trials + 1,)``."""
     if successes > trials:
         raise ArgumentError(
             f"{successes=} of {trials=}; expected successes ≤ trials",
@@ -134,11 +135,15 @@ def resampling_law(successes: int, trials: int) -> Tensor:
 
 @torch.no_grad()
 @takes(low=finite("S"), high=finite("S"), chance=_CHANCE)
+@equation(
+    "eq:interval-coverage",
+    source='Neyman (1937), "Outline of a theory of statistical estimation based on the classical theory of '
+    'probability".',
+    gradient=(),
+)
 def coverage(low: Tensor, high: Tensor, chance: Tensor) -> Tensor:
-    """Coverage probability ``(...)`` of an interval: Σ_s Binomial(s; n, p) [low_s ≤ p ≤ high_s]. No gradient flows.
+    """Coverage probability ``(...)`` of an interval: Σ_s Binomial(s; n, p) [low_s ≤ p ≤ high_s].
 
-    Label: eq:interval-coverage
-    Source: Neyman (1937), "Outline of a theory of statistical estimation based on the classical theory of probability".
     Args:
         low, high: the ends for s = 0 … n successes, so that S = n + 1.
         chance: p, the true probability of success.
@@ -153,15 +158,18 @@ def coverage(low: Tensor, high: Tensor, chance: Tensor) -> Tensor:
 
 @torch.no_grad()
 @takes(scores="N", clusters=shape("N"))
+@equation(
+    "eq:clustered-variance",
+    source='Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models"; for benchmarks '
+    'Miller (2024), "Adding error bars to evals".',
+    gradient=(),
+)
 def clustered_variance(scores: Tensor, clusters: Tensor) -> Tensor:
-    """Variance of a mean whose items come in clusters: Σ_c (Σ_{i∈c} (s_i − s̄))² / n². Scalar. No gradient flows.
+    """Variance of a mean whose items come in clusters: Σ_c (Σ_{i∈c} (s_i − s̄))² / n². Scalar.
 
     It is the variance of the bootstrap that resamples whole clusters, if all clusters have the same size. With clusters
     of one item it is the ordinary variance of a mean.
 
-    Label: eq:clustered-variance
-    Source: Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models"; for benchmarks Miller (2024), "Adding
-        error bars to evals".
     Args:
         clusters: the cluster id of each item, for example of the passage that its question is about; any integers.
     """
@@ -171,23 +179,22 @@ def clustered_variance(scores: Tensor, clusters: Tensor) -> Tensor:
 
 
 @takes(size=finite("...", "[1, inf)"), correlation=finite("...", "[-1, 1]"))
+@equation("eq:design-effect", source='Kish (1965), "Survey sampling", section 5.4.')
 def design_effect(size: Tensor, correlation: Tensor) -> Tensor:
-    """Factor by which clusters of m items with correlation ρ multiply the variance of a mean: 1 + (m − 1)ρ, ``(...)``.
-
-    Label: eq:design-effect
-    Source: Kish (1965), "Survey sampling", section 5.4.
-    """
+    """Factor by which clusters of m items with correlation ρ multiply the variance of a mean: 1 + (m − 1)ρ, ``(...)``."""
     return 1 + (size - 1) * correlation
 
 
 @takes(ours="... N", theirs="... N")
+@equation(
+    "eq:paired-variance",
+    source='Student (1908), "The probable error of a mean"; for benchmarks Miller (2024), "Adding error bars to '
+    'evals".',
+)
 def paired_variance(ours: Tensor, theirs: Tensor) -> Tensor:
     """Estimated variance ``(...)`` of two models' mean difference on the same items: Σ_i (d_i − d̄)² / (n(n − 1)).
 
     It is (s_A² + s_B² − 2 s_AB)/n: the common part of both scores, the difficulty of the items, cancels.
-
-    Label: eq:paired-variance
-    Source: Student (1908), "The probable error of a mean"; for benchmarks Miller (2024), "Adding error bars to evals".
     """
     if ours.shape[-1] < 2:
         raise ArgumentError(
@@ -200,13 +207,16 @@ def paired_variance(ours: Tensor, theirs: Tensor) -> Tensor:
 
 
 @takes(seed=_COUNTED, item=_COUNTED, reply=_COUNTED, seeds=at_least(1), items=at_least(1), replies=at_least(1))
+@equation(
+    "eq:three-sources",
+    source='Searle, Casella and McCulloch (1992), "Variance components"; without seeds Miller (2024), "Adding '
+    'error bars to evals".',
+)
 def difference_variance(seed: Tensor, item: Tensor, reply: Tensor, *, seeds: int, items: int, replies: int) -> Tensor:
     """Variance of a measured difference: τ²/S + ω²/n + σ²/(SnK), ``(...)``.
 
     Both recipes are trained with each of S seeds. Each model gives K completions for each of the same n items.
 
-    Label: eq:three-sources
-    Source: Searle, Casella and McCulloch (1992), "Variance components"; without seeds Miller (2024), "Adding error bars to evals".
     Args:
         seed: τ², variance of the true difference between seeds.
         item: ω², variance between items of the difference in the two probabilities of a correct answer.
@@ -218,6 +228,11 @@ def difference_variance(seed: Tensor, item: Tensor, reply: Tensor, *, seeds: int
 
 @takes(effect=POSITIVE, seed=NOT_NEGATIVE, item=NOT_NEGATIVE, reply=NOT_NEGATIVE, seeds=at_least(1), replies=at_least(1),
        alpha=_LEVEL, power=_LEVEL)  # fmt: skip
+@equation(
+    "eq:items-needed",
+    source='eq:smallest-effect of eq:three-sources, solved; without seeds Miller (2024), "Adding error bars to '
+    'evals", section 5.',
+)
 def items_needed(
     effect: float,
     *,
@@ -234,9 +249,6 @@ def items_needed(
     Infinite if the variance between seeds alone hides the difference; then only more seeds help. 0 for a power of at
     most α/2, which a test reaches without any difference. A normal approximation for many items and a known τ². Round
     up.
-
-    Label: eq:items-needed
-    Source: eq:smallest-effect of eq:three-sources, solved; without seeds Miller (2024), "Adding error bars to evals", section 5.
     """
     z_sum = _two_sided(alpha) + NormalDist().inv_cdf(power)
     if z_sum <= 0:
@@ -249,11 +261,14 @@ def items_needed(
 
 
 @takes(games=finite("... K K", "[0, inf)"), rewards="... K")
+@equation(
+    "eq:leaderboard-information",
+    source='Hunter (2004), "MM algorithms for generalized Bradley-Terry models", section 4; Chiang et al. (2024), '
+    '"Chatbot Arena".',
+)
 def leaderboard_information(games: Tensor, rewards: Tensor) -> Tensor:
     """Fisher information ``(..., K, K)`` of Bradley–Terry rewards: −n_ab p_ab(1 − p_ab) off the diagonal, row sums 0.
 
-    Label: eq:leaderboard-information
-    Source: Hunter (2004), "MM algorithms for generalized Bradley-Terry models", section 4; Chiang et al. (2024), "Chatbot Arena".
     Args:
         games: n_ab, number of games of a against b; symmetric, the diagonal is ignored.
     """
@@ -270,14 +285,15 @@ def leaderboard_information(games: Tensor, rewards: Tensor) -> Tensor:
 
 
 @takes(games=finite("... K K", "[0, inf)"), rewards="... K")
+@equation(
+    "eq:leaderboard-variance",
+    source="eq:leaderboard-information, inverted; the pseudo-inverse I⁺: Penrose (1955).",
+)
 def leaderboard_variance(games: Tensor, rewards: Tensor) -> Tensor:
     """Variance of every difference of two fitted rewards, for many games: (e_a − e_b)ᵀ I⁺ (e_a − e_b), ``(..., K, K)``.
 
     The variance of a single reward is undefined, because a common shift of all rewards changes nothing. The variance is
     infinite between models that no chain of games connects.
-
-    Label: eq:leaderboard-variance
-    Source: eq:leaderboard-information, inverted; the pseudo-inverse I⁺: Penrose (1955).
     """
     information = leaderboard_information(games, rewards)
     size = games.shape[-1]
@@ -291,25 +307,23 @@ def leaderboard_variance(games: Tensor, rewards: Tensor) -> Tensor:
 
 
 @takes(probabilities=finite("... N", "[0, 1]"), outcomes=finite("... N", "[0, 1]"))
+@equation(
+    "eq:brier-score",
+    source='Brier (1950), "Verification of forecasts expressed in terms of probability", halved.',
+)
 def brier_score(probabilities: Tensor, outcomes: Tensor) -> Tensor:
-    """Mean of (p_i − o_i)², ``(...)``. Its expectation is lowest for the true probabilities.
-
-    Label: eq:brier-score
-    Source: Brier (1950), "Verification of forecasts expressed in terms of probability", halved.
-    """
+    """Mean of (p_i − o_i)², ``(...)``. Its expectation is lowest for the true probabilities."""
     return ((probabilities - outcomes) ** 2).mean(-1)
 
 
 @torch.no_grad()
 @takes(probabilities=finite("N", "[0, 1]"), outcomes=finite("N", "[0, 1]"))
+@equation("eq:brier-parts", source='Murphy (1973), "A new vector partition of the probability score".', gradient=())
 def brier_parts(probabilities: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Reliability, resolution and uncertainty of predictions, grouped by probability. Scalars. No gradient flows.
+    """Reliability, resolution and uncertainty of predictions, grouped by probability. Scalars.
 
     They are Σ_v (n_v/N)(v − ō_v)², Σ_v (n_v/N)(ō_v − ō)² and ō(1 − ō). For outcomes of 0 or 1 the Brier score is
     reliability − resolution + uncertainty.
-
-    Label: eq:brier-parts
-    Source: Murphy (1973), "A new vector partition of the probability score".
     """
     levels, level_ids, counts = probabilities.unique(return_inverse=True, return_counts=True)
     outcomes = outcomes.to(probabilities)
@@ -321,11 +335,14 @@ def brier_parts(probabilities: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor
 
 
 @takes(confidence=_CHANCE, penalty=NOT_NEGATIVE)
+@equation(
+    "eq:answering-gain",
+    "eq:abstention-threshold",
+    source='Kalai et al. (2025), "Why language models hallucinate", section 4.2, with λ = t/(1 − t); Chow (1970).',
+)
 def answering_gain(confidence: Tensor, *, penalty: float) -> Tensor:
     """Expected score ``(...)`` of answering, where "I do not know" scores 0: p − λ(1 − p), above 0 if p > λ/(1 + λ).
 
-    Label: eq:answering-gain, eq:abstention-threshold
-    Source: Kalai et al. (2025), "Why language models hallucinate", section 4.2, with λ = t/(1 − t); Chow (1970).
     Args:
         confidence: p, the probability that the answer is correct.
         penalty: λ, subtracted for a wrong answer; a correct answer scores 1.
@@ -337,26 +354,29 @@ def answering_gain(confidence: Tensor, *, penalty: float) -> Tensor:
 
 
 @takes(logps="... A", lengths=finite("... A", "[1, inf)"), exponent=FINITE)
+@equation(
+    "eq:normalised-score",
+    source='Brown et al. (2020), "Language models are few-shot learners", section 2.4; in characters it is '
+    "``acc_norm`` of the LM Evaluation Harness, in bytes ``acc_bytes``.",
+)
 def normalised_scores(logps: Tensor, lengths: Tensor, *, exponent: float = 1.0) -> Tensor:
     """Scores of answers of different lengths: log π(a | x) / |a|^κ, ``(..., A)``. κ = 0 is the plain sum.
 
     The lengths are in tokens, or in bytes to compare models with different tokenizers.
-
-    Label: eq:normalised-score
-    Source: Brown et al. (2020), "Language models are few-shot learners", section 2.4; in characters it is ``acc_norm`` of the LM Evaluation
-        Harness, in bytes ``acc_bytes``.
     """
     return logps / lengths**exponent
 
 
 @takes(logps="... A", prior_logps="... A")
+@equation(
+    "eq:pointwise-information",
+    source='Holtzman et al. (2021), "Surface form competition", section 3; ``acc_mutual_info`` of the LM '
+    "Evaluation Harness.",
+)
 def pointwise_information(logps: Tensor, prior_logps: Tensor) -> Tensor:
     """Gain in an answer's log-probability from its question, ``(..., A)``: log π(a | x) − log π(a | x₀).
 
     The prompt x₀ has no question.
-
-    Label: eq:pointwise-information
-    Source: Holtzman et al. (2021), "Surface form competition", section 3; ``acc_mutual_info`` of the LM Evaluation Harness.
     """
     return logps - prior_logps
 
@@ -370,12 +390,14 @@ def ngrams(tokens: Sequence[Hashable], *, n: int) -> list[tuple[Hashable, ...]]:
 
 
 @takes(n=at_least(1))
+@equation(
+    "eq:ngram-overlap",
+    source='Brown et al. (2020), "Language models are few-shot learners", appendix C, who take n from 8 to 13 by '
+    "the length of the items, and flag any hit.",
+)
 def ngram_overlap(tokens: Sequence[Hashable], seen: Collection[tuple[Hashable, ...]], *, n: int) -> float:
     """Fraction of an item's n-grams that occur in the training data: (1/M) Σ_j [g_j ∈ G]; 0 for fewer than n tokens.
 
-    Label: eq:ngram-overlap
-    Source: Brown et al. (2020), "Language models are few-shot learners", appendix C, who take n from 8 to 13 by the length
-        of the items, and flag any hit.
     Args:
         seen: the n-grams of the training data, preferably as a set.
     """
@@ -384,14 +406,12 @@ def ngram_overlap(tokens: Sequence[Hashable], seen: Collection[tuple[Hashable, .
 
 
 @takes(chance=_CHANCE, items=at_least(1), tries=at_least(1))
+@equation("eq:selected-score", source='order statistics; for leaderboards Blum and Hardt (2015), "The Ladder".')
 def selected_score(chance: Tensor, *, items: int, tries: int) -> Tensor:
     """Expected score ``(...)`` of the best of K equally good submissions: (1/n) Σ_{s=1}^{n} 1 − F(s − 1)^K.
 
     F is the distribution function of Binomial(n, p), the number of correct items of one submission. The K submissions
     are independent.
-
-    Label: eq:selected-score
-    Source: order statistics; for leaderboards Blum and Hardt (2015), "The Ladder".
     """
     cdf = _binomial_log_chances(items, chance).exp().cumsum(-1)[..., :-1]
     return (1 - cdf.clamp(max=1.0) ** tries).mean(-1)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import token_entropies
 from minirlhf.core.masking import zero_where_masked
@@ -38,40 +39,37 @@ def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 @_two_policies
+@equation("eq:reverse-kl", source='Kullback and Leibler (1951), "On information and sufficiency".')
 def reverse_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     """Reverse KL divergence KL(π‖π_ref) = Σ π (log π − log π_ref); +inf where π allows what π_ref forbids.
 
     The expectation is under the policy, so the KL is large where π puts mass and π_ref does not: mode seeking.
     On logits ``(B, T, V)`` the result is the full-distribution KL of every position.
-
-    Label: eq:reverse-kl
-    Source: Kullback and Leibler (1951), "On information and sufficiency".
     """
     return _divergence(_log_softmax(logits), _log_softmax(ref_logits))
 
 
 @_two_policies
+@equation("eq:forward-kl", source='Kullback and Leibler (1951), "On information and sufficiency".')
 def forward_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     """Forward KL divergence KL(π_ref‖π) = Σ π_ref (log π_ref − log π); +inf where π forbids what π_ref allows.
 
     The expectation is under the reference (or the data, or a teacher), so the KL is large where π misses mass: mode
     covering. Its gradient is the gradient of the supervised loss −Σ π_ref log π.
-
-    Label: eq:forward-kl
-    Source: Kullback and Leibler (1951), "On information and sufficiency".
     """
     return _divergence(_log_softmax(ref_logits), _log_softmax(logits))
 
 
 @takes(logits=shape("... V"), ref_logits=shape("... V"), beta=number("(0, 1)"))
+@equation(
+    "eq:generalised-jsd",
+    source='Agarwal et al. (2024), "On-policy distillation of language models", with π_ref as the teacher.',
+)
 def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) -> Tensor:
     """Generalised Jensen–Shannon divergence β KL(π_ref‖m) + (1−β) KL(π‖m) with m = β π_ref + (1−β) π.
 
     The entropy of (β, 1−β) bounds it for any supports. Divided by β it tends to the forward KL as β → 0. Divided by 1−β
     it tends to the reverse KL as β → 1.
-
-    Label: eq:generalised-jsd
-    Source: Agarwal et al. (2024), "On-policy distillation of language models", with π_ref as the teacher.
     """
     log_p, log_q = _log_softmax(logits), _log_softmax(ref_logits)
     impossible = (log_p == -math.inf) & (log_q == -math.inf)  # under both; logaddexp has no gradient at these tokens
@@ -80,12 +78,9 @@ def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) ->
     return beta * _divergence(log_q, log_m) + (1 - beta) * _divergence(log_p, log_m)
 
 
+@equation("eq:js-divergence", source='Lin (1991), "Divergence measures based on the Shannon entropy".')
 def js_divergence(logits: Tensor, ref_logits: Tensor) -> Tensor:
-    """Jensen–Shannon divergence ½ KL(π‖m) + ½ KL(π_ref‖m), with m = ½ (π + π_ref). Symmetric, at most log 2.
-
-    Label: eq:js-divergence
-    Source: Lin (1991), "Divergence measures based on the Shannon entropy".
-    """
+    """Jensen–Shannon divergence ½ KL(π‖m) + ½ KL(π_ref‖m), with m = ½ (π + π_ref). Symmetric, at most log 2."""
     return generalised_jsd(logits, ref_logits, beta=0.5)
 
 
@@ -93,59 +88,53 @@ def js_divergence(logits: Tensor, ref_logits: Tensor) -> Tensor:
 
 
 @takes(logits=shape("... V"), ref_logits=shape("... V"))
+@equation(
+    "eq:f-divergence",
+    source='Csiszár (1967), "Information-type measures of difference of probability distributions".',
+)
 def f_divergence(f: Callable[[Tensor], Tensor], logits: Tensor, ref_logits: Tensor) -> Tensor:
     """f-divergence D_f(π‖π_ref) = Σ π_ref f(π/π_ref) for a convex f with f(1) = 0; logits finite.
 
     f, one of ``f_*`` below, maps log-ratios to f(ratio) elementwise. The ratio overflows where the log-ratio
     exceeds about 88 in float32 and 709 in float64.
-
-    Label: eq:f-divergence
-    Source: Csiszár (1967), "Information-type measures of difference of probability distributions".
     """
     log_p, log_q = _log_softmax(logits), _log_softmax(ref_logits)
     return (log_q.exp() * f(log_p - log_q)).sum(-1)
 
 
+@equation("eq:f-reverse-kl", source="Csiszár (1967).")
 def f_reverse_kl(log_ratio: Tensor) -> Tensor:
-    """The f of the reverse KL: f(t) = t log t, at t = exp(log_ratio).
-
-    Label: eq:f-reverse-kl
-    Source: Csiszár (1967).
-    """
+    """The f of the reverse KL: f(t) = t log t, at t = exp(log_ratio)."""
     return log_ratio.exp() * log_ratio
 
 
+@equation("eq:f-forward-kl", source="Csiszár (1967).")
 def f_forward_kl(log_ratio: Tensor) -> Tensor:
-    """The f of the forward KL: f(t) = −log t, at t = exp(log_ratio).
-
-    Label: eq:f-forward-kl
-    Source: Csiszár (1967).
-    """
+    """The f of the forward KL: f(t) = −log t, at t = exp(log_ratio)."""
     return -log_ratio
 
 
+@equation("eq:f-jensen-shannon", source='Lin (1991), "Divergence measures based on the Shannon entropy".')
 def f_jensen_shannon(log_ratio: Tensor) -> Tensor:
     """The f of the Jensen–Shannon divergence: f(t) = ½ [t log t − (t + 1) log((t + 1)/2)].
 
     Some papers omit the ½; their divergence is twice this one.
-
-    Label: eq:f-jensen-shannon
-    Source: Lin (1991), "Divergence measures based on the Shannon entropy".
     """
     ratio = log_ratio.exp()
     log_mixture = torch.nn.functional.softplus(log_ratio) - math.log(2.0)  # log((t + 1)/2)
     return 0.5 * (ratio * (log_ratio - log_mixture) - log_mixture)
 
 
+@equation(
+    "eq:f-alpha",
+    source='Amari (1985), "Differential-geometrical methods in statistics"; in this parametrisation Wang et al. '
+    '(2024), "Beyond reverse KL: generalizing direct preference optimization with diverse divergence '
+    'constraints".',
+)
 def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
     """The f of the α-divergence: f(t) = (t^(1−α) − (1−α) t − α) / (α (α − 1)), α neither 0 nor 1.
 
     α → 0 gives the reverse KL and α → 1 the forward KL (both up to a multiple of t − 1, which sums to 0).
-
-    Label: eq:f-alpha
-    Source: Amari (1985), "Differential-geometrical methods in statistics"; in this parametrisation Wang et
-        al. (2024), "Beyond reverse KL: generalizing direct preference optimization with diverse divergence
-        constraints".
     """
     if not math.isfinite(alpha) or alpha in (0.0, 1.0):
         raise ArgumentError(
@@ -157,21 +146,15 @@ def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
     return (power - (1 - alpha) * torch.expm1(log_ratio)) / (alpha * (alpha - 1))
 
 
+@equation("eq:f-chi-squared", source="Pearson (1900); as an f-divergence Csiszár (1967).")
 def f_chi_squared(log_ratio: Tensor) -> Tensor:
-    """The f of Pearson's χ² divergence: f(t) = (t − 1)². The divergence is the variance of the ratio under π_ref.
-
-    Label: eq:f-chi-squared
-    Source: Pearson (1900); as an f-divergence Csiszár (1967).
-    """
+    """The f of Pearson's χ² divergence: f(t) = (t − 1)². The divergence is the variance of the ratio under π_ref."""
     return torch.expm1(log_ratio) ** 2
 
 
+@equation("eq:f-total-variation", source="Csiszár (1967).")
 def f_total_variation(log_ratio: Tensor) -> Tensor:
-    """The f of the total variation distance: f(t) = ½ |t − 1|; the divergence lies in [0, 1].
-
-    Label: eq:f-total-variation
-    Source: Csiszár (1967).
-    """
+    """The f of the total variation distance: f(t) = ½ |t − 1|; the divergence lies in [0, 1]."""
     return 0.5 * torch.expm1(log_ratio).abs()
 
 
@@ -179,63 +162,57 @@ def f_total_variation(log_ratio: Tensor) -> Tensor:
 
 
 @takes(logps=shape("..."), ref_logps=shape("..."))
+@equation("eq:k1", source='Schulman (2020), "Approximating KL divergence".')
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k1 = log π − log π_ref of KL(π‖π_ref), for tokens sampled from π.
 
     Unbiased, but often negative and of high variance. As a loss it does not regularise: on on-policy samples its expected
     gradient is 0, and it only adds variance.
-
-    Label: eq:k1
-    Source: Schulman (2020), "Approximating KL divergence".
     """
     return logps - ref_logps
 
 
+@equation("eq:k2", source='Schulman (2020), "Approximating KL divergence".')
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k2 = ½ (log π − log π_ref)² of KL(π‖π_ref), for tokens sampled from π.
 
     Biased (third order in the difference), never negative. As a loss its expected gradient is the gradient of
     KL(π‖π_ref).
-
-    Label: eq:k2
-    Source: Schulman (2020), "Approximating KL divergence".
     """
     return 0.5 * k1(logps, ref_logps) ** 2
 
 
+@equation("eq:k3-zero-mean", source='Schulman (2020), "Approximating KL divergence".')
 def ratio_minus_one(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """r − 1 with r = π_ref/π: its mean under π is 0 wherever π covers π_ref, because Σ π (π_ref/π) = 1.
-
-    Label: eq:k3-zero-mean
-    Source: Schulman (2020), "Approximating KL divergence".
-    """
+    """r − 1 with r = π_ref/π: its mean under π is 0 wherever π covers π_ref, because Σ π (π_ref/π) = 1."""
     return torch.expm1(-k1(logps, ref_logps))
 
 
+@equation("eq:k3-control-variate", source='Schulman (2020), "Approximating KL divergence".')
 def k1_with_control_variate(logps: Tensor, ref_logps: Tensor, *, weight: float) -> Tensor:
-    """k1 + weight · (r − 1): unbiased for KL(π‖π_ref) at every weight; the weight sets the variance.
-
-    Label: eq:k3-control-variate
-    Source: Schulman (2020), "Approximating KL divergence".
-    """
+    """k1 + weight · (r − 1): unbiased for KL(π‖π_ref) at every weight; the weight sets the variance."""
     return k1(logps, ref_logps) + weight * ratio_minus_one(logps, ref_logps)
 
 
+@equation("eq:k3", "eq:k3-nonnegative", "eq:k3-gradient", source='Schulman (2020), "Approximating KL divergence".')
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k3 = (r − 1) − log r of KL(π‖π_ref), r = π_ref/π, for tokens sampled from π.
 
     Unbiased, as k1 is, and never negative, because log r lies below its tangent r − 1. As a loss its expected gradient
     is the gradient of the *forward* KL, KL(π_ref‖π): dk3/dlogps = 1 − r. Overflows where the probability under π_ref is
     e^88 times the probability under π (float32).
-
-    Label: eq:k3, eq:k3-nonnegative, eq:k3-gradient
-    Source: Schulman (2020), "Approximating KL divergence".
     """
     log_r = -k1(logps, ref_logps)
     return torch.expm1(log_r) - log_r
 
 
 @takes(logps=shape("..."), values=shape("..."))
+@equation(
+    "eq:estimator-gradient",
+    source='the product rule; for KL estimates Tang and Munos (2025), "On a few pitfalls in KL divergence gradient '
+    'estimation for RL".',
+    stop_gradient=True,
+)
 def with_score(values: Tensor, logps: Tensor) -> Tensor:
     """The same values, with a gradient whose expectation is the gradient of E_π[value]: ∇value + value · ∇log π.
 
@@ -243,24 +220,21 @@ def with_score(values: Tensor, logps: Tensor) -> Tensor:
     through the probability of the sample. A loss has only the first part of the gradient, a reward only the second.
     This function has both parts. ``logps`` are the log-probabilities of the samples: of tokens with one estimate per
     token, or of completions ``(B,)`` with one estimate per completion.
-
-    Label: eq:estimator-gradient
-    Source: the product rule; for KL estimates Tang and Munos (2025), "On a few pitfalls in KL divergence gradient
-        estimation for RL".
     """
     return values + values.detach() * (logps - logps.detach())
 
 
 @takes(shift=shape("..."))
+@equation(
+    "eq:gaussian-estimators",
+    source='Gaussian moments; the numbers of Schulman (2020), "Approximating KL divergence", at shifts .1 and 1.',
+)
 def gaussian_estimators(shift: Tensor) -> tuple[Tensor, Tensor]:
     """Bias and standard deviation of k1, k2 and k3 in units of the KL, ``(..., 3)`` each, for normal distributions.
 
     π = N(0, 1) and π_ref = N(shift, 1). The KL is shift²/2; the shift is not 0. The standard deviation of k1 grows
     without bound as the two distributions approach each other, the standard deviation of k3 as they move apart. From a
     KL of .628 on, k3 has the larger one.
-
-    Label: eq:gaussian-estimators
-    Source: Gaussian moments; the numbers of Schulman (2020), "Approximating KL divergence", at shifts .1 and 1.
     """
     square = shift**2
     zeros = torch.zeros_like(shift)
@@ -269,20 +243,27 @@ def gaussian_estimators(shift: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"))
+@equation(
+    "eq:full-kl",
+    source='the chain rule, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.',
+)
 def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
     """KL of completions ``(B,)`` as a sum over positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the mask.
 
     By the chain rule of KL, the expectation of this sum over completions of π is the KL between the distributions of
     completions. It mostly has less variance than the sum of k1, and needs two rows of logits instead of two numbers per
     token. As a loss it lacks the part of the gradient that comes from the choice of prefixes.
-
-    Label: eq:full-kl
-    Source: the chain rule, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
     """
     return _position_kls(logits, ref_logits, mask).sum(-1)
 
 
 @takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"), logps=sampled(gradient=True))
+@equation(
+    "eq:full-kl-gradient",
+    source='the product rule along the chain rule of KL; Tang and Munos (2025), "On a few pitfalls in KL '
+    'divergence gradient estimation for RL".',
+    stop_gradient=True,
+)
 def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
     """:func:`full_kl`, ``(B,)``, with the part of the gradient that comes from the choice of prefixes.
 
@@ -290,9 +271,6 @@ def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: 
     The expectation over completions of π is ∇KL(π‖π_ref) of whole completions. A token-level KL in the loss has only
     the sum of ∇KL_t. As a formula, ``Σ_t KL_t + sg[Σ_{k>t} KL_k] · (log π(y_t) − sg[log π(y_t)])``.
 
-    Label: eq:full-kl-gradient
-    Source: the product rule along the chain rule of KL; Tang and Munos (2025), "On a few pitfalls in KL divergence
-        gradient estimation for RL".
     Args:
         logps: log-probabilities of the tokens that π sampled.
     """
@@ -301,6 +279,11 @@ def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: 
 
 
 @takes(mask=MASK, values=sampled(gradient=True), logps=sampled(gradient=True))
+@equation(
+    "eq:prefix-credit",
+    source="the product rule, as in :func:`full_kl_with_score`, for any divergence of two distributions.",
+    stop_gradient=True,
+)
 def with_prefix_credit(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
     """Values of positions, ``(B, T)``, with the gradient of their expected sum over a completion that π has sampled.
 
@@ -308,8 +291,6 @@ def with_prefix_credit(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
     *after* it: ``v_t + sg[Σ_{k>t} v_k] · (log π(y_t) − sg[log π(y_t)])``. Without this term a loss lacks the part of
     the gradient that comes from the choice of prefixes.
 
-    Label: eq:prefix-credit
-    Source: the product rule, as in :func:`full_kl_with_score`, for any divergence of two distributions.
     Args:
         values: each a function of the distributions at its position.
         logps: log-probabilities of the tokens that π sampled.
@@ -328,6 +309,10 @@ def _position_kls(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
 
 
 @takes(beta=POSITIVE, observed=FINITE, target=POSITIVE, horizon=POSITIVE, num_samples=POSITIVE, error_clip=POSITIVE)
+@equation(
+    "eq:adaptive-kl",
+    source='Ziegler et al. (2019), "Fine-tuning language models from human preferences", section 2.2.',
+)
 def adaptive_kl_beta(
     beta: float, observed: float, *, target: float, horizon: float, num_samples: int = 1, error_clip: float = 0.2
 ) -> float:
@@ -335,8 +320,6 @@ def adaptive_kl_beta(
 
     A KL above the target raises β, a KL below the target lowers it. The clip limits the effect of one unusual batch.
 
-    Label: eq:adaptive-kl
-    Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", section 2.2.
     Args:
         observed: estimated KL of the batch, which may be negative.
         target: the desired KL, > 0.
@@ -356,13 +339,13 @@ def adaptive_kl_beta(
 
 
 @takes(coef=NOT_NEGATIVE)
+@equation(
+    "eq:entropy-bonus",
+    source='Williams and Peng (1991), "Function optimization using connectionist reinforcement learning algorithms".',
+)
 def entropy_bonus(logits: Tensor, *, coef: float) -> Tensor:
     """Entropy bonus coef · H(π), to be added to an objective: it rewards a policy of high entropy.
 
     H(π) = log V − KL(π‖uniform), so it is a KL penalty whose reference is the uniform distribution.
-
-    Label: eq:entropy-bonus
-    Source: Williams and Peng (1991), "Function optimization using connectionist reinforcement learning
-        algorithms".
     """
     return coef * token_entropies(logits)

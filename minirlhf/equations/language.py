@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
@@ -63,14 +64,12 @@ LOGITS = Rule("(..., V) without NaN or +inf, a token possible in every row", _lo
 
 
 @takes(logits=shape("B S V"), input_ids=shape("B S"), mask=shape("B S"))
+@equation("eq:chain-rule", source='Bengio et al. (2003), "A neural probabilistic language model".')
 def completion_logp(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Log-probability ``(B,)`` of a completion, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
 
     One forward pass over prompt and completion gives every factor, because each position receives the true tokens
     before it. The mask is set on the tokens that count, and never on the first token, which no position predicts.
-
-    Label: eq:chain-rule
-    Source: Bengio et al. (2003), "A neural probabilistic language model".
     """
     require_mask(mask)
     if bool(mask[:, 0].any()):
@@ -87,25 +86,29 @@ def completion_logp(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperat
 
 
 @takes(mask=MASK, logps=under_mask())
+@equation(
+    "eq:nll",
+    "eq:unrolled",
+    "eq:sft-policy-gradient",
+    source='Shannon (1948), "A mathematical theory of communication", for the code length −log p.',
+)
 def nll(logps: Tensor, mask: Tensor) -> Tensor:
     """Negative log-likelihood −Σ_t log π(y_t|x, y_<t) of each sequence, ``(B,)``, in nats.
 
     Its expectation under the data distribution p is H(p) + KL(p‖π), so minimising it minimises the forward KL.
-
-    Label: eq:nll, eq:unrolled, eq:sft-policy-gradient
-    Source: Shannon (1948), "A mathematical theory of communication", for the code length −log p.
     """
     return -masked_sum(logps, mask, -1)
 
 
+@equation(
+    "eq:perplexity",
+    source='Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks".',
+)
 def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
     """Perplexity exp(−(1/n) Σ_t log π(y_t|·)) of each sequence, ``(B,)``: in units of equally probable tokens.
 
     The geometric mean of 1/π per token, +inf where it exceeds the range of the dtype. For a corpus, pass the whole
     corpus as one row: the mean of the perplexities of its parts is a different number, larger for parts of equal length.
-
-    Label: eq:perplexity
-    Source: Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks".
     """
     return torch.exp(nll(logps, mask) / lengths(mask))
 
@@ -114,13 +117,14 @@ def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
 
 
 @takes(logits=LOGITS, temperature=number("[0, inf]"))
+@equation(
+    "eq:temperature",
+    source='Ackley, Hinton and Sejnowski (1985), "A learning algorithm for Boltzmann machines".',
+)
 def temperature_softmax(logits: Tensor, *, temperature: float) -> Tensor:
     """Sampling distribution π_T ∝ exp(logits / T) ∝ π^(1/T), ``(..., V)``.
 
     The limits are allowed: T = 0 is greedy (ties share evenly), T = ∞ is uniform over the possible tokens.
-
-    Label: eq:temperature
-    Source: Ackley, Hinton and Sejnowski (1985), "A learning algorithm for Boltzmann machines".
     """
     shifted = logits - logits.amax(-1, keepdim=True)  # ≤ 0; subtracted first, so that a small T cannot overflow
     if temperature == 0.0 or math.isinf(temperature):
@@ -131,13 +135,11 @@ def temperature_softmax(logits: Tensor, *, temperature: float) -> Tensor:
 
 
 @takes(logits=finite("... V"), temperature=number("(0, inf)"))
+@equation("eq:entropy-temperature", source="the heat capacity of statistical physics; derived in chapter 02.")
 def entropy_slope(logits: Tensor, *, temperature: float) -> Tensor:
     """How fast the entropy of the sampling distribution grows with the temperature, dH/dT = Var(z)/T³, ``(...)``.
 
     The variance is the variance of the logits under π_T, so the entropy never decreases with T.
-
-    Label: eq:entropy-temperature
-    Source: the heat capacity of statistical physics; derived in chapter 02.
     """
     probs = temperature_softmax(logits, temperature=temperature)
     mean = (probs * logits).sum(-1, keepdim=True)
@@ -145,23 +147,18 @@ def entropy_slope(logits: Tensor, *, temperature: float) -> Tensor:
 
 
 @takes(logits=LOGITS, top_k=at_least(1))
+@equation("eq:top-k", source='Fan, Lewis and Dauphin (2018), "Hierarchical neural story generation".')
 def top_k_logits(logits: Tensor, *, top_k: int) -> Tensor:
-    """Keep the ``top_k`` most probable tokens. Exactly that many: ties go to the lowest token ids.
-
-    Label: eq:top-k
-    Source: Fan, Lewis and Dauphin (2018), "Hierarchical neural story generation".
-    """
+    """Keep the ``top_k`` most probable tokens. Exactly that many: ties go to the lowest token ids."""
     return logits.masked_fill(_rank(logits) >= top_k, -math.inf)
 
 
 @takes(logits=LOGITS, top_p=number("(0, 1]"))
+@equation("eq:top-p", source='Holtzman et al. (2020), "The curious case of neural text degeneration".')
 def top_p_logits(logits: Tensor, *, top_p: float) -> Tensor:
     """Nucleus: keep the smallest set of most probable tokens whose mass reaches ``top_p``.
 
     The token that reaches ``top_p`` is kept, so at least one token always remains.
-
-    Label: eq:top-p
-    Source: Holtzman et al. (2020), "The curious case of neural text degeneration".
     """
     if top_p == 1.0:  # the cumulative sum may round up to 1 before the last token
         return logits
@@ -173,14 +170,15 @@ def top_p_logits(logits: Tensor, *, top_p: float) -> Tensor:
 
 
 @takes(logits=LOGITS, min_p=UNIT)
+@equation(
+    "eq:min-p",
+    source='Nguyen et al. (2024), "Turning up the heat: min-p sampling for creative and coherent LLM outputs".',
+)
 def min_p_logits(logits: Tensor, *, min_p: float) -> Tensor:
     """Keep the tokens that are at least ``min_p`` times as probable as the most probable token.
 
     The number of kept tokens adapts to the entropy of the model. ``min_p`` 0 keeps all tokens, 1 only the most
     probable.
-
-    Label: eq:min-p
-    Source: Nguyen et al. (2024), "Turning up the heat: min-p sampling for creative and coherent LLM outputs".
     """
     if min_p == 0.0:
         return logits
@@ -189,15 +187,18 @@ def min_p_logits(logits: Tensor, *, min_p: float) -> Tensor:
 
 
 @takes(logits=LOGITS, truncated_logits=LOGITS)
+@equation(
+    "eq:kept-mass",
+    "eq:truncated-logp",
+    "eq:kept-mass-identity",
+    source="the definition of conditional probability.",
+)
 def retained_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
     """Kept mass Z = Σ_{kept} π(a), ``(...)`` in (0, 1]: the probability mass that truncation keeps.
 
     A kept token was sampled with π_trunc(a) = π(a)/Z, so log π_trunc(a) = log π(a) − log Z, and the ratio
     π/π_trunc has the expectation Z, not 1, under the truncated distribution: importance
     weights cannot recover the removed tokens. ``truncated_logits`` are the logits with −inf at the removed tokens.
-
-    Label: eq:kept-mass, eq:truncated-logp, eq:kept-mass-identity
-    Source: the definition of conditional probability.
     """
     if bool(((truncated_logits != logits) & (truncated_logits > -math.inf)).any()):
         raise ArgumentError(

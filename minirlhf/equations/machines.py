@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, takes
 
@@ -33,14 +34,17 @@ def _stage(value: int) -> int:
 
 
 @takes(parameters=_SOME, machines=at_least(1))
+@equation(
+    "eq:sharded-memory",
+    source='Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", '
+    "section 3 and figure 1.",
+)
 def training_bytes(parameters: Tensor, *, machines: int, stage: int) -> Tensor:
     """Bytes ``(...)`` on each of N machines that train one model: 16ψ, where each sharded part counts 1/N.
 
     Stage 0 shards nothing; stage 1 shards the optimizer's 12 bytes per parameter, stage 2 also the gradients' 2, stage
     3 also the weights' 2. Activations are not counted.
 
-    Label: eq:sharded-memory
-    Source: Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 3 and figure 1.
     Args:
         parameters: ψ, number of parameters.
     Raises:
@@ -55,11 +59,13 @@ def training_bytes(parameters: Tensor, *, machines: int, stage: int) -> Tensor:
 
 
 @takes(volume=_SOME, machines=at_least(1))
+@equation(
+    "eq:ring-all-reduce",
+    source='Patarasuk and Yuan (2009), "Bandwidth optimal all-reduce algorithms for clusters of workstations".',
+)
 def all_reduce_bytes(volume: Tensor, *, machines: int) -> Tensor:
     """Bytes ``(...)`` that each of N machines sends in a ring all-reduce of V bytes: 2V(N − 1)/N.
 
-    Label: eq:ring-all-reduce
-    Source: Patarasuk and Yuan (2009), "Bandwidth optimal all-reduce algorithms for clusters of workstations".
     Args:
         volume: V, the bytes that each machine holds.
     """
@@ -67,33 +73,30 @@ def all_reduce_bytes(volume: Tensor, *, machines: int) -> Tensor:
 
 
 @takes(stages=at_least(1), micro_batches=at_least(1))
+@equation(
+    "eq:pipeline-bubble",
+    source='Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".',
+)
 def pipeline_bubble(stages: int, micro_batches: int) -> float:
     """The fraction of time that a machine of a pipeline waits: (p − 1)/(m + p − 1).
 
     All p stages take equally long; m micro-batches go forward through all stages, then backward.
-
-    Label: eq:pipeline-bubble
-    Source: Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".
     """
     return (stages - 1) / (micro_batches + stages - 1)
 
 
 @takes(replies=at_least(1))
+@equation("eq:longest-reply", source='Rényi (1953), "On the theory of order statistics".')
 def expected_max_over_mean(replies: int) -> float:
-    """Expected maximum length of n completions over the mean length, for exponential lengths: 1 + 1/2 + … + 1/n.
-
-    Label: eq:longest-reply
-    Source: Rényi (1953), "On the theory of order statistics".
-    """
+    """Expected maximum length of n completions over the mean length, for exponential lengths: 1 + 1/2 + … + 1/n."""
     return sum(1 / k for k in range(1, replies + 1))
 
 
 @takes(sampling=_SOME, training=_SOME)
+@equation("eq:split-machines", source="both sides finish together; elementary.")
 def sampling_share(sampling: Tensor, training: Tensor) -> Tensor:
     """Fraction ``(...)`` of machines that should sample while the other machines train, so that none waits: S/(S + U).
 
-    Label: eq:split-machines
-    Source: both sides finish together; elementary.
     Args:
         sampling, training: S and U, the work of a step, in seconds on one machine.
     """
@@ -104,13 +107,16 @@ def sampling_share(sampling: Tensor, training: Tensor) -> Tensor:
 
 
 @takes(spread=_SOME, tokens=at_least(1))
+@equation(
+    "eq:effective-share",
+    source='the effective sample size of Kong (1992), "A note on importance sampling using standardized weights", '
+    "for log-normal weights.",
+)
 def effective_share(spread: Tensor, *, tokens: int) -> Tensor:
     """Effective fraction ``(...)`` of the samples after weighting by completion ratios: (E w)²/E w² = exp(−T σ²).
 
     For log-ratios of T tokens that are independent and normal with standard deviation σ.
 
-    Label: eq:effective-share
-    Source: the effective sample size of Kong (1992), "A note on importance sampling using standardized weights", for log-normal weights.
     Args:
         spread: σ, of a token's log-ratio.
     """

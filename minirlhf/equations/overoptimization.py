@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, Arguments, Rule, finite, number, shape, takes
 
@@ -33,45 +34,35 @@ DISTANCE = Rule("√KL ≥ 0", _distance)
 
 
 @takes(distance=DISTANCE)
+@equation("eq:gold-best-of-n", source="Gao et al. (2023).")
 def gold_best_of_n(distance: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """Gain of gold reward by best-of-n on a proxy, d (α − β d), α and β fitted: a parabola.
-
-    Label: eq:gold-best-of-n
-    Source: Gao et al. (2023).
-    """
+    """Gain of gold reward by best-of-n on a proxy, d (α − β d), α and β fitted: a parabola."""
     return distance * (alpha - beta * distance)
 
 
 @takes(alpha=POSITIVE, beta=POSITIVE)
+@equation("eq:gold-best-of-n-peak", source="Gao et al. (2023); by differentiation.")
 def gold_best_of_n_peak(*, alpha: float, beta: float) -> tuple[float, float]:
     """The distance at which the parabola d (α − β d) peaks, and its maximum: α/(2β) and α²/(4β).
 
     With beta ≤ 0 there is no peak.
-
-    Label: eq:gold-best-of-n-peak
-    Source: Gao et al. (2023); by differentiation.
     """
     return alpha / (2 * beta), alpha**2 / (4 * beta)
 
 
 @takes(distance=DISTANCE)
+@equation("eq:gold-rl", source="Gao et al. (2023).")
 def gold_rl(distance: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """Gain of gold reward by reinforcement learning on a proxy, d (α − β log d), fitted; 0 at d = 0.
-
-    Label: eq:gold-rl
-    Source: Gao et al. (2023).
-    """
+    """Gain of gold reward by reinforcement learning on a proxy, d (α − β log d), fitted; 0 at d = 0."""
     return alpha * distance - beta * torch.special.xlogy(distance, distance)
 
 
 @takes(beta=POSITIVE)
+@equation("eq:gold-rl-peak", source="Gao et al. (2023); by differentiation.")
 def gold_rl_peak(*, alpha: float, beta: float) -> tuple[float, float]:
     """The distance at which d (α − β log d) peaks, and its maximum: d = exp(α/β − 1), and β d there.
 
     With beta ≤ 0 there is no peak.
-
-    Label: eq:gold-rl-peak
-    Source: Gao et al. (2023); by differentiation.
     """
     peak = math.exp(alpha / beta - 1)
     return peak, beta * peak
@@ -81,40 +72,42 @@ def gold_rl_peak(*, alpha: float, beta: float) -> tuple[float, float]:
 
 
 @takes(rewards="... N", ref_logps=shape("... N"), strength=FINITE)
+@equation(
+    "eq:tilt",
+    source='exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".',
+)
 def tilt(ref_logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
     """The tilted policy π_λ ∝ π_ref exp(λ r), as log-probabilities ``(..., N)``: the RLHF optimum at β = 1/λ.
 
     λ = 0 gives the reference; a larger λ means more optimisation pressure. For λ ≥ 0 no policy with the same KL has
     a larger E[r].
-
-    Label: eq:tilt
-    Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
     """
     return torch.log_softmax(ref_logps + strength * rewards, -1)
 
 
 @takes(logps=shape("... N"), values="... N", rewards="... N")
+@equation(
+    "eq:tilt-slope",
+    source='exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".',
+)
 def tilt_slope(logps: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
     """dE[values]/dλ along the tilted family: Cov(values, rewards) under the policy π_λ itself, ``(...)``.
 
     With values = rewards it is the variance of the proxy, so the proxy always rises. With values = gold rewards it is
     the covariance of gold and proxy reward *under the current policy*: the gold reward starts to fall where this
     covariance becomes negative.
-
-    Label: eq:tilt-slope
-    Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
     """
     probs = logps.exp()
     centred = rewards - (probs * rewards).sum(-1, keepdim=True)
     return (probs * values * centred).sum(-1)
 
 
+@equation(
+    "eq:tilt-kl-slope",
+    source='exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".',
+)
 def tilt_kl_slope(logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
-    """dKL(π_λ‖π_ref)/dλ = λ Var(r) under π_λ, ``(...)``. With :func:`tilt_slope` it gives the gold gain per nat of KL.
-
-    Label: eq:tilt-kl-slope
-    Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
-    """
+    """dKL(π_λ‖π_ref)/dλ = λ Var(r) under π_λ, ``(...)``. With :func:`tilt_slope` it gives the gold gain per nat of KL."""
     return strength * tilt_slope(logps, rewards, rewards)
 
 
@@ -122,29 +115,28 @@ def tilt_kl_slope(logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
 
 
 @takes(distance=DISTANCE, correlation=number("[-1, 1]"), gold_std=POSITIVE)
+@equation(
+    "eq:linear-gold",
+    source="the mean shift of a tilted Gaussian; compare Gao et al. (2023) on regressional Goodhart.",
+)
 def linear_gold(distance: Tensor, *, correlation: float, gold_std: float) -> Tensor:
     """Gain of gold reward by tilting with a proxy, if they are jointly Gaussian: √2 ρ σ_gold d. It never falls if ρ ≥ 0.
 
     Correlation ρ and standard deviation σ_gold are taken under π_ref. A proxy with independent Gaussian error has
     ρ = σ_gold/σ_proxy: the error costs a constant factor at every distance. Over-optimisation requires more than such
     noise: misspecification or heavy tails.
-
-    Label: eq:linear-gold
-    Source: the mean shift of a tilted Gaussian; compare Gao et al. (2023) on regressional Goodhart.
     """
     return math.sqrt(2.0) * correlation * gold_std * distance
 
 
 @takes(direction="F", slope="F", curvature="F F")
+@equation("eq:quadratic-gold", source="derived here; the form is that of Gao et al. (2023).")
 def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Tensor) -> tuple[float, float]:
     """α and β of d (α − β d), which is exact for N(0, I) features, a linear proxy and a quadratic gold reward.
 
     The proxy is v·x (``direction`` v ≠ 0), the gold reward w·x − ½ xᵀCx (``slope`` w, ``curvature`` C). Tilting moves
     the mean to λv at KL = ½ λ²‖v‖², so the gold reward changes by √2 (w·u) d − (uᵀCu) d² with u = v/‖v‖. A linear proxy
     cannot represent these diminishing returns.
-
-    Label: eq:quadratic-gold
-    Source: derived here; the form is that of Gao et al. (2023).
     """
     norm = direction.norm()
     if norm == 0:
@@ -175,22 +167,22 @@ ENSEMBLE = Rule("(M, ...), finite", _ensemble)
 
 
 @takes(rewards=ENSEMBLE)
+@equation(
+    "eq:ensemble-worst-case",
+    source='Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".',
+)
 def worst_case(rewards: Tensor) -> Tensor:
-    """Worst-case ensemble: the smallest reward among the members. It is hard to hack all of them at once.
-
-    Label: eq:ensemble-worst-case
-    Source: Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".
-    """
+    """Worst-case ensemble: the smallest reward among the members. It is hard to hack all of them at once."""
     return rewards.amin(0)
 
 
 @takes(rewards=ENSEMBLE, coef=NOT_NEGATIVE)
+@equation(
+    "eq:ensemble-uncertainty",
+    source='Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".',
+)
 def uncertainty_weighted(rewards: Tensor, *, coef: float) -> Tensor:
-    """Uncertainty-weighted ensemble: mean − coef · variance among the members (divisor M); coef = 0 is the mean.
-
-    Label: eq:ensemble-uncertainty
-    Source: Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".
-    """
+    """Uncertainty-weighted ensemble: mean − coef · variance among the members (divisor M); coef = 0 is the mean."""
     return rewards.mean(0) - coef * rewards.var(0, correction=0)
 
 
@@ -198,6 +190,11 @@ def uncertainty_weighted(rewards: Tensor, *, coef: float) -> Tensor:
 
 
 @takes(rewards="N", ref_logps=shape("N"), costs="K N", limits="K", strength=POSITIVE)
+@equation(
+    "eq:constrained-tilt",
+    source='Lagrangian duality, Boyd and Vandenberghe (2004), "Convex optimization", chapter 5; in RLHF Moskovitz '
+    'et al. (2024), "Confronting reward model overoptimization with constrained RLHF".',
+)
 def constraint_multipliers(
     ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor, *, strength: float
 ) -> Tensor:
@@ -206,10 +203,6 @@ def constraint_multipliers(
     The optimum maximises E[r] − KL(π‖π_ref)/strength under the limits. Each limit must exceed the smallest cost in the
     support of the reference. At the optimum a limit holds with equality or its multiplier is 0 (complementary
     slackness). The dual is convex; projected Newton steps minimise it.
-
-    Label: eq:constrained-tilt
-    Source: Lagrangian duality, Boyd and Vandenberghe (2004), "Convex optimization", chapter 5; in RLHF
-        Moskovitz et al. (2024), "Confronting reward model overoptimization with constrained RLHF".
     """
     min_costs = costs[:, ref_logps > -math.inf].amin(-1)
     if not bool((limits > min_costs).all()):
@@ -250,28 +243,32 @@ _approval = takes(logps=shape("N"), feedback="N N")
 
 
 @_approval
+@equation(
+    "eq:coupled-approval",
+    source='Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".',
+    stop_gradient=True,
+)
 def coupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
     """Policy-gradient objective when actions can tamper with their own score: Σ_a sg[π(a) F(a, a)] log π(a).
 
     The policy executes a and receives the score of a. The gradient is the gradient of Σ_a π(a) F(a, a), so tampering is
     rewarded.
-
-    Label: eq:coupled-approval
-    Source: Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".
     """
     return (logps.detach().exp() * feedback.diagonal() * logps).sum()
 
 
 @_approval
+@equation(
+    "eq:decoupled-approval",
+    source='Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".',
+    stop_gradient=True,
+)
 def decoupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
     """Decoupled approval (DA-PG): execute a, but receive the score of an independent sample b.
 
     The objective is Σ_ab sg[π(a) π(b) F(a, b)] log π(b). The effect of a on the scores enters only as a mean over π(a).
     If a adds the same number to all scores, this number multiplies Σ_b ∇π(b) = 0, so the policy gains nothing from
     tampering.
-
-    Label: eq:decoupled-approval
-    Source: Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".
     """
     probs = logps.detach().exp()
     return (probs * (probs @ feedback) * logps).sum()
@@ -281,14 +278,15 @@ def decoupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
 
 
 @takes(scores="N", positives="N", negatives="N")
+@equation(
+    "eq:roc-auc",
+    source='Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating characteristic '
+    'curve".',
+)
 def roc_auc(scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     """Area under the ROC curve: the probability that a positive scores higher than a negative; ties count ½.
 
     ``positives`` and ``negatives`` are the weights, ≥ 0, of each class at each of N outcomes. ½ is chance level.
-
-    Label: eq:roc-auc
-    Source: Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating
-        characteristic curve".
     """
     for name, mass in (("positives", positives), ("negatives", negatives)):
         if bool((mass < 0).any()) or float(mass.sum()) == 0:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, UNIT, at_least, distribution, require_distributions, shape, takes, under_mask
@@ -25,48 +26,40 @@ from minirlhf.equations.mdp import DISCOUNT, solve_bellman
 
 
 @takes(mask=MASK, start_logps=shape("B"), action_logps=shape("B T"), transition_logps=shape("B T"))
+@equation("eq:trajectory-probability", source="Williams (1992).")
 def trajectory_logp(start_logps: Tensor, action_logps: Tensor, transition_logps: Tensor, mask: Tensor) -> Tensor:
     """Log-probability ``(B,)`` of a trajectory, log p(τ) = log p(s₀) + Σ_t [log π(a_t|s_t) + log P(s_{t+1}|s_t, a_t)].
 
     The mask is True at the steps taken. Impossible trajectories get −inf.
-
-    Label: eq:trajectory-probability
-    Source: Williams (1992).
     """
     return start_logps + masked_sum(action_logps + transition_logps, mask, -1)
 
 
 @takes(probs=distribution("N"), values="N", scores="N D")
+@equation("eq:log-derivative", source="Williams (1992).")
 def log_derivative(probs: Tensor, values: Tensor, scores: Tensor) -> Tensor:
-    """Log-derivative trick, ∇ E_p[f] = E_p[f ∇log p]: it turns the gradient into an expectation ``(D,)``.
-
-    Label: eq:log-derivative
-    Source: Williams (1992).
-    """
+    """Log-derivative trick, ∇ E_p[f] = E_p[f ∇log p]: it turns the gradient into an expectation ``(D,)``."""
     return (probs * values) @ scores
 
 
 @takes(mask=MASK, scores=under_mask("B T D"))
+@equation("eq:trajectory-score", source="Williams (1992).")
 def trajectory_score(scores: Tensor, mask: Tensor) -> Tensor:
-    """Score ``(B, D)`` of a trajectory, ∇log p(τ) = Σ_t ∇log π(a_t|s_t): initial state and dynamics do not depend on θ.
-
-    Label: eq:trajectory-score
-    Source: Williams (1992).
-    """
+    """Score ``(B, D)`` of a trajectory, ∇log p(τ) = Σ_t ∇log π(a_t|s_t): initial state and dynamics do not depend on θ."""
     return zero_where_masked(scores, mask[..., None]).sum(1)
 
 
 @takes(mask=MASK, probs=distribution("B"), scores=shape("B T D"), psi=under_mask())
+@equation(
+    "eq:policy-gradient-psi",
+    source='Schulman et al. (2016), "High-dimensional continuous control using generalized advantage estimation".',
+)
 def policy_gradient(probs: Tensor, scores: Tensor, psi: Tensor, mask: Tensor) -> Tensor:
     """Policy gradient E[Σ_t Ψ_t ∇log π(a_t|s_t)], ``(D,)``.
 
     Six choices of Ψ give the same gradient (undiscounted, with the true values): the total return, the
     reward-to-go, the reward-to-go minus a baseline, Q(s_t, a_t), A(s_t, a_t), and the TD residual. They differ
     in variance.
-
-    Label: eq:policy-gradient-psi
-    Source: Schulman et al. (2016), "High-dimensional continuous control using generalized advantage
-        estimation".
     """
     masked_psi = zero_where_masked(psi, mask)  # before the product, so that no NaN outside reaches a gradient
     return probs @ trajectory_score(masked_psi[..., None] * scores, mask)
@@ -82,42 +75,36 @@ def policy_gradient(probs: Tensor, scores: Tensor, psi: Tensor, mask: Tensor) ->
     action_values="S A",
     gamma=UNIT,
 )
+@equation("eq:value-gradient", source="Sutton et al. (2000), appendix.")
 def value_gradient(
     transitions: Tensor, policy: Tensor, policy_jacobian: Tensor, action_values: Tensor, *, gamma: float
 ) -> Tensor:
     """Gradient ``(S, D)`` of the values, the solution of ∇V(s) = Σ_a ∇π(a|s) Q(s,a) + γ Σ_s' P_π(s'|s) ∇V(s').
 
     It follows from the product rule on V = Σ π Q, with ∇Q = γ Σ P ∇V: a Bellman equation with reward Σ_a ∇π Q.
-
-    Label: eq:value-gradient
-    Source: Sutton et al. (2000), appendix.
     """
     immediate = torch.einsum("sad,sa->sd", policy_jacobian, action_values)
     return solve_bellman(torch.einsum("sa,sat->st", policy, transitions), immediate, gamma=gamma)
 
 
 @takes(state_occupancy=distribution("S"), policy_jacobian=shape("S A D"), action_values=shape("S A"), gamma=DISCOUNT)
+@equation("eq:policy-gradient-theorem", source="Sutton et al. (2000), theorem 1.")
 def policy_gradient_theorem(
     state_occupancy: Tensor, policy_jacobian: Tensor, action_values: Tensor, *, gamma: float
 ) -> Tensor:
     """Policy-gradient theorem, ∇J = 1/(1−γ) Σ_s d(s) Σ_a ∇π(a|s) Q(s,a): no gradient of the state distribution.
 
     The occupancy d is ``mdp.occupancy(...).sum(-1)``.
-
-    Label: eq:policy-gradient-theorem
-    Source: Sutton et al. (2000), theorem 1.
     """
     return torch.einsum("s,sad,sa->d", state_occupancy, policy_jacobian, action_values) / (1 - gamma)
 
 
 @takes(occupancy=shape("S A"), scores=shape("S A D"), action_values=shape("S A"), gamma=DISCOUNT)
+@equation("eq:policy-gradient-expectation", source="Sutton et al. (2000).")
 def policy_gradient_expectation(occupancy: Tensor, scores: Tensor, action_values: Tensor, *, gamma: float) -> Tensor:
     """The theorem as an expectation over the policy's state-action pairs, ∇J = 1/(1−γ) E_{(s,a)~ν}[∇log π(a|s) Q(s,a)].
 
     Q may be replaced by the advantage: subtracting V(s) changes nothing, since Σ_a ∇π(a|s) = 0.
-
-    Label: eq:policy-gradient-expectation
-    Source: Sutton et al. (2000).
     """
     require_distributions(occupancy=occupancy.flatten())
     return torch.einsum("sa,sad,sa->d", occupancy, scores, action_values) / (1 - gamma)
@@ -127,23 +114,17 @@ def policy_gradient_expectation(occupancy: Tensor, scores: Tensor, action_values
 
 
 @takes(probs=distribution("N"), estimates="N D")
+@equation("eq:gradient-variance", source="Greensmith et al. (2004).")
 def gradient_variance(probs: Tensor, estimates: Tensor) -> Tensor:
-    """Variance of a gradient estimator, E‖g‖² − ‖E g‖²: the trace of its covariance, a scalar.
-
-    Label: eq:gradient-variance
-    Source: Greensmith et al. (2004).
-    """
+    """Variance of a gradient estimator, E‖g‖² − ‖E g‖²: the trace of its covariance, a scalar."""
     centred = estimates - probs @ estimates  # (N, D), centred first: a difference of squares loses precision
     return probs @ centred.square().sum(-1)
 
 
 @takes(probs=distribution("A"), scores="A D", action_values="A")
+@equation("eq:optimal-baseline", source="Greensmith et al. (2004).")
 def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Tensor:
-    """The baseline with minimum variance, a scalar: b* = E[‖∇log π‖² Q] / E[‖∇log π‖²]. It is not V = E[Q].
-
-    Label: eq:optimal-baseline
-    Source: Greensmith et al. (2004).
-    """
+    """The baseline with minimum variance, a scalar: b* = E[‖∇log π‖² Q] / E[‖∇log π‖²]. It is not V = E[Q]."""
     weight = probs * scores.square().sum(-1)  # (A,)
     if not bool(weight.sum() > 0):
         raise ArgumentError(
@@ -155,19 +136,21 @@ def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Te
 
 
 @takes(num_samples=at_least(1))
+@equation(
+    "eq:own-mean-shrinkage",
+    source='Kool, van Hoof and Welling (2019), "Buy 4 REINFORCE samples, get a baseline for free!".',
+)
 def group_mean_shrinkage(num_samples: int) -> float:
     """Factor (K−1)/K by which the mean of all K rewards as baseline scales the expected gradient.
 
     The bias arises since the mean includes the sample's own reward. The leave-one-out mean has no bias. With K = 1 the
     expected gradient is 0.
-
-    Label: eq:own-mean-shrinkage
-    Source: Kool, van Hoof and Welling (2019), "Buy 4 REINFORCE samples, get a baseline for free!".
     """
     return (num_samples - 1) / num_samples
 
 
 @takes(logits="T V", quality="T V", carried="T T")
+@equation("eq:decision-noise", source="elementary; the tokens are independent, and each δ has mean 0.")
 def decision_noise(logits: Tensor, quality: Tensor, carried: Tensor) -> Tensor:
     """Variance of ``Σ_t A_t ∇log π(y_t)`` over its squared mean, for completions of T independent tokens.
 
@@ -175,8 +158,6 @@ def decision_noise(logits: Tensor, quality: Tensor, carried: Tensor) -> Tensor:
     the total reward minus its mean. With ω_tk = λ^(k−t) for later tokens and 0 for earlier ones, A is GAE with exact
     values.
 
-    Label: eq:decision-noise
-    Source: elementary; the tokens are independent, and each δ has mean 0.
     Args: ``carried`` holds the weights ω; its diagonal is not used.
     Returns: a scalar, for one completion; inf or NaN if the gradient is 0.
     """

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import last_index, masked_mean, masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, sampled, takes, under_mask
@@ -78,38 +79,53 @@ def _limited(log_ratio: Tensor) -> Tensor:
 
 
 @objective
+@equation(
+    "eq:reinforce-objective",
+    "eq:entropy-gradient",
+    source='Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement '
+    'learning".',
+    gradient=("logps",),
+)
 def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """``A_t · log π(a_t)``: its gradient is the policy gradient if the batch is on-policy. ``old_logps`` is not used.
-
-    Label: eq:reinforce-objective, eq:entropy-gradient
-    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
-        reinforcement learning".
-    """
+    """``A_t · log π(a_t)``: its gradient is the policy gradient if the batch is on-policy. ``old_logps`` is not used."""
     return advantages * logps
 
 
 @ratio_inputs
+@equation(
+    "eq:policy-ratio",
+    source='Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 3.',
+    gradient=("logps",),
+)
 def policy_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """``ρ_t = π(a_t) / π_old(a_t)``: reweights samples of the old policy for the new one; 0 outside the mask.
-
-    Label: eq:policy-ratio
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 3.
-    """
+    """``ρ_t = π(a_t) / π_old(a_t)``: reweights samples of the old policy for the new one; 0 outside the mask."""
     return zero_where_masked(_exp(logps - old_logps), mask)
 
 
 @objective
+@equation(
+    "eq:importance-weighted",
+    source='Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 6 (conservative policy iteration).',
+    gradient=("logps",),
+)
 def importance_weighted(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """``ρ_t · A_t``, the surrogate without a clip: corrects action probabilities, has unbounded variance.
-
-    Label: eq:importance-weighted
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 6 (conservative policy
-        iteration).
-    """
+    """``ρ_t · A_t``, the surrogate without a clip: corrects action probabilities, has unbounded variance."""
     return _exp(logps - old_logps) * advantages
 
 
 @objective
+@equation(
+    "eq:ppo-clip",
+    "eq:ppo-clip-gradient",
+    "eq:ppo-first-step",
+    "eq:ppo-no-clip",
+    "eq:clip-higher",
+    "eq:clipped-surrogate",
+    source='Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et al. '
+    '(2025), DAPO; ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep '
+    'Reinforcement Learning" (dual clip).',
+    gradient=("logps",),
+)
 def ppo_clip(
     logps: Tensor,
     old_logps: Tensor,
@@ -126,10 +142,6 @@ def ppo_clip(
     clip-higher. With ``A < 0`` the term ``ρA`` is unbounded below. ``delta`` bounds it (two-sided or dual
     clip): the first ρ becomes ``min(ρ, δ)``.
 
-    Label: eq:ppo-clip, eq:ppo-clip-gradient, eq:ppo-first-step, eq:ppo-no-clip, eq:clip-higher, eq:clipped-surrogate
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et
-        al. (2025), DAPO; ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep
-        Reinforcement Learning" (dual clip).
     Args:
         epsilon: lower clip range, > 0; also the upper one unless ``epsilon_high`` is given.
         epsilon_high: upper clip range, > 0; None: the same as ``epsilon``.
@@ -142,14 +154,17 @@ def ppo_clip(
 
 
 @takes(**_BOTH_LOGPS, advantages=sampled(gradient=False), beta=NOT_NEGATIVE)
+@equation(
+    "eq:ppo-penalty",
+    source='Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 8, with the KL estimated from '
+    "the samples.",
+    gradient=("logps",),
+)
 def ppo_penalty(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, *, beta: float) -> Tensor:
     """``ρA − β·(ρ − 1 − log ρ)``: a penalty on KL(π_old‖π) in place of the clip.
 
     The expectation of the bracket under π_old is the KL divergence. The bracket is never negative.
 
-    Label: eq:ppo-penalty
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 8, with the KL estimated
-        from the samples.
     Args:
         beta: penalty coefficient, ≥ 0; the paper adapts it to a KL target.
     """
@@ -158,6 +173,12 @@ def ppo_penalty(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tens
 
 
 @objective
+@equation(
+    "eq:cispo",
+    source='MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention" (CISPO).',
+    gradient=("logps",),
+    stop_gradient=True,
+)
 def cispo(
     logps: Tensor,
     old_logps: Tensor,
@@ -170,9 +191,6 @@ def cispo(
 ) -> Tensor:
     """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight; every token keeps a gradient.
 
-    Label: eq:cispo
-    Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention"
-        (CISPO).
     Args:
         epsilon: lower clip range, > 0; None: no lower bound, as in the paper's experiments.
         epsilon_high: the weight is at most ``1 + epsilon_high``; TRL's option of this name is the bound itself.
@@ -184,6 +202,7 @@ def cispo(
 
 
 @takes(**_BOTH_LOGPS, advantages=sampled(gradient=False), sapo_temperature_pos=POSITIVE, sapo_temperature_neg=POSITIVE)
+@equation("eq:sapo", source='Gao et al. (2025), "Soft Adaptive Policy Optimization".', gradient=("logps",))
 def sapo(
     logps: Tensor,
     old_logps: Tensor,
@@ -198,8 +217,6 @@ def sapo(
 
     At ρ = 1 its slope equals the slope of ``ρA``. The slope decreases smoothly on both sides, and to 0 as ρ → ∞.
 
-    Label: eq:sapo
-    Source: Gao et al. (2025), "Soft Adaptive Policy Optimization".
     Args:
         sapo_temperature_pos: temperature τ > 0 of the soft gate for positive advantages.
         sapo_temperature_neg: temperature τ > 0 of the soft gate for advantages ≤ 0.
@@ -212,14 +229,17 @@ def sapo(
 
 
 @takes(mask=MASK, logps=sampled(gradient=True), ptx_coef=NOT_NEGATIVE)
+@equation(
+    "eq:ptx",
+    source='Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 2.',
+    gradient=("logps",),
+)
 def pretraining(logps: Tensor, mask: Tensor, *, ptx_coef: float) -> Tensor:
     """``γ log π(x_t)`` on pretraining texts, against forgetting: the "ptx" term of PPO for language models.
 
     Its expectation over texts is ``−γ·KL(texts‖π)`` plus a constant: a forward KL, whereas the penalty on
     KL(π‖π_ref) is a reverse KL.
 
-    Label: eq:ptx
-    Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 2.
     Args:
         ptx_coef: γ ≥ 0.
     """
@@ -230,12 +250,9 @@ def pretraining(logps: Tensor, mask: Tensor, *, ptx_coef: float) -> Tensor:
 
 
 @ratio_inputs
+@equation("eq:gspo-ratio", source='Zheng et al. (2025), "Group Sequence Policy Optimization".', gradient=("logps",))
 def sequence_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """``s = (π(y) / π_old(y))^(1/|y|)``, the geometric mean of the token ratios, ``(B, 1)``.
-
-    Label: eq:gspo-ratio
-    Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
-    """
+    """``s = (π(y) / π_old(y))^(1/|y|)``, the geometric mean of the token ratios, ``(B, 1)``."""
     return _exp(masked_mean(logps - old_logps, mask, -1)).unsqueeze(-1)
 
 
@@ -254,6 +271,13 @@ def _ratio(logps: Tensor, old_logps: Tensor, mask: Tensor, per_sequence: bool) -
     vespo_k_neg=POSITIVE,
     vespo_lambda_neg=POSITIVE,
 )
+@equation(
+    "eq:vespo",
+    source='Shen et al. (2026), "VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM '
+    "Training\", arXiv:2602.10693, with the names and numbers of TRL's documentation.",
+    gradient=("logps",),
+    stop_gradient=True,
+)
 def vespo(
     logps: Tensor,
     old_logps: Tensor,
@@ -271,9 +295,6 @@ def vespo(
     changed a lot, in either direction, has a small weight. w is the exact importance weight, without GSPO's exponent
     1/|y|.
 
-    Label: eq:vespo
-    Source: Shen et al. (2026), "VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM
-        Training", arXiv:2602.10693, with the names and numbers of TRL's documentation.
     Args:
         vespo_k_pos: k > 0 of the weight w^k e^(λ(1 − w)) for advantages ≥ 0.
         vespo_lambda_pos: λ > 0 of the weight w^k e^(λ(1 − w)) for advantages ≥ 0.
@@ -288,6 +309,12 @@ def vespo(
 
 
 @sequence_objective
+@equation(
+    "eq:gspo-objective",
+    "eq:gspo-gradient",
+    source='Zheng et al. (2025), "Group Sequence Policy Optimization".',
+    gradient=("logps",),
+)
 def gspo(
     logps: Tensor,
     old_logps: Tensor,
@@ -300,8 +327,6 @@ def gspo(
 ) -> Tensor:
     """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``, ``(B, 1)``: the clip applies to whole completions.
 
-    Label: eq:gspo-objective, eq:gspo-gradient
-    Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
         epsilon: lower clip range, > 0, far smaller than PPO's; also the upper one unless ``epsilon_high`` is given.
         epsilon_high: upper clip range, > 0; the paper, the recipe and :func:`minirlhf.losses.gspo_loss` use 4e-4.
@@ -314,6 +339,12 @@ def gspo(
 
 
 @objective
+@equation(
+    "eq:gspo-token",
+    source='Zheng et al. (2025), "Group Sequence Policy Optimization" (GSPO-token).',
+    gradient=("logps",),
+    stop_gradient=True,
+)
 def gspo_token(
     logps: Tensor,
     old_logps: Tensor,
@@ -329,8 +360,6 @@ def gspo_token(
     Every ``s_t`` has the value of ``s`` and the gradient of its own token. With one advantage per completion,
     its mean over tokens equals :func:`gspo` in value and gradient.
 
-    Label: eq:gspo-token
-    Source: Zheng et al. (2025), "Group Sequence Policy Optimization" (GSPO-token).
     Args:
         epsilon, epsilon_high, delta: as in :func:`gspo`.
     """
@@ -340,6 +369,7 @@ def gspo_token(
     return torch.minimum(bounded * advantages, ratio.clamp(low, high) * advantages)
 
 
+@equation("eq:luspo", source='Liu et al. (2026), "Length-Unbiased Sequence Policy Optimization".', gradient=("logps",))
 def luspo(
     logps: Tensor,
     old_logps: Tensor,
@@ -352,8 +382,6 @@ def luspo(
 ) -> Tensor:
     """``|y| · gspo``, ``(B, 1)``: no length bias: tokens of all completions have the same weight.
 
-    Label: eq:luspo
-    Source: Liu et al. (2026), "Length-Unbiased Sequence Policy Optimization".
     Args:
         epsilon, epsilon_high, delta: as in :func:`gspo`.
     """
@@ -362,6 +390,7 @@ def luspo(
 
 
 @sequence_objective
+@equation("eq:gmpo", source='Zhao et al. (2025), "Geometric-Mean Policy Optimization".', gradient=("logps",))
 def gmpo(
     logps: Tensor,
     old_logps: Tensor,
@@ -375,8 +404,6 @@ def gmpo(
 
     ``ρ̂`` is the one of ρ and its clip to ``[e^−ε, e^ε_high]`` that makes the objective smaller.
 
-    Label: eq:gmpo
-    Source: Zhao et al. (2025), "Geometric-Mean Policy Optimization".
     Args:
         epsilon: lower clip range of ``log ρ``, > 0; also the upper one unless ``epsilon_high`` is given.
         epsilon_high: upper clip range of ``log ρ``, > 0.

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, at_least, finite, number, takes
 
@@ -24,15 +25,17 @@ _SPLIT = number("(0, 1)")
 
 
 @takes(prompted_logps="...", logps="...")
+@equation(
+    "eq:trait-score",
+    source="Bayes' rule; as a ranking of a model's own answers by an instruction that it can read, Bai et al. "
+    '(2022), "Constitutional AI", ask the model in words.',
+)
 def trait_score(prompted_logps: Tensor, logps: Tensor) -> Tensor:
     """Evidence of a completion for a trait, by the model itself: log π(y | trait, x) − log π(y | x), ``(...)``.
 
     The score is the log Bayes factor, in nats, that the completion was sampled with the trait's system prompt, not
     without it.
 
-    Label: eq:trait-score
-    Source: Bayes' rule; as a ranking of a model's own answers by an instruction that it can read, Bai et al. (2022), "Constitutional AI",
-        ask the model in words.
     Args:
         prompted_logps, logps: log-probabilities of completions, with and without the trait in the system prompt.
     """
@@ -40,15 +43,17 @@ def trait_score(prompted_logps: Tensor, logps: Tensor) -> Tensor:
 
 
 @takes(prompted_logps="... N", logps="... N", beta=POSITIVE)
+@equation(
+    "eq:trait-policy",
+    source='eq:tilt for this reward; at β = 1 it is context distillation, Askell et al. (2021), "A general '
+    'language assistant as a laboratory for alignment".',
+)
 def trait_policy(prompted_logps: Tensor, logps: Tensor, *, beta: float) -> Tensor:
     """The optimum for the reward :func:`trait_score`: π(y) ∝ π(y | x)^(1 − 1/β) π(y | trait, x)^(1/β).
 
     The result is ``(..., N)`` log-probabilities. At β = 1 it is the model with its system prompt. A smaller β
     extrapolates beyond it.
 
-    Label: eq:trait-policy
-    Source: eq:tilt for this reward; at β = 1 it is context distillation, Askell et al. (2021), "A general language assistant as a
-        laboratory for alignment".
     Args:
         prompted_logps, logps: log-probabilities of all completions.
     """
@@ -59,13 +64,14 @@ def trait_policy(prompted_logps: Tensor, logps: Tensor, *, beta: float) -> Tenso
 
 
 @takes(rate=_SPLIT, alpha=_SPLIT)
+@equation(
+    "eq:clean-replies",
+    source='Hanley and Lippman-Hand (1983), "If nothing goes wrong, is everything all right?".',
+)
 def clean_completions(rate: float, *, alpha: float = 0.05) -> float:
     """Number of completions without a failure that show a failure rate below p, ``rate``: log α / log(1 − p). Round up.
 
     If the failure rate were p or more, this many completions without a failure would have a probability of at most α.
-
-    Label: eq:clean-replies
-    Source: Hanley and Lippman-Hand (1983), "If nothing goes wrong, is everything all right?".
     """
     return math.log(alpha) / math.log1p(-rate)
 
@@ -74,11 +80,13 @@ def clean_completions(rate: float, *, alpha: float = 0.05) -> float:
 
 
 @takes(missed=_INSIDE, separation=finite("..."))
+@equation(
+    "eq:over-refusal",
+    source='Green and Swets (1966), "Signal detection theory and psychophysics", for normal scores of equal variance.',
+)
 def false_refusals(missed: Tensor, separation: Tensor) -> Tensor:
     """Fraction of harmless requests that a filter with miss rate m blocks: Φ(−d′ − Φ⁻¹(m)). ``(...)``
 
-    Label: eq:over-refusal
-    Source: Green and Swets (1966), "Signal detection theory and psychophysics", for normal scores of equal variance.
     Args:
         missed: m, the miss rate on harmful requests.
         separation: d′.
@@ -87,14 +95,17 @@ def false_refusals(missed: Tensor, separation: Tensor) -> Tensor:
 
 
 @takes(separation=finite("...", "(0, inf)"), harmful=_INSIDE, ratio=finite("...", "(0, inf)"))
+@equation(
+    "eq:filter-threshold",
+    source='Neyman and Pearson (1933), "On the problem of the most efficient tests of statistical hypotheses"; '
+    "Green and Swets (1966).",
+)
 def filter_threshold(separation: Tensor, harmful: Tensor, ratio: Tensor) -> Tensor:
     """The threshold with minimum expected cost: t = d′/2 + log((1 − h)/(h c))/d′. ``(...)``
 
     The scale is the one on which harmless scores have mean 0. At t the likelihood ratio of harmful to harmless is
     (1 − h)/(h c).
 
-    Label: eq:filter-threshold
-    Source: Neyman and Pearson (1933), "On the problem of the most efficient tests of statistical hypotheses"; Green and Swets (1966).
     Args:
         separation: d′.
         harmful: h, the fraction of requests that are harmful.
@@ -104,11 +115,10 @@ def filter_threshold(separation: Tensor, harmful: Tensor, ratio: Tensor) -> Tens
 
 
 @takes(first=_CHANCE, second=_CHANCE, correlation=finite("...", "[-1, 1]"))
+@equation("eq:both-miss", source="the covariance of two events.")
 def both_filters_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Tensor:
     """Probability that two filters miss the same harmful request: m₁m₂ + ρ√(m₁(1 − m₁)m₂(1 − m₂)). ``(...)``
 
-    Label: eq:both-miss
-    Source: the covariance of two events.
     Args:
         first, second: the miss rates m₁ and m₂.
         correlation: ρ of the two misses as 0/1 variables. Not every ρ is possible for every m₁ and m₂.
@@ -132,6 +142,10 @@ def both_filters_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Ten
 
 
 @takes(new=_INSIDE, old=_INSIDE, rollback=at_least(1), ship=at_least(1))
+@equation(
+    "eq:rollback-chance",
+    source='Wald (1947), "Sequential analysis", section 6 (double dichotomies); the ruin of a gambler.',
+)
 def rollback_probability(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
     """Probability that a canary ends with a rollback: (1 − w^(−b))/(1 − w^(−(a + b))), b/(a + b) for w = 1. ``(...)``
 
@@ -139,8 +153,6 @@ def rollback_probability(new: Tensor, old: Tensor, *, rollback: int, ship: int) 
     pair with exactly one complaint counts +1 if the complaint is about the new model, −1 if it is about the old one. At
     +a the new model is rolled back, at −b it is shipped.
 
-    Label: eq:rollback-chance
-    Source: Wald (1947), "Sequential analysis", section 6 (double dichotomies); the ruin of a gambler.
     Args:
         new, old: the probability that a user of the new model, of the old model complains.
         rollback, ship: a and b.
@@ -153,13 +165,12 @@ def rollback_probability(new: Tensor, old: Tensor, *, rollback: int, ship: int) 
 
 
 @takes(new=_INSIDE, old=_INSIDE, rollback=at_least(1), ship=at_least(1))
+@equation("eq:canary-pairs", source='Wald (1944), "On cumulative sums of random variables".')
 def canary_pairs(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tensor:
     """Expected number of pairs of users in a canary: (P(a + b) − b)/(p₁ − p₀). ``(...)``
 
     P is :func:`rollback_probability`. For p₁ = p₀ = p the number is ab/(2p(1 − p)).
 
-    Label: eq:canary-pairs
-    Source: Wald (1944), "On cumulative sums of random variables".
     Args:
         new, old, rollback, ship: p₁, p₀, a and b, as in :func:`rollback_probability`.
     """

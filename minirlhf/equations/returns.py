@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.masking import masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, POSITIVE, UNIT, Arguments, Rule, at_least, finite, shape, takes, under_mask
 
@@ -24,38 +25,36 @@ _RESIDUALS = {"mask": MASK, "residuals": under_mask(), "gamma": UNIT}
 
 
 @takes(mask=MASK, rewards=under_mask(), gamma=UNIT)
+@equation(
+    "eq:total-return",
+    source='Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement '
+    'learning".',
+)
 def total_return(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
-    """Total return R(τ) = Σ_k γ^k r_k, the same at every token.
-
-    Label: eq:total-return
-    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
-        reinforcement learning".
-    """
+    """Total return R(τ) = Σ_k γ^k r_k, the same at every token."""
     discount = gamma ** (mask.long().cumsum(-1) - 1).to(rewards.dtype)  # (B, T), γ^(number of earlier tokens)
     total = masked_sum(discount * rewards, mask, -1)  # (B,)
     return zero_where_masked(total[:, None].expand_as(rewards), mask)
 
 
 @takes(**_REWARDS)
+@equation("eq:returns-to-go", source="Williams (1992), as for :func:`total_return`.")
 def returns_to_go(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0, bootstrap: Tensor | None = None) -> Tensor:
-    """Reward-to-go G_t = Σ_{k≥t} γ^(k−t) r_k: the rewards from token t on, the only ones that it can affect.
-
-    Label: eq:returns-to-go
-    Source: Williams (1992), as for :func:`total_return`.
-    """
+    """Reward-to-go G_t = Σ_{k≥t} γ^(k−t) r_k: the rewards from token t on, the only ones that it can affect."""
     return _accumulate(rewards, mask, gamma, bootstrap)
 
 
 @takes(mask=MASK, returns=under_mask(), baseline=under_mask())
+@equation(
+    "eq:baseline-identity",
+    source='Williams (1992); Greensmith, Bartlett and Baxter (2004), "Variance reduction techniques for gradient '
+    'estimates in reinforcement learning".',
+)
 def subtract_baseline(returns: Tensor, baseline: Tensor, mask: Tensor) -> Tensor:
     """Returns minus a baseline, G_t − b(s_t): E[∇log π · b] = 0, so it changes the gradient's variance, not its mean.
 
     The baseline may depend on everything before the token, and on other samples. It must not depend on the
     token itself.
-
-    Label: eq:baseline-identity
-    Source: Williams (1992); Greensmith, Bartlett and Baxter (2004), "Variance reduction techniques for
-        gradient estimates in reinforcement learning".
     """
     return zero_where_masked(returns - baseline, mask)
 
@@ -64,27 +63,22 @@ def subtract_baseline(returns: Tensor, baseline: Tensor, mask: Tensor) -> Tensor
 
 
 @takes(**_REWARDS, values=under_mask())
+@equation("eq:td-residual", source='Sutton (1988), "Learning to predict by the methods of temporal differences".')
 def td_residuals(
     rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float = 1.0, bootstrap: Tensor | None = None
 ) -> Tensor:
-    """TD residual δ_t = r_t + γ V(s_{t+1}) − V(s_t), an estimate of the advantage from one step.
-
-    Label: eq:td-residual
-    Source: Sutton (1988), "Learning to predict by the methods of temporal differences".
-    """
+    """TD residual δ_t = r_t + γ V(s_{t+1}) − V(s_t), an estimate of the advantage from one step."""
     return zero_where_masked(rewards + gamma * _at_next(values, mask, bootstrap) - values, mask)
 
 
 @takes(**_REWARDS, values=under_mask(), n=at_least(1))
+@equation("eq:n-step-advantage", source="GAE paper.")
 def n_step_advantages(
     rewards: Tensor, values: Tensor, mask: Tensor, *, n: int, gamma: float = 1.0, bootstrap: Tensor | None = None
 ) -> Tensor:
     """n-step advantage A^(n)_t = r_t + γ r_{t+1} + … + γ^(n−1) r_{t+n−1} + γ^n V(s_{t+n}) − V(s_t).
 
     If fewer than n tokens are left, it ends at the last token with the bootstrap.
-
-    Label: eq:n-step-advantage
-    Source: GAE paper.
     """
     target = values
     for _ in range(min(n, mask.shape[-1])):  # one more backup V ← r + γ V' per step
@@ -93,12 +87,9 @@ def n_step_advantages(
 
 
 @takes(**_RESIDUALS, n=at_least(1))
+@equation("eq:n-step-telescoped", source="GAE paper.")
 def n_step_from_residuals(residuals: Tensor, mask: Tensor, *, n: int, gamma: float = 1.0) -> Tensor:
-    """n-step advantage from :func:`td_residuals`, Σ_{l<n} γ^l δ_{t+l}: the intermediate values cancel.
-
-    Label: eq:n-step-telescoped
-    Source: GAE paper.
-    """
+    """n-step advantage from :func:`td_residuals`, Σ_{l<n} γ^l δ_{t+l}: the intermediate values cancel."""
     total = torch.zeros_like(residuals)
     for _ in range(min(n, mask.shape[-1])):
         total = residuals + gamma * _at_next(total, mask, None)
@@ -109,6 +100,7 @@ def n_step_from_residuals(residuals: Tensor, mask: Tensor, *, n: int, gamma: flo
 
 
 @takes(lam=UNIT)
+@equation("eq:gae-mixture", source="GAE paper.")
 def gae_mixture(
     rewards: Tensor,
     values: Tensor,
@@ -121,9 +113,6 @@ def gae_mixture(
     """GAE by its definition, (1−λ) Σ_{n≥1} λ^(n−1) A^(n)_t: an exponential mixture of all n-step advantages.
 
     Takes O(T²) steps; :func:`gae` computes the same in O(T).
-
-    Label: eq:gae-mixture
-    Source: GAE paper.
     """
     width = mask.shape[-1]
     total = torch.zeros_like(rewards)
@@ -135,12 +124,9 @@ def gae_mixture(
 
 
 @takes(**_RESIDUALS, lam=UNIT)
+@equation("eq:gae-sum", source="GAE paper.")
 def gae_sum(residuals: Tensor, mask: Tensor, *, gamma: float = 1.0, lam: float = 0.95) -> Tensor:
-    """GAE as a discounted sum of the TD residuals, Σ_l (γλ)^l δ_{t+l}, written as one matrix product per row.
-
-    Label: eq:gae-sum
-    Source: GAE paper.
-    """
+    """GAE as a discounted sum of the TD residuals, Σ_l (γλ)^l δ_{t+l}, written as one matrix product per row."""
     rank = mask.long().cumsum(-1)  # (B, T), 1-based index among the sampled tokens
     distance = rank[:, None, :] - rank[:, :, None]  # (B, T, T), sampled tokens from t to t'
     powers = (gamma * lam) ** distance.clamp(min=0).to(residuals.dtype)
@@ -156,6 +142,10 @@ def _lam(name: str, lam: float | Tensor, arguments: Arguments) -> float | Tensor
 
 
 @takes(mask=shape("B T"), lam=Rule("in [0, 1], one number or (B,)", _lam))
+@equation(
+    "eq:gae",
+    source='Schulman et al. (2016), "High-dimensional continuous control using generalized advantage estimation".',
+)
 def gae(
     rewards: Tensor,
     values: Tensor,
@@ -170,9 +160,6 @@ def gae(
     λ = 0 gives the TD residual, which has low variance and is biased if the values are wrong. λ = 1 gives the
     return minus the value, which is unbiased.
 
-    Label: eq:gae
-    Source: Schulman et al. (2016), "High-dimensional continuous control using generalized advantage
-        estimation".
     Args:
         rewards, values: ``(B, T)``; the value is the one before each token.
         gamma: discount, in [0, 1].
@@ -184,24 +171,23 @@ def gae(
 
 
 @takes(mask=MASK, advantages=under_mask(), values=under_mask())
+@equation("eq:lambda-return", source='Watkins (1989), "Learning from delayed rewards".')
 def lambda_returns(advantages: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """λ-return G^λ_t = A^GAE_t + V(s_t), with the same values as in :func:`gae`: the target of the critic.
-
-    Label: eq:lambda-return
-    Source: Watkins (1989), "Learning from delayed rewards".
-    """
+    """λ-return G^λ_t = A^GAE_t + V(s_t), with the same values as in :func:`gae`: the target of the critic."""
     return zero_where_masked(advantages + values, mask)
 
 
 @takes(lengths=finite("B", "[1, inf)"), alpha=POSITIVE)
+@equation(
+    "eq:length-adaptive-lambda",
+    source='Yue et al. (2025), "VAPO: Efficient and reliable reinforcement learning for advanced reasoning tasks".',
+)
 def length_adaptive_lambda(lengths: Tensor, *, alpha: float = 0.05) -> Tensor:
     """Length-adaptive λ = 1 − 1/(αl), so that GAE's weights Σ_k λ^k = 1/(1−λ) add up to αl.
 
     αl is a constant fraction of the completion. Completions shorter than 1/α tokens get λ = 0, because the
     formula would be negative.
 
-    Label: eq:length-adaptive-lambda
-    Source: Yue et al. (2025), "VAPO: Efficient and reliable reinforcement learning for advanced reasoning tasks".
     Args:
         lengths: sampled tokens per completion.
     Returns: ``(B,)`` in [0, 1), float64 unless lengths is a float tensor.
@@ -214,14 +200,15 @@ def length_adaptive_lambda(lengths: Tensor, *, alpha: float = 0.05) -> Tensor:
 
 
 @takes(mask=MASK, logps=under_mask(), behavior_logps=under_mask())
+@equation(
+    "eq:importance-weights",
+    source='Precup, Sutton and Singh (2000), "Eligibility traces for off-policy policy evaluation".',
+)
 def importance_weights(logps: Tensor, behavior_logps: Tensor, mask: Tensor) -> Tensor:
     """Per-decision weights w_t = Π_{k≤t} π(a_k|s_k)/b(a_k|s_k), which correct for sampling from b instead of π.
 
     w_t corrects a reward at t. The weight of the last token is the weight of the whole completion. Its variance
     grows exponentially with the length. It is +inf if it exceeds the range of the dtype.
-
-    Label: eq:importance-weights
-    Source: Precup, Sutton and Singh (2000), "Eligibility traces for off-policy policy evaluation".
     """
     log_weights = zero_where_masked(logps - behavior_logps, mask).cumsum(-1)
     return zero_where_masked(log_weights.exp(), mask)

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, shape, takes
@@ -39,35 +40,30 @@ _scores_policy = takes(rewards="... N", logps=LOG_DISTRIBUTION, ref_logps=LOG_DI
 
 
 @_scores_policy
+@equation(
+    "eq:rlhf-objective",
+    source='Jaques et al. (2017), "Sequence tutor"; in RLHF since Ziegler et al. (2019), "Fine-tuning language '
+    'models from human preferences".',
+)
 def rlhf_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
-    """The KL-regularised objective J(π) = E_π[r] − β KL(π‖π_ref), to be maximised.
-
-    Label: eq:rlhf-objective
-    Source: Jaques et al. (2017), "Sequence tutor"; in RLHF since Ziegler et al. (2019), "Fine-tuning language
-        models from human preferences".
-    """
+    """The KL-regularised objective J(π) = E_π[r] − β KL(π‖π_ref), to be maximised."""
     return (logps.exp() * rewards).sum(-1) - beta * kl.reverse_kl(logps, ref_logps)
 
 
 @_tilts
+@equation("eq:partition", source="DPO paper, section 4.")
 def log_partition(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
-    """log Z = log Σ π_ref exp(r/β), the normaliser of the optimum; one number per prompt.
-
-    Label: eq:partition
-    Source: DPO paper, section 4.
-    """
+    """log Z = log Σ π_ref exp(r/β), the normaliser of the optimum; one number per prompt."""
     return torch.logsumexp(ref_logps + rewards / beta, -1)
 
 
 @_scores_policy
+@equation("eq:rlhf-regrouped", source="DPO paper, appendix A.1.")
 def regrouped_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The objective as one expectation, with log Z added and subtracted; all log-probabilities are finite.
 
     J(π) = −β E_π[log π − (log π_ref + r/β − log Z) − log Z]: the term in round brackets is the logarithm of a
     normalised distribution.
-
-    Label: eq:rlhf-regrouped
-    Source: DPO paper, appendix A.1.
     """
     log_z = log_partition(ref_logps, rewards, beta=beta).unsqueeze(-1)  # (..., 1)
     bracket = ref_logps + rewards / beta - log_z
@@ -75,51 +71,52 @@ def regrouped_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, be
 
 
 @_tilts
+@equation(
+    "eq:rlhf-optimum",
+    source='Korbak et al. (2022), "RL with KL penalties is better viewed as Bayesian inference"; DPO paper, '
+    "equation 4.",
+)
 def optimal_logps(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The optimum π* ∝ π_ref exp(r/β), as log-probabilities ``(..., N)``.
 
     β → 0 puts all mass on the best completion in the support of π_ref; β → ∞ gives π_ref. A constant added to
     the rewards of a prompt has no effect.
-
-    Label: eq:rlhf-optimum
-    Source: Korbak et al. (2022), "RL with KL penalties is better viewed as Bayesian inference"; DPO paper,
-        equation 4.
     """
     return torch.log_softmax(ref_logps + rewards / beta, -1)
 
 
 @_scores_policy
+@equation("eq:rlhf-divergence-form", source="DPO paper, appendix A.1.")
 def objective_from_optimum(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
-    """The objective as a distance: J(π) = −β KL(π‖π*) + β log Z, where only the first term depends on π.
-
-    Label: eq:rlhf-divergence-form
-    Source: DPO paper, appendix A.1.
-    """
+    """The objective as a distance: J(π) = −β KL(π‖π*) + β log Z, where only the first term depends on π."""
     distance = kl.reverse_kl(logps, optimal_logps(ref_logps, rewards, beta=beta))
     return -beta * distance + beta * log_partition(ref_logps, rewards, beta=beta)
 
 
+@equation(
+    "eq:gibbs",
+    source='Gibbs\' inequality, Cover and Thomas (2006), "Elements of information theory", theorem 2.6.3.',
+)
 def gibbs_terms(logps: Tensor, other_logps: Tensor) -> Tensor:
     """The terms π log(π/q) − π + q of KL(π‖q), ``(..., N)``: each is ≥ 0, and 0 only where π = q. Inputs finite.
 
     Their sum is the KL, because both distributions sum to 1. This proves Gibbs' inequality term by term. Each
     term is π times the estimator k3.
-
-    Label: eq:gibbs
-    Source: Gibbs' inequality, Cover and Thomas (2006), "Elements of information theory", theorem 2.6.3.
     """
     return logps.exp() * kl.k3(logps, other_logps)
 
 
+@equation(
+    "eq:rlhf-optimal-value",
+    "eq:soft-bellman",
+    source='DPO paper, appendix A.1; token by token Rafailov et al. (2024), "From r to Q*".',
+)
 def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The largest value of the objective, J(π*) = β log Z: a soft maximum of the rewards.
 
     It lies between E_ref[r] (β → ∞) and max r (β → 0). Applied to the action values of a prefix it is the
     soft Bellman backup, so optimising token by token gives the same optimum as choosing among whole
     completions.
-
-    Label: eq:rlhf-optimal-value, eq:soft-bellman
-    Source: DPO paper, appendix A.1; token by token Rafailov et al. (2024), "From r to Q*".
     """
     return beta * log_partition(ref_logps, rewards, beta=beta)
 
@@ -128,14 +125,12 @@ def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
 
 
 @takes(beta=POSITIVE)
+@equation("eq:implicit-reward", source="DPO paper, equation 5.")
 def implicit_reward(logps: Tensor, ref_logps: Tensor, *, beta: float) -> Tensor:
     """The reward that a policy is optimal for, β (log π − log π_ref), up to the constant β log Z of its prompt.
 
     The constant cancels in any comparison of two completions of one prompt. Both tensors have the same shape, any
     shape.
-
-    Label: eq:implicit-reward
-    Source: DPO paper, equation 5.
     """
     return beta * kl.k1(logps, ref_logps)
 
@@ -144,15 +139,16 @@ def implicit_reward(logps: Tensor, ref_logps: Tensor, *, beta: float) -> Tensor:
 
 
 @takes(rewards="N", ref_logps=LOG_DISTRIBUTION, budget=POSITIVE)
+@equation(
+    "eq:kl-budget",
+    source='the duality is standard (Boyd and Vandenberghe 2004, "Convex optimization", chapter 5); as a trust '
+    'region Peters, Mülling and Altün (2010), "Relative entropy policy search".',
+)
 def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
     """The β at which the optimum π* for one prompt has a given KL, the budget in nats.
 
     The penalised objective is the Lagrangian of "maximise E[r] subject to KL ≤ budget". KL(π*‖π_ref) decreases strictly
     from −log π_ref(best) at β → 0 to 0 at β → ∞, so bisection finds β.
-
-    Label: eq:kl-budget
-    Source: the duality is standard (Boyd and Vandenberghe 2004, "Convex optimization", chapter 5); as a
-        trust region Peters, Mülling and Altün (2010), "Relative entropy policy search".
     """
     # -inf marks a completion outside the support of the reference; its reward is ignored.
     support = ref_logps > -math.inf
@@ -181,14 +177,15 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
 
 
 @_tilts
+@equation(
+    "eq:frontier-slope",
+    source='the fluctuation identity of exponential families, e.g. Wainwright and Jordan (2008), "Graphical '
+    'models, exponential families, and variational inference", section 3.5.',
+)
 def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
     """How reward and KL of the optimum change with β: dE[r]/dβ = −Var[r]/β² and dKL/dβ = −Var[r]/β³, under π*.
 
     Both decrease as β grows, and their ratio is β: the slope of the frontier dE[r]/dKL is the coefficient of the KL.
-
-    Label: eq:frontier-slope
-    Source: the fluctuation identity of exponential families, e.g. Wainwright and Jordan (2008), "Graphical
-        models, exponential families, and variational inference", section 3.5.
     """
     probs = optimal_logps(ref_logps, rewards, beta=beta).exp()
     centred = rewards - (probs * rewards).sum(-1, keepdim=True)
@@ -200,14 +197,15 @@ def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[
 
 
 @takes(logps=LOG_DISTRIBUTION, data_logps=LOG_DISTRIBUTION)
+@equation(
+    "eq:coverage",
+    source="the single-policy concentrability of offline reinforcement learning, in this form Huang et al. (2025), "
+    "\"Correcting the mythos of KL-regularization\"; the bound is Cauchy's and Schwarz's.",
+)
 def coverage(logps: Tensor, data_logps: Tensor) -> Tensor:
     """C = E_π[π/μ] = Σ π²/μ: how badly samples from μ cover a policy; 1 for π = μ, 1 + χ²(π‖μ) otherwise.
 
     If a reward has a root mean square error ε under μ, its mean error under π is at most √C ε.
-
-    Label: eq:coverage
-    Source: the single-policy concentrability of offline reinforcement learning, in this form Huang et al. (2025),
-        "Correcting the mythos of KL-regularization"; the bound is Cauchy's and Schwarz's.
     """
     return (2 * logps - data_logps).logsumexp(-1).exp()
 
@@ -230,6 +228,11 @@ def prefix_states(tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 @takes(mask=MASK, tokens=shape("B T"), rewards="B")
+@equation(
+    "eq:token-mdp",
+    source='text generation as a decision process in Ranzato et al. (2016), "Sequence level training with '
+    'recurrent neural networks".',
+)
 def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int) -> tuple[Tensor, Tensor]:
     """Generation for one prompt as a deterministic MDP: states are prefixes, actions are tokens.
 
@@ -238,9 +241,6 @@ def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int)
     empty prefix is the bandit's E[r]. Other tokens, which no listed completion has after the prefix, lead to the
     terminal state with reward 0.
 
-    Label: eq:token-mdp
-    Source: text generation as a decision process in Ranzato et al. (2016), "Sequence level training with
-        recurrent neural networks".
     Args: tokens: the B possible completions, all different; vocab_size V.
     Returns: transitions ``(S, V, S)`` and step rewards ``(S, V)``, with the states of :func:`prefix_states`
         and the terminal one, in the format of :mod:`minirlhf.equations.mdp`.
@@ -262,29 +262,33 @@ def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int)
 
 
 @takes(mask=MASK, logps=shape("B T"), ref_logps=shape("B T"), rewards="B", beta=NOT_NEGATIVE)
+@equation(
+    "eq:token-bandit",
+    "eq:kl-in-reward",
+    source='Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.',
+)
 def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
     """The return ``(B,)`` of a sampled completion with the KL in the reward: r − β Σ_t (log π − log π_ref).
 
     In the token-level MDP every step has reward −β k1, and the last step has r in addition. Undiscounted, the sum is
     the reward of a bandit whose action is the whole completion. Its mean over completions of π is the objective. The
     log-ratio is a reward here: detach it. Its own gradient has mean 0.
-
-    Label: eq:token-bandit, eq:kl-in-reward
-    Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
     """
     return rewards - beta * masked_sum(kl.k1(logps, ref_logps), mask, -1)
 
 
+@equation(
+    "eq:token-gradient",
+    source='Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement '
+    'learning"; with these rewards Ziegler et al. (2019), as above.',
+    gradient=(),
+)
 def regularised_return_to_go(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
     """Reward-to-go with the KL in the reward: G_t = r − β Σ_{k≥t} (log π − log π_ref), from token t on.
 
     ``(B, T)``, 0 outside the mask. E[Σ_t G_t ∇log π(y_t)] is the gradient of the objective, and so is
     E[R(y) ∇log π(y)] with the whole return R = G_1, because the penalties before a token do not depend on it.
     No gradient flows through G.
-
-    Label: eq:token-gradient
-    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
-        reinforcement learning"; with these rewards Ziegler et al. (2019), as above.
     """
     shaped = shaping.kl_shaped_token_rewards(rewards, logps, ref_logps, mask, beta=beta, estimator=kl.k1)
     return returns.returns_to_go(shaped, mask)

@@ -10,18 +10,16 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, takes
 from minirlhf.equations.estimators import best_of_n_distribution
 
 
 @takes(rewards="M N")
+@equation("eq:top-per-prompt", source='Touvron et al. (2023), "Llama 2", section 3.2.3; counted from 0.')
 def select_top_per_prompt(rewards: Tensor) -> Tensor:
-    """The best completion of each prompt: ``(M,)`` column indices of the reward matrix, the first one if tied.
-
-    Label: eq:top-per-prompt
-    Source: Touvron et al. (2023), "Llama 2", section 3.2.3; counted from 0.
-    """
+    """The best completion of each prompt: ``(M,)`` column indices of the reward matrix, the first one if tied."""
     if rewards.shape[1] == 0:
         raise ArgumentError(
             f"rewards has shape {tuple(rewards.shape)}; expected at least one completion of each prompt",
@@ -33,13 +31,16 @@ def select_top_per_prompt(rewards: Tensor) -> Tensor:
 
 
 @takes(rewards="M N", k=at_least(1))
+@equation(
+    "eq:top-overall",
+    source='Dong et al. (2023), "RAFT", algorithm 1 (its "local ranking" is :func:`select_top_per_prompt`); places '
+    "are counted from 0.",
+)
 def top_overall(rewards: Tensor, *, k: int) -> Tensor:
     """The k best completions over all prompts: ``(k,)`` indices into ``rewards.flatten()``, best first.
 
     Ties keep their order. The prompt and the completion of an index ``i`` are ``divmod(i, N)``.
 
-    Label: eq:top-overall
-    Source: Dong et al. (2023), "RAFT", algorithm 1 (its "local ranking" is :func:`select_top_per_prompt`); places are counted from 0.
     Raises: ValueError too if there are fewer than k completions.
     """
     if k > rewards.numel():
@@ -53,13 +54,15 @@ def top_overall(rewards: Tensor, *, k: int) -> Tensor:
 
 
 @takes(quantile=finite("...", "[0, 1]"), n=at_least(1), k=at_least(1))
+@equation(
+    "eq:top-k-density",
+    source="the mean density of the k highest order statistics of n uniform draws; derived in chapter 11.",
+)
 def top_k_density_ratio(quantile: Tensor, *, n: int, k: int) -> Tensor:
     """Density ratio of the k best of n to all completions: n/k · Σ C(n−1, i−1) u^(n−i) (1−u)^(i−1), i = 1 … k.
 
     Without ties. With k = 1 it is :func:`~minirlhf.equations.estimators.best_of_n_density_ratio`, with k = n it is 1.
 
-    Label: eq:top-k-density
-    Source: the mean density of the k highest order statistics of n uniform draws; derived in chapter 11.
     Args:
         quantile: u = F(r_y).
     Raises: ValueError too if k > n.
@@ -73,11 +76,10 @@ def top_k_density_ratio(quantile: Tensor, *, n: int, k: int) -> Tensor:
 
 
 @takes(cdfs=finite("S N", "[0, 1]"))
+@equation("eq:best-of-several", source="independence, as in :func:`~minirlhf.equations.estimators.best_of_n_cdf`.")
 def best_of_several_cdf(cdfs: Tensor, *, counts: tuple[int, ...]) -> Tensor:
     """CDF of the best of n₁ samples of one model, n₂ of the next, …: F₁(x)^n₁ · F₂(x)^n₂ ⋯. ``(N,)``
 
-    Label: eq:best-of-several
-    Source: independence, as in :func:`~minirlhf.equations.estimators.best_of_n_cdf`.
     Args:
         cdfs: each model's F at N rewards.
         counts: the number of samples of each model, 0 or more.
@@ -93,14 +95,16 @@ def best_of_several_cdf(cdfs: Tensor, *, counts: tuple[int, ...]) -> Tensor:
 
 
 @takes(logps="N", probs="N", rewards="N", n=at_least(1))
+@equation(
+    "eq:rejection-loss",
+    "eq:rejection-gradient",
+    source='Dong et al. (2023), "RAFT", for one reply kept of n; the gradient is derived in chapter 11.',
+    gradient=("logps",),
+)
 def rejection_loss(logps: Tensor, probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
-    """−Σ π_n(y) log π_θ(y): the expected loss of training on the best of n completions of π. Scalar.
-
-    Gradients run through ``logps`` only. The minimum is at π_θ = π_n. At π_θ = π the negative gradient is the policy
+    """−Σ π_n(y) log π_θ(y): the expected loss of training on the best of n completions of π. Scalar. The minimum is at π_θ = π_n. At π_θ = π the negative gradient is the policy
     gradient with the advantage π_n/π − 1.
 
-    Label: eq:rejection-loss, eq:rejection-gradient
-    Source: Dong et al. (2023), "RAFT", for one reply kept of n; the gradient is derived in chapter 11.
     Args:
         logps: log π_θ(y) of every completion.
         probs: π(y), the policy that was sampled from.

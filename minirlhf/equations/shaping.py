@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import last_index, zero_where_masked
 from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, at_least, require_finite_where, sampled, shape, takes
@@ -18,6 +19,12 @@ from minirlhf.equations.advantages import valid_mask
 
 
 @takes(mask=MASK, rewards="B", logps=sampled(gradient=False), ref_logps=sampled(gradient=False), beta=NOT_NEGATIVE)
+@equation(
+    "eq:kl-shaped-rewards",
+    source='Ziegler et al. (2019), "Fine-Tuning Language Models from Human Preferences"; per token in Ouyang et '
+    "al. (2022).",
+    gradient=(),
+)
 def kl_shaped_token_rewards(
     rewards: Tensor,
     logps: Tensor,
@@ -30,11 +37,8 @@ def kl_shaped_token_rewards(
     """A KL penalty on every token and the reward on the last one, ``(B, T)``: ``r_t = −β·kl_t + [t last]·r``.
 
     With the estimator ``log π − log π_ref`` the rewards of a completion sum to ``r − β log(π(y)/π_ref(y))``, whose
-    expectation is the objective of RLHF. The last token is the last *sampled* one, EOS included. No gradient flows.
+    expectation is the objective of RLHF. The last token is the last *sampled* one, EOS included.
 
-    Label: eq:kl-shaped-rewards
-    Source: Ziegler et al. (2019), "Fine-Tuning Language Models from Human Preferences"; per token in Ouyang
-        et al. (2022).
     Args:
         logps: log-probabilities of the policy that sampled.
         beta: KL coefficient, ≥ 0.
@@ -45,13 +49,15 @@ def kl_shaped_token_rewards(
 
 
 @takes(rewards=shape("B"), terminated=shape("B"), penalty=NOT_NEGATIVE)
+@equation(
+    "eq:missing-eos",
+    source='Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO" (the EOS trick).',
+)
 def missing_eos_penalty(rewards: Tensor, terminated: Tensor, *, penalty: float) -> Tensor:
     """``r − penalty`` for truncated completions, which are not ``terminated`` by EOS.
 
     Reward models are not trained to score truncated completions.
 
-    Label: eq:missing-eos
-    Source: Huang et al. (2024), "The N+ Implementation Details of RLHF with PPO" (the EOS trick).
     Args:
         penalty: ≥ 0, in units of the reward.
     """
@@ -59,11 +65,10 @@ def missing_eos_penalty(rewards: Tensor, terminated: Tensor, *, penalty: float) 
 
 
 @takes(rewards=shape("B"), lengths=shape("B"), coefficient=NOT_NEGATIVE)
+@equation("eq:length-penalty", source="elementary; the linear counterpart of the rules below.")
 def length_penalty(rewards: Tensor, lengths: Tensor, *, coefficient: float) -> Tensor:
     """``r − α·|y|``: each token costs the same, whatever the reward.
 
-    Label: eq:length-penalty
-    Source: elementary; the linear counterpart of the rules below.
     Args:
         coefficient: α ≥ 0, reward per token.
     """
@@ -71,14 +76,16 @@ def length_penalty(rewards: Tensor, lengths: Tensor, *, coefficient: float) -> T
 
 
 @takes(lengths=shape("B"))
+@equation(
+    "eq:dapo-overlong",
+    source='Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", soft overlong '
+    "punishment.",
+)
 def soft_overlong(lengths: Tensor, *, max_completion_length: int, soft_punish_cache: int) -> Tensor:
     """DAPO's soft overlong punishment: 0 up to ``L − c`` tokens, linear down to −1 at ``L``, −1 beyond.
 
     Add it to the reward.
 
-    Label: eq:dapo-overlong
-    Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", soft
-        overlong punishment.
     Args:
         max_completion_length: ``L``, in tokens.
         soft_punish_cache: ``c``, from 1 to ``L``: the number of tokens before ``L`` that are penalised.
@@ -98,12 +105,14 @@ _asked = takes(correct=shape("B"), lengths=shape("B"), target_lengths=shape("B")
 
 
 @_asked
+@equation(
+    "eq:lcpo-exact",
+    source='Aggarwal & Welleck (2025), "L1: Controlling How Long A Reasoning Model Thinks With Reinforcement '
+    'Learning", eq. 1.',
+)
 def lcpo_exact(correct: Tensor, lengths: Tensor, target_lengths: Tensor, *, alpha: float = 3e-4) -> Tensor:
     """``correct − α·|n_target − n|``: rewards a correct answer and the length that the prompt requests.
 
-    Label: eq:lcpo-exact
-    Source: Aggarwal & Welleck (2025), "L1: Controlling How Long A Reasoning Model Thinks With
-        Reinforcement Learning", eq. 1.
     Args:
         alpha: reward per token of deviation, ≥ 0.
     """
@@ -112,13 +121,12 @@ def lcpo_exact(correct: Tensor, lengths: Tensor, target_lengths: Tensor, *, alph
 
 
 @_asked
+@equation("eq:lcpo-max", source="Aggarwal & Welleck (2025), as above, eq. 2 (``offset`` is their δ).")
 def lcpo_max(
     correct: Tensor, lengths: Tensor, target_lengths: Tensor, *, alpha: float = 3e-4, offset: float = 0.5
 ) -> Tensor:
     """``correct · clip(α·(n_max − n) + offset, 0, 1)``: rewards a correct answer within a soft token budget.
 
-    Label: eq:lcpo-max
-    Source: Aggarwal & Welleck (2025), as above, eq. 2 (``offset`` is their δ).
     Args:
         alpha: reward per token, ≥ 0.
         offset: the factor for a completion that uses exactly its budget.
@@ -129,14 +137,15 @@ def lcpo_max(
 
 
 @takes(correct=shape("P G"), lengths=shape("P G"))
+@equation(
+    "eq:kimi-length",
+    source='Kimi Team (2025), "Kimi k1.5: Scaling Reinforcement Learning with LLMs", length penalty.',
+)
 def kimi_length_reward(correct: Tensor, lengths: Tensor, valid: Tensor | None = None) -> Tensor:
     """Within a group: from ½ for the shortest to −½ for the longest; at most 0 for wrong answers, ``min(0, ·)``.
 
     ``λ_i = ½ − (n_i − n_min) / (n_max − n_min)``, ``(P, G)``; 0 for all if all completions have the same length.
     Completions that are not ``valid (P, G)`` get 0 and do not count for the minimum and maximum. Add it to the reward.
-
-    Label: eq:kimi-length
-    Source: Kimi Team (2025), "Kimi k1.5: Scaling Reinforcement Learning with LLMs", length penalty.
     """
     valid = valid_mask(correct, valid)
     n = lengths.to(_float(correct))
@@ -150,6 +159,10 @@ def kimi_length_reward(correct: Tensor, lengths: Tensor, valid: Tensor | None = 
 
 @takes(correct=shape("B"), lengths=shape("B"), max_completion_length=at_least(1), right_first=FINITE, right_last=FINITE,
        wrong_first=FINITE, wrong_last=FINITE, exceeded=FINITE)  # fmt: skip
+@equation(
+    "eq:cosine-length",
+    source='Yeo et al. (2025), "Demystifying Long Chain-of-Thought Reasoning in LLMs", section 4.',
+)
 def cosine_length_reward(
     correct: Tensor,
     lengths: Tensor,
@@ -167,8 +180,6 @@ def cosine_length_reward(
     the length, and the reward of a wrong answer increases. From ``L`` tokens on the completion is truncated, and the
     reward is ``exceeded``.
 
-    Label: eq:cosine-length
-    Source: Yeo et al. (2025), "Demystifying Long Chain-of-Thought Reasoning in LLMs", section 4.
     Args:
         max_completion_length: L, in tokens.
         right_first, right_last: a and b of a correct answer.
@@ -183,13 +194,14 @@ def cosine_length_reward(
 
 
 @takes(tokens=shape("B T"), mask=MASK, n=at_least(1))
+@equation(
+    "eq:repetition-penalty",
+    source="Yeo et al. (2025), as above, section 4 and their code (``RepetitionDensePenalty``).",
+)
 def repeated_tokens(tokens: Tensor, mask: Tensor, *, n: int) -> Tensor:
     """Which tokens are part of an n-gram that occurred earlier in the completion. ``(B, T)`` bool
 
     The first occurrence of an n-gram is not marked. Multiply by a coefficient to get a penalty per token.
-
-    Label: eq:repetition-penalty
-    Source: Yeo et al. (2025), as above, section 4 and their code (``RepetitionDensePenalty``).
     """
     repeated = torch.zeros_like(mask, dtype=torch.bool)
     for row, row_mask in enumerate(mask.bool()):
@@ -204,11 +216,14 @@ def repeated_tokens(tokens: Tensor, mask: Tensor, *, n: int) -> Tensor:
 
 
 @takes(correct=shape("B"), well_formed=shape("B"), penalty=NOT_NEGATIVE)
+@equation(
+    "eq:format-reward",
+    source='elementary; DeepSeek-AI (2025), "DeepSeek-R1", adds a reward for the form to that of the answer, and '
+    "does not gate.",
+)
 def format_reward(correct: Tensor, well_formed: Tensor, *, penalty: float = 1.0) -> Tensor:
     """``correct`` if the completion is ``well_formed``, else ``−penalty``: an answer that cannot be parsed is wrong.
 
-    Label: eq:format-reward
-    Source: elementary; DeepSeek-AI (2025), "DeepSeek-R1", adds a reward for the form to that of the answer, and does not gate.
     Args:
         correct: a score such as 0 or 1; read, and required to be finite, only if well formed.
     """
@@ -217,12 +232,9 @@ def format_reward(correct: Tensor, well_formed: Tensor, *, penalty: float = 1.0)
 
 
 @takes(components="B K", weights="K")
+@equation("eq:composite-reward", source="elementary.")
 def composite_reward(components: Tensor, weights: Tensor) -> Tensor:
-    """``Σ_k w_k·r_k``: the weighted sum of several rewards, one per column.
-
-    Label: eq:composite-reward
-    Source: elementary.
-    """
+    """``Σ_k w_k·r_k``: the weighted sum of several rewards, one per column."""
     return components @ weights.to(components.dtype)
 
 

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, at_least, distribution, finite, takes
 from minirlhf.equations.reward_losses import bradley_terry
@@ -31,27 +32,29 @@ def _table(rewards: Tensor) -> Tensor:
 
 
 @takes(wins="... K K", rewards="... K")
+@equation(
+    "eq:bradley-terry-balance",
+    source='Zermelo (1929); Ford (1957), "Solution of a ranking problem from binary comparisons".',
+)
 def bradley_terry_balance(wins: Tensor, rewards: Tensor) -> Tensor:
     """Wins of each completion ``(..., K)`` minus Bradley–Terry's expectation, Σ_b W_ab − (W_ab + W_ba) σ(r_a − r_b).
 
     It is the gradient of the log-likelihood of all comparisons, and 0 at the maximum.
-
-    Label: eq:bradley-terry-balance
-    Source: Zermelo (1929); Ford (1957), "Solution of a ranking problem from binary comparisons".
     """
     expected = (wins + wins.mT) * _table(rewards)
     return _off_diagonal(wins - expected).sum(-1)
 
 
 @takes(wins=finite("... K K", "[0, inf]"), rewards="... K")
+@equation(
+    "eq:zermelo",
+    source='Zermelo (1929), "Die Berechnung der Turnier-Ergebnisse als ein Maximumproblem der '
+    'Wahrscheinlichkeitsrechnung"; as an algorithm that climbs a bound, Hunter (2004).',
+)
 def zermelo_step(wins: Tensor, rewards: Tensor) -> Tensor:
     """One step of Zermelo's iteration ``(..., K)``: r_a ← log Σ_b W_ab − log Σ_b (W_ab + W_ba) / (e^{r_a} + e^{r_b}).
 
     A step never lowers the likelihood. The fixed point has balance 0. Shifting all rewards shifts the result.
-
-    Label: eq:zermelo
-    Source: Zermelo (1929), "Die Berechnung der Turnier-Ergebnisse als ein Maximumproblem der
-        Wahrscheinlichkeitsrechnung"; as an algorithm that climbs a bound, Hunter (2004).
     """
     wins = _off_diagonal(wins)
     log_sums = torch.logaddexp(rewards[..., :, None], rewards[..., None, :])  # (..., K, K): log(e^{r_a} + e^{r_b})
@@ -59,14 +62,16 @@ def zermelo_step(wins: Tensor, rewards: Tensor) -> Tensor:
 
 
 @takes(wins=finite("... K K", "[0, inf]"), tolerance=POSITIVE)
+@equation(
+    "eq:bradley-terry-fit",
+    source='Zermelo (1929); Hunter (2004), "MM algorithms for generalized Bradley-Terry models".',
+    gradient=(),
+)
 def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int = 20_000) -> Tensor:
     """Maximum-likelihood rewards ``(..., K)`` with mean 0, by :func:`zermelo_step`: Σ_b W_ab = Σ_b n_ab σ(r̂_a − r̂_b).
 
     They exist and are unique if, for every split of the completions into two groups, each group has won at least once
-    against the other. No gradient flows.
-
-    Label: eq:bradley-terry-fit
-    Source: Zermelo (1929); Hunter (2004), "MM algorithms for generalized Bradley-Terry models".
+    against the other.
 
     Raises:
         ValueError: no maximum exists; or the balance, as a fraction of all comparisons, is not within ``tolerance`` of
@@ -100,15 +105,16 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
 
 
 @takes(probs=finite("... K K", "[0, 1]"))
+@equation(
+    "eq:cycle-log-odds",
+    source="Kolmogorov's criterion for reversible chains, on odds; see Jiang et al. (2011), \"Statistical ranking "
+    'and combinatorial Hodge theory".',
+)
 def cycle_log_odds(probs: Tensor) -> Tensor:
     """Sum ``(...)`` of the log-odds around the cycle 0, 1, …, K−1, 0: Σ_a log P(a ≻ a+1) / P(a+1 ≻ a).
 
     It is 0 if the log-odds are differences of rewards, as under Bradley–Terry, Plackett–Luce and Elo, which cannot
     represent cycles.
-
-    Label: eq:cycle-log-odds
-    Source: Kolmogorov's criterion for reversible chains, on odds; see Jiang et al. (2011), "Statistical ranking and
-        combinatorial Hodge theory".
     """
     if probs.shape[-1] < 3:
         raise ArgumentError(
@@ -127,26 +133,25 @@ def cycle_log_odds(probs: Tensor) -> Tensor:
 
 
 @takes(rewards="G K", weights=distribution("G"))
+@equation(
+    "eq:mixture-preference",
+    source='Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning", hidden context.',
+)
 def mixture_preference(rewards: Tensor, weights: Tensor) -> Tensor:
     """Probability ``(K, K)`` that a random annotator from G groups prefers a to b, Σ_g w_g σ(r_ga − r_gb).
 
     Each group follows Bradley–Terry with its own rewards. The mixture in general does not.
-
-    Label: eq:mixture-preference
-    Source: Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning", hidden context.
     """
     return torch.einsum("g,gab->ab", weights, _table(rewards))
 
 
 @takes(probs=finite("... K K", "[0, 1]"))
+@equation("eq:borda", source="Borda (1784); for reward models Siththaranjan, Laidlaw and Hadfield-Menell (2024).")
 def borda_scores(probs: Tensor) -> Tensor:
     """Borda score ``(..., K)``: the mean probability of being preferred, over the other completions.
 
     If all pairs are compared equally often, the Bradley–Terry rewards fitted to all comparisons have the same order as
     these scores.
-
-    Label: eq:borda
-    Source: Borda (1784); for reward models Siththaranjan, Laidlaw and Hadfield-Menell (2024).
     """
     if probs.shape[-1] < 2:
         raise ArgumentError(
@@ -160,28 +165,30 @@ def borda_scores(probs: Tensor) -> Tensor:
 
 
 @takes(rewards="G K", weights=distribution("G"))
+@equation(
+    "eq:reward-spread",
+    source='Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning".',
+)
 def reward_spread(rewards: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Mean m_a and standard deviation s_a ``(K,)``, over annotators, of the reward of each completion.
 
     A distributional reward model represents both; a scalar reward represents the mean only. The rewards of different
     annotators must have a common scale, which comparisons alone do not determine.
-
-    Label: eq:reward-spread
-    Source: Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning".
     """
     mean = weights @ rewards
     return mean, (weights @ (rewards - mean) ** 2).sqrt()
 
 
 @takes(accuracy=finite("...", "[0, 1]"), voters=at_least(1))
+@equation(
+    "eq:jury",
+    source="Condorcet (1785), \"Essai sur l'application de l'analyse à la probabilité des décisions rendues à la "
+    'pluralité des voix".',
+)
 def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
     """Probability ``(...)`` that the majority of an odd number of voters is right, Σ_{k>n/2} C(n,k) p^k (1−p)^{n−k}.
 
     Each voter is right with probability p, independently of the others.
-
-    Label: eq:jury
-    Source: Condorcet (1785), "Essai sur l'application de l'analyse à la probabilité des décisions rendues à la
-        pluralité des voix".
     """
     if voters % 2 == 0 or voters > 1001:
         raise ArgumentError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import FINITE, POSITIVE, finite, shape, takes
 from minirlhf.equations.overoptimization import tilt
@@ -46,14 +47,13 @@ def _varies(name: str, probs: Tensor, style: Tensor) -> Tensor:
 
 
 @takes(gold_std=POSITIVE, style_std=POSITIVE, covariance=FINITE, bias=FINITE)
+@equation("eq:biased-correlation", source="the covariance of a sum.")
 def biased_correlation(*, gold_std: float, style_std: float, covariance: float, bias: float) -> float:
     """Correlation of the gold reward with the biased reward g + b s: (σ_g² + b c)/(σ_g √(σ_g² + 2bc + b²σ_s²)).
 
     If both are Gaussian, eq:linear-gold makes it the fraction of the gold gain at a distance that remains with the
     bias.
 
-    Label: eq:biased-correlation
-    Source: the covariance of a sum.
     Args:
         covariance: c, of gold reward and style.
         bias: b, the bias per unit of style.
@@ -69,14 +69,17 @@ def biased_correlation(*, gold_std: float, style_std: float, covariance: float, 
 
 
 @takes(probs=_WEIGHTS, rewards=shape("N"), style=shape("N"))
+@equation(
+    "eq:residual-reward",
+    "eq:residual-error",
+    source='least squares; for rewards Huang et al. (2024), "Post-hoc reward calibration: a case study on length '
+    'bias", with a local slope.',
+)
 def residual_reward(probs: Tensor, rewards: Tensor, style: Tensor) -> Tensor:
     """The part of a reward that style does not explain: r − E r − β_r (s − E s) with β_r = Cov(r, s)/Var(s), ``(N,)``.
 
     It is uncorrelated with style under ``probs``. It removes any bias b s of the labels, and also the slope of the gold
     reward itself on style.
-
-    Label: eq:residual-reward, eq:residual-error
-    Source: least squares; for rewards Huang et al. (2024), "Post-hoc reward calibration: a case study on length bias", with a local slope.
     """
     slope = _covariance(probs, rewards, style) / _varies("style", probs, style)
     return rewards - _mean(probs, rewards) - slope * (style - _mean(probs, style))
@@ -96,37 +99,39 @@ def _least_squares(probs: Tensor, target: Tensor, features: Tensor) -> Tensor:
 
 
 @takes(probs=_WEIGHTS, rewards=shape("N"), features=finite("N F"), style=shape("N"))
+@equation(
+    "eq:frisch-waugh",
+    source='Frisch and Waugh (1933), "Partial time regressions as compared with individual trends"; Lovell (1963).',
+)
 def partialled_weights(probs: Tensor, rewards: Tensor, features: Tensor, style: Tensor) -> Tensor:
     """Weights ``(F,)`` of the features, controlled for style: slopes of rewards on the features' residuals on style.
 
     They equal the weights of the features in a regression on features and style together.
-
-    Label: eq:frisch-waugh
-    Source: Frisch and Waugh (1933), "Partial time regressions as compared with individual trends"; Lovell (1963).
     """
     return _least_squares(probs, rewards, _residuals(probs, features, style))
 
 
 @takes(probs=_WEIGHTS, features=finite("N F"), style=shape("N"))
+@equation(
+    "eq:omitted-variable",
+    source='Theil (1957), "Specification errors and the estimation of economic relationships".',
+)
 def omitted_style_slopes(probs: Tensor, features: Tensor, style: Tensor) -> Tensor:
     """The slopes δ of style on all features together, ``(F,)``, which give the omitted-variable bias.
 
     If a reward w · x + γ s is fitted without s, the fitted weights are w + γ δ.
-
-    Label: eq:omitted-variable
-    Source: Theil (1957), "Specification errors and the estimation of economic relationships".
     """
     return _least_squares(probs, style, features)
 
 
 @takes(first=_CHANCE, second=_CHANCE)
+@equation(
+    "eq:product-of-experts",
+    source='Hinton (2002), "Training products of experts by minimizing contrastive divergence"; for length Shen et '
+    'al. (2023), "Loose lips sink ships: mitigating length bias in RLHF".',
+)
 def product_of_experts(first: Tensor, second: Tensor) -> Tensor:
-    """Combined probability of two experts, p q/(p q + (1 − p)(1 − q)), ``(...)``: log-odds add up.
-
-    Label: eq:product-of-experts
-    Source: Hinton (2002), "Training products of experts by minimizing contrastive divergence"; for length Shen et al. (2023), "Loose lips
-        sink ships: mitigating length bias in RLHF".
-    """
+    """Combined probability of two experts, p q/(p q + (1 − p)(1 − q)), ``(...)``: log-odds add up."""
     both = first * second
     return both / (both + (1 - first) * (1 - second))
 
@@ -138,14 +143,17 @@ def _correlation(a: Tensor, b: Tensor) -> Tensor:
 
 
 @takes(quality="B 2", style_head=shape("B 2"), style=shape("B 2"), coef=FINITE)
+@equation(
+    "eq:two-heads",
+    source='Chen et al. (2024), "ODIN: disentangled reward mitigates hacking in RLHF", with its orthogonality loss '
+    "left out.",
+)
 def two_heads_loss(quality: Tensor, style_head: Tensor, style: Tensor, *, coef: float) -> Tensor:
     """Loss of a reward model with heads for quality and style: ranking loss + coef (|ρ(r_Q, s)| − ρ(r_S, s)). Scalar.
 
     The ranking loss uses the sum of the heads. ρ is the correlation over all completions of the batch. The style head
     is discarded after training.
 
-    Label: eq:two-heads
-    Source: Chen et al. (2024), "ODIN: disentangled reward mitigates hacking in RLHF", with its orthogonality loss left out.
     Args:
         quality, style_head: the outputs of each head for the chosen and the rejected completion.
         style: the style of the same completions.
@@ -159,13 +167,11 @@ def two_heads_loss(quality: Tensor, style_head: Tensor, style: Tensor, *, coef: 
 
 
 @takes(ours="N", theirs=shape("N"))
+@equation("eq:length-term", source="Dubois et al. (2024), section 3; the divisor is that of the code released with it.")
 def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
     """Differences of length as a feature of the regression: tanh((n − n')/std(n − n')), ``(N,)``; divisor N − 1.
 
     The differences are scaled, not centred: 0 means two completions of equal length.
-
-    Label: eq:length-term
-    Source: Dubois et al. (2024), section 3; the divisor is that of the code released with it.
     """
     difference = ours - theirs
     if len(difference) < 2 or not float(difference.std()) > 0:
@@ -178,13 +184,12 @@ def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
 
 
 @takes(term=finite("...", "[-1, 1]"), difficulty=shape("..."), skill=FINITE, liking=FINITE, sensitivity=FINITE)
+@equation("eq:length-controlled-logit", source="Dubois et al. (2024), section 3.")
 def length_controlled_probability(
     term: Tensor, difficulty: Tensor, *, skill: float, liking: float, sensitivity: float
 ) -> Tensor:
     """Probability that a judge prefers the candidate in the length-controlled regression: σ(θ + φ t + ψ γ), ``(...)``.
 
-    Label: eq:length-controlled-logit
-    Source: Dubois et al. (2024), section 3.
     Args:
         term: t, see :func:`length_term`.
         difficulty: γ, of the instruction; estimated beforehand from many models, 0 if unknown.
@@ -196,13 +201,12 @@ def length_controlled_probability(
 
 
 @takes(difficulty="N", skill=FINITE, sensitivity=FINITE)
+@equation("eq:length-controlled-win-rate", source="Dubois et al. (2024), section 3.")
 def length_controlled_win_rate(difficulty: Tensor, *, skill: float, sensitivity: float) -> Tensor:
     """Prediction of the regression for pairs of equal length: the mean over instructions of σ(θ + ψ γ). Scalar.
 
     It is ½ for a model against itself. Swapping candidate and baseline turns W into 1 − W.
 
-    Label: eq:length-controlled-win-rate
-    Source: Dubois et al. (2024), section 3.
     Args:
         difficulty, skill, sensitivity: see :func:`length_controlled_probability`.
     """
@@ -210,14 +214,12 @@ def length_controlled_win_rate(difficulty: Tensor, *, skill: float, sensitivity:
 
 
 @takes(margins="N", differences=shape("N"))
+@equation("eq:controlled-gap", source="least squares; derived in the text.")
 def controlled_gap(margins: Tensor, differences: Tensor) -> Tensor:
     """The intercept of a judge's margins on differences of style: E Δr − Cov(Δr, Δs)/Var(Δs) · E Δs. Scalar.
 
     It is the result of a linear control for style. It removes any bias b Δs in the margins, and also the part of
     quality that is linear in style.
-
-    Label: eq:controlled-gap
-    Source: least squares; derived in the text.
     """
     uniform = torch.full_like(margins, 1 / len(margins))
     slope = _covariance(uniform, margins, differences) / _varies("differences", uniform, differences)
@@ -228,13 +230,15 @@ def controlled_gap(margins: Tensor, differences: Tensor) -> Tensor:
 
 
 @takes(logps="N", ref_logps=shape("N"), style=shape("N"))
+@equation(
+    "eq:style-content-kl",
+    source='the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.',
+)
 def style_and_content(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
     """KL(π‖π_ref) in two parts: the KL of the style, and the mean KL of completions given their style. Scalars.
 
     The mean is taken under the policy.
 
-    Label: eq:style-content-kl
-    Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
     Args:
         style: the style of each completion; equal numbers are one style.
     """
@@ -249,13 +253,17 @@ def style_and_content(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[
 
 
 @takes(prior=finite("W", "[0, 1]"), logps="W N")
+@equation(
+    "eq:reply-information",
+    "eq:information-budget",
+    source='Cover and Thomas (2006), "Elements of information theory", section 2.3; the sum is Topsøe\'s (1967) '
+    "identity.",
+)
 def completion_information(prior: Tensor, logps: Tensor) -> Tensor:
     """Mutual information of request and completion: Σ_w p(w) KL(π(·|w)‖π̄) with π̄ = Σ_w p(w) π(·|w). Scalar, nats.
 
     With one reference for all requests w, the mean KL to the reference is I(W; Y) + KL(π̄‖π_ref).
 
-    Label: eq:reply-information, eq:information-budget
-    Source: Cover and Thomas (2006), "Elements of information theory", section 2.3; the sum is Topsøe's (1967) identity.
     Args:
         prior: p(w), the frequency of each request; all > 0.
         logps: log π(y | w).
@@ -265,11 +273,10 @@ def completion_information(prior: Tensor, logps: Tensor) -> Tensor:
 
 
 @takes(ref_logps="N", rewards=shape("N"), marked=shape("N"), liking=FINITE, strength=FINITE)
+@equation("eq:markup-odds", source="the tilt of eq:tilt, summed over the two groups.")
 def markup_odds(ref_logps: Tensor, rewards: Tensor, marked: Tensor, *, liking: float, strength: float) -> Tensor:
     """Odds of markup under the tilt by r + m·[marked]: odds_ref · e^{λm} · E_ref[e^{λr} | marked]/E_ref[e^{λr} | plain]. Scalar.
 
-    Label: eq:markup-odds
-    Source: the tilt of eq:tilt, summed over the two groups.
     Args:
         marked: 1 if a completion has the markup, else 0.
         liking: m, the bonus in the reward for markup.

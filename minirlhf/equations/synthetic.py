@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import UNIT, at_least, distribution, finite, shape, takes
 
@@ -21,13 +22,17 @@ RATE = finite("...", "[0, 1]")
 
 
 @takes(candidate=shape("M"), reference=shape("N"))
+@equation(
+    "eq:rouge-l",
+    source='Lin (2004), "ROUGE: a package for automatic evaluation of summaries", with precision and recall '
+    "weighing the same.",
+    gradient=(),
+)
 def rouge_l(candidate: Tensor, reference: Tensor) -> Tensor:
     """ROUGE-L of two texts: twice the length of their longest common subsequence over the sum of their lengths. Scalar in [0, 1].
 
-    A subsequence keeps the order and may skip words. The score of equal texts is 1. No gradient flows.
+    A subsequence keeps the order and may skip words. The score of equal texts is 1.
 
-    Label: eq:rouge-l
-    Source: Lin (2004), "ROUGE: a package for automatic evaluation of summaries", with precision and recall weighing the same.
     Args:
         candidate, reference: word ids, any integers. At least one of the texts is not empty.
     """
@@ -47,13 +52,12 @@ def rouge_l(candidate: Tensor, reference: Tensor) -> Tensor:
 
 
 @takes(share=PART, recall=finite("...", "(0, 1]"), false_alarms=RATE)
+@equation("eq:filter-precision", source="Bayes' rule.")
 def filter_precision(share: Tensor, recall: Tensor, false_alarms: Tensor) -> Tensor:
     """Fraction of good texts among those that a filter keeps: s·a / (s·a + (1 − s)·b). ``(...)``
 
     The filter multiplies the odds of a good text by a/b.
 
-    Label: eq:filter-precision
-    Source: Bayes' rule.
     Args:
         share: s, the fraction of good texts before the filter.
         recall: a, the fraction of good texts that pass.
@@ -64,14 +68,13 @@ def filter_precision(share: Tensor, recall: Tensor, false_alarms: Tensor) -> Ten
 
 
 @takes(correlation=finite("...", "[-1, 1]"), share=PART)
+@equation("eq:filter-gain", source="the mean of a truncated normal distribution; known as the breeder's equation.")
 def filter_gain(correlation: Tensor, share: Tensor) -> Tensor:
     """Mean quality of the texts with the highest scores, ρ φ(Φ⁻¹(1 − κ)) / κ, in standard deviations. ``(...)``
 
     It is relative to the mean of all texts, and proportional to the correlation. Keeping a smaller fraction has
     diminishing returns.
 
-    Label: eq:filter-gain
-    Source: the mean of a truncated normal distribution; known as the breeder's equation.
     Args:
         correlation: ρ of score and quality, which are jointly normal.
         share: κ, the fraction of texts that is kept.
@@ -85,6 +88,11 @@ def filter_gain(correlation: Tensor, share: Tensor) -> Tensor:
 
 
 @takes(error=finite("...", "(0, 1]"), recovery=RATE, length=at_least(1))
+@equation(
+    "eq:exposure-errors",
+    source='a chain of two states; the quadratic bound is that of Ross and Bagnell (2010), "Efficient reductions '
+    'for imitation learning".',
+)
 def compounded_errors(error: Tensor, recovery: Tensor, *, length: int) -> Tensor:
     """Expected number of wrong tokens among ``length``, if an error makes the next one likely. ``(...)``
 
@@ -92,8 +100,6 @@ def compounded_errors(error: Tensor, recovery: Tensor, *, length: int) -> Tensor
     probability δ. With δ = 1 − ε errors are independent, and their expected number is εT. With δ = 0 it is about εT²/2,
     if εT is small.
 
-    Label: eq:exposure-errors
-    Source: a chain of two states; the quadratic bound is that of Ross and Bagnell (2010), "Efficient reductions for imitation learning".
     Args:
         error: ε.
         recovery: δ.
@@ -107,6 +113,12 @@ def compounded_errors(error: Tensor, recovery: Tensor, *, length: int) -> Tensor
 
 
 @takes(n=at_least(1), generation=at_least(0), fresh=UNIT)
+@equation(
+    "eq:collapse-replace",
+    "eq:collapse-fresh",
+    source='Wright (1931), "Evolution in Mendelian populations", of genes; for generated data Alemohammad et al. '
+    '(2024), "Self-consuming generative models go MAD".',
+)
 def diversity_retained(*, n: int, generation: int, fresh: float = 0.0) -> float:
     """Expected diversity of generation g relative to the true distribution: (1 − 1/n)^g.
 
@@ -114,10 +126,6 @@ def diversity_retained(*, n: int, generation: int, fresh: float = 0.0) -> float:
 
     If the sampled mixture contains a fraction ``fresh`` of the true distribution, the diversity converges to
     d = b (1 − a)/(1 − a b), with b = 1 − 1/n and a = (1 − fresh)². After g generations it is d + (1 − d)(a b)^g.
-
-    Label: eq:collapse-replace, eq:collapse-fresh
-    Source: Wright (1931), "Evolution in Mendelian populations", of genes; for generated data Alemohammad et al. (2024),
-        "Self-consuming generative models go MAD".
     """
     b, a = 1 - 1 / n, (1 - fresh) ** 2
     limit = b * (1 - a) / (1 - b * a) if fresh else 0.0
@@ -125,49 +133,45 @@ def diversity_retained(*, n: int, generation: int, fresh: float = 0.0) -> float:
 
 
 @takes(n=at_least(1), generation=at_least(0))
+@equation(
+    "eq:collapse-accumulate",
+    source="as :func:`diversity_retained`; that accumulating keeps the error bounded Gerstgrasser et al. (2024), "
+    '"Is model collapse inevitable?".',
+)
 def diversity_accumulated(*, n: int, generation: int) -> float:
-    """Relative diversity if each generation adds n samples of all earlier ones: ∏ (1 − 1/(n j²)), j = 1 … g.
-
-    Label: eq:collapse-accumulate
-    Source: as :func:`diversity_retained`; that accumulating keeps the error bounded Gerstgrasser et al. (2024), "Is model collapse
-        inevitable?".
-    """
+    """Relative diversity if each generation adds n samples of all earlier ones: ∏ (1 − 1/(n j²)), j = 1 … g."""
     return math.prod(1 - 1 / (n * j**2) for j in range(1, generation + 1))
 
 
 @takes(n=at_least(1))
+@equation("eq:collapse-limit", source="Euler's product of the sine.")
 def diversity_limit(*, n: int) -> float:
-    """Relative diversity in the limit of accumulation: sin(π/√n) / (π/√n), the limit of :func:`diversity_accumulated`.
-
-    Label: eq:collapse-limit
-    Source: Euler's product of the sine.
-    """
+    """Relative diversity in the limit of accumulation: sin(π/√n) / (π/√n), the limit of :func:`diversity_accumulated`."""
     angle = math.pi / math.sqrt(n)
     return math.sin(angle) / angle
 
 
 @takes(probs=distribution("... V"), n=at_least(0))
+@equation("eq:support-kept", source="linearity of expectation.")
 def support_retained(probs: Tensor, *, n: int) -> Tensor:
     """Expected number of different outcomes among n samples, Σ_v [1 − (1 − p_v)^n]. ``(...)``
 
     An outcome that was not sampled has probability 0 in all later generations.
-
-    Label: eq:support-kept
-    Source: linearity of expectation.
     """
     return (1 - (1 - probs) ** n).sum(-1)
 
 
 @takes(n=at_least(2))
+@equation(
+    "eq:gaussian-collapse",
+    source='moments of the logarithm of a χ² variable; the case is that of Shumailov et al. (2024), "AI models '
+    'collapse when trained on recursively generated data".',
+)
 def log_variance_drift(*, n: int) -> float:
     """Expected change of a normal distribution's log-variance if fitted to n own samples: ψ((n−1)/2) − log((n−1)/2).
 
     It is negative, about −1/(n − 1), although the fitted variance (divisor n − 1) is unbiased: the mean of the variance
     stays constant, but its typical value goes to 0.
-
-    Label: eq:gaussian-collapse
-    Source: moments of the logarithm of a χ² variable; the case is that of Shumailov et al. (2024), "AI models collapse when trained on
-        recursively generated data".
     """
     half = (n - 1) / 2
     return float(torch.digamma(torch.tensor(half, dtype=torch.float64))) - math.log(half)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import MASK, UNIT, at_least, distribution, finite, takes, under_mask
 
 
 @takes(spoken=distribution("... V"), policy=distribution("... V"), advantages=finite("... V"))
+@equation("eq:heard-gradient", source="derived in chapter 17.")
 def observation_gradient(spoken: Tensor, policy: Tensor, advantages: Tensor) -> Tensor:
     """Policy gradient at the logits of an unmasked environment token: Σ_o P(o) A(o) ∇log π(o).
 
@@ -22,8 +24,6 @@ def observation_gradient(spoken: Tensor, policy: Tensor, advantages: Tensor) -> 
     tool's output, a negative one pushes the policy away from it without bound. It is 0 for every advantage only if π =
     P.
 
-    Label: eq:heard-gradient
-    Source: derived in chapter 17.
     Args:
         spoken: P, the environment's distribution of the token.
         policy: π, the policy's distribution of the same token.
@@ -36,15 +36,17 @@ def observation_gradient(spoken: Tensor, policy: Tensor, advantages: Tensor) -> 
 
 
 @takes(mask=MASK, rewards=under_mask(), gamma=UNIT)
+@equation(
+    "eq:turn-return",
+    source='Zhou et al. (2024), "ArCHer", arXiv 2402.19446, whose high level acts in turns.',
+    positional=True,
+)
 def turn_returns(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
     """Turn-level return G_k = Σ_{j≥k} γ^(j−k) R_j at every token of turn k; R_j is the sum of the rewards in turn j.
 
     A gap in the mask ends a turn. A turn is one action: its tokens share its return, regardless of which token has the
     reward, and the discount counts turns, not tokens. With a single reward at the end and γ = 1 it equals the total
     return at every token.
-
-    Label: eq:turn-return
-    Source: Zhou et al. (2024), "ArCHer", arXiv 2402.19446, whose high level acts in turns.
     """
     sampled = mask.bool()
     starts = sampled & ~torch.nn.functional.pad(sampled[:, :-1], (1, 0))
@@ -59,6 +61,12 @@ def turn_returns(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor
 
 
 @takes(mask=MASK, returns=under_mask(), num_generations=at_least(1))
+@equation(
+    "eq:turn-advantage",
+    source="chapter 17; of two turns, without the standard deviations and with weights of 1, it is that of Zeng et "
+    "al. (2025), arXiv 2505.11821.",
+    gradient=(),
+)
 def turn_advantages(returns: Tensor, mask: Tensor, *, num_generations: int) -> Tensor:
     """Return from turn k on minus its group mean over episodes with a turn k: A_ik = G_ik − Σ_j m_jk G_jk / Σ_j m_jk.
 
@@ -66,8 +74,6 @@ def turn_advantages(returns: Tensor, mask: Tensor, *, num_generations: int) -> T
     are not part of the returns. If only one episode has a turn k, its advantage is 0. Returns are data: no gradient
     flows.
 
-    Label: eq:turn-advantage
-    Source: chapter 17; of two turns, without the standard deviations and with weights of 1, it is that of Zeng et al. (2025), arXiv 2505.11821.
     Args:
         returns: ``(B, K)``, one column per turn.
         mask: ``(B, K)``, True if the episode has the turn.
@@ -90,6 +96,7 @@ def turn_advantages(returns: Tensor, mask: Tensor, *, num_generations: int) -> T
 @takes(
     read=finite("...", "[0, 1]"), head=finite("...", "[0, 1]"), fail=UNIT, lie=UNIT,
 )  # fmt: skip
+@equation("eq:call-worth", source="derived in chapter 17.")
 def tool_call_value(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.0, cost: float = 0.0) -> Tensor:
     """Value of a tool call: expected reward with the call minus without it, (1 − f − l)·p_read + f·p_head − c − p_head.
 
@@ -97,8 +104,6 @@ def tool_call_value(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float
     wrong. A call pays if its value is > 0. For a perfect tool whose output is read without error this means c < 1 −
     p_head: the error rate from memory exceeds the cost.
 
-    Label: eq:call-worth
-    Source: derived in chapter 17.
     Args:
         read: p_read, probability of a correct answer after a correct output of the tool.
         head: p_head, probability of a correct answer from memory, without the tool.
@@ -117,6 +122,7 @@ def tool_call_value(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float
 
 
 @takes(read=finite("...", "[0, 1]"), fallback=finite("...", "[0, 1]"), lie=UNIT, caught=UNIT, alarm=UNIT)
+@equation("eq:check-worth", source="derived in chapter 17.")
 def verification_value(
     read: Tensor, fallback: Tensor, *, lie: float, caught: float, alarm: float = 0.0, cost: float = 0.0
 ) -> Tensor:
@@ -125,8 +131,6 @@ def verification_value(
     After an alarm the policy uses a fallback with expected reward v. So a detected wrong output gains v, and a false
     alarm loses p_read − v. The check has no value by itself: its value depends on the fallback.
 
-    Label: eq:check-worth
-    Source: derived in chapter 17.
     Args:
         read: p_read, probability of a correct answer after a correct output.
         fallback: v, expected reward after an alarm.
@@ -139,14 +143,13 @@ def verification_value(
 
 
 @takes(prompt=finite("..."), said=finite("... K"), heard=finite("... K"))
+@equation("eq:tokens-read-again", source="derived in chapter 17.")
 def prefill_tokens_without_cache(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
     """Prefill tokens if each of K turns reads its context from the start: Σ_k (n + Σ_{j<k} (s_j + e_j)).
 
     The number grows with the square of the number of turns; :func:`prefill_tokens_with_cache` grows linearly. Both
     exclude the forward passes for the sampled tokens of a turn.
 
-    Label: eq:tokens-read-again
-    Source: derived in chapter 17.
     Args:
         prompt: n, the tokens of the prompt.
         said: s_k, the tokens of turn k.
@@ -157,14 +160,13 @@ def prefill_tokens_without_cache(prompt: Tensor, said: Tensor, heard: Tensor) ->
 
 
 @takes(prompt=finite("..."), heard=finite("... K"))
+@equation("eq:tokens-read-on", source="derived in chapter 17.")
 def prefill_tokens_with_cache(prompt: Tensor, heard: Tensor) -> Tensor:
     """Prefill tokens if K turns reuse the KV cache of the episode: n + Σ_{k<K} (1 + e_k).
 
     A sampled token enters the cache when the next token is computed. The last token of a turn has no next token, so it
     is read together with the environment's tokens.
 
-    Label: eq:tokens-read-on
-    Source: derived in chapter 17.
     Args:
         prompt: n, the tokens of the prompt.
         heard: e_k, the environment's tokens after turn k; the last e is never read.

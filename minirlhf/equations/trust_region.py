@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, distribution, require_distributions, require_shapes, takes
 from minirlhf.equations.mdp import DISCOUNT
@@ -19,27 +20,26 @@ from minirlhf.equations.mdp import DISCOUNT
 
 
 @takes(new_occupancy="S A", advantages="S A", gamma=DISCOUNT)
+@equation(
+    "eq:performance-difference",
+    source='Kakade and Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.',
+)
 def performance_difference(new_occupancy: Tensor, advantages: Tensor, *, gamma: float) -> Tensor:
     """Performance difference, J(π') − J(π) = 1/(1−γ) E_{ν_π'}[A^π]: old advantages under the *new* occupancy.
 
     The identity is exact.
-
-    Label: eq:performance-difference
-    Source: Kakade and Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
     """
     require_distributions(new_occupancy=new_occupancy.flatten())
     return (new_occupancy * advantages).sum() / (1 - gamma)
 
 
 @takes(state_occupancy=distribution("S"), new_policy=distribution("S A"), advantages="S A", gamma=DISCOUNT)
+@equation("eq:surrogate-gain", source='Schulman et al. (2015), "Trust region policy optimization".')
 def surrogate_gain(state_occupancy: Tensor, new_policy: Tensor, advantages: Tensor, *, gamma: float) -> Tensor:
     """Surrogate gain 1/(1−γ) Σ_s d_π(s) Σ_a π'(a|s) A^π(s,a): with the state distribution of the old policy.
 
     At π' = π its value and gradient equal those of the true gain. Away from π it is accurate only within a
     trust region.
-
-    Label: eq:surrogate-gain
-    Source: Schulman et al. (2015), "Trust region policy optimization".
     """
     return (state_occupancy[:, None] * new_policy * advantages).sum() / (1 - gamma)
 
@@ -48,14 +48,13 @@ def surrogate_gain(state_occupancy: Tensor, new_policy: Tensor, advantages: Tens
 
 
 @takes(damping=NOT_NEGATIVE)
+@equation("eq:fisher-vector-product", source='Schulman et al. (2015), "Trust region policy optimization", appendix C.')
 def fisher_vector_product(kl: Tensor, parameters: Sequence[Tensor], vector: Tensor, *, damping: float = 0.0) -> Tensor:
     """Fisher-vector product (F + damping·I) v, with F = E[∇log π ∇log πᵀ], without building F.
 
     At π' = π, F is the Hessian of KL(π‖π'), so the product is the gradient of ⟨∇KL, v⟩: two backward passes.
     The graph of ``kl`` is retained for the next product.
 
-    Label: eq:fisher-vector-product
-    Source: Schulman et al. (2015), "Trust region policy optimization", appendix C.
     Args:
         kl: a scalar with its graph: the mean KL(π_old‖π) at π = π_old, π_old detached.
         parameters: the tensors of π, ``D`` numbers in all.
@@ -73,12 +72,9 @@ def fisher_vector_product(kl: Tensor, parameters: Sequence[Tensor], vector: Tens
 
 
 @takes(step="D", fisher_times_step="D")
+@equation("eq:quadratic-kl", source='Kakade (2002), "A natural policy gradient".')
 def quadratic_kl(step: Tensor, fisher_times_step: Tensor) -> Tensor:
-    """Quadratic model of the divergence after a small step x, KL(π_θ‖π_{θ+x}) ≈ ½ xᵀFx. Its error is of third order.
-
-    Label: eq:quadratic-kl
-    Source: Kakade (2002), "A natural policy gradient".
-    """
+    """Quadratic model of the divergence after a small step x, KL(π_θ‖π_{θ+x}) ≈ ½ xᵀFx. Its error is of third order."""
     return 0.5 * step @ fisher_times_step
 
 
@@ -86,6 +82,10 @@ def quadratic_kl(step: Tensor, fisher_times_step: Tensor) -> Tensor:
 
 
 @takes(b="D", iterations=POSITIVE)
+@equation(
+    "eq:conjugate-gradient",
+    source='Hestenes and Stiefel (1952), "Methods of conjugate gradients for solving linear systems".',
+)
 def conjugate_gradient(
     matvec: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int, tolerance: float = 1e-20
 ) -> Tensor:
@@ -93,9 +93,6 @@ def conjugate_gradient(
 
     ``matvec`` maps x to Mx. The result is exact after ``D`` iterations; a few give a good direction. It stops early if
     ‖Mx − b‖² ≤ tolerance·‖b‖².
-
-    Label: eq:conjugate-gradient
-    Source: Hestenes and Stiefel (1952), "Methods of conjugate gradients for solving linear systems".
     """
     x = torch.zeros_like(b)
     residual, direction = b, b
@@ -122,14 +119,12 @@ def conjugate_gradient(
 
 
 @takes(direction="D", fisher_times_direction="D", max_kl=POSITIVE)
+@equation("eq:trust-region-step", source='Schulman et al. (2015), "Trust region policy optimization", appendix C.')
 def trust_region_step(direction: Tensor, fisher_times_direction: Tensor, *, max_kl: float) -> Tensor:
     """The longest step along a direction x within the trust region, √(2·max_kl / xᵀFx)·x; max_kl in nats.
 
     With x = F⁻¹g it is the step with the largest first-order gain among all with ½ xᵀFx ≤ max_kl: the natural
     gradient.
-
-    Label: eq:trust-region-step
-    Source: Schulman et al. (2015), "Trust region policy optimization", appendix C.
     """
     squared = direction @ fisher_times_direction
     if not squared > 0:
@@ -145,14 +140,13 @@ def trust_region_step(direction: Tensor, fisher_times_direction: Tensor, *, max_
 
 
 @takes(beta=POSITIVE, observed=NOT_NEGATIVE, target=POSITIVE)
+@equation("eq:adaptive-penalty", source='Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 4.')
 def adaptive_penalty(beta: float, observed: float, *, target: float, band: float = 1.5, factor: float = 2.0) -> float:
     """The next penalty of PPO-penalty: β·2 if the KL is above 1.5 times its target, β/2 if below target/1.5.
 
     Only the order of magnitude of the initial β matters. β can converge if multiplying it by ``factor`` changes the KL
     by a factor of less than ``band²``. If the KL is proportional to 1/β², the KL may jump across the band forever.
 
-    Label: eq:adaptive-penalty
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 4.
     Args:
         observed: the mean KL(π_old‖π) after the update, nats ≥ 0.
         band, factor: both above 1.

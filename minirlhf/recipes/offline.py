@@ -10,7 +10,6 @@ there, becomes a row in one line.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, TypeAlias, cast
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import Equation
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
@@ -80,10 +80,8 @@ class PreferenceRecipe(ConfigurableRecipe):
 
     @property
     def source(self) -> str:
-        """The paper, from the docstring of the loss."""
-        docstring = inspect.getdoc(getattr(self.loss, "func", self.loss)) or ""
-        match = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", docstring, re.DOTALL | re.MULTILINE)
-        return " ".join(match.group(1).split()) if match else ""
+        """The paper, as declared by the loss's ``@equation``."""
+        return Equation.of(self.loss).source
 
     def validate(self) -> bool:
         """Compute the loss of two synthetic examples, so that an invalid number is reported before anything is loaded.

@@ -1,23 +1,22 @@
 """Generic claims: what every labelled function promises, whatever it computes. One implementation serves all functions.
 
 The checks of a function call it with their inputs. We record these calls, change the inputs, and call the function
-again. What must then hold follows from the function's signature and its docstring.
+again. What must then hold follows from the function's signature and its ``@equation``.
 
 =============  ==================================================================================================
 ``mask``       entries where the mask is 0, even NaN, change neither the value nor the gradient, and the result is 0
                there; an extra column that is masked in all rows changes nothing, at any position (only behind all
-               other columns if there are integer tensors, or if the docstring gives "a gap in the mask" a meaning)
+               other columns if there are integer tensors, or if the function is declared ``positional``)
 ``valid``      the same for the rewards of a group that could not be graded
 ``gradient``   along a random direction autograd gives the same derivative as finite differences; and it gives zero
-               for the arguments that the docstring of function or module excludes: "no gradient",
-               "gradients run through ``x`` only"
+               for the arguments that ``gradient=`` does not list
 ``batch``      leading axes ``...`` are independent: a stack of inputs gives the stack of results
 ``inputs``     no argument is changed
 ``keywords``   the checks pass two values other than the default for every keyword, and one for a flag
 =============  ==================================================================================================
 
-If the formula in a docstring contains ``sg[x]``, the stop-gradient, its gradient is not the derivative of its value.
-The checks of its label state which gradient it has.
+The gradient of a formula with a stop-gradient is not the derivative of its value. The checks of its label state which
+gradient it has.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ import functools
 import inspect
 import itertools
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -35,6 +33,7 @@ from typing import Any, Self, TypeAlias
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import Equation
 from minirlhf.core.randomness import derive_seed
 from minirlhf_course.ledger.registry import Check, Draw
 
@@ -126,34 +125,16 @@ def _plain(value: Any) -> Any:
     return _replaced(value, (), {path: t.detach().clone() for path, t in _leaves(value, ()).items()})
 
 
-# -- what a docstring says ---------------------------------------------------------------------------------------
+# -- what a function declares --------------------------------------------------------------------------------------
 
 
 def flows(call: Call, path: Path) -> bool:
-    """Return whether a gradient should flow in this argument, by the docstring of the function or else of its module.
-
-    For a field of a record, the record's docstring must allow the gradient too.
-    """
-    module = sys.modules[call.function.__module__]
-    docstrings = [call.function.__doc__, module.__doc__]
+    """Return whether a gradient should flow in this argument; for a field of a record, the record must list it too."""
     record = call.arguments[str(path[0])]
-    allowed = len(path) == 1 or not dataclasses.is_dataclass(record) or _allows(str(path[-1]), [type(record).__doc__])
-    return allowed and _allows(str(path[0]), docstrings)
-
-
-def _allows(name: str, docstrings: Iterable[str | None]) -> bool:
-    for docstring in docstrings:
-        text = " ".join((docstring or "").split())
-        if match := re.search(r"[Gg]radients run through ((?:``\w+``(?:, | and )?)+) only", text):
-            return f"``{name}``" in match.group(1)
-        if re.search(r"[Nn]o gradient flows|[.;,] [Nn]o gradient[.;,]", text):
-            return False
-    return True
-
-
-def stops_gradients(function: Function) -> bool:
-    """Return whether the formula in the function's docstring contains a stop-gradient."""
-    return "sg[" in (function.__doc__ or "")
+    declared = [(path[0], Equation.of(call.function).gradient)]
+    if len(path) > 1 and dataclasses.is_dataclass(record):
+        declared.append((path[-1], Equation.of(type(record)).gradient))
+    return all(listed is None or name in listed for name, listed in declared)
 
 
 # -- the claims: each yields its violations ---------------------------------------------------------------------------
@@ -218,9 +199,9 @@ def gradient(call: Call, draw: Draw) -> Iterator[BrokenClaim]:
         grad = torch.zeros_like(leaf) if grad is None else grad
         if not flows(call, path):
             if bool((grad != 0).any()):
-                message = f"a gradient flows in {path[-1]}, which the documentation excludes"
+                message = f"a gradient flows in {path[-1]}, which the function's declaration excludes"
                 yield BrokenClaim(message, kind="flows", argument=path[-1])
-        elif not stops_gradients(call.function):
+        elif not Equation.of(call.function).stop_gradient:
             x = leaf.detach()
             direction = _direction(x, draw)
             actual = float((grad.masked_fill(direction == 0, 0.0) * direction).sum())
@@ -315,7 +296,7 @@ def _hidden(call: Call, draw: Draw, name: str, mask: Any) -> Iterator[BrokenClai
                 yield BrokenClaim(message, kind="gradient", argument=path[-1])
 
     # With integers, or if gaps have a meaning, the position of a token matters; otherwise any column will do.
-    positional = integers or "input_ids" in call.arguments or "gap in the mask" in (call.function.__doc__ or "")
+    positional = integers or "input_ids" in call.arguments or Equation.of(call.function).positional
     column = width if name == "mask" and positional else draw.integer(0, width)
     tensors = {**base, **{p: outside(p, 0.0) for p in floats}, **integers}
     wider: dict[Path, Tensor] = {

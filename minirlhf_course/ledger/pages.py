@@ -9,7 +9,6 @@ import functools
 import importlib
 import inspect
 import math
-import re
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core import provenance
+from minirlhf.core.equation import Equation
 from minirlhf_course.ledger import claims
-from minirlhf_course.ledger.registry import LABEL, Chain, Check, Ledger, Result, run, run_wrong
+from minirlhf_course.ledger.registry import Chain, Check, Ledger, Result, run, run_wrong
 
 # A wrong variant counts as rejected when its error exceeds this multiple of the tolerance.
 REJECTION = 1000.0
@@ -176,21 +176,15 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
 # -- where an equation is implemented ----------------------------------------------------------------------------
 
 
-def labels_in(docstring: str | None) -> list[str]:
-    """The labels on the ``Label:`` line of a docstring."""
-    line = re.search(r"^\s*Label:(.*)$", docstring or "", re.MULTILINE)
-    return [match.group() for match in LABEL.finditer(line.group(1))] if line else []
-
-
 @functools.cache
 def homes() -> dict[str, tuple[Callable[..., Any], ...]]:
-    """Map each label on a ``Label:`` line in core and equations to the functions or classes with that docstring."""
+    """Map each label to the functions and classes in core and equations that declare it by ``@equation``."""
     functions: dict[str, tuple[Callable[..., Any], ...]] = {}
     for name in provenance.all_modules():
         if name.startswith(("minirlhf.core.", "minirlhf.equations.")):
             for _, member in inspect.getmembers(importlib.import_module(name), callable):
                 if getattr(member, "__module__", None) == name:
-                    for label in labels_in(member.__doc__):
+                    for label in Equation.of(member).labels:
                         functions[label] = (*functions.get(label, ()), member)
     return functions
 

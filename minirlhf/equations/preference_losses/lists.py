@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, number, require_finite, require_shapes, takes
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps
@@ -23,87 +24,97 @@ _scaled = takes(beta=POSITIVE)
 
 @Needs(ListLogps, loss=False)
 @_scaled
+@equation(
+    "eq:pl-dpo-cancellation",
+    source='Rafailov et al. (2023), "Direct preference optimization", appendix A.3.',
+    gradient=("batch",),
+)
 def ranking_probability(batch: ListLogps, *, beta: float) -> Tensor:
     """Probability ``(B,)`` of a ranking under Plackett–Luce with implicit rewards: ``Π_k exp(s_k)/Σ_{j≥k} exp(s_j)``.
 
     For each rank, a softmax over the remaining completions selects the next one. The prompt's β log Z cancels in
     every factor. Over the K! orders of a list the probabilities sum to 1.
-
-    Label: eq:pl-dpo-cancellation
-    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.3.
     """
     return plackett_luce_logp(beta * batch.logratios).exp()
 
 
 @Needs(ListLogps)
 @_scaled
+@equation(
+    "eq:pl-dpo",
+    "eq:pl-dpo-pair",
+    source='Rafailov et al. (2023), "Direct preference optimization", appendix A.3.',
+    gradient=("batch",),
+)
 def plackett_luce_dpo(batch: ListLogps, *, beta: float) -> Tensor:
-    """DPO on rankings: minus the Plackett–Luce log-likelihood of the implicit rewards. For K = 2 it is DPO.
-
-    Label: eq:pl-dpo, eq:pl-dpo-pair
-    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.3.
-    """
+    """DPO on rankings: minus the Plackett–Luce log-likelihood of the implicit rewards. For K = 2 it is DPO."""
     return -plackett_luce_logp(beta * batch.logratios)
 
 
 @Needs(ListLogps)
 @_scaled
+@equation(
+    "eq:info-nca",
+    source='Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".',
+    gradient=("batch",),
+)
 def info_nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
-    """InfoNCA: cross-entropy from the targets to the softmax of the implicit rewards. Only their differences matter.
-
-    Label: eq:info-nca
-    Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
-    """
+    """InfoNCA: cross-entropy from the targets to the softmax of the implicit rewards. Only their differences matter."""
     return -(_targets(batch, targets) * (beta * batch.logratios).log_softmax(-1)).sum(-1)
 
 
 @Needs(ListLogps)
 @_scaled
+@equation(
+    "eq:info-nce",
+    source='van den Oord, Li and Vinyals (2018), "Representation learning with contrastive predictive coding", eq. 4.',
+    gradient=("batch",),
+)
 def info_nce(batch: ListLogps, *, beta: float) -> Tensor:
     """InfoNCE: classify which completion is the positive one, at index 0, among K − 1 negatives, by implicit reward.
 
     The optimal scores are the log density ratio of positives to negatives, up to a constant per prompt. The loss is
     log K if all scores are equal.
-
-    Label: eq:info-nce
-    Source: van den Oord, Li and Vinyals (2018), "Representation learning with contrastive predictive
-        coding", eq. 4.
     """
     return -(beta * batch.logratios).log_softmax(-1)[:, 0]
 
 
 @Needs(ListLogps)
 @_scaled
+@equation(
+    "eq:nca",
+    source='Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".',
+    gradient=("batch",),
+)
 def nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
-    """NCA: ``−Σ_i [p_i log σ(s_i) + log σ(−s_i)/K]``: each completion is classified against noise, so levels matter.
-
-    Label: eq:nca
-    Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
-    """
+    """NCA: ``−Σ_i [p_i log σ(s_i) + log σ(−s_i)/K]``: each completion is classified against noise, so levels matter."""
     scores = beta * batch.logratios
     positive_terms = _targets(batch, targets) * logsigmoid(scores)
     return -(positive_terms + logsigmoid(-scores) / scores.shape[-1]).sum(-1)
 
 
 @Needs(PairLogps)
+@equation(
+    "eq:nca-pair",
+    source='Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".',
+    gradient=("pair",),
+)
 def nca_pair(pair: PairLogps, *, beta: float) -> Tensor:
-    """NCA on a pair: the target is 1 for the chosen completion, and each completion has noise weight ½.
-
-    Label: eq:nca-pair
-    Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
-    """
+    """NCA on a pair: the target is 1 for the chosen completion, and each completion has noise weight ½."""
     return nca(pair.ranked(), _certain(pair, 0.0), beta=beta)
 
 
 @Needs(ListLogps)
 @_scaled
+@equation(
+    "eq:exo",
+    source='Ji et al. (2024), "Towards efficient exact optimization of language model alignment".',
+    gradient=("batch",),
+)
 def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     """EXO: KL(q‖p) from the softmax of the implicit rewards to the targets, the direction of reinforcement learning.
 
     The targets must be > 0: with a zero the loss would be infinite.
-
-    Label: eq:exo
-    Source: Ji et al. (2024), "Towards efficient exact optimization of language model alignment".
     """
     targets = _targets(batch, targets)
     if not bool((targets > 0).all()):
@@ -118,25 +129,28 @@ def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
 
 @Needs(PairLogps)
 @takes(label_smoothing=number("(0, 0.5]"))
+@equation(
+    "eq:exo-pair",
+    source='Ji et al. (2024), "Towards efficient exact optimization of language model alignment", EXO from '
+    "preferences.",
+    gradient=("pair",),
+)
 def exo_pair(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
-    """EXO on a pair: reverse KL to the target (1 − ε, ε). cDPO is the forward KL to the same target.
-
-    Label: eq:exo-pair
-    Source: Ji et al. (2024), "Towards efficient exact optimization of language model alignment", EXO from
-        preferences.
-    """
+    """EXO on a pair: reverse KL to the target (1 − ε, ε). cDPO is the forward KL to the same target."""
     return exo(pair.ranked(), _certain(pair, label_smoothing), beta=beta)
 
 
 @takes(rewards="B K", temperature=POSITIVE)
+@equation(
+    "eq:reward-targets",
+    source='Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".',
+    gradient=("rewards",),
+)
 def reward_targets(rewards: Tensor, *, temperature: float) -> Tensor:
     """Target distributions ``softmax(r/temperature)`` over each list; a low temperature selects the best completion.
 
     The temperature is in units of reward. If the list holds all completions and the reference is uniform, the targets
     are the optimum of reinforcement learning with β = temperature.
-
-    Label: eq:reward-targets
-    Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
     """
     return (rewards / temperature).softmax(-1)
 

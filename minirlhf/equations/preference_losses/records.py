@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_finite, require_shapes
 
@@ -20,11 +21,10 @@ P = ParamSpec("P")
 R = TypeVar("R", "PairLogps", "UnpairedLogps", "ListLogps")
 
 
+@equation(gradient=("chosen", "rejected"))
 @dataclass(frozen=True)
 class PairLogps:
     """Log-probabilities of a chosen and a rejected completion of each of ``B`` prompts.
-
-    Gradients run through ``chosen`` and ``rejected`` only.
 
     Attributes:
         chosen, rejected: ``(B,)``, sums over the completion's tokens under the policy.
@@ -117,9 +117,10 @@ class PairLogps:
         )
 
 
+@equation(gradient=("logps",))
 @dataclass(frozen=True)
 class UnpairedLogps:
-    """Log-probabilities of ``B`` single completions with binary labels. Gradients run through ``logps`` only.
+    """Log-probabilities of ``B`` single completions with binary labels.
 
     Attributes:
         logps: ``(B,)``, sums over the completion's tokens under the policy.
@@ -161,11 +162,10 @@ class UnpairedLogps:
         return self.logps - _present(self.ref_logps, "ref_logps").detach()
 
 
+@equation(gradient=("logps",))
 @dataclass(frozen=True)
 class ListLogps:
     """Log-probabilities of ``K`` completions of each of ``B`` prompts; rankings run from best to worst.
-
-    Gradients run through ``logps`` only.
 
     Attributes:
         logps: ``(B, K)``, sums over the completion's tokens under the policy.

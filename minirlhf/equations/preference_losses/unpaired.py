@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, UNIT, shape, takes
 from minirlhf.equations.preference_losses.records import Needs, PairLogps, UnpairedLogps
 
 
 @takes(logps="M", ref_logps="M")
+@equation(
+    "eq:kto-reference-point",
+    source='Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", section 4.',
+    gradient=(),
+)
 def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """KTO's ``z₀ = max(0, mean log π/π_ref)``, an estimate of KL(π‖π_ref) in nats, from mismatched completions.
 
-    Mismatched: each completion is paired with another example's prompt. No gradient flows.
-
-    Label: eq:kto-reference-point
-    Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", section 4.
+    Mismatched: each completion is paired with another example's prompt.
     """
     if len(logps) == 0:
         raise ArgumentError(
@@ -39,6 +42,11 @@ def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
 @Needs(UnpairedLogps)
 @takes(reference_point=shape(""), beta=POSITIVE, desirable_weight=POSITIVE, undesirable_weight=POSITIVE)
+@equation(
+    "eq:kto",
+    source='Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", eq. 8.',
+    gradient=("batch",),
+)
 def kto(
     batch: UnpairedLogps,
     reference_point: Tensor,
@@ -52,9 +60,6 @@ def kto(
     The value function is from prospect theory: concave in gains and convex in losses, both relative to z₀, a scalar
     from :func:`kto_reference_point`. It saturates on both sides, so an example with a very wrong implicit reward gets
     almost no gradient.
-
-    Label: eq:kto
-    Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", eq. 8.
     """
     excess = beta * (batch.logratios - reference_point.detach())
     desirable_loss = desirable_weight * torch.sigmoid(-excess)
@@ -64,14 +69,16 @@ def kto(
 
 @Needs(UnpairedLogps, loss=False)
 @takes(beta=POSITIVE, previous=shape(""), decay=UNIT)
+@equation(
+    "eq:bco-delta",
+    source='Jung et al. (2024), "Binary classifier optimization for large language model alignment".',
+    gradient=(),
+)
 def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = None, decay: float = 0.9) -> Tensor:
     """BCO's shift δ: moving average of the midpoint between the two classes' mean implicit rewards.
 
     The classes are the desirable and the undesirable completions. Pass the whole batch. If one of the two classes is
-    absent, the mean of the other one is used. The previous δ, a scalar, has weight ``decay``. No gradient flows.
-
-    Label: eq:bco-delta
-    Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment".
+    absent, the mean of the other one is used. The previous δ, a scalar, has weight ``decay``.
     """
     rewards = (beta * batch.logratios).detach()
     classes = [rewards[mask] for mask in (batch.desirable, ~batch.desirable)]
@@ -81,24 +88,27 @@ def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = No
 
 @Needs(UnpairedLogps)
 @takes(delta=shape(""), beta=POSITIVE)
+@equation(
+    "eq:bco",
+    source='Jung et al. (2024), "Binary classifier optimization for large language model alignment" (without the '
+    "density-ratio weights for bad answers from another distribution).",
+    gradient=("batch",),
+)
 def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
     """BCO: a binary classifier of desirable completions, whose logit is the implicit reward minus δ, a scalar.
 
     See :func:`bco_delta`.
-
-    Label: eq:bco
-    Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment" (without
-        the density-ratio weights for bad answers from another distribution).
     """
     logits = beta * batch.logratios - delta.detach()
     return -logsigmoid(torch.where(batch.desirable, logits, -logits))
 
 
 @Needs(PairLogps)
+@equation(
+    "eq:bco-bound",
+    source='Jung et al. (2024), "Binary classifier optimization for large language model alignment", the bound.',
+    gradient=("pair",),
+)
 def bco_pair(pair: PairLogps, *, beta: float) -> Tensor:
-    """BCO on a pair without the shift, ``−log σ(r_w) − log σ(−r_l)``: an upper bound on DPO that fixes both signs.
-
-    Label: eq:bco-bound
-    Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment", the bound.
-    """
+    """BCO on a pair without the shift, ``−log σ(r_w) − log σ(−r_l)``: an upper bound on DPO that fixes both signs."""
     return bco(pair.unpaired(), torch.zeros(()), beta=beta).view(2, -1).sum(0)
