@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
-import inspect
-import re
-import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -24,11 +20,11 @@ from minirlhf.feedback.graders import GRADERS
 from minirlhf.feedback.graders.thoughts import THOUGHTS
 
 if typing.TYPE_CHECKING:
-    from minirlhf.recipes.binding import ConfigurableRecipe, Option
+    from minirlhf.recipes.options import ConfigurableRecipe, Option
 
 C = TypeVar("C")
 
-#: Help for option names that many functions share; other options take theirs from the function's docstring.
+#: Help of the options that are numbers of functions, also ``function.option`` where a function has its own.
 MEANINGS = {
     "beta": "KL coefficient (online), β of the preference loss (offline; with a reference, a larger β keeps the policy closer to it), or the teacher's weight in the Jensen–Shannon mixture (gkd)",
     "gamma": "discount factor per token; in a preference loss (SimPO, AlphaPO) the target reward margin",
@@ -56,6 +52,31 @@ MEANINGS = {
     "num_kept": "completions per group that are used for the update",
     "importance_sampling_cap": "upper bound of the importance weight of an off-policy token or completion; larger weights are truncated to it, or masked if there is a floor",
     "importance_sampling_floor": "off-policy tokens with a smaller importance weight are masked",
+    "epsilon": "lower clip range, > 0; also the upper one unless epsilon_high is given",
+    "cispo.epsilon": "lower clip range, > 0; None: no lower bound, as in the paper's experiments",
+    "gmpo.epsilon": "lower clip range of log ρ, > 0; also the upper one unless epsilon_high is given",
+    **dict.fromkeys(
+        ("gspo.epsilon", "gspo_token.epsilon", "luspo.epsilon"),
+        "lower clip range, > 0, far smaller than PPO's; also the upper one unless epsilon_high is given",
+    ),
+    "epsilon_high": "upper clip range, > 0; None: the same as epsilon",
+    "cispo.epsilon_high": "the weight is at most 1 + epsilon_high; TRL's option of this name is the bound itself",
+    "gmpo.epsilon_high": "upper clip range of log ρ, > 0",
+    **dict.fromkeys(
+        ("gspo.epsilon_high", "gspo_token.epsilon_high", "luspo.epsilon_high"),
+        "upper clip range, > 0; the paper, the recipe and gspo_loss use 4e-4",
+    ),
+    "per_sequence": "use one ratio per completion (sequence_ratio) in place of the token ratios",
+    "sapo_temperature_pos": "temperature τ > 0 of the soft gate for positive advantages",
+    "sapo_temperature_neg": "temperature τ > 0 of the soft gate for advantages ≤ 0",
+    "vespo_k_pos": "k > 0 of the weight w^k e^(λ(1 − w)) for advantages ≥ 0",
+    "vespo_lambda_pos": "λ > 0 of the weight w^k e^(λ(1 − w)) for advantages ≥ 0",
+    "vespo_k_neg": "k > 0 of the weight w^k e^(λ(1 − w)) for negative advantages",
+    "vespo_lambda_neg": "λ > 0 of the weight w^k e^(λ(1 − w)) for negative advantages",
+    "tau": "temperature of the transition between the DPO loss and the exponential loss, > 0; smaller is sharper",
+    "decay": "decay of the moving average, the weight of its previous value, in [0, 1]",
+    "target_temperature": "temperature of the softmax of the scores, > 0, in units of the scores",
+    "k": "number of the teacher's most probable tokens to use",
     "off_policy_mask_threshold": "mask completions with negative advantage whose divergence from the behaviour policy exceeds this, in nats per token",
 }
 
@@ -143,22 +164,13 @@ def _kind(text: str) -> str:
 
 
 def meaning(option: Option) -> str:
-    """Return the help of an option: from :data:`MEANINGS`, or from the docstring of its function or part."""
-    text = MEANINGS.get(option.name) or _entry(option.owner, option.name)
-    return re.sub(r"(:\w+:)?`+~?(?:[\w.]*\.)?(.*?)`+", r"\2", text)
-
-
-def _entry(owner: Any, name: str) -> str:
-    while isinstance(owner, functools.partial):
-        owner = owner.func
-    text = inspect.getdoc(owner if inspect.isroutine(owner) else type(owner)) or ""
-    listed = rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.+?)(?=^ +\w+(?:, \w+)*: |^\S|\Z)"
-    inline = rf"^Args: (?:.*; )?({name} [^;]+?)\.?(?:;|$)"
-    mentioned = rf"((?:(?<=\. )|^)[^.\n]*``{name}``[^.]*)\."
-    matches = [re.search(pattern, text, re.DOTALL | re.MULTILINE) for pattern in (listed, inline, mentioned)]
-    description = next((" ".join(match.group(1).split()).rstrip(".") for match in matches if match), "")
-    reference = re.search(r"as (?:in )?:func:`~?[\w.]*?(\w+)`", description or text)
-    return _entry(getattr(sys.modules[owner.__module__], reference.group(1)), name) if reference else description
+    """Return the help of an option: from :data:`MEANINGS`, else the help of its field; empty if there is none."""
+    function = getattr(getattr(option.owner, "func", option.owner), "__name__", "")
+    text = MEANINGS.get(f"{function}.{option.name}") or MEANINGS.get(option.name)
+    if text is None and dataclasses.is_dataclass(option.owner):
+        [field] = [f for f in dataclasses.fields(option.owner) if f.name == option.name]
+        text = field.metadata.get("help")
+    return text or ""
 
 
 class _Once(yaml.SafeLoader):

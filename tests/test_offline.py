@@ -17,8 +17,8 @@ from minirlhf.models import reference as reference_module
 from minirlhf.models.reference import preference_logps, reference_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.binding import Deviation
 from minirlhf.recipes.offline import PREFERENCES, describe_preference, get_preference
+from minirlhf.recipes.options import Deviation
 from minirlhf.trainers.offline import (
     EvalPreferences,
     OfflineConfig,

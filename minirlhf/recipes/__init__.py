@@ -1,17 +1,21 @@
 """The algorithms as rows of tables. A recipe is a choice of functions; nothing here computes.
 
-``GRPO.with_(weights=token_mean, epsilon_high=0.28)`` reads like the list of changes in a paper. Each name is a field of
-a part of the recipe or a hyperparameter of one of its functions; any other name is an error. With a ``name`` and a
-``source`` the result is a new row. Otherwise it is a variant, named "GRPO with …".
+A row is a frozen dataclass: it names the functions, and ``functools.partial`` binds their numbers. Most rows are another
+row with ``dataclasses.replace``. ``GRPO.with_(weights=token_mean, epsilon_high=0.28)`` is a variant, named "GRPO with …":
+it sets fields and numbers by name, where ``PLACES`` of the recipe says; any other name is an error. With a ``name`` and a
+``source`` the result is a new row.
 
 ==================  ==============================================================================
 here                the table: REINFORCE, PPO, RLOO, GRPO, DAPO, GSPO and their relatives
 :mod:`.recipe`      the definition, description and validation of a recipe
 :mod:`.parts`       the parts of a recipe: collect, credit, update
 :mod:`.offline`     DPO and all other preference losses
-:mod:`.binding`     how a name is bound to its field or function
+:mod:`.options`     options by name: variants, their names, and what they change
 ==================  ==============================================================================
 """
+
+from dataclasses import replace
+from functools import partial
 
 from minirlhf.core.errors import unknown
 from minirlhf.equations.advantages import (
@@ -27,7 +31,7 @@ from minirlhf.equations.difficulty import bnpo, maxrl
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.policy_losses import cispo, gmpo, gspo, gspo_token, luspo, ppo_clip, reinforce, sapo, vespo
 from minirlhf.equations.returns import length_adaptive_lambda
-from minirlhf.recipes.binding import Deviation
+from minirlhf.recipes.options import Deviation
 from minirlhf.recipes.parts import (
     GAE,
     Critic,
@@ -39,6 +43,7 @@ from minirlhf.recipes.parts import (
     PolicyUpdate,
     ProcessSupervision,
     RewardToGo,
+    RolloutProcessing,
     gfpo_shortest,
     mask_truncated_completions,
     off_policy_sequence_mask,
@@ -93,11 +98,12 @@ REINFORCE_PP = Recipe(
     update=PolicyUpdate(ppo_clip, token_mean, kl=KLInReward(k1, 0.01)),
     deviations=(NO_NUMBERS,),
 )
-REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
+REINFORCE_PP_BASELINE = replace(
+    REINFORCE_PP,
     name="reinforce_pp_baseline",
     source=REINFORCE_PP.source,
     credit=GroupAdvantage(reinforce_pp_baseline),
-    kl=KLInLoss(k2, 0.01),
+    update=replace(REINFORCE_PP.update, kl=KLInLoss(k2, 0.01)),
     deviations=(NO_NUMBERS,),
 )
 CLIPPED_AND_WHITENED = Deviation(
@@ -126,15 +132,17 @@ PPO = Recipe(
         CLIPPED_AND_WHITENED,
     ),
 )
-VAPO = PPO.with_(
+VAPO = replace(
+    PPO,
     name="vapo",
     source="Yue et al. (2025), VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks, arXiv:2504.05118",
     credit=GAE(Critic(critic_warmup=10), lam=length_adaptive_lambda, critic_lam=1.0),
-    kl=None,
-    epsilon_high=0.28,
-    positive_coef=0.1,
-    num_iterations=1,
-    num_minibatches=16,  # 512 prompts × 16 completions in minibatches of 512
+    update=PolicyUpdate(
+        partial(ppo_clip, epsilon_high=0.28),
+        token_mean,
+        positive_coef=0.1,
+        num_minibatches=16,  # 512 prompts × 16 completions in minibatches of 512
+    ),
     deviations=(
         Deviation(
             "λ = 1 − 1/(0.05 l) is negative for replies of fewer than 20 tokens; it is 0 for them", "lam", "alpha"
@@ -177,13 +185,13 @@ GRPO = Recipe(
     credit=GroupAdvantage(group_zscore),
     update=PolicyUpdate(ppo_clip, sequence_mean, kl=KLInLoss(k3)),
 )
-GRPO_PROCESS = GRPO.with_(name="grpo_process", source=GRPO.source, credit=ProcessSupervision())
-DR_GRPO = GRPO.with_(
+GRPO_PROCESS = replace(GRPO, name="grpo_process", credit=ProcessSupervision())
+DR_GRPO = replace(
+    GRPO,
     name="dr_grpo",
     source="Liu et al. (2025), Understanding R1-Zero-Like Training: A Critical Perspective, arXiv:2503.20783",
-    advantage=group_center,
-    weights=fixed_length,
-    kl=None,
+    credit=GroupAdvantage(group_center),
+    update=replace(GRPO.update, weights=fixed_length, kl=None),
     deviations=(
         Deviation(
             "the row makes one update per rollout, where the authors' script makes eight (1,024 replies in minibatches of 128)",
@@ -191,16 +199,17 @@ DR_GRPO = GRPO.with_(
         ),
     ),
 )
-DAPO = GRPO.with_(
+DAPO = replace(
+    GRPO,
     name="dapo",
     source="Yu et al. (2025), DAPO: An Open-Source LLM Reinforcement Learning System at Scale, arXiv:2503.14476",
-    epsilon_high=0.28,
-    weights=token_mean,
-    kl=None,
-    refill=DynamicSampling(),
-    shape=(penalize_overlong,),
-    keep=mask_truncated_completions,
-    num_minibatches=16,  # section 4.1: 512 prompts × 16 completions in minibatches of 512
+    collect=RolloutProcessing(shape=(penalize_overlong,), refill=DynamicSampling()),
+    update=PolicyUpdate(
+        partial(ppo_clip, epsilon_high=0.28),
+        token_mean,
+        keep=mask_truncated_completions,
+        num_minibatches=16,  # section 4.1: 512 prompts × 16 completions in minibatches of 512
+    ),
     deviations=(
         Deviation(
             "overlong filtering and the soft punishment are both on, as in the paper's table 1; the authors' released recipe leaves "
@@ -217,12 +226,12 @@ DAPO = GRPO.with_(
         ),
     ),
 )
-HIGH_ENTROPY = DAPO.with_(
+HIGH_ENTROPY = replace(
+    DAPO,
     name="high_entropy",
     source="Wang et al. (2025), Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM "
     "Reasoning, arXiv:2506.01939",
-    top_entropy_quantile=0.2,
-    keep=None,
+    update=replace(DAPO.update, top_entropy_quantile=0.2, keep=None),
     deviations=(
         *DAPO.deviations[1:],
         Deviation(
@@ -230,34 +239,38 @@ HIGH_ENTROPY = DAPO.with_(
         ),
     ),
 )
-GSPO = GRPO.with_(
+GSPO = replace(
+    GRPO,
     name="gspo",
     source="Zheng et al. (2025), Group Sequence Policy Optimization, arXiv:2507.18071",
-    objective=gspo,
-    epsilon=3e-4,
-    epsilon_high=4e-4,
-    kl=None,
-    num_minibatches=4,  # section 5.1
+    update=PolicyUpdate(
+        partial(gspo, epsilon=3e-4, epsilon_high=4e-4),
+        sequence_mean,
+        num_minibatches=4,  # section 5.1
+    ),
 )
-GSPO_TOKEN = GSPO.with_(name="gspo_token", source=GSPO.source, objective=gspo_token)
-LUSPO = GSPO.with_(
+GSPO_TOKEN = replace(
+    GSPO,
+    name="gspo_token",
+    update=replace(GSPO.update, objective=partial(gspo_token, epsilon=3e-4, epsilon_high=4e-4)),
+)
+LUSPO = replace(
+    GSPO,
     name="luspo",
     source="Liu et al. (2026), Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in "
     "RLVR, arXiv:2602.05261",
-    objective=luspo,
+    update=replace(GSPO.update, objective=partial(luspo, epsilon=3e-4, epsilon_high=4e-4)),
     deviations=(
         Deviation(
             "clip range and minibatches are GSPO's; the paper's own were not found", "epsilon", "epsilon_high", *UPDATES
         ),
     ),
 )
-CISPO = GRPO.with_(
+CISPO = replace(
+    GRPO,
     name="cispo",
     source="MiniMax (2025), MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, arXiv:2506.13585",
-    objective=cispo,
-    weights=token_mean,
-    kl=None,
-    num_minibatches=16,  # section 3.1
+    update=PolicyUpdate(cispo, token_mean, num_minibatches=16),  # section 3.1
     deviations=(
         Deviation(
             "without DAPO's dynamic sampling and length penalty, which the paper uses beside it (`refill`, `shape`)",
@@ -270,14 +283,12 @@ CISPO = GRPO.with_(
         ),
     ),
 )
-VESPO = GRPO.with_(
+VESPO = replace(
+    GRPO,
     name="vespo",
     source="Shen et al. (2026), VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM Training, "
     "arXiv:2602.10693",
-    objective=vespo,
-    weights=token_mean,
-    kl=None,
-    num_minibatches=8,  # section 4.1, where the paper compares 4 to 64
+    update=PolicyUpdate(vespo, token_mean, num_minibatches=8),  # section 4.1, where the paper compares 4 to 64
     deviations=(
         Deviation(
             "the mean over tokens is TRL's; the paper writes a sum over a reply's tokens and leaves the aggregation open in its "
@@ -290,42 +301,47 @@ VESPO = GRPO.with_(
         ),
     ),
 )
-SAPO = GRPO.with_(
+SAPO = replace(
+    GRPO,
     name="sapo",
     source="Gao et al. (2025), Soft Adaptive Policy Optimization, arXiv:2511.20347",
-    objective=sapo,
-    kl=None,
-    num_minibatches=4,  # section 5.1; 2 for Qwen3-VL
+    update=PolicyUpdate(sapo, sequence_mean, num_minibatches=4),  # section 5.1; 2 for Qwen3-VL
 )
-GMPO = GRPO.with_(
+GMPO = replace(
+    GRPO,
     name="gmpo",
     source="Zhao et al. (2025), Geometric-Mean Policy Optimization, arXiv:2507.20673",
-    objective=gmpo,
-    kl=None,
-    num_minibatches=8,  # the authors' script: 1,024 completions in minibatches of 128
+    update=PolicyUpdate(
+        gmpo, sequence_mean, num_minibatches=8
+    ),  # the authors' script: 1,024 completions in minibatches of 128
 )
-BNPO = GRPO.with_(
+BNPO = replace(
+    GRPO,
     name="bnpo",
     source="Xiao, Zhang & Cao (2025), BNPO: Beta Normalization Policy Optimization, arXiv:2506.02864",
-    advantage=bnpo,
-    kl=None,
+    credit=GroupAdvantage(bnpo),
+    update=replace(GRPO.update, kl=None),
     deviations=(
         Deviation("the Beta density is fitted to the pass rates of one batch", "advantage"),
         ONE_UPDATE,
     ),
 )
-MAXRL = DR_GRPO.with_(
+MAXRL = replace(
+    DR_GRPO,
     name="maxrl",
     source="Tajwar et al. (2026), Maximum Likelihood Reinforcement Learning",
-    advantage=maxrl,
+    credit=GroupAdvantage(maxrl),
     deviations=(ONE_UPDATE,),
 )
-GFPO = GRPO.with_(
+GFPO = replace(
+    GRPO,
     name="gfpo",
     source="Shrivastava et al. (2025), Sample More to Think Less: Group Filtered Policy Optimization for Concise Reasoning, "
     "arXiv:2508.09726",
-    weights=token_mean,  # eq. 2: over the tokens of all samples, also of those that are not retained
-    sample_filter=gfpo_shortest,
+    update=replace(
+        GRPO.update, weights=token_mean
+    ),  # eq. 2: over the tokens of all samples, also of those not retained
+    collect=RolloutProcessing(sample_filter=gfpo_shortest),
     deviations=(
         Deviation(
             "the KL term weighs 0.04 and there is no entropy bonus, where section 4 has 0.001 for both",
@@ -341,18 +357,22 @@ GFPO = GRPO.with_(
         ONE_UPDATE,
     ),
 )
-LITE_PPO = GRPO.with_(
+LITE_PPO = replace(
+    GRPO,
     name="lite_ppo",
     source="Liu et al. (2025), Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning, arXiv:2508.08221",
-    advantage=lite_ppo,
-    weights=token_mean,
-    kl=None,
-    num_minibatches=8,  # by TRL's documentation of the paper: 128 × 8 completions in batches of 128
+    credit=GroupAdvantage(lite_ppo),
+    update=PolicyUpdate(
+        ppo_clip,
+        token_mean,
+        num_minibatches=8,  # by TRL's documentation of the paper: 128 × 8 completions in batches of 128
+    ),
 )
-MASKED_GRPO = GRPO.with_(
+MASKED_GRPO = replace(
+    GRPO,
     name="masked_grpo",
     source="DeepSeek-AI (2025), DeepSeek-V3.2: off-policy sequence masking",
-    corrections=(off_policy_sequence_mask,),
+    update=replace(GRPO.update, corrections=(off_policy_sequence_mask,)),
     deviations=(
         Deviation(
             "the row makes one update per rollout, where the paper makes several; a sequence is masked only if sampler and learner "
@@ -365,12 +385,12 @@ MASKED_GRPO = GRPO.with_(
         ),
     ),
 )
-DECOUPLED_PPO = DR_GRPO.with_(
+DECOUPLED_PPO = replace(
+    DR_GRPO,
     name="decoupled_ppo",
     source="Fu et al. (2025), AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning, "
     "arXiv:2505.24298, with the truncated weight of Yao et al. (2025)",
-    corrections=(truncated_importance,),
-    decoupled=True,
+    update=replace(DR_GRPO.update, corrections=(truncated_importance,), decoupled=True),
     deviations=(
         Deviation("without a critic: the advantages are those of Dr. GRPO", "credit"),
         Deviation(

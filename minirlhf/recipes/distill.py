@@ -7,18 +7,19 @@ the source of the other completions, which is the data or the teacher.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import next_token_logps
+from minirlhf.core.options import option
 from minirlhf.equations import distillation as kd
 from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.equations.kl import with_prefix_credit
-from minirlhf.recipes.binding import ConfigurableRecipe, Deviation, name_of
+from minirlhf.recipes.options import ConfigurableRecipe, Deviation, Places, filled, name_of
 
 
 @dataclass(frozen=True)
@@ -111,17 +112,36 @@ class Distillation(ConfigurableRecipe):
         source: the paper.
         compared: the loss of each token.
         weights: ``(mask) -> (B, T)``, how tokens are averaged.
-        own_answers: fraction of steps in which the student samples the completions (on-policy), in [0, 1]; no gradient flows
-            through the sampling itself.
-        from_teacher: in the other steps the teacher samples the completions; False: they come from the data.
     """
+
+    PLACES: ClassVar[Places] = {
+        "": ("name", "source", "deviations", "compared", "weights", "own_answers", "from_teacher"),
+        "compared": ("divergence", "loss"),
+        "compared.divergence": ("temperature", "beta", "k"),
+        "weights": ("renormalise",),
+    }
 
     _: KW_ONLY
     source: str
     compared: TokenLoss
     weights: Callable[[Tensor], Tensor] = token_mean
-    own_answers: float = 0.0
-    from_teacher: bool = False
+    own_answers: float = option(
+        0.0,
+        "fraction of steps in which the student samples the completions (on-policy), in [0, 1]; no gradient flows "
+        "through the sampling itself",
+    )
+    from_teacher: bool = option(
+        False,
+        "in the other steps the teacher samples the completions; False: they come from the data",
+    )
+
+    def resolved(self, *, temperature: float) -> Distillation:
+        """Return this recipe with the run's temperature for a divergence that has none bound; also its row."""
+        if not isinstance(self.compared, FullDistributionLoss):
+            return self
+        divergence = filled(self.compared.divergence, temperature=temperature)
+        row = self.row and self.row.resolved(temperature=temperature)
+        return replace(self, row=row, compared=replace(self.compared, divergence=divergence))
 
     def validate(self, vocabulary: int = 1000) -> None:
         """Compute the loss of a synthetic completion, so that an invalid number is reported before anything is trained.

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.losses import preference_loss
-from minirlhf.recipes.binding import ConfigurableRecipe, Deviation, name_of
+from minirlhf.recipes.options import ConfigurableRecipe, Deviation, Places, name_of
 
 Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
 
@@ -56,6 +56,16 @@ class PreferenceRecipe(ConfigurableRecipe):
         loss: ``(record, *context, *, ...) -> (B,)``, minimised; declared by ``@Needs(...)``.
         context: ``(batch, *, ...) -> Tensor`` each, computed before the batch is split. A result ``(B, ...)`` is split with it.
     """
+
+    PLACES: ClassVar[Places] = {
+        "": ("name", "deviations", "loss", "context"),
+        "loss": (
+            *("beta", "label_smoothing", "length_normalised", "tau", "penalty", "nll_weight", "eta", "f_prime"),
+            *("chosen_win_rate", "rejected_win_rate", "gamma", "alpha", "delta", "weight"),
+            *("desirable_weight", "undesirable_weight"),
+        ),
+        "context": ("beta", "decay", "target_temperature"),
+    }
 
     loss: Callable[..., Tensor]
     context: tuple[Callable[..., Tensor], ...] = ()

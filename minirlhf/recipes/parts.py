@@ -19,11 +19,12 @@ from torch import Tensor
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import sequence_logps
 from minirlhf.core.masking import lengths, zero_where_masked
+from minirlhf.core.options import option
 from minirlhf.data.types import Rollout
 from minirlhf.equations import difficulty, off_policy, returns, shaping, value_losses
 from minirlhf.equations.advantages import broadcast_to_tokens, process_zscore, remax, whiten
 from minirlhf.equations.kl import k1, k3
-from minirlhf.recipes.binding import name_of
+from minirlhf.recipes.options import name_of
 
 
 @dataclass(frozen=True)
@@ -166,12 +167,14 @@ class DynamicSampling:
 
     Attributes:
         keep_groups: ``(rewards (P, G), valid) -> (P,)`` bool; the rewards are those of the grader, before shaping.
-        max_resampling_rounds: maximum number of extra batches that are sampled to fill the batch with kept groups, ≥ 0; a
-            batch that is still not full is used as it is.
     """
 
     keep_groups: Callable[..., Tensor] = difficulty.nonzero_variance_groups
-    max_resampling_rounds: int = 3
+    max_resampling_rounds: int = option(
+        3,
+        "maximum number of extra batches that are sampled to fill the batch with kept groups, ≥ 0; a batch that is "
+        "still not full is used as it is",
+    )
 
 
 @dataclass(frozen=True)
@@ -240,17 +243,19 @@ class Critic:
 
     Attributes:
         value_loss: ``(values, old_values, returns, mask, *, ...) -> (B, T)``, minimised.
-        shared: the critic is a value head on the policy's backbone; False: a separate model, initialised from the policy.
-        vf_coef: coefficient of the value loss in the total loss.
-        critic_learning_rate_ratio: learning rate of the critic (if shared, of its head) divided by the policy's.
-        critic_warmup: number of rollouts at the start that train the critic only (value pretraining).
     """
 
     value_loss: Callable[..., Tensor] = value_losses.value_clip
-    shared: bool = False
-    vf_coef: float = 0.5
-    critic_learning_rate_ratio: float = 1.0
-    critic_warmup: int = 0
+    shared: bool = option(
+        False,
+        "the critic is a value head on the policy's backbone; False: a separate model, initialised from the policy",
+    )
+    vf_coef: float = option(0.5, "coefficient of the value loss in the total loss")
+    critic_learning_rate_ratio: float = option(
+        1.0,
+        "learning rate of the critic (if shared, of its head) divided by the policy's",
+    )
+    critic_warmup: int = option(0, "number of rollouts at the start that train the critic only (value pretraining)")
 
 
 def unclipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
@@ -364,11 +369,13 @@ class RewardToGo(AdvantageEstimator):
 
     Attributes:
         gamma: discount per token.
-        whiten_advantages: normalise the advantages of the batch to mean 0 and variance 1; the batch mean is the baseline.
     """
 
     gamma: float = 1.0
-    whiten_advantages: bool = True
+    whiten_advantages: bool = option(
+        True,
+        "normalise the advantages of the batch to mean 0 and variance 1; the batch mean is the baseline",
+    )
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """Return ``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
@@ -389,17 +396,14 @@ class GAE(AdvantageEstimator):
         critic: the critic whose values are used.
         gamma: discount per token.
         lam: λ, or a function from the lengths ``(B,)`` to one λ per completion.
-        critic_lam: λ of the λ-returns that the critic is trained on; None: the same as ``lam``.
-        whiten_rewards: scale the token rewards of the batch to variance 1 before GAE.
-        whiten_advantages: normalise the advantages of the batch to mean 0 and variance 1.
     """
 
     critic: Critic = Critic()
     gamma: float = 1.0
     lam: float | Callable[..., Tensor] = 0.95
-    critic_lam: float | None = None
-    whiten_rewards: bool = False
-    whiten_advantages: bool = True
+    critic_lam: float | None = option(None, "λ of the λ-returns that the critic is trained on; None: the same as lam")
+    whiten_rewards: bool = option(False, "scale the token rewards of the batch to variance 1 before GAE")
+    whiten_advantages: bool = option(True, "normalise the advantages of the batch to mean 0 and variance 1")
 
     def __call__(self, graded: ScoredRollout, kl: KLPenalty | None) -> Tensor:
         """Return ``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
@@ -449,14 +453,6 @@ class PolicyUpdate:
         keep: ``rollout -> (B,)`` bool: False masks a completion out of the loss. None: none is masked.
         corrections: ``(logps, rollout, advantages, *, ...) -> (B, T)`` or ``(B, 1)`` each: factors on the objective, without
             gradient, for completions that another policy sampled.
-        decoupled: recompute ``old_logps`` with the current policy at the start of each step (decoupled PPO); corrections
-            account for the off-policy lag; no effect without staleness.
-        num_iterations: passes (epochs) over each rollout.
-        num_minibatches: minibatches (optimizer steps) per pass, at most one per completion.
-        positive_coef: weight of the log-likelihood of completions with reward > 0 (VAPO).
-        ptx_coef: weight of the pretraining (ptx) term, the log-likelihood of pretraining texts, against forgetting.
-        entropy_coef: weight of the entropy bonus, aggregated over tokens like the objective.
-        top_entropy_quantile: fraction of an optimizer batch's tokens to train on, by highest entropy, in (0, 1]; 1: all.
     """
 
     objective: Callable[..., Tensor]
@@ -464,13 +460,23 @@ class PolicyUpdate:
     kl: KLPenalty | None = None
     keep: Callable[..., Tensor] | None = None
     corrections: tuple[Callable[..., Tensor], ...] = ()
-    decoupled: bool = False
-    num_iterations: int = 1
-    num_minibatches: int = 1
-    positive_coef: float = 0.0
-    ptx_coef: float = 0.0
-    entropy_coef: float = 0.0
-    top_entropy_quantile: float = 1.0
+    decoupled: bool = option(
+        False,
+        "recompute old_logps with the current policy at the start of each step (decoupled PPO); corrections account "
+        "for the off-policy lag; no effect without staleness",
+    )
+    num_iterations: int = option(1, "passes (epochs) over each rollout")
+    num_minibatches: int = option(1, "minibatches (optimizer steps) per pass, at most one per completion")
+    positive_coef: float = option(0.0, "weight of the log-likelihood of completions with reward > 0 (VAPO)")
+    ptx_coef: float = option(
+        0.0,
+        "weight of the pretraining (ptx) term, the log-likelihood of pretraining texts, against forgetting",
+    )
+    entropy_coef: float = option(0.0, "weight of the entropy bonus, aggregated over tokens like the objective")
+    top_entropy_quantile: float = option(
+        1.0,
+        "fraction of an optimizer batch's tokens to train on, by highest entropy, in (0, 1]; 1: all",
+    )
 
     def token_weights(self, rollout: Rollout) -> Tensor:
         """Return the ``(B, T)`` weights of all tokens of an optimizer batch."""

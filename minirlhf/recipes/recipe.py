@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from minirlhf.core.errors import ArgumentError, UnusedOptionNotice, UserError
 from minirlhf.data.types import Rollout
+from minirlhf.equations import policy_losses
 from minirlhf.equations.aggregation import high_entropy_weights
-from minirlhf.recipes.binding import ConfigurableRecipe, name_of
-from minirlhf.recipes.parts import AdvantageEstimator, PolicyUpdate, RolloutExtras, RolloutProcessing, ScoredRollout
+from minirlhf.recipes.options import ConfigurableRecipe, Places, filled, head, name_of, number
+from minirlhf.recipes.parts import (
+    AdvantageEstimator,
+    PolicyUpdate,
+    RolloutExtras,
+    RolloutProcessing,
+    ScoredRollout,
+    masked_importance,
+    off_policy_sequence_mask,
+    sequence_importance,
+    truncated_importance,
+)
 
 
 @dataclass(frozen=True)
@@ -28,10 +40,42 @@ class Recipe(ConfigurableRecipe):
         collect: what is sampled, and how rewards are processed before credit.
     """
 
+    PLACES: ClassVar[Places] = {
+        "": ("name", "source", "deviations", "credit", "update", "collect"),
+        "credit": ("advantage", "critic", "gamma", "lam", "critic_lam", "whiten_rewards", "whiten_advantages"),
+        "credit.advantage": ("ddof", "eps"),
+        "credit.lam": ("alpha",),
+        "credit.critic": ("value_loss", "shared", "vf_coef", "critic_learning_rate_ratio", "critic_warmup"),
+        "credit.critic.value_loss": ("cliprange_value",),
+        "update": tuple(f.name for f in fields(PolicyUpdate)),
+        "update.objective": (
+            *("epsilon", "epsilon_high", "delta", "per_sequence", "sapo_temperature_pos", "sapo_temperature_neg"),
+            *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+        ),
+        "update.weights": ("renormalise", "max_completion_length"),
+        "update.kl": ("estimator", "beta"),
+        "update.corrections": ("importance_sampling_cap", "importance_sampling_floor", "off_policy_mask_threshold"),
+        "collect": ("shape", "refill", "sample_filter"),
+        "collect.shape": ("missing_eos_penalty", "length_penalty", "max_completion_length", "soft_punish_cache"),
+        "collect.refill": ("keep_groups", "max_resampling_rounds"),
+        "collect.sample_filter": ("num_kept",),
+    }
+
     source: str
     credit: AdvantageEstimator
     update: PolicyUpdate
     collect: RolloutProcessing = RolloutProcessing()
+
+    def resolved(self, *, max_completion_length: int) -> Recipe:
+        """Return this recipe with the run's length for functions that take it and have none bound; also its row."""
+        fill = partial(filled, max_completion_length=max_completion_length)
+        update, collect = self.update, self.collect
+        return replace(
+            self,
+            row=self.row and self.row.resolved(max_completion_length=max_completion_length),
+            update=replace(update, weights=fill(update.weights)),
+            collect=replace(collect, shape=tuple(map(fill, collect.shape))),
+        )
 
     def advantages(self, graded: ScoredRollout) -> Tensor:
         """Return ``(B, T)``: the credit of every sampled token.
@@ -86,7 +130,9 @@ class Recipe(ConfigurableRecipe):
         max_steps: int | None = None,
         completions: int | None = None,
     ) -> list[UnusedOptionNotice]:
-        """Return the options that have no effect at these settings, with the reasons, found on a synthetic rollout.
+        """Return the options that have no effect at these settings, with the reasons.
+
+        Of a function of your own nothing is known.
 
         Args:
             num_generations: ``G``.
@@ -95,42 +141,31 @@ class Recipe(ConfigurableRecipe):
             max_steps: steps of the run; None: the run does not end.
             completions: number of completions to learn from in a step; None: always enough.
         """
-        update, critic, sample_filter = self.update, self.credit.critic, self.collect.sample_filter
-        scored, _ = _made_up(self, num_generations)
-        rollout = scored.rollout
-        advantages = (scored.rewards - 0.5).flatten()[:, None].expand(rollout.mask.shape)
-        inputs = rollout.old_logps, rollout.old_logps, advantages, rollout.mask
+        update, critic, collect = self.update, self.credit.critic, self.collect
         single = update.num_iterations * update.num_minibatches == 1
+        on_policy = staleness == 0 and not truncates
         unused: dict[str, dict[str, str]] = {}  # why: {description: name of the option}
         if single and (staleness == 0 or update.decoupled):
             why = "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
-            unused[why] = _flat(update.objective, *inputs)
+            unused[why] = _bound(update.objective, AT_RATIO_ONE.get(head(update.objective), ()))
         if single and critic is not None:
             why = "with one update per rollout the critic's values are still those of the rollout"
-            unused[why] = _flat(critic.value_loss, *inputs)
+            unused[why] = _bound(critic.value_loss, ("cliprange_value",))
         if update.keep is None:
-            unused["keep is None, so no completion is masked"] = _flat(update.weights, rollout.mask)
-        if staleness == 0 and not truncates:
-            logps = rollout.old_logps if single else 1e3 * rollout.old_logps  # as far apart as it may get
-            factors = {name_of(correction): correction(logps, rollout, advantages) for correction in update.corrections}
-            inactive = [name for name, factor in factors.items() if bool((factor == 1).all())]
-            inactive += ["decoupled"] * update.decoupled
-            unused["the behaviour policy is the current policy (staleness = 0)"] = {
-                name: name.partition("(")[0] for name in inactive
-            }
-        if sample_filter is not None and bool(sample_filter(scored.rewards, rollout, scored.valid).all()):
-            unused[f"it keeps all {num_generations} completions of a group"] = {name_of(sample_filter): "sample_filter"}
-        weights = {"beta": update.kl and update.kl.beta}  # a term of weight 0 has no effect
-        if critic is not None:
-            weights |= {name: getattr(critic, name) for name in ("vf_coef", "critic_learning_rate_ratio")}
-        if any(value == 0 for value in weights.values()):
-            terms = {"beta": "the KL term"}
-            unused["its weight is 0"] = {
-                f"{terms.get(name, 'the critic, which is not trained')} ({name} = 0)": name
-                for name, value in weights.items()
-                if value == 0
-            }
-        if (refill := self.collect.refill) is not None and refill.max_resampling_rounds == 0:
+            unused["keep is None, so no completion is masked"] = _bound(update.weights, ("renormalise",))
+        if on_policy:
+            inactive = {name_of(c): head(c).__name__ for c in update.corrections if _is_one_on_policy(c, single)}
+            inactive |= {"decoupled": "decoupled"} if update.decoupled else {}
+            unused["the behaviour policy is the current policy (staleness = 0)"] = inactive
+        if collect.sample_filter is not None and number(collect.sample_filter, "num_kept", 0) >= num_generations:
+            why = f"it keeps all {num_generations} completions of a group"
+            unused[why] = {name_of(collect.sample_filter): "sample_filter"}
+        weightless = {} if update.kl is None or update.kl.beta else {"the KL term (beta = 0)": "beta"}
+        for name in ("vf_coef", "critic_learning_rate_ratio"):
+            if critic is not None and getattr(critic, name) == 0:
+                weightless[f"the critic, which is not trained ({name} = 0)"] = name
+        unused["its weight is 0"] = weightless
+        if collect.refill is not None and collect.refill.max_resampling_rounds == 0:
             why = "max_resampling_rounds = 0: filtered groups are dropped and not replaced"
             unused[why] = {"refill": "refill"}
         if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
@@ -144,6 +179,35 @@ class Recipe(ConfigurableRecipe):
             for why, opts in unused.items()
             if opts
         ]
+
+
+CLIP = ("epsilon", "epsilon_high", "delta")
+#: The numbers of each objective that change neither its value nor its gradient where every ratio is 1.
+AT_RATIO_ONE: dict[Callable[..., Tensor], tuple[str, ...]] = {
+    policy_losses.ppo_clip: CLIP,
+    policy_losses.gspo: CLIP,
+    policy_losses.gspo_token: CLIP,
+    policy_losses.luspo: CLIP,
+    policy_losses.gmpo: CLIP,
+    policy_losses.cispo: (*CLIP, "per_sequence"),
+    policy_losses.sapo: ("per_sequence",),
+    policy_losses.vespo: ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+}
+
+
+def _bound(function: Any, names: Collection[str]) -> dict[str, str]:
+    """Return ``{"name = value": name}`` of those of the names that are bound to a function."""
+    bound = {name: value for name, value in getattr(function, "keywords", {}).items() if name in names}
+    return {f"{k} = {v}" if isinstance(v, bool) else f"{k} = {v:g}": k for k, v in bound.items() if v is not None}
+
+
+def _is_one_on_policy(correction: Any, single: bool) -> bool:
+    """Return whether a correction is 1 for samples of the current policy; a mask by drift with one update only."""
+    if head(correction) is off_policy_sequence_mask:
+        return single
+    ratio_weights = (truncated_importance, sequence_importance, masked_importance)
+    low, high = (number(correction, f"importance_sampling_{end}", 1.0) for end in ("floor", "cap"))
+    return head(correction) in ratio_weights and low <= 1 <= high
 
 
 def _made_up(recipe: Recipe, num_generations: int) -> tuple[ScoredRollout, RolloutExtras]:
@@ -170,41 +234,6 @@ def _at_least(low: int, integer: bool = False, **numbers: float) -> None:
                 value=value,
                 expected=low,
             )
-
-
-def _flat(function: Any, at: Tensor, *rest: Tensor) -> dict[str, str]:
-    """Return ``{"name = value": name}`` of the numbers bound to a function that do not affect its value or gradient.
-
-    Each number is tested at one point: ``at``, and the other arguments ``rest``.
-    """
-
-    def outputs(**changes: float) -> list[Tensor]:
-        if not at.is_floating_point():
-            return [function(at, *rest, **changes)]
-        x = at.clone().requires_grad_()
-        y = function(x, *rest, **changes)
-        return [y.detach(), *torch.autograd.grad(y.sum(), x)]
-
-    inactive = {}
-    for name, value in getattr(function, "keywords", {}).items():
-        if not isinstance(value, int | float):
-            continue
-        unchanged = []
-        for changed in (not value,) if isinstance(value, bool) else (value / 2, 2 * value):
-            with contextlib.suppress(ValueError):  # a number that the function rejects
-                unchanged.append(all(map(torch.equal, outputs(), outputs(**{name: changed}))))
-        if unchanged and all(unchanged):
-            inactive[f"{name} = {value}" if isinstance(value, bool) else f"{name} = {value:g}"] = name
-    return inactive
-
-
-def _has_a_ratio(recipe: Recipe) -> bool:
-    """Return whether the objective depends on the log-probabilities of the old policy."""
-    rollout = _made_up(recipe, 2)[0].rollout
-    logps, advantages = rollout.old_logps, torch.ones(rollout.mask.shape)
-    objective = recipe.update.objective
-    same, shifted = (objective(logps, old, advantages, rollout.mask) for old in (logps, logps - 0.5))
-    return not torch.equal(same, shifted)
 
 
 def summary(recipe: Recipe) -> dict[str, str]:
@@ -234,10 +263,10 @@ def describe(recipe: Recipe) -> str:
     choices = {**vars(recipe.collect), "credit": recipe.credit, **vars(recipe.update)}
     lines = recipe.heading(recipe.source) + [f"  {name:16} {name_of(value)}" for name, value in choices.items()]
     per_rollout = recipe.update.num_iterations * recipe.update.num_minibatches
-    no_ratio = per_rollout == 1 and _has_a_ratio(recipe)
+    has_ratio = head(recipe.update.objective) is not policy_losses.reinforce
     note = (
         "1 per rollout: every ratio is 1 and nothing is clipped, unless staleness > 0"
-        if no_ratio
+        if per_rollout == 1 and has_ratio
         else f"{per_rollout} per rollout"
     )
     lines.append(f"  {'updates':16} {note}")

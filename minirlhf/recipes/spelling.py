@@ -7,13 +7,10 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from minirlhf.recipes.binding import ConfigurableRecipe
+from minirlhf.recipes.options import WORDS, ConfigurableRecipe
 
 #: The value that stands for None and the empty tuple.
 NONE_VALUE = "none"
-
-#: Fields of a recipe that only describe it.
-WORDS = {f.name for f in dataclasses.fields(ConfigurableRecipe)} | {"source"}
 
 
 def dotted(thing: Any) -> str:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from minirlhf.core.errors import UnusedOptionNotice, UserError, format_value, unknown
+from minirlhf.core.options import option
 
 if TYPE_CHECKING:  # keep PyTorch out of the import of the settings, for example for a command's help
     from minirlhf.models.sampling import Sampling
-
-
-def option(default: Any, text: str) -> Any:
-    """Return a dataclass field with its help text."""
-    return field(default=default, metadata={"help": text})
 
 
 def unused_options(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[UnusedOptionNotice]:

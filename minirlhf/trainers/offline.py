@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
+from minirlhf.core.options import option
 from minirlhf.core.randomness import generator
 from minirlhf.data.collate import batch_indices, collate_completions
 from minirlhf.data.types import PreferenceExample, Tokens, labelled, pair, ranked, require_different_completions
@@ -22,7 +23,7 @@ from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import preference_logps, reference_logps, require_same_vocabulary
 from minirlhf.recipes.offline import OptimizerBatch, PreferenceRecipe, Record, describe_preference
 from minirlhf.recipes.spelling import to_config
-from minirlhf.trainers.config import TrainerConfig, option
+from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop
 

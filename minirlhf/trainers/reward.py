@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import ArgumentError, UserError, unknown
+from minirlhf.core.options import option
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import PreferenceExample, pair, require_different_completions
 from minirlhf.equations.reward_losses import pair_weights, plackett_luce_logp, regression_loss
 from minirlhf.feedback import custom_rewards
 from minirlhf.feedback.custom_losses import call_loss, is_custom
 from minirlhf.losses import mean_loss, reward_loss
-from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig, option
+from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop

@@ -14,12 +14,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError, format_value
+from minirlhf.core.options import option
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.packing import Packing, collate_packed
 from minirlhf.data.types import Tokens
 from minirlhf.equations.aggregation import token_mean
 from minirlhf.models.packed import packed_logps, padding_is_read, require_packable, row_length
-from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig, option
+from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import dft_weights, marked_logps, nll_losses, uniform_weights
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.masking import last_index
+from minirlhf.core.options import option
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import PreferenceExample, Stepped, TokenBatch, Tokens
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.reward_losses import outcome_loss, process_loss
-from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig, option
+from minirlhf.trainers.config import DISABLE_DROPOUT, TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import RunProvenance, TrainerCallback, TrainingLoop

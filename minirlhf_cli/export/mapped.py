@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe
+from minirlhf.recipes.options import head, number
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
@@ -76,18 +75,6 @@ class NoCounterpartError(UserError):
             f"{recipe}: {engine} has no counterpart of {part}", argument=argument, value=value, problem="no counterpart"
         )
         self.part = part
-
-
-def head(function: Any) -> Callable[..., Any]:
-    """Return the function without its ``functools.partial`` wrappers."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function  # type: ignore[no-any-return]
-
-
-def number(function: Any, name: str) -> Any:
-    """Return the current value of a hyperparameter of a function: the bound value, or the default."""
-    return inspect.signature(function).parameters[name].default
 
 
 def require_single_function(recipe: Recipe) -> bool:

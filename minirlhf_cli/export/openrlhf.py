@@ -13,6 +13,7 @@ from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.preference_losses import pairs
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe
+from minirlhf.recipes.options import head, number
 from minirlhf.recipes.parts import (
     GAE,
     GroupAdvantage,
@@ -27,8 +28,6 @@ from minirlhf_cli.export.mapped import (
     ExportPlan,
     NoCounterpartError,
     RunSpec,
-    head,
-    number,
     raise_unsupported,
     refuse_numbers,
     refuse_reward_settings,

@@ -14,10 +14,11 @@ from typing import Any
 
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
+from minirlhf.recipes.options import head
 from minirlhf.recipes.parts import GAE
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf_cli.export import hooks, openrlhf, verl
-from minirlhf_cli.export.mapped import ExportPlan, NoCounterpartError, RunSpec, head, refuse_settings
+from minirlhf_cli.export.mapped import ExportPlan, NoCounterpartError, RunSpec, refuse_settings
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
-from minirlhf.recipes.binding import ConfigurableRecipe
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf_cli.export.mapped import ExportPlan, NoCounterpartError, head
+from minirlhf.recipes.options import ConfigurableRecipe, head
+from minirlhf_cli.export.mapped import ExportPlan, NoCounterpartError
 from minirlhf_cli.export.scripts import SETTINGS
 from minirlhf_cli.export.write import ENGINES, Engine
 

@@ -17,6 +17,7 @@ from minirlhf.equations.preference_losses import divergences, lists, pairs, poin
 from minirlhf.feedback.custom_losses import is_custom
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe, kto_batch_reference_point, quantiles
+from minirlhf.recipes.options import head, number
 from minirlhf.recipes.parts import (
     GroupAdvantage,
     KLInLoss,
@@ -35,8 +36,6 @@ from minirlhf_cli.export.mapped import (
     ExportPlan,
     NoCounterpartError,
     RunSpec,
-    head,
-    number,
     raise_unsupported,
     refuse_numbers,
     refuse_reward_settings,

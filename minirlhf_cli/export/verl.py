@@ -12,6 +12,7 @@ from minirlhf.equations import advantages, aggregation, difficulty, policy_losse
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe
+from minirlhf.recipes.options import head, number
 from minirlhf.recipes.parts import (
     GAE,
     GreedyBaseline,
@@ -28,8 +29,6 @@ from minirlhf_cli.export.mapped import (
     ExportPlan,
     NoCounterpartError,
     RunSpec,
-    head,
-    number,
     raise_unsupported,
     refuse_numbers,
     refuse_sft_settings,

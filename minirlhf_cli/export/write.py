@@ -29,8 +29,8 @@ from minirlhf.models.loading import load_folder
 from minirlhf.models.packed import row_length
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import PreferenceRecipe
+from minirlhf.recipes.options import name_of
 from minirlhf.stages import named
 from minirlhf.trainers.sft import SFTConfig
 from minirlhf_cli.export import grader as grading

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from minirlhf.core.errors import UserError, format_value, unknown
+from minirlhf.core.options import option
 from minirlhf.data import tasks
 from minirlhf.data.examples import TRAIN_ON
 from minirlhf.data.types import TRUNCATION_MODES
@@ -21,7 +22,6 @@ from minirlhf.feedback.rewards import COMBINATIONS
 from minirlhf.models import tiny
 from minirlhf.models.heads import POOLINGS
 from minirlhf.trainers import live
-from minirlhf.trainers.config import option
 from minirlhf.trainers.sft import LOSSES
 
 #: The empty mapping of settings that the user chose.
