@@ -10,6 +10,7 @@ from minirlhf.core.errors import UserError
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import nested, probes, proof, side_by_side
 from minirlhf_course.classroom.grading import run_tests
+from minirlhf_course.classroom.runner import Local
 
 SOURCE = """# ---
 # title: A loss
@@ -102,6 +103,11 @@ WRONG = {
         "def loss(logps, mask, scale=2.0):\n    logps[~mask] = 0\n    return -scale * logps.sum() / mask.sum()",
         "def loss(logps, mask, scale=2.0):\n    m = -scale * logps[mask].mean()\n    mask.fill_(True)\n    return m",
     ],
+    "random": [
+        "def loss(logps, mask, scale=2.0):\n    torch.manual_seed(0)\n    return -scale * logps[mask].mean()",
+        "import numpy\ndef best(x):\n    numpy.random.rand()\n    return x.argmax(-1)",
+        "import random\ndef best(x):\n    random.seed(3)\n    return x.argmax(-1)",
+    ],
     "keywords": [
         "def loss(logps, mask, scale=2.0): return -2 * logps[mask].mean()",
         "def loss(logps, mask, scale=2.0): return -(scale or 2.0) * logps[mask].mean()",
@@ -148,6 +154,68 @@ def test_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, suite_
 def test_probes_accept_right_answers(code, exercise, suite_seed):
     outcome = graded(exercise, code, suite_seed)
     assert outcome.reason == ""
+
+
+NESTED = """
+def twice(world):
+    {line}
+    return 2.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_changed"),
+    [
+        ("world['rows'][1].append(3)", True),
+        ("world['table'][1] += 1", True),
+        ("world['table'].unsqueeze_(0)", True),
+        ("world['pair'][0].pop('a')", True),
+        ("world.update(more=1)", True),
+        ("world['rows'][0][0] = True", True),
+        ("sum(world['rows'][1]); world['table'] + 1", False),
+        ("world['table'] *= 1", False),
+    ],
+)
+def test_side_effects_note_nested_input_that_a_call_changes(line, is_changed):
+    world = {"rows": [[1], [2]], "table": torch.tensor([float("nan"), 1.0]), "pair": ({"a": 1}, float("nan"))}
+    namespace = {}
+    exec(NESTED.format(line=line), namespace)
+    submission = Local(namespace, "ada")
+    assert submission.call("twice", (world,), {}) == 2.0
+    assert ("twice" in submission.effects()) == is_changed
+    if is_changed:
+        noted = submission.effects()["twice"]["inputs"]
+        assert noted["argument"] == "world" and repr(noted["before"]) != repr(noted["after"])
+
+
+def test_side_effects_of_inputs_cannot_be_switched_off(exercise):
+    with raises(UserError, value="inputs"):
+        switched_off(exercise, "# no inputs: it may")
+
+
+def test_side_effects_of_random_numbers_can_be_switched_off(exercise, suite_seed):
+    allowed = switched_off(exercise, "# no random of loss: it draws")
+    assert graded(allowed, WRONG["random"][0], suite_seed).reason == ""
+    assert graded(allowed, WRONG["random"][1], suite_seed).first_failure.probe == "random"
+
+
+def test_side_effects_of_function_that_only_a_training_calls_are_noted(exercise, suite_seed):
+    text = exercise.path.read_text()
+    text = text.replace(
+        "import expect, test", "import expect, test\nfrom minirlhf_course.classroom.training import trains"
+    )
+    text = text.replace(
+        '@test(points=1, hints=("Three.", "Four."))', '@trains(points=1, hints=("Three.", "Four."), bar=0.1)'
+    )
+    text = text.replace("    expect(sub.best(x), x.argmax(-1))", "    return [float(sub.best(x))]")
+    exercise.path.write_text(text)
+    trained = sources.read(exercise.path)
+    assert not probes.plan(trained, suite_seed, "ada").calls["best"]
+    spoiling = "def best(x):\n    y = x.argmax(-1)\n    x.zero_()\n    return y"
+    for kind, code in (("inputs", spoiling), ("random", WRONG["random"][2])):
+        failed = graded(trained, code, suite_seed).first_failure
+        assert failed.probe == kind and failed.test.name == "the_best"
+    assert graded(trained, "", suite_seed).reason == ""
 
 
 def test_probes_skip_function_that_fails_its_test(exercise, suite_seed):
@@ -215,7 +283,7 @@ def test_proof_machine_mutants_are_found(exercise, suite_seed):
 
 
 def test_probe_kinds_have_hints_and_order():
-    assert set(probes.HINTS) == set(sources.PROBES) == set(probes.ORDER)
+    assert set(probes.HINTS) == {"inputs", *sources.PROBES} == set(probes.ORDER) == set(probes.ASKS)
 
 
 @pytest.mark.parametrize(("n", "m"), [(3, 4), (3, 6)])

@@ -272,8 +272,9 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# no random of learn: it draws by its seed, from whichever generator
 # no gradient: values are learned step by step
-# no inputs, integers, keywords, size, values, float32 of learn: any learner that finds the way is right
+# no integers, keywords, size, values, float32 of learn: any learner that finds the way is right
 
 
 # %% [mutant] the end is overlooked

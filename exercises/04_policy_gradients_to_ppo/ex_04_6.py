@@ -255,8 +255,9 @@ def balances(sub, draw):
 
 
 # %% [probes]
+# no random of train: it draws by its seed, from whichever generator
 # no gradient: advantages are data, and nobody differentiates a training
-# no inputs, integers, keywords, size, values, float32 of train: any training that balances the pole is right
+# no integers, keywords, size, values, float32 of train: any training that balances the pole is right
 
 
 # %% [mutant] the ends are overlooked

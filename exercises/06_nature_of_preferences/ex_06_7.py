@@ -165,8 +165,9 @@ def harmless_where_all_agree(sub, draw):
 
 
 # %% [probes]
+# no random: it may start at random, from whichever generator
 # no gradient: it trains, whatever way
-# no size, values, float32, keywords, inputs: a whole training run is judged, not a formula
+# no size, values, float32, keywords: a whole training run is judged, not a formula
 
 
 # %% [mutant] one model for all

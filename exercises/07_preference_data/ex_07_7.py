@@ -174,6 +174,7 @@ def size(sub, draw):
 
 
 # %% [probes]
+# no random: it may start at random, from whichever generator
 # no gradient, float32, values, size, nan: it trains, which takes long
 
 

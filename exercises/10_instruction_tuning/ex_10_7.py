@@ -234,6 +234,7 @@ def picture(sub):
 
 
 # %% [probes]
+# no random of start: it draws by its seed, from whichever generator
 # no keywords, size, values, float32, gradient, nan of start: a random start is asked for, whichever
 # no gradient of step: a step of descent is asked for, however it is computed
 

@@ -277,6 +277,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# no random of replies: it draws by its seed, from whichever generator
 # no values, keywords, size, float32 of replies: any sampler of the right distribution is right
 # no gradient: indices, samples and trained weights; no test differentiates them
 

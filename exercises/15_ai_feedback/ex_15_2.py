@@ -204,7 +204,7 @@ def rounds_enough(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
 
 
 # %% [mutant] a perfect critic

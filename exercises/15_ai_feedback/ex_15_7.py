@@ -115,7 +115,8 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no inputs, gradient, float32, size, values, keywords, nan, integers: what it finds is judged, however it is computed
+# no random: it may start at random, from whichever generator
+# no gradient, float32, size, values, keywords, nan, integers: what it finds is judged, however it is computed
 
 
 # %% [mutant] the AI alone

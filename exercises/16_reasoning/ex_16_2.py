@@ -152,7 +152,7 @@ def by_very_many(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
 
 
 # %% [mutant] a large group

@@ -250,7 +250,7 @@ def grades(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, keywords, size, values, float32, gradient: texts, not tensors
+# no integers, keywords, size, values, float32, gradient: texts, not tensors
 
 
 # %% [mutant] the first box

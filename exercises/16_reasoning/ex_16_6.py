@@ -234,7 +234,7 @@ def all_questions(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, values, float32, gradient, keywords, size: whole numbers in which -1 has a meaning
+# no integers, values, float32, gradient, keywords, size: whole numbers in which -1 has a meaning
 
 
 # %% [mutant] truncated completions vote for the last answer

@@ -141,7 +141,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no values, integers, float32, size, gradient, nan, inputs, keywords: rewards are 0 or 1, and no gradient flows through them
+# no values, integers, float32, size, gradient, nan, keywords: rewards are 0 or 1, and no gradient flows through them
 
 
 # %% [mutant] the usual advantage

@@ -275,7 +275,7 @@ def survives(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, keywords, size, values, float32, gradient, nan: texts, not tensors
+# no integers, keywords, size, values, float32, gradient, nan: texts, not tensors
 
 
 # %% [mutant] calls that were only thought of

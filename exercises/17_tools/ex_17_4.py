@@ -215,7 +215,7 @@ def nobody_elses(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, keywords, size, values, float32, nan: whole numbers say whose a token is; NaN is tested above
+# no integers, keywords, size, values, float32, nan: whole numbers say whose a token is; NaN is tested above
 # no gradient of row, advantages: only those of `loss` count
 
 

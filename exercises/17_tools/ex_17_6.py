@@ -194,7 +194,7 @@ def slope(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, values, float32, gradient, keywords, size, nan: whole numbers in which -1 has a meaning
+# no integers, values, float32, gradient, keywords, size, nan: whole numbers in which -1 has a meaning
 
 
 # %% [mutant] whatever is there

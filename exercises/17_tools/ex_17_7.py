@@ -219,7 +219,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no values, integers, float32, size, gradient, nan, inputs, keywords: situations are whole numbers, and no gradient flows
+# no values, integers, float32, size, gradient, nan, keywords: situations are whole numbers, and no gradient flows
 
 
 # %% [mutant] trajectory credit

@@ -109,7 +109,7 @@ def same_loss(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient: numbers are asked for, not tensors
 
 
 # %% [mutant] κ, not its square

@@ -168,7 +168,8 @@ def two_draws(sub, draw):
 
 
 # %% [probes]
-# no values, keywords, size, float32, gradient, inputs, integers of draws: any sampler of the right distribution is right
+# no random of draws: it draws by its seed, from whichever generator
+# no values, keywords, size, float32, gradient, integers of draws: any sampler of the right distribution is right
 # no gradient: shares and probabilities; nobody differentiates them
 
 

@@ -217,7 +217,7 @@ def learns(sub, draw):
 
 # %% [probes]
 # no cheats of update.lr: the statement asks for the direction, however far
-# no inputs, integers, keywords, size, values, float32, gradient of update: any update that learns is right
+# no integers, keywords, size, values, float32, gradient of update: any update that learns is right
 # no gradient of apart.teacher: data, cut off or not
 
 

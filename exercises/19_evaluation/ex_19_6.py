@@ -306,7 +306,8 @@ def picture(sub):
 
 
 # %% [probes]
-# no values, keywords, size, float32, inputs, integers, gradient, nan of resampled, gap: any draws of the right distribution are right
+# no random of resampled, gap: they draw by their seed, from whichever generator
+# no values, keywords, size, float32, integers, gradient, nan of resampled, gap: any draws of the right distribution are right
 # no gradient, values, float32, size of ends: quantiles are interpolated in more than one way
 
 

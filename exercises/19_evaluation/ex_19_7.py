@@ -205,7 +205,7 @@ def one_step(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, keywords, size, values, float32, gradient of update: with any baseline it is right
+# no integers, keywords, size, values, float32, gradient of update: with any baseline it is right
 # no values of grades: a reply that is varied is another answer
 
 

@@ -177,7 +177,7 @@ def not_all_the_way(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
 
 
 # %% [mutant] the variance

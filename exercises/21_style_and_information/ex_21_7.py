@@ -168,7 +168,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no values, integers, float32, size, gradient, nan, inputs, keywords: rewards and lengths are data
+# no values, integers, float32, size, gradient, nan, keywords: rewards and lengths are data
 
 
 # %% [mutant] the usual advantage

@@ -269,7 +269,7 @@ def highest(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient, keywords, nan: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient, keywords, nan: numbers are asked for, not tensors
 
 
 # %% [mutant] the exponents add up

@@ -193,7 +193,7 @@ def cheapest(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient, keywords, nan: booleans and whole numbers
+# no integers, size, values, float32, gradient, keywords, nan: booleans and whole numbers
 
 
 # %% [mutant] only at the end

@@ -248,7 +248,7 @@ def _equivalent(got, want, candidates):
 
 
 # %% [probes]
-# no inputs, integers, size, values, float32, gradient, keywords, nan: scores and booleans; bars are compared, not tensors
+# no integers, size, values, float32, gradient, keywords, nan: scores and booleans; bars are compared, not tensors
 
 
 # %% [mutant] the test set

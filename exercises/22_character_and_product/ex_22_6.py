@@ -224,7 +224,7 @@ def picture(sub):
 
 
 # %% [probes]
-# no gradient, integers, float32, values, size, keywords, nan, inputs: rankings and shares
+# no gradient, integers, float32, values, size, keywords, nan: rankings and shares
 
 
 # %% [mutant] means

@@ -169,7 +169,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no values, integers, float32, size, nan, inputs, keywords: log-probabilities of answers
+# no values, integers, float32, size, nan, keywords: log-probabilities of answers
 
 
 # %% [mutant] each answer for itself

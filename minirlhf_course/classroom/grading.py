@@ -43,6 +43,7 @@ class TestResult:
     unanswered: bool = False
     named: tuple[str, ...] = ()
     probe: str = ""  # the kind of the failed probe; empty if a test failed
+    called: frozenset[str] = frozenset()  # the functions that the test has called
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)  # the facts of the failure, see Failure
 
     @property
@@ -101,11 +102,15 @@ def run_test(
     exercise: Exercise, test: Test, submission: Submission, seed: int, earlier: Mapping[str, Submission]
 ) -> TestResult:
     """Run one test on fresh inputs per round; the inputs depend on the seed, the exercise, the test and the round."""
+    sub = Asked(submission, side_by_side.Beside(exercise, submission.student, earlier))
+    return replace(_run_test(exercise, test, sub, seed), called=frozenset(sub._called))
+
+
+def _run_test(exercise: Exercise, test: Test, sub: Asked, seed: int) -> TestResult:
     worst_error.set(0.0)
-    surroundings = side_by_side.Beside(exercise, submission.student, earlier)
     for i in range(test.rounds):
         try:
-            test.run(Asked(submission, surroundings), Draw(seed, exercise.id, test.name, i))
+            test.run(sub, Draw(seed, exercise.id, test.name, i))
         except Ended:
             raise
         except Failure as problem:
@@ -157,16 +162,16 @@ def run_tests(
 
 
 def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
-    """Run the probes of each function that has passed all its tests; a failed probe fails the last of these tests."""
+    """Probe each function that has passed all tests that call it; a failed probe fails the last of these tests."""
     plan = probes.plan(outcome.exercise, seed, submission.student)
-    for name, function_probes in plan.by_function.items():
-        indices = [i for i, r in enumerate(outcome.results) if r.test.name in plan.called_by[name]]
+    for name in (name for name, kind in outcome.exercise.asks.items() if kind == "function"):
+        called_by = plan.called_by.get(name, ())
+        indices = [i for i, r in enumerate(outcome.results) if r.test.name in called_by or name in r.called]
         if not indices or not all(outcome.results[i].passed for i in indices):
             continue
         last_result = outcome.results[indices[-1]]
         try:
-            for probe in function_probes:
-                probes.ask(probe, submission)
+            probes.ask_all(outcome.exercise, name, plan, submission)
         except probes.Probed as problem:
             failed = replace(last_result, passed=False, message=problem.message, lines=problem.lines)
             outcome.results[indices[-1]] = replace(failed, named=problem.named, probe=problem.kind, facts=problem.facts)

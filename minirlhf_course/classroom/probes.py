@@ -2,8 +2,11 @@
 
 The tests of an exercise run once on its own solution, and their calls are recorded. Each call yields *probes*, whose
 results are compared with the solution's: other sizes, float32, each number varied, NaN where the mask is False,
-fractions where a test used whole numbers, gradients, and integer dtypes. In addition, a call must not change its
-inputs. A function is probed when all tests that call it have passed. If a probe fails, the last of these tests fails.
+fractions where a test used whole numbers, gradients, and integer dtypes. A function is probed when all tests that call
+it have passed. If a probe fails, the last of these tests fails.
+
+No call, of a test, a training or a probe, may change its inputs, or draw from or seed the global generators of random
+numbers (:mod:`minirlhf_course.classroom.side_effects`). This needs no solution; that of the inputs is never off.
 
 A block ``[probes]`` of the source switches off the probes that an exercise does not need, with a reason::
 
@@ -45,7 +48,17 @@ from minirlhf_course.classroom.side_by_side import Beside, solution
 from minirlhf_course.classroom.testing import Asked, Failure, Submission, expect, show
 from minirlhf_course.ledger.registry import Draw
 
-ORDER = ("inputs", "integers", "nan", "keywords", "size", "values", "float32", "gradient")  # as shown to a learner
+ORDER = (
+    "inputs",
+    "random",
+    "integers",
+    "nan",
+    "keywords",
+    "size",
+    "values",
+    "float32",
+    "gradient",
+)  # as shown to a learner
 FEW = 3  # minimum calls of a function; if there are fewer, its tests run on further inputs
 CALLS = 5  # calls per function that yield probes: the first call of each test, then others
 MOST = 12  # maximum runs of a test while the function's result is constant: a wrong answer may be this constant
@@ -57,6 +70,10 @@ HINTS = {
     "inputs": (
         "Whoever calls your function still needs what was handed to it. Which line writes into an argument?",
         "`x[…] = …`, `x += …` and methods that end in `_` write into the tensor itself. Work on `x.clone()`, or make a new tensor.",
+    ),
+    "random": (
+        "Others draw random numbers, too. Which line seeds, or draws from, a generator that everybody shares?",
+        "Make a `torch.Generator` of your own and pass it on, `generator=rng`; `torch.manual_seed`, `numpy.random.…` and `random.…` change what others draw.",
     ),
     "integers": (
         "What is counted or used as an index is an integer, and True or False is a bool. What dtype does your answer have?",
@@ -90,6 +107,7 @@ HINTS = {
 
 ASKS = {
     "inputs": "what is handed to a function stays as it is.",
+    "random": "the global random numbers of torch, NumPy and Python stay as they are.",
     "integers": "integers and bools come back as such.",
     "keywords": "another value of an argument.",
     "size": "inputs of another size.",
@@ -203,6 +221,10 @@ class Recorder:
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         return copied(self.namespace[name])
+
+    def effects(self) -> dict[str, Any]:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; the solution's own calls are not watched."""
+        return {}
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------
@@ -318,9 +340,7 @@ class _Making:
                 getattr(self, f"_{kind}")(call, base, arguments)
 
     def _plain(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
-        """Add the probes that use the call unchanged: inputs, integers and gradients."""
-        if not self.is_off("inputs"):
-            self.probes.append(Probe("inputs", call, "", base))
+        """Add the probes that use the call unchanged: integers and gradients."""
         if not self.is_off("integers") and any(map(is_whole, leaves(base))):
             self.probes.append(Probe("integers", call, "", base))
         if self.is_off("gradient"):
@@ -456,6 +476,30 @@ def _variations(value: bool | int | float, has_default: bool) -> list[bool | int
 # -- running probes ----------------------------------------------------------------------------------------------
 
 
+def ask_all(exercise: Exercise, name: str, plan: ProbePlan, submission: Submission) -> None:
+    """Run all probes of one function on a submission whose tests have run.
+
+    Raises:
+        Probed: a result is wrong, or a call has had a side effect.
+    """
+    _untouched(exercise, name, submission)
+    for probe in plan.by_function.get(name, ()):
+        ask(probe, submission)
+    _untouched(exercise, name, submission)
+
+
+def _untouched(exercise: Exercise, name: str, submission: Submission) -> None:
+    """Check that no call of a function so far has changed its inputs or the global random numbers."""
+    noted = submission.effects().get(name, {})
+    changed, drawn = noted.get("inputs"), noted.get("random")
+    if changed:
+        lines = (f"before: {show(changed['before'])}", f"after:  {show(changed['after'])}")
+        raise Probed("inputs", f"`{name}` has changed its `{changed['argument']}`, which belongs to the caller", lines)
+    if drawn and not {"", name} & set(exercise.off.get("random", {})):
+        message = f"`{name}` draws from, or seeds, the random numbers of {drawn['library']} that everybody shares"
+        raise Probed("random", message, value=drawn["library"])
+
+
 def ask(probe: Probe, submission: Submission) -> None:
     """Run one probe on a submission.
 
@@ -472,29 +516,14 @@ def ask(probe: Probe, submission: Submission) -> None:
         if type(problem) is not Failure:  # for example, the process has ended, which is not a failed probe
             raise
         raise Probed(probe.kind, f"{label}: {problem.message}", lines, **problem.facts) from problem
-    if not (isinstance(answer, dict) and {"result", "args", "kwargs", "gradients"} <= answer.keys()):
+    if not (isinstance(answer, dict) and {"result", "gradients"} <= answer.keys()):
         raise Probed(probe.kind, f"{label}: the answer is no plain data", lines)
-    if probe.kind == "inputs":
-        _unchanged(call, answer)
-    elif probe.kind == "integers":
+    if probe.kind == "integers":
         _whole(probe, answer["result"], label, lines)
     elif probe.kind == "gradient":
         _gradients(probe, answer["gradients"], lines)
     else:
         _compare(probe.kind, answer["result"], probe.want, f"the result of {label}", lines, probe.tolerance)
-
-
-def _unchanged(call: ProbeCall, answer: dict[str, Any]) -> None:
-    before: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
-    args = answer["args"] if isinstance(answer["args"], list | tuple) else ()
-    kwargs = answer["kwargs"] if isinstance(answer["kwargs"], dict) else {}
-    after: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
-    for key, value in before.items():
-        if not same(after.get(key), value):
-            lines = (f"before: {show(value)}", f"after:  {show(after.get(key))}")
-            raise Probed(
-                "inputs", f"`{call.name}` has changed its {call.label(key)}, which belongs to the caller", lines
-            )
 
 
 def _whole(probe: Probe, got: Any, label: str, lines: tuple[str, ...]) -> None:

@@ -230,26 +230,31 @@ def machine(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
     plan = probes.plan(exercise, seed, "ada")
     namespace = side_by_side.solution(exercise, "ada") if plan.by_function else {}
     for name, function_probes in plan.by_function.items():
-        for note, kind, function in _mutants(namespace[name], function_probes, plan.calls[name]):
+        is_random = bool({"", name} & set(exercise.off.get("random", {})))
+        for note, kind, function in _mutants(namespace[name], function_probes, plan.calls[name], is_random):
             mutant = Local({**namespace, name: function}, "ada")
-            caught = _found(function_probes, mutant) or grading.run_tests(exercise, mutant, seed).reason
+            caught = _is_caught(exercise, name, plan, mutant) or grading.run_tests(exercise, mutant, seed).reason
             yield (
                 f"machine's mutant of `{name}`: {note}",
                 "" if caught else f"it earned all points; is there a probe {kind!r}?",
             )
 
 
-def _found(function_probes: tuple[probes.Probe, ...], submission: Local) -> bool:
-    for probe in function_probes:
-        try:
-            probes.ask(probe, submission)
-        except probes.Probed:
-            return True
+def _is_caught(exercise: Exercise, name: str, plan: probes.ProbePlan, submission: Local) -> bool:
+    try:
+        for call in plan.calls[name][:1]:
+            submission.call(name, call.args, call.kwargs)
+        probes.ask_all(exercise, name, plan, submission)
+    except Failure:
+        return True
     return False
 
 
 def _mutants(
-    function: Callable[..., Any], function_probes: tuple[probes.Probe, ...], calls: tuple[probes.ProbeCall, ...]
+    function: Callable[..., Any],
+    function_probes: tuple[probes.Probe, ...],
+    calls: tuple[probes.ProbeCall, ...],
+    is_random: bool,
 ) -> Iterator[tuple[str, str, Callable[..., Any]]]:
     kinds, signature = {p.kind for p in function_probes}, inspect.signature(function)
     names = list(signature.parameters)
@@ -290,10 +295,15 @@ def _mutants(
         has_fractions = any(bool((x != x.round()).any()) for name in targets for x in nested.tensors(arguments[name]))
         return _distorted(result) if has_fractions else result
 
-    if "inputs" in kinds:
-        for i, value in enumerate(calls[0].args):
-            if any(True for _ in nested.tensors(value)) or isinstance(value, list):
-                yield f"it writes into `{names[i]}`", "inputs", writing(names[i])
+    def drawing(*args: Any, **kwargs: Any) -> Any:
+        torch.rand(())
+        return function(*args, **kwargs)
+
+    for i, value in enumerate(calls[0].args if calls else ()):
+        if any(True for _ in nested.tensors(value)) or isinstance(value, list | dict):
+            yield f"it writes into `{names[i]}`", "inputs", writing(names[i])
+    if calls and not is_random:
+        yield "it draws a random number that everybody shares", "random", drawing
     if "integers" in kinds:
         yield "floats for integers", "integers", lambda *a, **k: _floats(function(*a, **k))
     for name in dict.fromkeys(p.target for p in function_probes if p.kind == "keywords"):
@@ -315,11 +325,17 @@ def _flows(probe: probes.Probe) -> bool:
 
 
 def _spoil(value: Any) -> None:
-    """Modify an argument in place: all its tensors, and the argument itself if it is a list."""
-    for x in nested.tensors(value):
-        x.logical_not_() if x.dtype == torch.bool else x.add_(1)
-    if isinstance(value, list):
-        value.append(value.pop() if any(True for _ in nested.tensors(value)) else 0)
+    """Modify an argument in place, where it is nested deepest: a tensor, a list or a dictionary."""
+    entries = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    inner = next((x for x in entries if isinstance(x, Tensor | list | tuple | dict)), None)
+    if isinstance(value, Tensor):
+        value.logical_not_() if value.dtype == torch.bool else value.add_(1)
+    elif inner is not None:
+        _spoil(inner)
+    elif isinstance(value, list):
+        value.append(0)
+    elif isinstance(value, dict):
+        value["spoiled"] = 0
 
 
 def _sizes(values: tuple[Any, ...]) -> list[Any]:

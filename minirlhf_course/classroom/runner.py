@@ -14,6 +14,7 @@ from minirlhf.sandbox import inside, wire
 from minirlhf.sandbox.server import BoxEnded, Limits, Sandbox, SandboxPool
 from minirlhf_course.classroom import handles, worker
 from minirlhf_course.classroom.cells import Cells
+from minirlhf_course.classroom.side_effects import SideEffects
 from minirlhf_course.classroom.testing import Failure
 
 # In a submission's process `check` does nothing, because the grader calls the functions.
@@ -41,12 +42,15 @@ class Local:
     """A reader's own functions and values in this process; they receive copies of the data, as in another process."""
 
     def __init__(self, namespace: Mapping[str, Any], student: str) -> None:
-        self.namespace, self.student = namespace, student
+        self.namespace, self.student, self._effects = namespace, student, SideEffects()
 
     def _find(self, name: str) -> Any:
         if name not in self.namespace:
             raise Missing(f"`{name}` is missing", argument=name, problem="missing")
         return self.namespace[name]
+
+    def _watched(self, name: str) -> Any:
+        return self._effects.watched(name, self._find(name))
 
     def _copied(self, value: Any) -> Any:
         return wire.decode(wire.encode(value))
@@ -72,13 +76,13 @@ class Local:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], world: Mapping[str, handles.Handle] = {}
     ) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
-        function, copies = self._find(name), self._received((args, kwargs))
-        with handles.replaced(function, self._received(dict(world))):
-            return self._answer(lambda: function(*copies[0], **copies[1]))
+        copies = self._received((args, kwargs))
+        with handles.replaced(self._find(name), self._received(dict(world))):
+            return self._answer(lambda: self._watched(name)(*copies[0], **copies[1]))
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
-        return self._answer(worker.gradient, self._find(name), *self._copied((args, kwargs)), wrt)
+        return self._answer(worker.gradient, self._watched(name), *self._copied((args, kwargs)), wrt)
 
     def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
@@ -86,7 +90,11 @@ class Local:
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
-        return self._answer(worker.examine, self._find(name), *self._copied((args, kwargs)), wrt)
+        return self._answer(worker.examine, self._watched(name), *self._copied((args, kwargs)), wrt)
+
+    def effects(self) -> dict[str, Any]:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self._effects.noted
 
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
@@ -211,6 +219,11 @@ class SandboxedSubmission:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         inputs = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
         return self._ask({"op": "examine", "name": name, "wrt": wrt, **inputs})
+
+    def effects(self) -> dict[str, Any]:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; a process that has ended has noted nothing."""
+        noted = self._ask({"op": "effects"}) if self._box else {}
+        return noted if isinstance(noted, dict) else {}
 
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""

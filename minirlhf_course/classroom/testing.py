@@ -53,7 +53,10 @@ class Submission(Protocol):
         """Return the derivative of the (summed) result with respect to the ``wrt``-th argument, by autograd."""
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
-        """Return the result, the inputs after the call and gradients, see :func:`minirlhf_course.classroom.worker.examine`."""
+        """Return the result and gradients, see :func:`minirlhf_course.classroom.worker.examine`."""
+
+    def effects(self) -> dict[str, Any]:
+        """Return the side effects so far, see :class:`minirlhf_course.classroom.side_effects.SideEffects`."""
 
     def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds of computing that a call takes in the process in which it runs."""
@@ -80,8 +83,10 @@ class Asked:
         submission: Submission,
         beside: Surroundings | None = None,
         world: Mapping[str, Callable[..., Any]] | None = None,
+        called: set[str] | None = None,
     ) -> None:
         self._submission, self._beside, self._world = submission, beside, world or {}
+        self._called = set() if called is None else called  # the names of the functions that were called
         self.student = submission.student
 
     @property
@@ -99,16 +104,18 @@ class Asked:
         if name.startswith("_"):
             raise AttributeError(name)
         world = (self._world,) if self._world else ()
+        self._called.add(name)
         return lambda *args, **kwargs: self._submission.call(name, args, kwargs, *world)
 
     @property
     def aside(self) -> Asked:
         """This submission, for calls of which no probes are made: edges, beyond which nothing is promised."""
-        return Asked(getattr(self._submission, "unrecorded", self._submission), self._beside, self._world)
+        unrecorded = getattr(self._submission, "unrecorded", self._submission)
+        return Asked(unrecorded, self._beside, self._world, self._called)
 
     def in_world(self, **world: Callable[..., Any]) -> Asked:
         """Return this submission in another world: these functions stand in for its global ones of the same names."""
-        return Asked(self._submission, self._beside, world)
+        return Asked(self._submission, self._beside, world, self._called)
 
     def seconds(self, name: str, *args: Any, **kwargs: Any) -> float:
         """Return the seconds of computing that ``name(*args)`` takes, the fewer of two tries."""
@@ -149,6 +156,7 @@ class Asked:
 
     def gradient(self, name: str, *args: Any, wrt: int = 0, **kwargs: Any) -> Any:
         """Return d(sum of ``name(*args)``)/d(argument ``wrt``), by autograd in the student's process."""
+        self._called.add(name)
         return self._submission.gradient(name, args, kwargs, wrt)
 
 

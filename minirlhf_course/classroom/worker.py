@@ -22,14 +22,18 @@ class Student(SandboxWorker):
     """The sandboxed process: runs the submission's cells, then answers the grader's requests with data."""
 
     def __init__(self, sock: socket.socket, box: Path) -> None:
+        from minirlhf_course.classroom.side_effects import SideEffects
+
         super().__init__(sock, box)
-        self.module = types.ModuleType("__main__")
+        self.module, self.effects = types.ModuleType("__main__"), SideEffects()
 
     @staticmethod
     def prepare() -> None:
         """Import torch once for all submissions, because the import takes seconds."""
         import numpy  # noqa: F401
         import torch
+
+        import minirlhf_course.classroom.side_effects  # noqa: F401
 
         torch.set_num_threads(1)
 
@@ -72,6 +76,12 @@ class Student(SandboxWorker):
             raise LookupError(name)
         return self.module.__dict__[name]
 
+    def _watched(self, name: str) -> Any:
+        return self.effects.watched(name, self._find(name))
+
+    def _on_effects(self, question: dict[str, Any]) -> Any:
+        return self.effects.noted
+
     def _on_value(self, question: dict[str, Any]) -> Any:
         return self._find(question["name"])
 
@@ -79,9 +89,8 @@ class Student(SandboxWorker):
         args, kwargs, world = (
             handles.unpacked(wire.decode(question[part]), self._stand_in) for part in ("args", "kwargs", "world")
         )
-        function = self._find(question["name"])
-        with handles.replaced(function, world):
-            return function(*args, **kwargs)
+        with handles.replaced(self._find(question["name"]), world):
+            return self._watched(question["name"])(*args, **kwargs)
 
     def _stand_in(self, number: int) -> handles.Handle:
         """Return the function that asks the grader's handle of this number."""
@@ -101,11 +110,11 @@ class Student(SandboxWorker):
 
     def _on_gradient(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
-        return gradient(self._find(question["name"]), args, kwargs, question["wrt"])
+        return gradient(self._watched(question["name"]), args, kwargs, question["wrt"])
 
     def _on_examine(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
-        return examine(self._find(question["name"]), args, kwargs, question["wrt"])
+        return examine(self._watched(question["name"]), args, kwargs, question["wrt"])
 
 
 def seconds(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
@@ -128,7 +137,7 @@ def gradient(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) ->
 
 
 def examine(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> dict[str, Any]:
-    """Return the result of ``f``, its inputs after the call, and gradients.
+    """Return the result of ``f``, and gradients.
 
     ``gradients[i]`` is the derivative with respect to argument ``wrt[i]`` (a position or a keyword) of a weighted sum
     of all floating-point entries of the result. Every entry has its own weight, so that no two derivatives cancel.
@@ -152,7 +161,7 @@ def examine(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int
         else [None] * len(leaves)
     )
     gradients = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
-    return {"result": result, "args": positional, "kwargs": keyword, "gradients": gradients}
+    return {"result": result, "gradients": gradients}
 
 
 def _tensors(value: Any) -> Iterator[Any]:
