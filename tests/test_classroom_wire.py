@@ -56,6 +56,13 @@ def test_wire_data_comes_back_unchanged(wide_data, data):
     assert type(back) is type(value)
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (3,), (2, 1)])
+def test_wire_expanded_tensor_comes_back_unchanged(shape):
+    """PyTorch calls one entry with the stride 0 contiguous, but cannot view its bytes."""
+    expanded = torch.tensor(2.5, dtype=torch.float64).expand(shape)
+    assert torch.equal(decode(encode(expanded)), expanded)
+
+
 @pytest.mark.parametrize("data", [{"set": [1]}, {"bytes": "eA=="}, {"dict": [[1.5, 2]]}, {"dict": [[None, 2]]}])
 def test_wire_decode_refuses_wide_data_by_default(data):
     decode(data, wide=True)

@@ -86,7 +86,8 @@ def _encode_tensor(tensor: torch.Tensor) -> list[Any]:
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in dtypes() or tensor.layout != torch.strided:
         raise WireError(f"a tensor of dtype {name} and layout {tensor.layout}")
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    # A copy, because the only entry of an expanded tensor may have the stride 0 and still count as contiguous.
+    flat = tensor.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     raw = flat.view(torch.uint8).numpy().tobytes()
     return [name, list(tensor.shape), base64.b64encode(raw).decode("ascii")]
 
