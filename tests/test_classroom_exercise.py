@@ -378,3 +378,40 @@ def test_exercise_limits_follow_header_seconds(tmp_path):
     e = sources.read(write(tmp_path, SOURCE.replace("# minutes: 5", "# minutes: 5\n# seconds: 30")))
     assert grading.exercise_limits(e).cpu == 30 and grading.exercise_limits(e).wall == 180
     assert grading.exercise_limits(sources.read(write(tmp_path))) == Limits()
+
+
+def test_expect_relates_random_wrong_number_to_right_one_in_less_than_one_of_twenty(suite_seed):
+    """Also where the tolerance is wide: relations need a match of their own precision."""
+    rng, related, count = torch.Generator().manual_seed(suite_seed), 0, 1000
+    for _ in range(count):
+        luck = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
+        right, factor = 10 ** luck[0], 10 ** (2 * luck[1] - 1)
+        try:
+            expect(factor * right, right, tolerance=0.05)
+        except Failure as problem:
+            related += problem.problem != "wrong"
+    assert related < count / 20
+
+
+@pytest.mark.parametrize(
+    ("subject", "sentence"),
+    [
+        ("the loss", "the loss is wrong"),
+        ("the row means", "the row means are wrong"),
+        ("the weights after a step", "the weights after a step are wrong"),
+        ("the size of the penalties", "the size of the penalties is wrong"),
+        ("the losses beside NaN", "the losses beside NaN are wrong"),
+        ("what follows the prompts", "what follows the prompts is wrong"),
+        ("the bias", "the bias is wrong"),
+        ("`weights`", "`weights` is wrong"),
+    ],
+)
+def test_sentence_agrees_with_noun_of_subject(subject, sentence):
+    assert testing.sentence(subject, "is wrong") == sentence
+    assert testing.sentence("the losses", "holds NaN") == "the losses hold NaN"
+
+
+def test_expect_of_wrong_type_uses_right_article():
+    with pytest.raises(Failure) as caught:
+        expect(1, torch.ones(2), what="the gradient")
+    assert "an int" in caught.value.message

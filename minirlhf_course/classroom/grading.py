@@ -15,7 +15,7 @@ from typing import Any
 
 from minirlhf.core.errors import UserError
 from minirlhf_course.classroom import exercise as sources
-from minirlhf_course.classroom import probes, side_by_side
+from minirlhf_course.classroom import probes, side_by_side, testing
 from minirlhf_course.classroom.cells import Cells, code_cells
 from minirlhf_course.classroom.exercise import Exercise
 from minirlhf_course.classroom.runner import Ended, Limits, Missing, SandboxedSubmission, Server
@@ -24,6 +24,7 @@ from minirlhf_course.classroom.testing import Asked, Failure, Submission, Test, 
 from minirlhf_course.ledger.registry import Draw
 
 WRONG_PICK = 0.5  # of a test's points, lost for a wrong answer to an exercise of choices: more than a guess gains
+CONFIRMATIONS = 2  # further inputs on which a mistake must show again before it is named
 MAX_DEATHS = 3  # after that many ended processes, the remaining tests of a submission are not run
 
 
@@ -114,6 +115,7 @@ def _run_test(exercise: Exercise, test: Test, sub: Asked, seed: int) -> TestResu
         except Ended:
             raise
         except Failure as problem:
+            problem = _confirmed(exercise, test, sub, seed, problem)
             missing = isinstance(problem, Missing)
             result = TestResult(test, False, problem.message, problem.lines, unanswered=missing, named=problem.named)
             return replace(result, facts=problem.facts)
@@ -122,6 +124,27 @@ def _run_test(exercise: Exercise, test: Test, sub: Asked, seed: int) -> TestResu
             message = f"the answer cannot be used ({type(problem).__name__}: {str(problem)[:120]})"
             return TestResult(test, False, message, facts={"problem": "unusable"})
     return TestResult(test, True, worst=worst_error.get())
+
+
+def _confirmed(exercise: Exercise, test: Test, sub: Asked, seed: int, problem: Failure) -> Failure:
+    """Return the failure, with only those of its named mistakes that the answer also makes on other inputs.
+
+    A wrong answer may agree with a mistake on one input by chance, for example where few results are possible.
+    """
+    named = problem.named
+    for i in range(test.rounds, test.rounds + CONFIRMATIONS) if named and problem.argument and test.probed else ():
+        try:
+            test.run(sub, Draw(seed, exercise.id, test.name, i))
+        except Failure as other:
+            if other.argument == problem.argument:
+                named = tuple(mistake for mistake in named if mistake in other.named)
+        except Exception:
+            continue
+    if named == problem.named or problem.argument is None:
+        return problem
+    predicate, kind = (testing.named(named), problem.problem) if named else ("is wrong", "wrong")
+    message = testing.sentence(problem.argument, predicate)
+    return Failure(message, problem.lines, named, **(problem.facts | {"problem": kind}))
 
 
 def run_tests(

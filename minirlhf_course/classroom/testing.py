@@ -8,6 +8,7 @@ A test is a function ``(sub, draw)``. ``sub`` behaves like the student's module,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from minirlhf.core.errors import Facts
 from minirlhf_course.ledger.registry import Draw
 
 SHOWN = 12  # of a tensor with more entries, only the entry with the largest error is shown
+RELATED = 1e-3  # of the largest entry: at 5 % nearly half of all wrong numbers would be related to the right one
+PREPOSITION = re.compile(
+    r",| (?:of|with|in|at|for|when|where|by|that|from|on|as|to|under|without|after|before|beside) "
+)
+PLURAL = {"is": "are", "has": "have", "holds": "hold", "lacks": "lack", "does": "do"}
 worst_error: ContextVar[float] = ContextVar("worst_error", default=0.0)
 
 
@@ -242,6 +248,7 @@ def expect(
     mistakes: Mapping[str, Tensor | float] | None = None,
     tolerance: float = 1e-5,
     reveal: bool = True,
+    floor: float = 1.0,
 ) -> None:
     """Compare an answer with the correct one; raise :class:`Failure` with a counterexample if they differ.
 
@@ -251,44 +258,46 @@ def expect(
         what: the name of the answer in the message.
         given: the inputs, shown with the counterexample.
         mistakes: the results of well-known mistakes; the message names those that match the answer.
-        tolerance: largest ``|got − want| / max(1, |want|)``.
+        tolerance: largest ``|got − want| / max(floor, |want|)``.
         reveal: whether the message may show the correct answer.
+        floor: the size below which errors count as of this size.
     """
     right = torch.as_tensor(want, dtype=torch.float64)
     answer = _as_tensor(got, right, what)
-    error = _error(answer, right)
+    error = _error(answer, right, floor)
     if error <= tolerance:
         worst_error.set(max(worst_error.get(), error))
         return
     lines = [f"{name} = {show(value)}" for name, value in (given or {}).items()]
     lines += _compare(answer, right) if reveal else [f"yours: {show(answer)}"]
+
+    def failure(predicate: str, problem: str, recognised: Sequence[str] = ()) -> Failure:
+        return Failure(sentence(what, predicate), tuple(lines), tuple(recognised), problem=problem, argument=what)
+
     matches = []
     for mistake, value in (mistakes or {}).items():
         wrong = torch.as_tensor(value, dtype=torch.float64)
         if wrong.shape == right.shape and _error(wrong, right) > tolerance and _error(answer, wrong) <= tolerance:
             matches.append(mistake)
     if matches:
-        raise Failure(f"{what} {named(matches)}", tuple(lines), tuple(matches), problem="mistake")
+        raise failure(named(matches), "mistake", matches)
     if not bool(torch.isfinite(answer).all()):
-        raise Failure(f"{what} holds NaN or an infinity", tuple(lines), problem="not finite")
-    if _error(-answer, right) <= tolerance:
-        raise Failure(f"{what} has the wrong sign", tuple(lines), problem="sign")
-    if _error(answer, 100 * right) <= tolerance:
-        raise Failure(f"{what} is a hundred times too large: is it in percent?", tuple(lines), problem="percent")
+        raise failure("holds NaN or an infinity", "not finite")
+    if _is_close(-answer, right, tolerance):
+        raise failure("has the wrong sign", "sign")
+    if _is_close(answer, 100 * right, tolerance):
+        raise failure("is a hundred times too large: is it in percent?", "percent")
     if not reveal and error <= 5 * tolerance:
-        message = f"{what} is near, but not near enough: was it rounded too early?"
-        raise Failure(message, tuple(lines), problem="near")
+        raise failure("is near, but not near enough: was it rounded too early?", "near")
     kind, clause = _resemblance(answer, right, tolerance)
-    if clause:
-        raise Failure(f"{what} {clause}", tuple(lines), (clause,), problem=kind)
-    raise Failure(f"{what} is wrong", tuple(lines), problem="wrong")
+    raise failure(clause, kind, [clause]) if clause else failure("is wrong", "wrong")
 
 
 def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, str]:
     """Relate a wrong answer to the correct one: return a kind and a clause, or two empty strings."""
 
     def same(a: Tensor) -> bool:
-        return bool(torch.isfinite(a).all()) and _error(a, right) <= tolerance
+        return bool(torch.isfinite(a).all()) and _is_close(a, right, tolerance)
 
     both_integers = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
     if right.numel() == 0 or both_integers or _error(right, torch.zeros_like(right)) <= tolerance:
@@ -339,28 +348,46 @@ def _distributions(x: Tensor) -> bool:
 
 def _as_tensor(got: Any, right: Tensor, what: str) -> Tensor:
     if got is None:
-        raise Failure(f"{what} is None: is a `return` missing?", problem="none")
+        raise Failure(sentence(what, "is None: is a `return` missing?"), problem="none")
     if isinstance(got, bool | int | float) and right.dim() == 0:
         return torch.tensor(float(got), dtype=torch.float64)
     if not isinstance(got, Tensor):
-        raise Failure(f"{what} is {_kind(got)}; expected {_kind(right)}", value=type(got).__name__, problem="type")
+        message = sentence(what, f"is {_kind(got)}; expected {_kind(right)}")
+        raise Failure(message, value=type(got).__name__, problem="type")
     if got.shape != right.shape:
-        message = f"{what} has shape {tuple(got.shape)}; expected {tuple(right.shape)}"
+        message = sentence(what, f"has shape {tuple(got.shape)}; expected {tuple(right.shape)}")
         raise Failure(message, value=tuple(got.shape), expected=tuple(right.shape), problem="shape")
     return got.detach().to(torch.float64)
 
 
-def _error(a: Tensor, b: Tensor) -> float:
+def _error(a: Tensor, b: Tensor, floor: float = 1.0) -> float:
     """Return the largest relative error; equal infinities agree, NaN never agrees."""
-    gap = torch.where(a == b, 0.0, (a - b).abs() / b.abs().clamp(min=1.0))
+    gap = torch.where(a == b, 0.0, (a - b).abs() / b.abs().clamp(min=floor))
     error = gap.max().item() if gap.numel() else 0.0
     return error if error == error else float("inf")
+
+
+def _is_close(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    """Whether two tensors are so close that a relation between them is no chance, whatever the test's tolerance."""
+    gaps = (a - b)[a != b].abs()
+    return _error(a, b) <= tolerance and (not gaps.numel() or float(gaps.max()) <= RELATED * float(b.abs().max()))
+
+
+def sentence(subject: str, predicate: str) -> str:
+    """Return "the loss is wrong", or "the row means are wrong" if the noun of ``subject`` is a plural."""
+    noun = PREPOSITION.split(subject)[0].split()[-1]
+    is_clause = subject.split()[0] in ("what", "who", "how", "whether")
+    verb, _, rest = predicate.partition(" ")
+    if is_clause or not noun.endswith("s") or noun.endswith(("ss", "us", "is", "as")):
+        return f"{subject} {predicate}"
+    return f"{subject} {PLURAL.get(verb, verb)} {rest}"
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}" if value.dim() else "one number"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _compare(answer: Tensor, right: Tensor) -> list[str]:
