@@ -8,7 +8,7 @@ from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf_course.classroom import exercise as sources
-from minirlhf_course.classroom import nested, probes, proof, side_by_side
+from minirlhf_course.classroom import nested, probes, proof, release, side_by_side
 from minirlhf_course.classroom.grading import run_tests
 from minirlhf_course.classroom.runner import Local
 
@@ -286,6 +286,62 @@ def test_probe_kinds_have_hints_and_order():
     assert set(probes.HINTS) == {"inputs", *sources.PROBES} == set(probes.ORDER) == set(probes.ASKS)
 
 
+SPREAD = {
+    "right": "def f(x):\n    c = x - x.mean(-1, keepdim=True)\n    live = x.amax(-1, keepdim=True) > x.amin(-1, keepdim=True)\n"
+    "    return torch.where(live, c / torch.where(live, x.std(-1, keepdim=True), 1.0), 0.0)",
+    "ties": "def f(x):\n    c, s = x - x.mean(-1, keepdim=True), x.std(-1, keepdim=True)\n"
+    "    return torch.where(s > 0, c / torch.where(s > 0, s, 1.0), 0.0)",
+    "gaps": "def f(x):\n    c, s = x - x.mean(-1, keepdim=True), x.std(-1, keepdim=True)\n"
+    "    return torch.where(s > 1e-3, c / torch.where(s > 1e-3, s, 1.0), 0.0)",
+    "single": "_own = f\ndef f(x): return _own(x).squeeze()",
+    "small": "_own = f\ndef f(x): return torch.where(x.abs() < 0.05, 0.0, _own(x)) if x.abs().max() < 0.05 else _own(x)",
+}
+
+
+@pytest.fixture
+def spread(exercise):
+    """An exercise about the standardised rows of a matrix, in which equal rows become zeros."""
+    head, _, _ = SOURCE.partition("# %% [statement]")
+    stub = "def f(x):\n    raise NotImplementedError"
+    test = (
+        "from minirlhf_course.classroom.testing import expect, test\n\n"
+        '@test(points=2, hints=("One.", "Two."))\ndef rows(sub, draw):\n    "Rows."\n'
+        "    x = 2.0 + draw.normal(2, 4)\n"
+        "    expect(sub.f(x), (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True))"
+    )
+    blocks = {"statement": "# Write `f(x)`.", "given": "import torch", "stub": stub, "solution": SPREAD["right"]}
+    blocks |= {"tests": test, "probes": "# no gradient: data"}
+    exercise.path.write_text(head + "\n".join(f"# %% [{name}]\n{text}\n" for name, text in blocks.items()))
+    return sources.read(exercise.path)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind, code in SPREAD.items() if kind != "right"])
+def test_probe_of_awkward_numbers_finds_its_mistake(kind, code, spread, suite_seed):
+    failed = graded(spread, code, suite_seed).first_failure
+    assert failed is not None, "a wrong answer earned all points"
+    assert failed.probe == ("scale" if kind == "small" else kind)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+def test_probe_of_awkward_numbers_accepts_right_answers(eps, spread, suite_seed):
+    code = f"def f(x): return torch.where(x == x[:, :1], 0.0, 1.0).amax(-1, True) * (x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + {eps or 1e-12})"
+    assert graded(spread, code, suite_seed).reason == ""
+
+
+def test_probe_of_ties_is_not_made_where_solution_picks_one_of_equal_numbers(exercise, suite_seed):
+    made = probes.plan(exercise, suite_seed, "ada").by_function
+    assert not [p for p in made["best"] if p.kind == "ties"]
+    first = "def best(x): return torch.tensor([row.index(max(row)) for row in x.tolist()])"
+    last = "def best(x): return x.shape[-1] - 1 - x.flip(-1).argmax(-1)"
+    for code in (first, last):
+        assert graded(exercise, code, suite_seed).reason == ""
+
+
+def test_hints_of_probe_for_result_that_is_not_finite_do_not_ask_for_unused_argument():
+    assert probes.hints("keywords", "not finite") == probes.UNUSABLE["not finite"] != probes.hints("keywords", "wrong")
+    assert probes.hints("nan", "not finite") == probes.HINTS["nan"]
+
+
 @pytest.mark.parametrize(("n", "m"), [(3, 4), (3, 6)])
 def test_nested_stretch_keeps_kind_of_input(n, m):
     probs = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]).double()
@@ -296,8 +352,43 @@ def test_nested_stretch_keeps_kind_of_input(n, m):
     assert bool((rising.diff() > 0).all())
     mask = nested.stretch(torch.tensor([[True, True, False]]), n, m)
     assert mask.dtype == torch.bool and bool((mask.long().diff() <= 0).all())
+    fewer = nested.select(probs, n, range(2))
+    assert torch.allclose(fewer.sum(-1), torch.ones(2).double())
+    assert nested.select([[1, 2, 3], [4, 5, 6]], n, [2]) == [[3], [6]]
+    assert nested.select(([[7, 8]], [7, 8], "a"), 2, [1], first_axis=True) == ([[7, 8]], [8], "a")
     wins = torch.tensor([[0.5, 0.7, 0.2], [0.3, 0.5, 0.6], [0.8, 0.4, 0.5]]).double()
     larger = nested.stretch(wins, n, n + 1)
     assert torch.allclose(larger + larger.T, torch.ones(n + 1, n + 1).double())
     assert nested.stretch([torch.zeros(2), torch.ones(2), torch.ones(2)], n, m)[0].shape == (2,)
     assert len(nested.stretch([1, 2, 3], n, m)) == m and nested.stretch((1, 2, 3), n, m) == (1, 2, 3)
+
+
+CHANCE = """@test(points=1, hints=("Three.", "Four."))
+def the_best(sub, draw):
+    "`best` finds it."
+    x = draw.permutation(3).double()[None]
+    mistakes = {"it is the worst": x.argmin(-1)}
+    expect(sub.best(x), x.argmax(-1), what="`best`", mistakes=mistakes)"""
+
+
+def test_mistake_is_named_only_if_answer_makes_it_on_other_inputs_too(exercise):
+    text = exercise.path.read_text()
+    start, end = text.index("@test(points=1"), text.index("# %% [mutant] no minus")
+    exercise.path.write_text(f"{text[:start]}{CHANCE}\n\n{text[end:]}")
+    named = sources.read(exercise.path)
+    by_chance = 0
+    for seed in range(12):
+        worst = graded(named, "def best(x): return x.argmin(-1)", seed).first_failure
+        assert worst.named == ("it is the worst",) and worst.problem == "mistake"
+        first = graded(named, "def best(x): return torch.zeros(1).long()", seed).first_failure
+        by_chance += bool(first.named)
+    assert by_chance <= 4, "0 is the worst once in three draws, and here in three draws out of three"
+
+
+def test_release_names_probes_that_functions_have(exercise):
+    def text(source):
+        return " ".join(cell.text for cell in release.cells([source]) if cell.kind == "markdown")
+
+    words = {kind: said for kind, said in release.PROBED.items() if kind in ("size", "single", "nan")}
+    assert all(said in text(exercise) for said in words.values())
+    assert words["nan"] not in text(switched_off(exercise, "# no nan: no padding"))

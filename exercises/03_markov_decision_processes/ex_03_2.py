@@ -164,7 +164,7 @@ def greedy(sub, draw):
 
 # %% [probes]
 # no gradient: a table of values, not a loss
-# no keywords, size, float32 of solve: all values within `error` are right
+# no keywords, size, values, float32 of solve: all values within `error` are right
 
 
 # %% [mutant] the mean over actions

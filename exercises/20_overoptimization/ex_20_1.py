@@ -219,6 +219,7 @@ def exchange(sub, draw):
 
 
 # %% [probes]
+# no ties of gold_per_nat.proxy: under a constant proxy there is no path, and no quotient
 # no gradient: a formula is asked for, in whatever library
 
 

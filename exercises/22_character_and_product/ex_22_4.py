@@ -187,6 +187,21 @@ def least(sub, draw):
         "`best`", sub.best(scores, harmful, 0.25, 3.0), 0.6, given,
         {"the lowest of several with the same cost is taken, and the highest refuses least": 0.2, "one of several with the same cost is taken, and not the highest": 0.4},
     )  # fmt: skip
+    # at a tenth and 9 a miss costs what a refusal costs, but for rounding; at 9.001 it costs a little more
+    scores = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], dtype=torch.float64)
+    harmful = torch.tensor([True, False, True, False, True, False, False])
+    for ratio in (9.0, 9.001, 8.999):
+        candidates = [(t, scores >= t) for t in [*scores.tolist(), math.inf]]
+        want = lowest(candidates, harmful, 0.1, ratio)
+        given = {"scores": scores, "harmful": harmful.int(), "share": 0.1, "ratio": ratio}
+        compared(
+            "`best`",
+            sub.best(scores, harmful, 0.1, ratio),
+            want,
+            given,
+            {},
+            equally_cheap(candidates, harmful, 0.1, ratio),
+        )
 
 
 @test(

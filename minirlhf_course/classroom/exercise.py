@@ -47,7 +47,8 @@ KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
 SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "edges", "shared", "picture")
 OPTIONAL = ("given", "probes", "edges", "shared", "picture")
-PROBES = ("random", "integers", "keywords", "size", "values", "float32", "nan", "gradient")
+NUMBERS = ("values", "ties", "gaps", "scale", "float32", "nan")  # the probes that replace numbers by others
+PROBES = ("random", "integers", "keywords", "size", "single", *NUMBERS, "gradient")
 SWITCHES = (*PROBES, "cheats")  # what the block [probes] can switch off
 DEFAULT_STUDENT = "reader"
 RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # the attributes of ``sub`` itself
@@ -119,12 +120,6 @@ class Exercise:
             elif isinstance(node, ast.Assign):
                 kinds.update({t.id: "value" for t in node.targets if isinstance(t, ast.Name)})
         return kinds
-
-    @property
-    def differentiated(self) -> list[str]:
-        """The functions whose gradients are tested."""
-        off = self.off.get("gradient", {})
-        return [n for n, kind in self.asks.items() if kind == "function" and not {"", n} & set(off)]
 
     @cached_property
     def is_personal(self) -> bool:

@@ -60,7 +60,7 @@ class TestResult:
     @property
     def hints(self) -> tuple[str, str]:
         """Two hints; the second is closer to the solution."""
-        return probes.HINTS[self.probe] if self.probe else self.test.hints
+        return probes.hints(self.probe, self.problem) if self.probe else self.test.hints
 
 
 @dataclass

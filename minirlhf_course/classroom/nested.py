@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,10 @@ def is_whole(x: Any) -> bool:
     return not x.is_floating_point() if isinstance(x, Tensor) else isinstance(x, int)
 
 
+def _is_bool(x: Any) -> bool:
+    return x.dtype == torch.bool if isinstance(x, Tensor) else isinstance(x, bool)
+
+
 def holds_whole_floats(x: Tensor) -> bool:
     integers_only = x.is_floating_point() and bool(torch.isfinite(x).all()) and bool((x == x.round()).all())
     return integers_only and x.numel() > 1 and bool((x != x.flatten()[0]).any())
@@ -101,6 +105,86 @@ def stretch(value: Any, n: int, m: int, end: str = "") -> Any:
     else:
         sources = [p for i in range(n) for p in ((i, i, 0.0), (i, i + 1, 0.63) if i + 1 < n else (i, i - 1, 0.37))]
     return _stretch(value, n, sources)
+
+
+def select(value: Any, n: int, places: Sequence[int], first_axis: bool = False) -> Any:
+    """Return ``value`` with the entries ``places`` of every axis, and of every list, of size ``n``.
+
+    Distributions along the last axis, over a whole tensor or in a list, still sum to one.
+
+    Args:
+        first_axis: whether only the first axes of tensors, and the outermost lists, are cut.
+    """
+    if isinstance(value, Tensor):
+        return _select_tensor(value, n, places, first_axis)
+    if isinstance(value, dict):
+        return {k: select(v, n, places, first_axis) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(select(v, n, places, first_axis) for v in value)
+    if not isinstance(value, list):
+        return value
+    if len(value) != n:
+        return value if first_axis else [select(v, n, places) for v in value]
+    items = [copied(value[i]) if first_axis else select(value[i], n, places) for i in places]
+    is_distribution = all(isinstance(v, float) and v >= 0 for v in value) and abs(sum(value) - 1) < 1e-6
+    return [v / sum(items) for v in items] if is_distribution and sum(items) > 0 else items
+
+
+def _select_tensor(x: Tensor, n: int, places: Sequence[int], first_axis: bool) -> Tensor:
+    smooth = x.is_floating_point() and finite(x) and x.numel() > 0 and x.dim() > 0
+    sums = smooth and bool((x >= 0).all()) and bool(((x.sum(-1) - 1).abs() < 1e-6).all())
+    total = smooth and bool((x >= 0).all()) and abs(float(x.sum()) - 1) < 1e-6
+    log_sums = smooth and bool((x.logsumexp(-1).abs() < 1e-6).all())
+    for dim in range(min(x.dim(), 1) if first_axis else x.dim()):
+        if x.shape[dim] == n:
+            x = x.index_select(dim, torch.tensor(places))
+    if sums or total:
+        return x / (x.sum(-1, keepdim=True) if sums else x.sum())
+    return x.log_softmax(-1) if log_sums else x
+
+
+def resize(value: Any, n: int, m: int, start: int = 0) -> Any:
+    """Return ``value`` with every axis of size ``n`` resized to ``m``.
+
+    A smaller one holds the first entry and those behind ``start``; in a larger one some entries stand there several
+    times. Tables of identifiers, such as tokens, then hold none above ``m - 1``, since they may point into this axis.
+    """
+    larger, smaller = [k * (n - 1) // max(m - 1, 1) for k in range(m)], [0, *range(start + 1, start + m)]
+    resized = select(value, n, larger if m > n else smaller)
+    return mapped(resized, lambda x: x.clamp(max=m - 1) if _holds_identifiers(x) else x) if m < n else resized
+
+
+def _holds_identifiers(x: Tensor) -> bool:
+    """Whether these are integers in rows, none of which lists each of its numbers once, as an order does."""
+    if x.is_floating_point() or x.dtype == torch.bool or x.dim() < 2 or not x.numel():
+        return False
+    return not bool((x.sort(-1).values == torch.arange(x.shape[-1])).all())
+
+
+def first_sizes(value: Any) -> Iterator[int]:
+    """Yield the sizes, at least 2, of first axes and of outermost lists."""
+    if isinstance(value, Tensor | list):
+        yield from (n for n in (value.shape[:1] if isinstance(value, Tensor) else [len(value)]) if n >= 2)
+    elif isinstance(value, tuple | dict):
+        for v in value.values() if isinstance(value, dict) else value:
+            yield from first_sizes(v)
+
+
+def shapes(value: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of all tensors in ``value``."""
+    return [tuple(x.shape) for x in tensors(value)]
+
+
+def integers(value: Any) -> set[int]:
+    """Return the integers in ``value``, each of which may be an index or a length; bools are none."""
+    numbers = (x for x in leaves(value) if is_whole(x) and not _is_bool(x))
+    return {int(v) for x in numbers for v in (x.flatten().tolist() if isinstance(x, Tensor) else [x])}
+
+
+def has_empty_row(value: Any) -> bool:
+    """Whether a mask has a row without True, such as a completion without a token."""
+    masks = (x for x in tensors(value) if x.dtype == torch.bool and x.dim())
+    return any(not bool(x.any(-1).all()) for x in masks)
 
 
 def _stretch(value: Any, n: int, sources: list[tuple[int, int, float]]) -> Any:
@@ -171,17 +255,20 @@ def _bounds(x: Tensor) -> tuple[float, float]:
     return low, high
 
 
-def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
-    """Whether plain data is equal; NaN equals NaN, and a list equals a tuple with the same entries."""
+def same(a: Any, b: Any, tolerance: float = 0.0, floor: float = 1.0) -> bool:
+    """Whether plain data is equal; NaN equals NaN, and a list equals a tuple with the same entries.
+
+    ``tolerance``: the largest error, relative to the entry of ``b``, or to ``floor`` if it is larger.
+    """
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(same(x, y, tolerance, floor) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(v, b[k], tolerance) for k, v in a.items())
+        return a.keys() == b.keys() and all(same(v, b[k], tolerance, floor) for k, v in a.items())
     if isinstance(a, Tensor | int | float) and isinstance(b, Tensor | int | float):
         x, y = torch.as_tensor(a), torch.as_tensor(b)
         if x.shape != y.shape or (tolerance == 0 and isinstance(a, Tensor) and x.dtype != y.dtype):
             return False
         x, y = x.double(), y.double()
-        near = ((x - y).abs() <= tolerance * y.abs().clamp(min=1)) | (x == y) | (x.isnan() & y.isnan())
+        near = ((x - y).abs() <= tolerance * y.abs().clamp(min=floor)) | (x == y) | (x.isnan() & y.isnan())
         return bool(near.all())
     return type(a) is type(b) and bool(a == b)

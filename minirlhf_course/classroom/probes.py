@@ -20,26 +20,35 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from minirlhf_course.classroom import worker
+from minirlhf_course.classroom import awkward, worker
 from minirlhf_course.classroom.exercise import Exercise
 from minirlhf_course.classroom.nested import (
     axes,
     copied,
     finite,
+    first_sizes,
+    has_empty_row,
     has_whole_floats,
     holds_whole_floats,
+    integers,
     is_whole,
     leaves,
     mapped,
+    resize,
     same,
+    select,
+    shapes,
     stretch,
     tensors,
 )
@@ -48,23 +57,22 @@ from minirlhf_course.classroom.side_by_side import Beside, solution
 from minirlhf_course.classroom.testing import Asked, Failure, Submission, expect, show
 from minirlhf_course.ledger.registry import Draw
 
-ORDER = (
-    "inputs",
-    "random",
-    "integers",
-    "nan",
-    "keywords",
-    "size",
-    "values",
-    "float32",
-    "gradient",
-)  # as shown to a learner
+AWKWARD = ("ties", "gaps", "scale")
+OPTIONAL = ("single", *AWKWARD)  # asked where the solution has a stable answer, which it need not have
+ORDER = ("inputs", "random", "integers", "nan", "keywords", "size", "single", "values", *AWKWARD, "float32", "gradient")
 FEW = 3  # minimum calls of a function; if there are fewer, its tests run on further inputs
 CALLS = 5  # calls per function that yield probes: the first call of each test, then others
 MOST = 12  # maximum runs of a test while the function's result is constant: a wrong answer may be this constant
 VARIATIONS = 2  # variations per number that change the result; 0 is added if the argument has a default
 TOLERANCE = 1e-4
 FLOAT32_TOLERANCE = 2e-3
+AWKWARD_CALLS = 2  # calls whose numbers are replaced by awkward ones
+GROUPS = (3, 6, 7)  # sizes of groups of equal numbers: the computed deviation of as many 0.1 is not exactly 0
+NEARBY = (1, 2, 3, 5, 8, 13)  # steps to numbers at which an answer that is made of rounding errors is another one
+BUMP = 1e-7  # breaks a tie
+GAP = 1e-6  # a small difference that is none of rounding
+SCALES = (1e-3, 10.0)
+PRECISION = {"ties": (TOLERANCE, 1.0), "gaps": (0.05, GAP), "scale": (1e-3, 1e-3)}  # tolerance and floor, see Probe
 
 HINTS = {
     "inputs": (
@@ -80,12 +88,28 @@ HINTS = {
         "Convert at the end with `.long()`, `.bool()` or `int(…)`, or do not leave the integers in the first place.",
     ),
     "keywords": (
-        "One of the arguments takes another value here. Is it used, everywhere it should be?",
-        "Look for a number in your code that stands where the argument of this name belongs.",
+        "One of the arguments takes another value here. Is your code right for every value of it, or for the usual one only?",
+        "Look for a number that stands where the argument belongs, and for a bound that the exercise does not ask for.",
     ),
     "size": (
         "The same function, on inputs of another size. Which number in your code is a size?",
         "Take sizes from the inputs, `x.shape`, and reduce over axes by their position, not by how long they were.",
+    ),
+    "single": (
+        "A batch of one is a batch, too. Which axis of your result is lost?",
+        "`squeeze()` without an axis drops every axis of size 1. Name the axis, `squeeze(-1)`, or index it, `[..., 0]`.",
+    ),
+    "ties": (
+        "Some of these numbers are equal, and computers round: the mean of three 0.1 is not exactly 0.1. What does your code compare?",
+        "Whether numbers are equal is seen from the largest and the smallest of them, not from a computed mean or standard deviation.",
+    ),
+    "gaps": (
+        "These numbers differ, but only a little. How small a difference does your code take for none?",
+        "Look for a number such as 1e-3 that nobody asked for: a threshold, a rounding, or something small that is added.",
+    ),
+    "scale": (
+        "The same numbers, larger or smaller. Which number in your code has a scale of its own?",
+        "Look for a bound, a threshold or a small number that is added, and that the exercise does not ask for.",
     ),
     "values": (
         "The tests before used whole numbers only. Does your code rely on it?",
@@ -111,11 +135,32 @@ ASKS = {
     "integers": "integers and bools come back as such.",
     "keywords": "another value of an argument.",
     "size": "inputs of another size.",
+    "single": "a batch of one.",
     "values": "inputs that are no whole numbers.",
+    "ties": "numbers that are equal.",
+    "gaps": "numbers that differ by a millionth.",
+    "scale": "larger and smaller numbers.",
     "float32": "inputs in float32.",
     "nan": "NaN behind the mask.",
     "gradient": "the gradient of the answer.",
 }
+
+
+UNUSABLE = {
+    "not finite": (
+        "NaN and infinities come from 0 / 0, from the logarithm of 0 and from an exponential of a large number. Which is it here?",
+        "Print the steps of your computation on these inputs, and find the first one that is not finite.",
+    ),
+    "raised": (
+        "Your code stops on these inputs. Which line, and what does it take for granted about them?",
+        "Run this call by itself, on the inputs above, and read the last lines of the error.",
+    ),
+}
+
+
+def hints(kind: str, problem: str) -> tuple[str, str]:
+    """Return two hints for a failed probe; what overflows or stops is no matter of, say, an unused argument."""
+    return UNUSABLE.get(problem, HINTS[kind]) if kind in ("keywords", *AWKWARD) else HINTS[kind]
 
 
 class Probed(Failure):
@@ -153,6 +198,7 @@ class Probe:
     said: str  # how the call differs from the recorded one: "with epsilon = 0.32"
     want: Any = None
     tolerance: float = TOLERANCE
+    floor: float = 1.0  # errors are relative to the right entry, or to this if it is larger
     target: str = ""  # the argument that is varied
     gradients: tuple[tuple[int | str, str, Tensor, Tensor], ...] = ()  # (key, name, gradient, where it is smooth)
 
@@ -256,7 +302,12 @@ class _Key:
 
 @functools.lru_cache(maxsize=256)
 def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
-    exercise = key.exercise
+    with warnings.catch_warnings():  # of the solution, about inputs that no test has
+        warnings.simplefilter("ignore")
+        return _planned(key.exercise, seed, student)
+
+
+def _planned(exercise: Exercise, seed: int, student: str) -> ProbePlan:
     recorder = Recorder(solution(exercise, student), student)
     functions = [name for name, kind in exercise.asks.items() if kind == "function"]
     tests = [t for t in exercise.tests if t.probed]
@@ -300,6 +351,7 @@ class _Making:
             if any(bool((x != x.round()).any()) for x in tensors(value) if x.is_floating_point())
         }
         self.probes: list[Probe] = []
+        self.num_calls = 0
         self.tried: set[tuple[str, str]] = set()
 
     def unusable(self) -> list[tuple[str, str, str]]:
@@ -320,7 +372,8 @@ class _Making:
 
     def add(self, kind: str, target: str, said: str, call: ProbeCall, base: Any, **more: Any) -> bool:
         """Add a probe for the derived call if the solution has a finite result; return whether it was added."""
-        self.tried.add((kind, target))
+        if kind not in OPTIONAL:
+            self.tried.add((kind, target))
         expected = self.answer(call)
         if expected is None or not finite(expected):
             return False
@@ -338,6 +391,13 @@ class _Making:
         for kind in ("nan", "keywords", "size", "values", "float32"):
             if not self.is_off(kind):
                 getattr(self, f"_{kind}")(call, base, arguments)
+        singles = list(self._singles(call, base, arguments))
+        self.probes += [] if self.is_off("single") else singles
+        self.num_calls += 1
+        if self.num_calls <= AWKWARD_CALLS:
+            ones = (_with(call, {key: 1}) for _, key in self._larger_than_one(arguments))
+            for one in (call, *(p.call for p in singles[:2]), *ones):
+                self._awkward(one)
 
     def _plain(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         """Add the probes that use the call unchanged: integers and gradients."""
@@ -397,6 +457,158 @@ class _Making:
                     stretched = {key: stretch(value, n, m, end) for key, value in arguments.values()}
                     description = f"where {m} stands for {n} in its inputs' sizes"
                     num_kept += self.add("size", "", description, _with(call, stretched), base)
+            smaller = self._resized(call, n, n - 1) if n > 2 else None
+            if smaller:
+                self.add("size", "", f"where {n - 1} stands for {n} in its inputs' sizes", smaller, base)
+
+    def _singles(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> Iterator[Probe]:
+        """Yield the probes with a batch of one, or a small one, that the solution answers."""
+        tolerance = math.inf if self.is_off("values") else TOLERANCE  # results that may be random have a shape only
+        cut = () if self.is_off("size") else self._cut(call, [value for _, value in arguments.values()])
+        for said, one in (*self._entries(call, base, arguments), *cut):
+            want = self.answer(one)
+            if want is not None and finite(want):
+                yield Probe("single", one, said, want, tolerance)
+        for name, key in self._larger_than_one(arguments):
+            if not self.is_off("keywords", name):
+                one = _with(call, {key: 1})
+                want = self.answer(one)
+                is_size = shapes(want) != shapes(base) and any(1 in shape for shape in shapes(want))
+                if is_size and finite(want):
+                    yield Probe("single", one, f"with `{name}` = 1", want, tolerance)
+
+    def _larger_than_one(self, arguments: dict[str, tuple[int | str, Any]]) -> list[tuple[str, int | str]]:
+        """Return the names and keys of integers that may become 1: beside another 1, indices may be required to differ."""
+        numbers = {name: (key, value) for name, (key, value) in arguments.items() if type(value) is int}
+        if any(value == 1 for _, value in numbers.values()):
+            return []
+        return [(name, key) for name, (key, value) in numbers.items() if value > 1]
+
+    def _entries(
+        self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]
+    ) -> Iterator[tuple[str, ProbeCall]]:
+        """Yield one entry of a first axis alone, if the solution then answers with this entry of its result.
+
+        Where values are off the result may be random. Then only the shapes are compared, also those of two entries, since
+        one alone may be broadcast.
+        """
+        for n in sorted({size for _, value in arguments.values() for size in first_sizes(value)}):
+
+            def part(places: Sequence[int], tolerance: float, n: int = n) -> ProbeCall | None:
+                cut = _with(call, {k: select(v, n, places, first_axis=True) for k, v in arguments.values()})
+                answer, right = self.answer(cut), select(base, n, places, first_axis=True)
+                is_part = answer is not None and shapes(right) != shapes(base) and same(answer, right, tolerance)
+                return cut if is_part else None
+
+            singles = [part([i], TOLERANCE) for i in (0, 1, n - 1)]
+            if not all(singles) and self.is_off("values") and n > 2 and part([0, 1], math.inf):
+                singles = [part([i], math.inf) for i in (0, 1, n - 1)]
+            if all(singles):
+                yield from (
+                    (f"for entry {i} of {n} alone", one) for i, one in ((0, singles[0]), (n - 1, singles[2])) if one
+                )
+
+    def _cut(self, call: ProbeCall, values: Sequence[Any]) -> Iterator[tuple[str, ProbeCall]]:
+        """Yield axes of size 1 and 2, and of the size of one group, where the solution takes other sizes at all."""
+        keys = (*range(len(call.args)), *call.kwargs)
+        for n in sorted({size for value in values for size in axes(value)}):
+            if self.answer(_with(call, {key: stretch(_get(call, key), n, n + 1) for key in keys})) is None:
+                continue
+            groups = {v for v in values if type(v) is int and 1 < v < n and n % v == 0}
+            for m in sorted({1, 2, *groups} - {n}):
+                one = self._resized(call, n, m)
+                if one and not self._meets_nan(one):
+                    yield f"where {m} stands for {n} in its inputs' sizes", one
+
+    def _meets_nan(self, call: ProbeCall) -> bool:
+        """Whether a step of the solution is NaN, as the deviation of one number is: there no answer need be right."""
+        steps = _Steps()
+        with steps:
+            self.answer(call)
+        return steps.have_nan
+
+    def _resized(self, call: ProbeCall, n: int, m: int) -> ProbeCall | None:
+        """Return the call with ``m`` entries for ``n``; None if an integer may be an index or a length, or a row is lost.
+
+        An integer may be ``m`` itself if it divides ``n``, as the size of a group does.
+        """
+        keys = (*range(len(call.args)), *call.kwargs)
+        before = [_get(call, key) for key in keys]
+        sizes = {m} & {v for v in before if type(v) is int and v > 0 and n % v == 0} if m > 1 else set()
+        for start in range(max(n - m, 0) + 1 if m > 1 else 1):
+            after = [resize(value, n, m, start) for value in before]
+            may_point = (integers(after) - sizes) & set(range(min(m, n), n + 1))
+            if not may_point and (has_empty_row(before) or not has_empty_row(after)):
+                return _with(call, dict(zip(keys, after, strict=True)))
+        return None
+
+    def _awkward(self, call: ProbeCall) -> None:
+        """Add the probes of equal, of nearly equal, and of larger and smaller numbers."""
+        for name, (key, value) in dict(_named(self.signature, call)).items():
+            if self.is_off("values") or self.is_off("values", name):
+                continue  # it may not hold other numbers
+            for kind in AWKWARD:
+                if not (self.is_off(kind) or self.is_off(kind, name)):
+                    for said, other in getattr(self, f"_{kind}")(call, name, key, value):
+                        self._add_once(kind, name, said, other)
+
+    def _add_once(self, kind: str, name: str, said: str, call: ProbeCall) -> None:
+        earlier = [(p.call.args, p.call.kwargs) for p in self.probes if p.kind == kind]
+        if not any(same(inputs, (call.args, call.kwargs)) for inputs in earlier):
+            tolerance, floor = PRECISION[kind]
+            self.add(kind, name, said, call, None, tolerance=tolerance, floor=floor)
+
+    def _ties(self, call: ProbeCall, name: str, key: int | str, value: Any) -> Iterator[tuple[str, ProbeCall]]:
+        sized = [] if self.is_off("size") else [self._resized(call, n, m) for n in set(axes(value)) for m in GROUPS]
+        for all_rows, one in ((True, call), (False, call), *((True, one) for one in sized if one)):
+            given = _get(one, key)
+            tied = awkward.replaced(given, functools.partial(awkward.equal, all_rows=all_rows))
+            if not same(tied, given) and self._answers_ties(one, key, tied):
+                yield f"with equal numbers in `{name}`", _with(one, {key: tied})
+
+    def _answers_ties(self, call: ProbeCall, key: int | str, tied: Any) -> bool:
+        """Whether the solution does not choose one of several equal numbers, since another choice may be right as well.
+
+        One of them is made a little larger, then a little smaller. What stays with the one change and not with the other
+        is a choice.
+        """
+
+        def answers(change: awkward.Change) -> Any:
+            return self.answer(_with(call, {key: awkward.replaced(tied, change)}))
+
+        right = answers(lambda x: x)
+        if not all(
+            _agree(answers(functools.partial(torch.mul, other=1 + k * 2.0**-52)), right, "ties") for k in NEARBY
+        ):
+            return False  # no answer, or one that is made of rounding errors
+        for index in (0, -1):
+            larger, smaller = (answers(functools.partial(awkward.bumped, index=index, by=by)) for by in (BUMP, -BUMP))
+            if _moved(larger, right) != _moved(smaller, right):
+                return False
+        return True
+
+    def _gaps(self, call: ProbeCall, name: str, key: int | str, value: Any) -> Iterator[tuple[str, ProbeCall]]:
+        changes = [functools.partial(awkward.equal, all_rows=all_rows) for all_rows in (True, False)]
+        cases: list[tuple[str, Any, Any]] = [(f"with small differences in `{name}`", value, c) for c in changes]
+        for other, (_, x) in _named(self.signature, call):
+            if other != name and awkward.are_of_a_kind(x, value):
+                cases.append((f"with small differences between `{name}` and `{other}`", x, awkward.near))
+        for said, start, change in cases:
+            close, noisy = (
+                _with(call, {key: awkward.replaced(start, functools.partial(change, gap=gap))})
+                for gap in (GAP, GAP * (1 + 1e-9))
+            )
+            if not same(_get(close, key), start) and _agree(self.answer(noisy), self.answer(close), "gaps"):
+                yield said, close
+
+    def _scale(self, call: ProbeCall, name: str, key: int | str, value: Any) -> Iterator[tuple[str, ProbeCall]]:
+        for factor in SCALES:
+            scaled, noisy = (
+                _with(call, {key: awkward.replaced(value, functools.partial(awkward.scaled, factor=f))})
+                for f in (factor, factor * (1 + 1e-9))
+            )
+            if not same(_get(scaled, key), value) and _agree(self.answer(noisy), self.answer(scaled), "scale"):
+                yield f"with `{name}` times {factor:g}", scaled
 
     def _values(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (key, value) in arguments.items():
@@ -439,12 +651,51 @@ class _Making:
                 self.add("nan", name, description, _with(call, poisoned), base)
 
 
+class _Steps(TorchFunctionMode):
+    """Watches for NaN in the results of all operations on tensors."""
+
+    have_nan = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.have_nan |= any(bool(x.isnan().any()) for x in tensors(out) if x.is_floating_point())
+        return out
+
+
 def _named(signature: inspect.Signature, call: ProbeCall) -> Iterator[tuple[str, tuple[int | str, Any]]]:
     """Yield the call's arguments by name, each with its key (position or keyword) and value."""
     for i, (name, value) in enumerate(zip(signature.parameters, call.args, strict=False)):
         yield name, (i, value)
     for name, value in call.kwargs.items():
         yield name, (name, value)
+
+
+def _get(call: ProbeCall, key: int | str) -> Any:
+    return call.args[key] if isinstance(key, int) else call.kwargs[key]
+
+
+def _agree(noisy: Any, answer: Any, kind: str) -> bool:
+    """Whether the solution has an answer that rounding errors in its inputs do not change."""
+    tolerance, floor = PRECISION[kind]
+    return answer is not None and noisy is not None and same(noisy, answer, tolerance / 5, floor)
+
+
+def _moved(answer: Any, right: Any) -> list[bool] | None:
+    """Return for every entry of ``right`` whether it is another one in ``answer``; None if its form is another one."""
+    pairs = list(zip(leaves(answer), leaves(right), strict=False))
+    if len(pairs) < max(len(list(leaves(answer))), len(list(leaves(right)))):
+        return None
+    flags: list[bool] = []
+    for a, b in pairs:
+        x, y = (torch.as_tensor(v) if isinstance(v, Tensor | int | float) else v for v in (a, b))
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            flags.append(bool(x != y))
+        elif x.shape != y.shape:
+            return None
+        else:
+            near = (x.double() - y.double()).abs() <= 1e3 * BUMP * y.double().abs().clamp(min=1)
+            flags += (~(near | (x == y))).flatten().tolist()
+    return flags
 
 
 def _put(args: list[Any], kwargs: dict[str, Any], key: int | str, value: Any) -> None:
@@ -523,7 +774,8 @@ def ask(probe: Probe, submission: Submission) -> None:
     elif probe.kind == "gradient":
         _gradients(probe, answer["gradients"], lines)
     else:
-        _compare(probe.kind, answer["result"], probe.want, f"the result of {label}", lines, probe.tolerance)
+        precision = probe.tolerance, probe.floor
+        _compare(probe.kind, answer["result"], probe.want, f"the result of {label}", lines, precision)
 
 
 def _whole(probe: Probe, got: Any, label: str, lines: tuple[str, ...]) -> None:
@@ -536,20 +788,22 @@ def _whole(probe: Probe, got: Any, label: str, lines: tuple[str, ...]) -> None:
             )
 
 
-def _compare(kind: str, actual: Any, expected: Any, what: str, lines: tuple[str, ...], tolerance: float) -> None:
+def _compare(
+    kind: str, actual: Any, expected: Any, what: str, lines: tuple[str, ...], precision: tuple[float, float]
+) -> None:
     if isinstance(expected, list | tuple):
         if not isinstance(actual, list | tuple) or len(actual) != len(expected):
             raise Probed(kind, f"{what} is {show(actual)}; expected {len(expected)} entries", lines)
         for i, (actual_entry, expected_entry) in enumerate(zip(actual, expected, strict=True)):
-            _compare(kind, actual_entry, expected_entry, f"entry {i} of {what}", lines, tolerance)
+            _compare(kind, actual_entry, expected_entry, f"entry {i} of {what}", lines, precision)
     elif isinstance(expected, dict):
         if not isinstance(actual, dict) or actual.keys() != expected.keys():
             raise Probed(kind, f"{what} is no dictionary with the names {sorted(map(str, expected))}", lines)
         for key, expected_entry in expected.items():
-            _compare(kind, actual[key], expected_entry, f"{key!r} in {what}", lines, tolerance)
+            _compare(kind, actual[key], expected_entry, f"{key!r} in {what}", lines, precision)
     elif isinstance(expected, Tensor | int | float):
         try:
-            expect(actual, expected, what=what, tolerance=tolerance)
+            expect(actual, expected, what=what, tolerance=precision[0], floor=precision[1])
         except Failure as problem:
             raise Probed(kind, problem.message, (*lines, *problem.lines), **problem.facts) from problem
     elif actual != expected:

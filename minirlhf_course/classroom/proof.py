@@ -295,6 +295,9 @@ def _mutants(
         has_fractions = any(bool((x != x.round()).any()) for name in targets for x in nested.tensors(arguments[name]))
         return _distorted(result) if has_fractions else result
 
+    def squeezed(*args: Any, **kwargs: Any) -> Any:
+        return nested.mapped(function(*args, **kwargs), Tensor.squeeze)
+
     def drawing(*args: Any, **kwargs: Any) -> Any:
         torch.rand(())
         return function(*args, **kwargs)
@@ -310,18 +313,21 @@ def _mutants(
         yield f"`{name}` is ignored", "keywords", ignoring(name, bound(*calls[0].args, **calls[0].kwargs)[name])
     for kind, note, mutated in (
         ("size", "right for one size only", one_size_only),
+        ("single", "axes of size 1 are dropped", squeezed),
         ("values", "right for whole numbers only", whole_numbers_only),
         ("float32", "float64 only", float64_only),
         ("nan", "multiplied by the mask", propagates_nan),
         ("gradient", "detached", lambda *a, **k: nested.mapped(function(*a, **k), Tensor.detach)),
     ):
-        if kind in kinds and (kind != "gradient" or any(_flows(p) for p in function_probes)):
+        if any(p.kind == kind and _tells(p) for p in function_probes):
             yield note, kind, mutated
 
 
-def _flows(probe: probes.Probe) -> bool:
-    """Whether a gradient of the solution is non-zero in this probe."""
-    return any(bool((gradient.nan_to_num() != 0).any()) for _, _, gradient, _ in probe.gradients)
+def _tells(probe: probes.Probe) -> bool:
+    """Whether the generated mutant fails this probe: a gradient is not zero, or an axis of size 1 is lost."""
+    if probe.kind == "single":
+        return any(1 in shape for shape in nested.shapes(probe.want))
+    return probe.kind != "gradient" or any(bool((g.nan_to_num() != 0).any()) for _, _, g, _ in probe.gradients)
 
 
 def _spoil(value: Any) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
+from minirlhf_course.classroom import probes
 from minirlhf_course.classroom.checker import call
 from minirlhf_course.classroom.exercise import DEFAULT_STUDENT, Exercise, compiled
 from minirlhf_course.classroom.testing import show
@@ -24,9 +25,18 @@ STUDENT = "{DEFAULT_STUDENT}"  # your student id, if you hand this in: some exer
 
 
 PICKS = "; a wrong answer costs half of its points, one left `None` costs nothing"
-PROBED = """Every function is also called with inputs of other sizes, in float32, with other numbers for its arguments, and with NaN where a
-mask is False; it must leave its inputs as they were, and answer in integers where these are asked for. Where gradients count, the exercise
-says so."""
+WATCHED = """Every function must leave its inputs as they were, also what is in lists and dictionaries, and, unless the exercise says
+otherwise, the global random numbers of torch, NumPy and Python. Most functions are also called with inputs that the tests do not use; each
+exercise says with which. *Awkward numbers* are equal ones, ones that differ by a millionth, and larger and smaller ones."""
+PROBED = {
+    "keywords": "other values of its arguments",
+    "size": "inputs of other sizes",
+    "single": "a batch of one",
+    "values": "fractions",
+    **dict.fromkeys(probes.AWKWARD, "awkward numbers"),
+    "float32": "inputs in float32",
+    "nan": "NaN where a mask is False",
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ def intro(exercises: Sequence[Exercise]) -> str:
     name = folder.name[3:].replace("_", " ")
     text = intro_file.read_text(encoding="utf-8").strip() if intro_file.exists() else f"# Exercises: {name}"
     rows = [f"| {e.id} | {e.title} | {e.points:g} | {e.minutes} |" for e in exercises]
-    text += f"\n\n{PROBED}" if any("function" in e.asks.values() for e in exercises) else ""
+    text += f"\n\n{WATCHED}" if any("function" in e.asks.values() for e in exercises) else ""
     return "\n".join([text, "", "| exercise | | points | minutes |", "|---|---|---:|---:|", *rows])
 
 
@@ -56,15 +66,39 @@ def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
     release_cells = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
     for e in exercises:
         heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes{PICKS if e.kind == 'choice' else ''}*\n\n"
-        names = " and ".join(f"`{name}`" for name in e.differentiated)
-        gradients = f"\n\n*Gradients count, too: those of {names}.*" if names else ""
-        release_cells.append(ReleaseCell("markdown", "text", heading + e.statement + gradients + _used(e), e.id))
+        release_cells.append(ReleaseCell("markdown", "text", heading + e.statement + _probed(e) + _used(e), e.id))
         marker = f"# exercise {e.id} (keep this line)\n"
         if e.given:
             release_cells.append(ReleaseCell("code", "given", marker + e.given, e.id))
         release_cells.append(ReleaseCell("code", "answer", e.stub if e.given else marker + e.stub, e.id))
         release_cells.append(ReleaseCell("code", "check", call(e), e.id))
     return release_cells
+
+
+def _probed(e: Exercise) -> str:
+    """Return the sentences about the probes that the functions of an exercise really have."""
+    plan = probes.plan(e, 0, DEFAULT_STUDENT)
+    kinds = {name: {p.kind for p in plan.by_function.get(name, ())} for name in e.asks if e.asks[name] == "function"}
+    tried: dict[str, list[str]] = {}
+    for name, present in kinds.items():
+        if inputs := _listed(list(dict.fromkeys(words for kind, words in PROBED.items() if kind in present))):
+            tried.setdefault(f"also called with {inputs}", []).append(name)
+    tried["required to answer in integers or bools where these are asked for"] = [
+        n for n in kinds if "integers" in kinds[n]
+    ]
+    tried["differentiated: the gradients count, too"] = [n for n in kinds if "gradient" in kinds[n]]
+    tried["free to use the global random numbers"] = [n for n in kinds if {"", n} & set(e.off.get("random", {}))]
+    sentences = [
+        f"{_listed([f'`{n}`' for n in names])} {'are' if len(names) > 1 else 'is'} {words}."
+        for words, names in tried.items()
+        if names
+    ]
+    return f"\n\n*{' '.join(sentences)}*" if sentences else ""
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Return "a", "a and b", or "a, b and c"."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _used(e: Exercise) -> str:
