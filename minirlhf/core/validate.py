@@ -97,12 +97,7 @@ def _holds(interval: str) -> Callable[[Any], Any]:
     low, high = (float(x) for x in interval[1:-1].split(","))
     above = (lambda x: x >= low) if interval[0] == "[" else (lambda x: x > low)
     below = (lambda x: x <= high) if interval[-1] == "]" else (lambda x: x < high)
-    return lambda x: (isinstance(x, Tensor) or _is_number(x)) and above(x) & below(x)
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is a number, also one of NumPy or a tensor of one element."""
-    return isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
+    return lambda x: isinstance(x, Real | Tensor) and above(x) & below(x)
 
 
 def _written(axes: str) -> str:
@@ -256,16 +251,17 @@ def _simple(says: str, is_valid: Callable[[Any], bool]) -> Rule:
     return Rule(says, apply)
 
 
-POSITIVE = _simple("a finite number > 0", lambda x: _is_number(x) and 0.0 < float(x) < math.inf)
-NOT_NEGATIVE = _simple("a finite number ≥ 0", lambda x: _is_number(x) and 0.0 <= float(x) < math.inf)
-FINITE = _simple("a finite number", lambda x: _is_number(x) and math.isfinite(float(x)))
+POSITIVE = _simple("a finite number > 0", lambda x: isinstance(x, Real | Tensor) and 0.0 < float(x) < math.inf)
+NOT_NEGATIVE = _simple("a finite number ≥ 0", lambda x: isinstance(x, Real | Tensor) and 0.0 <= float(x) < math.inf)
+FINITE = _simple("a finite number", lambda x: isinstance(x, Real | Tensor) and math.isfinite(float(x)))
 UNIT = number("[0, 1]")
 DDOF = _simple("0 or 1", lambda x: x in (0, 1))
 
 
 def _bind(name: str, tensor: Tensor, axes: list[str], bindings: Arguments) -> None:
     """Check a tensor against its axes and record their sizes."""
-    _require_tensor(name, tensor, _written(" ".join(axes)))
+    if not isinstance(tensor, Tensor):
+        raise _no_tensor(name, tensor, _written(" ".join(axes)))
     shape = tuple(tensor.shape)
     if "..." in axes:
         ellipsis = axes.index("...")
@@ -284,11 +280,10 @@ def _bind(name: str, tensor: Tensor, axes: list[str], bindings: Arguments) -> No
             raise _wrong_shape(name, shape, axes, why)
 
 
-def _require_tensor(name: str, value: Any, expected: str) -> None:
-    if not isinstance(value, Tensor):
-        kind = type(value).__name__
-        message = f"{name} is of type {kind}; expected a tensor of shape {expected}"
-        raise ArgumentError(message, argument=name, value=kind, expected=expected, problem="type")
+def _no_tensor(name: str, value: Any, expected: str) -> ArgumentError:
+    kind = type(value).__name__
+    message = f"{name} is of type {kind}; expected a tensor of shape {expected}"
+    return ArgumentError(message, argument=name, value=kind, expected=expected, problem="type")
 
 
 def _wrong_shape(name: str, shape: tuple[int, ...], axes: list[str], why: str = "") -> ArgumentError:
@@ -343,7 +338,8 @@ def require_finite_where(mask: Tensor, **tensors: Tensor) -> None:
 
 def require_mask(mask: Tensor, name: str = "mask") -> None:
     """Raise ``ValueError`` unless the mask is ``(B, T)``, holds only zeros and ones, and has no empty row."""
-    _require_tensor(name, mask, "(B, T)")
+    if not isinstance(mask, Tensor):
+        raise _no_tensor(name, mask, "(B, T)")
     if mask.dim() != 2:
         shape = tuple(mask.shape)
         raise ArgumentError(
@@ -402,7 +398,7 @@ def require_positive(**numbers: float) -> None:
 def require_range(low: float, high: float, **numbers: float) -> None:
     """Raise ``ValueError`` unless every number lies in ``[low, high]``."""
     for name, value in numbers.items():
-        if not (_is_number(value) and low <= float(value) <= high):
+        if not (isinstance(value, Real | Tensor) and low <= float(value) <= high):
             raise ArgumentError(
                 f"{name} = {value!r}; expected a number in [{low}, {high}]",
                 argument=name,
