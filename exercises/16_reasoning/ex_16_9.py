@@ -314,7 +314,7 @@ def hostile(sub, draw):
 
 
 # %% [probes]
-# no size, inputs, integers, values, float32, gradient: texts, not tensors
+# no size, integers, values, float32, gradient: texts, not tensors
 
 
 # %% [mutant] the tags anywhere in the text
