@@ -142,13 +142,14 @@ def refuse_sft_settings(engine: str, told: RunSpec, *train_on: str) -> None:
     )  # fmt: skip
 
 
-def refuse_reward_settings(engine: str, config: TrainerConfig) -> None:
-    """Refuse settings of our reward model's loss; the engines have the plain loss, with the data's margins.
+def refuse_reward_settings(engine: str, config: TrainerConfig, *more: str) -> None:
+    """Refuse settings of our reward model's loss, and ``more`` settings; the engines have the plain loss, with the
+    data's margins.
 
     Raises:
         NoCounterpartError: names the first setting.
     """
     defaults = RewardConfig()
-    for name in ("loss", "margin_coefficient", "label_smoothing", "balance_prompts", "nll_coefficient"):
+    for name in ("loss", "margin_coefficient", "label_smoothing", "balance_prompts", "nll_coefficient", *more):
         if (value := getattr(config, name)) != getattr(defaults, name):
             raise NoCounterpartError(engine, "reward", f"{name} = {value}", argument=name, value=value)

@@ -290,7 +290,7 @@ def reward(told: RunSpec) -> ExportPlan:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
     config = told.config
-    refuse_reward_settings(ENGINE, config)
+    refuse_reward_settings(ENGINE, config, "disable_dropout")
     differs = [TEXTS, "the head starts at random"]
     if getattr(config, "center_rewards_coefficient", 0.0):
         differs.append("no term that keeps the rewards' mean at 0 (center_rewards_coefficient)")

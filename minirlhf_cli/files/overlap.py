@@ -21,7 +21,7 @@ def words(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Item:
+class OverlapItem:
     """One item of the evaluation set.
 
     Attributes:
@@ -37,7 +37,7 @@ class Item:
     shared: str = ""
 
 
-def overlap_with_training(evaluation: Records, training: Records, *, n: int, whole: bool = False) -> list[Item]:
+def overlap_with_training(evaluation: Records, training: Records, *, n: int, whole: bool = False) -> list[OverlapItem]:
     """Return the overlap of every item of the evaluation set with all text of the training data.
 
     Args:
@@ -52,10 +52,10 @@ def overlap_with_training(evaluation: Records, training: Records, *, n: int, who
         text = "\n".join(texts_of(example)) if whole else prompt_of(example)
         tokens = words(text)
         if len(tokens) < n:
-            items.append(Item(number, text, None))
+            items.append(OverlapItem(number, text, None))
             continue
         shared = next((gram for gram in ngrams(tokens, n=n) if gram in seen), ())
-        items.append(Item(number, text, ngram_overlap(tokens, seen, n=n), " ".join(map(str, shared))))
+        items.append(OverlapItem(number, text, ngram_overlap(tokens, seen, n=n), " ".join(map(str, shared))))
     return items
 
 
@@ -72,7 +72,7 @@ def texts_of(example: Example) -> Iterator[str]:
     yield from dict.fromkeys(text_of(message) for messages, _ in sequences(example).values() for message in messages)
 
 
-def report(items: Sequence[Item], n: int, num_shown: int) -> list[str]:
+def report(items: Sequence[OverlapItem], n: int, num_shown: int) -> list[str]:
     """Return the lines of the report: counts, and the items with the largest overlap."""
     compared = [item for item in items if item.overlap is not None]
     hit = sorted((item for item in compared if item.overlap), key=lambda item: -(item.overlap or 0.0))
