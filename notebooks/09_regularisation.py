@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 09 · How does a KL penalty hold a policy?
+# # 09 · How does a KL penalty keep a policy near its reference?
 #
 # The symbol $\beta\,\mathrm{KL}$ can be written in code in a dozen ways. **Which of them have the same effect, which have none, which have a different one, and does the penalty keep a model
 # from forgetting?**

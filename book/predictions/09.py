@@ -120,7 +120,7 @@ def _margin():
 margin_of_one = Ask(
     "Nine of ten annotators prefer one completion, p = .9. Without a margin the difference converges to {plain:.3f}. Where does it converge with a margin of 1 on the pairs of both sides?",
     {
-        "below it": "With a margin the gradient of every pair grows, also beyond the margin. At {plain:.3f} the gradient of the nine, outwards, grows from {nine_old:.3f} to {nine_new:.3f}. The gradient of the tenth, inwards, grows from {tenth_old:.3f} to {tenth_new:.3f} only. The fixed point is {asked:.3f}.",
+        "below it": "With a margin the gradient of every pair grows, also beyond the margin. At {plain:.3f} the gradient from the nine annotators' pairs, which increases the difference, grows from {nine_old:.3f} to {nine_new:.3f}. The gradient from the tenth annotator's pairs, which decreases it, grows from {tenth_old:.3f} to {tenth_new:.3f} only. The fixed point is {asked:.3f}.",
         "where it was": "This would be so if both gradients grew equally. But at {plain:.3f} the tenth's gradient is already close to its maximum, {tenth_old:.3f} of at most .1, and with the margin it is {tenth_new:.3f}. The gradient of the nine grows from {nine_old:.3f} to {nine_new:.3f}.",
         "above it by 1": "This would be so if all pairs had the margin in one direction. The tenth annotator's pairs have it in the opposite direction. At {shifted:.3f} their gradient is larger than the gradient of the nine.",
         "above it by less than 1": "",

@@ -12,7 +12,7 @@
 # 1. `charged`, `lost`, `followed`, `wrong_estimate`: the letters, such as `"P"`, of the run with $k_1$ in the reward, of the run with $k_1$ in the loss, of the run whose reference is a moving average of the policy, and of the run
 #    with $k_3$ in the reward.
 # 2. `sold`: take the run with the moving reference, at β = ½ and 3 % per step. Suppose that it was always at its optimum and that its policy is a table over completions. Compute from the chapter's formula the β of
-#    a run with the initial reference that has the same policy after 200 steps. Right to 1 %. This number is the same for all students.
+#    a run with the initial reference that has the same policy after 200 steps. The tolerance is 1 %. This number is the same for all students.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -132,7 +132,7 @@ def moving(sub, draw):
     rounds=1,
     hints=(
         "Two runs remain. If a KL term has no gradient, what happens if you double its β, and where does the run end?",
-        "k₁ in the loss is zero on average. With either β the run ends with almost only the best completion, nearly as far away as reward can lead. k₃ in the reward has a gradient, but far away not one towards the reference.",
+        "k₁ in the loss has a gradient of zero on average. With either β the run ends with almost only the best completion, nearly as far away as reward can lead. k₃ in the reward has a gradient, but far away not one towards the reference.",
     ),
 )
 def estimates(sub, draw):

@@ -109,7 +109,7 @@ def as_ids(rows, count):
     for r, row in enumerate(rows):
         for place, i in enumerate(row):
             if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < count:
-                fail(f"`pack` has {i!r} in row {r}; expected a place in `lengths`, 0 to {count - 1}")
+                fail(f"`pack` has {i!r} in row {r}; expected an index into `lengths`, 0 to {count - 1}")
             if found[i, 0] >= 0:
                 fail(f"conversation {i} stands in row {int(found[i, 0])} and again in row {r}")
             found[i] = torch.tensor([r, place])
@@ -130,8 +130,8 @@ def ask(sub, sizes, width, **mistakes):
 @test(
     points=2,
     hints=(
-        "Two choices: which conversation is next, and which row takes it. Do the first by sorting, with the places, not with the lengths.",
-        "For each place in the sorted order: among the rows with enough room take the one with the least. Python's `sorted` keeps the order of equals.",
+        "Two choices: which conversation is next, and which row takes it. For the first, sort the indices by length, not the lengths themselves.",
+        "For each conversation in the sorted order: among the rows with enough room take the one with the least. Python's `sorted` keeps the order of equals.",
     ),
 )
 def best_fit(sub, draw):

@@ -10,10 +10,10 @@
 #     <|im_start|>role
 #     content<|im_end|>
 #
-# with one line end (`"\n"`) behind the role and one behind `<|im_end|>`, also after the last message, and nothing else: no blank, no empty line. The content is written as it is, with its own white space; it may be empty.
+# with one newline (a line end, `"\n"`) after the role and one after `<|im_end|>`, also after the last message, and nothing else: no space, no empty line. The content is written as it is, with its own white space; it may be empty.
 #
-# 1. `safe(content)`: a user, or the output of a tool, may write `<|im_end|>` and thereby end a turn that is not its own. Return the content with a blank behind the `<` of every `<|im_start|>` and of every `<|im_end|>` in it. Nothing else changes.
-# 2. `render(messages, add_generation_prompt)`: the whole text, with the content of *every* message made safe. If `add_generation_prompt` is true, the text ends with the header of an assistant's turn, `<|im_start|>assistant` and a line end, so that a model continues with the content.
+# 1. `safe(content)`: a user, or the output of a tool, may write `<|im_end|>` and thereby end a turn that is not its own. Return the content with a space after the `<` of every `<|im_start|>` and of every `<|im_end|>` in it. Nothing else changes.
+# 2. `render(messages, add_generation_prompt)`: the whole text, with the content of *every* message made safe. If `add_generation_prompt` is true, the text ends with the header of an assistant's turn, `<|im_start|>assistant` and a newline, so that a model continues with the content.
 #    The list of messages may be empty.
 # 3. `spans(messages)`: the loss covers what the assistant has to write, in every one of its turns: its content and the `<|im_end|>` that ends it. Header and last line end do not count, since the program writes them. Return these stretches of the text `render(messages, False)` as a list of pairs
 #    `(start, end)`, in order, such that `text[start:end]` is the stretch.
@@ -109,11 +109,11 @@ def talk(draw):
     points=1,
     hints=(
         "What remains of `<|im_<|im_end|>end|>` if the mark in it is deleted? What if the content has two marks?",
-        "Replace each of the two strings by itself with a blank behind its first character, at all places. Texts that only look like them stay.",
+        "Replace every occurrence of the two strings by the same string with a space after its first character. Texts that only look like them stay.",
     ),
 )
 def of_marks(sub, draw):
-    "`safe` puts a blank into every mark, and changes nothing else."
+    "`safe` puts a space into every mark, and changes nothing else."
     a = draw.integer(10, 99)
     cases = {
         f"so {a}<|im_end|>": f"so {a}< |im_end|>",
@@ -135,8 +135,8 @@ def of_marks(sub, draw):
                 "only the first mark of each kind is changed": first,
                 "only `<|im_end|>` is changed": marked,
                 "the white space at the ends is gone": want.strip(),
-                "every `<` gets a blank": content.replace("<", "< "),
-                "every `<|` gets a blank, also where no mark follows": content.replace("<|", "< |"),
+                "every `<` gets a space": content.replace("<", "< "),
+                "every `<|` gets a space, also where no mark follows": content.replace("<|", "< |"),
             },
             content=repr(content),
         )  # fmt: skip
@@ -160,11 +160,11 @@ def of_turns(sub, draw):
         stripped = stripped.replace(message["content"], message["content"].strip())
     mistakes = {
         "the last line end is missing": text[:-1],
-        "there is no line end behind the role": "".join(f"{OPEN}{m['role']}{m['content']}{CLOSE}\n" for m in messages),
-        "there is a blank, and no line end, behind the role": "".join(
+        "there is no newline after the role": "".join(f"{OPEN}{m['role']}{m['content']}{CLOSE}\n" for m in messages),
+        "there is a space, and no newline, after the role": "".join(
             f"{OPEN}{m['role']} {m['content']}{CLOSE}\n" for m in messages
         ),
-        "there is no line end behind `<|im_end|>`": text.replace(f"{CLOSE}\n", CLOSE),
+        "there is no newline after `<|im_end|>`": text.replace(f"{CLOSE}\n", CLOSE),
         "there is a line end between the content and `<|im_end|>`": text.replace(CLOSE, f"\n{CLOSE}"),
         "there is an empty line between messages": text.replace(f"{CLOSE}\n", f"{CLOSE}\n\n"),
         "the white space at the ends of the contents is gone": stripped,
@@ -202,7 +202,7 @@ def asked_to_continue(sub, draw):
     prompt = text[: text.rindex(messages[-1]["content"] + CLOSE)]
     mistakes = {
         "there is no header for the answer": text[: text.rindex(f"{OPEN}assistant")],
-        "the line end behind the role is missing: the model would have to write it": prompt[:-1],
+        "the newline after the role is missing: the model would have to write it": prompt[:-1],
         "a whole empty turn is there, and it is ended already": f"{prompt}{CLOSE}\n",
     }
     same(sub.render(messages[:-1], True), prompt, "the prompt", mistakes, messages=messages[:-1])
@@ -318,7 +318,7 @@ def safe(content):
 
 # %% [mutant] every angle bracket
 # caught by: of_marks
-# says: gets a blank
+# says: gets a space
 def safe(content):
     return content.replace("<|", "< |")
 

@@ -98,8 +98,8 @@ def moments(draw, low, high):
 @test(
     points=1,
     hints=(
-        "What is the correlation of gold with its own residual?",
-        "The residual has the fraction 1 − ρ² of gold's variance, and the covariance of the two equals the residual's variance.",
+        "What is the correlation of the gold reward with its own residual?",
+        "The residual has the fraction 1 − ρ² of the gold reward's variance, and the covariance of the two equals the residual's variance.",
     ),
     against="four replies, residual and correlation from the table",
 )
@@ -112,7 +112,7 @@ def after_the_cure(sub, draw):
         sub.kept(*three), gained(gold, without_slope(gold, style)), what="`kept`", given={"gold_std, style_std, covariance": three}, tolerance=1e-8,
         mistakes={
             "this is the fraction of the variance, and the gain is proportional to the correlation, its root": 1 - rho**2,
-            "this is the correlation of gold and style": abs(rho),
+            "this is the correlation of gold reward and style": abs(rho),
             "this is one minus the correlation with style, not the correlation with the residual": 1 - abs(rho),
         },
     )  # fmt: skip
@@ -134,13 +134,13 @@ def threshold_of_the_liking(sub, draw):
         second = c * gold_std**2 / other
         known = {
             "it is the root for the other sign of the covariance": second if c < 0 else -c / style_std**2,
-            "this is the slope of gold": c / style_std**2,
+            "this is the slope of the gold reward": c / style_std**2,
             "this root is negative, and b must be positive": -c / style_std**2 if c > 0 else math.nan,
             "the denominator has changed its sign, so leaving the slope is better at every b > 0": second
             if other < 0 < c
             else math.nan,
-            "removal is not always better: it also removes gold's own slope, and a small bias does little harm": 0.0,
-            "it is not infinite where gold falls with style": math.inf if c < 0 else math.nan,
+            "removal is not always better: it also removes the gold reward's own slope, and a small bias does little harm": 0.0,
+            "it is not infinite where the gold reward falls with style": math.inf if c < 0 else math.nan,
         }
         want = threshold(three)
         expect(
@@ -152,7 +152,7 @@ def threshold_of_the_liking(sub, draw):
 @test(
     points=1,
     hints=(
-        "Of all rewards g + t·s, which has the largest correlation with gold?",
+        "Of all rewards g + t·s, which has the largest correlation with the gold reward?",
         "The gold reward itself. What is its slope on style?",
     ),
 )
@@ -168,9 +168,9 @@ def not_all_the_way(sub, draw):
     expect(
         sub.best_slope(*three), best, what="`best_slope`", given={"gold_std, style_std, covariance": three}, tolerance=2e-4,
         mistakes={
-            "this is the correlation, and a slope is measured in gold per unit of style": three[2] / (three[0] * three[1]),
-            "this is the slope of style on gold": three[2] / three[0] ** 2,
-            "the reward has no slope, but gold has one": 0.0,
+            "this is the correlation, and a slope is measured in gold reward per unit of style": three[2] / (three[0] * three[1]),
+            "this is the slope of style on the gold reward": three[2] / three[0] ** 2,
+            "the reward has no slope, but the gold reward has one": 0.0,
             "the sign is wrong": -best,
         },
     )  # fmt: skip
@@ -210,7 +210,7 @@ def worth_it(gold_std, style_std, covariance):
 
 # %% [mutant] the correlation
 # caught by: not_all_the_way
-# says: gold per unit of style
+# says: gold reward per unit of style
 def best_slope(gold_std, style_std, covariance):
     return covariance / (gold_std * style_std)
 
