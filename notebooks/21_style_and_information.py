@@ -58,10 +58,10 @@ noise.reveal("yes" if chance > 0.5 else "no")
 
 # %%
 verdict = predict(
-    "At a KL of 1 the judge prefers the policy from biased labels to the policy from unbiased ones. What does the user do?",
-    "prefers it too, less strongly",
-    "has no clear preference",
-    "prefers the other one",
+    "At a KL of 1 the judge gives a higher win rate against the reference to the policy from biased labels than to the policy from unbiased ones. What does the user do?",
+    "gives it a higher win rate too, by less",
+    "gives both about the same win rate",
+    "gives it a lower win rate",
 )
 
 # %%
@@ -78,7 +78,7 @@ for name, path in paths.items():
         f"{name:10} {row['style']:7.2f} {row['gold']:6.2f} {row['judge']:7.2f} {row['true']:6.2f} {row['share']:8.2f}"
     )
 honest, biased = (paths[name][kls.index(1.0)]["true"] for name in ("honest", "biased"))
-verdict.reveal("prefers the other one" if honest > biased + 0.02 else "has no clear preference")
+verdict.reveal("gives it a lower win rate" if honest > biased + 0.02 else "gives both about the same win rate")
 
 # %%
 # figure: chain
