@@ -613,7 +613,7 @@ sees.reveal("the first word" if step == 0 else "the answer" if step >= len(expec
 # %%
 # figure: critic
 # alt: Left, what the critic expects at three places over 28 rollouts: before the first word, after "think" and after "answer". In the first eight, while only the critic
-#   learns, the three lines fan out towards three dashed lines, the true success rates of the supervised model; afterwards the policy learns to think and the line before
+#   learns, the three lines fan out towards three dashed lines, the measured success rates of the supervised model; afterwards the policy learns to think and the line before
 #   the first word rises to the one after "think". Middle, the advantage of each token of a chain of thought and of a direct answer as the critic gives them after its warm-up: in the
 #   chain of thought the first word and the end have about as much each, the positions between them little. Right, reward and fraction of completions with a chain of thought over rollouts.
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained", width_ratios=(1.2, 1.2, 1))
@@ -836,7 +836,7 @@ turned.reveal("uphill" if cosine > 0.3 else "downhill" if cosine < -0.3 else "ne
 # figure: stale
 # alt: Direction and noise of seven gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring the age loses the direction slowly. Token
 #   ratios keep it longer, with a cap at two a little less long. The ratio of the whole completion keeps it exactly but its noise explodes; with a cap it keeps the direction for a few updates and has lost it after twelve. With tokens masked it is as good for four updates and points the other way after eight. The clipped gradient reverses after three
-#   updates in this table.
+#   updates of this tabular policy.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for name, colour in STALE.items():
     left.plot(direction[name], "o-", ms=3, color=PALETTE[colour], label=name)
@@ -851,7 +851,7 @@ plt.show()
 assert min(direction["completion ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
 
 # %% [markdown]
-# The clip does not correct old samples. It was made to *stop* the gradient at ratios of .8 and 1.2. In this table most tokens pass one of these limits within four steps, and those that moved in the right direction lose their gradient. Most of the remaining tokens
+# The clip does not correct old samples. It was made to *stop* the gradient at ratios of .8 and 1.2. With this tabular policy most tokens pass one of these limits within four steps, and those that moved in the right direction lose their gradient. Most of the remaining tokens
 # moved in the wrong direction, and their gradient points back to the sampler. A mask, made for errors of an engine, fails in the same way some steps later. The exact ratio of each completion costs noise without bound. A capped ratio per token is the compromise of asynchronous systems.
 #
 # Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. In which order do they end?
@@ -984,7 +984,7 @@ assert gallery["as it should be"][0][-1] > 2.95 and gallery["mask off by one: no
 assert gallery["temperature 0.7, forgotten"][0][-1] < 2.05 and gallery["temperature 0.7, forgotten"][1] > 0.1
 
 # %% [markdown]
-# **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And an negative result: leaving the end-of-sequence token
+# **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And a negative result: leaving the end-of-sequence token
 # out of the mask does no harm *here*, where the best completion has no end. If truncation costs 2, the best completion ends and the policy still finds it, because going on becomes less probable. If it costs 1½, the policy does not find it.
 
 # %%

@@ -330,8 +330,8 @@ holds.reveal("less than half as far in KL" if large <= 0.5 * small else "about a
 
 # %%
 # figure: hard
-# alt: Three panels of the KL from the reference over training steps on a logarithmic axis, for beta 0.1, 0.5 and 2. With labels that never err all three climb towards ln 2,
-#   the smaller beta sooner. With labels from Bradley-Terry, and for IPO with labels that never err, each settles at a level of its own.
+# alt: Three panels of the KL from the reference over training steps on a logarithmic axis, for beta 0.1, 0.5 and 2. With deterministic labels all three climb towards ln 2,
+#   the smaller beta sooner. With labels from Bradley-Terry, and for IPO with deterministic labels, each settles at a level of its own.
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.8), sharey=True, layout="constrained")
 for ax, (kind, kls) in zip(axes, descents.items(), strict=True):
     for b, row, colour in zip(BETAS, kls, ("blue", "green", "red"), strict=True):
@@ -896,7 +896,7 @@ for name, key in (("highest CHES", "without_high"), ("a random one", "without_ra
     print(f"                   {name:16} gold {sum(golds) / len(golds):5.2f}")
 
 # %% [markdown]
-# As the only training data, the pairs of highest CHES ruin the policy. Together with three times as many other pairs they make no significant difference over five seeds.
+# As the only training data, the pairs of highest CHES give the lowest gold reward and the largest KL. Together with three times as many other pairs they make no significant difference over five seeds.
 #
 # ## An annotator with a length bias
 #

@@ -191,7 +191,7 @@ def without_an_end(sub, draw):
     rounds=1,
     hints=(
         "Which bug can only show from the second update on?",
-        "With the maximum, the clip removes the gradient of tokens that moved the wrong way and should come back, and keeps it for tokens that run away. Compare `ratio_1` and `ratio_4`.",
+        "With the maximum, the clip removes the gradient of tokens that moved too far the wrong way, and keeps it for tokens that move too far the right way. Compare `ratio_1` and `ratio_4`.",
     ),
 )
 def runs_away(sub, draw):

@@ -20,7 +20,7 @@
 # How it is graded: your `step` is run 40 times, on six seeds, at `lr = 8`, with 16 games and 4 completions of each per step. The rewards are high here: a wrong answer receives 2 and a right one 3. At the end the
 # probability of a right answer is averaged over all 81 games, exactly, and compared with our run on the same seed. You pass if the lower end of the 95 % interval of (your fraction − ours) is above −0.15.
 # A check shows both curves. A step must scale with the learning rate: with `lr = 0` nothing changes, and with twice the `lr` the weights move twice as far. Where half of the completions of each
-# game are right, no baseline makes a difference, and the step must point along the gradient, with any rewards.
+# game are right, the baselines of the chapter that average rewards (batch mean, group mean, leave-one-out mean) all give the same direction. The step must point along it, with any rewards.
 
 # %% [given]
 import torch

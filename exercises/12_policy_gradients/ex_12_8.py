@@ -168,7 +168,7 @@ def together(sub, draw):
             "ptx_coef": coef,
         },
         mistakes={
-            "the texts are pushed down: their term has the wrong sign": policy - text,
+            "the texts become less probable: their term has the wrong sign": policy - text,
             "the policy's part has the wrong sign": text - policy,
             "the texts are left out": policy,
             "the texts are weighted by 1": policy + text / coef,
