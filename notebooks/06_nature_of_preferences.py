@@ -202,7 +202,7 @@ ax.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.17)
 plt.show()
 
 # %% [markdown]
-# At any time this looks like a ranking, but no player is better on average. For three equal players the differences do not differ significantly from these (the study measures both): they are the noise of a constant
+# At any time this looks like a ranking, but no player is better on average. With three equal players the distance between best and worst does not differ significantly (the chapter gives both, and the minimum detectable difference). It is the noise of a constant
 # step. A rating with one number per player cannot represent "beats *this* one". A test of fit detects the cycle: predict each
 # pair's win rate from the ratings and compare.
 
@@ -485,7 +485,7 @@ print(
 copy.reveal("abc"[int(with_c.argmax())])
 
 # %% [markdown]
-# Nobody changed their mind about a and b, and a majority prefers a to b and to c: a is the *Condorcet winner*. Only the list changed. A Bradley–Terry fit to many people follows the Borda count, and the Borda score depends on *the other* completions.
+# No person changed their mind about a and b, and a majority prefers a to b and to c: a is the *Condorcet winner*. Only the list of completions changed. A Bradley–Terry fit to many people follows the Borda count, and the Borda score depends on *the other* completions.
 # By Arrow's theorem, every rule that is always transitive, satisfies unanimity and has no dictator violates independence.
 
 # %%

@@ -220,7 +220,7 @@ padded.reveal(narrow["narrow padding"])
 assert results.holds("narrow_padding", above=1.5)
 
 # %% [markdown]
-# In these pairs length indicates facts, so its weight is rightly positive. The labels are noisy and unbiased. The pairs that would have shown the difference were never labelled.
+# In these pairs length indicates facts, so a positive weight fits them. The labels are noisy and unbiased. The pairs with padding, in which length does not indicate facts, were never labelled.
 #
 # ## Four small experiments
 #

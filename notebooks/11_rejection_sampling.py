@@ -166,7 +166,7 @@ warm.reveal(max(gold_rewards, key=gold_rewards.__getitem__))
 # %% [markdown]
 # ## Rounds of imitation
 #
-# A model is fine-tuned on the best of four until its distribution *is* the best of four. Then we repeat this from the new model. What is the result of four rounds?
+# A model is fine-tuned on the best of four until its distribution *is* the best of four. Then we repeat this from the new model. Which distribution do four rounds give?
 
 # %%
 rounds = predict(
@@ -276,8 +276,8 @@ assert trained["random"][3].reward < 1.75 and poem_results.holds("random_reward_
 # %% [markdown]
 # ## Rejection sampling and GRPO at equal sampled tokens
 #
-# The shell game: one in five completions of the initial model contains a chain of thought, and training should discover that a chain of thought leads to right answers. Rejection sampling keeps the best of each eight completions and takes eight steps on these. GRPO takes one update on all 128, or
-# eight. Sampling is the main cost, so we compare at equal numbers of sampled tokens.
+# The shell game: one in five demonstrations of the initial model contained a chain of thought, and training should discover that a chain of thought leads to right answers. Rejection sampling keeps the best of each eight completions and takes eight steps on these. GRPO takes one update on all 128, or
+# eight. With a large model, sampling is a large part of the cost, so we compare at equal numbers of sampled tokens.
 
 # %%
 cheap = predict(

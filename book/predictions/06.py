@@ -81,7 +81,7 @@ careless_labels = Ask(
     {
         "short with both": "This holds for careful labels. With noise ½ the 60 % prefer short to long in only {mild:.0f} of 100 labels, because their difference in utility is small. The other group still prefers long in nearly all of its labels.",
         "long with both": "The 40 % have stronger preferences. But a careful label says which completion is better and not by how much. Then each person counts once, and {short_long:.0f} of 100 labels prefer short to long, {short_middle:.0f} short to middle.",
-        "middle with both": "This holds in between, with noise .1 and .25. With noise .05, {short_middle:.0f} of 100 labels prefer short to middle, and with noise ½, {long_middle:.0f} of 100 prefer long to middle.",
+        "middle with both": "This holds for noise between these two values, at .1 and .25. With noise .05, {short_middle:.0f} of 100 labels prefer short to middle, and with noise ½, {long_middle:.0f} of 100 prefer long to middle.",
         "short with careful labels, long with careless ones": "",
         "long with careful labels, short with careless ones": "Careful labels count persons: even a small preference of the 60 % decides {least:.0f} of 100 of their labels. The strength of a preference affects the labels only if they are noisy.",
     },
@@ -104,7 +104,7 @@ def _told():
 told_two = Ask(
     "Now the person has been told that they have 2. They may end with 1 for sure, or with 2 or nothing by a coin flip. Which do they take, by the two formulas?",
     {
-        "the sure thing again": "Losses weigh more than twice, but now both offers are losses, and both are multiplied by 2.25. The value of losing 2 is {twice:.2f} times the value of losing 1, and the probability ½ has the weight {weight:.2f}. The product is a smaller loss than the sure one.",
+        "the sure thing again": "Losses weigh more than twice as much as gains, but now both offers are losses, and both are multiplied by 2.25. The value of losing 2 is {twice:.2f} times the value of losing 1, and the probability ½ has the weight {weight:.2f}. The product is a smaller loss than the sure one.",
         "the coin": "",
         "either": "This would hold for a person who uses amounts and probabilities without transformation. Here both are transformed, and the value function changes from concave to convex at the reference point.",
     },

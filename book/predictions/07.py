@@ -83,7 +83,7 @@ def _teams():
 who_gains = Ask(
     "Three teams of five annotators label the same 500 items. Their accuracies are .75 each; .95, .8, .65, .55, .5; and .92, .92, .5, .5, .2. In which team is the gain of Dawid and Skene's model over the majority vote largest?",
     {
-        "five equal ones, .75": "The majority vote of this team is the most accurate of the three, but with equal accuracies there is nothing to weigh. With 500 items the model gives nearly the same labels as the majority.",
+        "five equal ones, .75": "The majority vote of this team is the most accurate of the three, but annotators with equal accuracies get equal weights. With 500 items the model gives nearly the same labels as the majority.",
         "five different ones, .95 to .5": "There the gain is {mixed:.2f}. But no annotator of this team is below chance, and a vote near chance harms the majority less than a vote that is mostly wrong.",
         "one of the five mostly wrong, .2": "",
     },
@@ -107,7 +107,7 @@ noticed = Ask(
         within=1.2,
         unit="%",
         form=".0f",
-        low="The fraction among 100 pairs has a standard error of 5 points. It is significant if it is two standard errors above one half, and by chance it is often lower than the probability: at 60 % the power is only {few:.0f} %. For a power of 80 % the probability must be nearly one standard error higher.",
+        low="The fraction among 100 pairs has a standard error of 5 points. It is significant if it is two standard errors above one half, and by chance the fraction is often lower than the probability: at a probability of 60 % the power is only {few:.0f} %. For a power of 80 % the probability must be nearly one standard error higher.",
         high="At a probability of 70 % the power is {many:.0f} %, by the formula. A power of 80 % needs less: two standard errors of 5 points for the test, and .84 standard errors more.",
     ),
     _noticed,

@@ -145,7 +145,7 @@ hot_or_cold = Ask(
     "On the poem task, the model samples sixteen completions at temperature ½, 1 or 2, and the reward model selects one. At which temperature is the gold reward of the selected completion highest?",
     {
         "temperature ½": "",
-        "temperature 1": "This holds with two samples: {few_one:.2f} at temperature 1, and {few_cold:.2f} at ½. Among sixteen the reward model finds completions that it overrates, and the gold reward is {one:.2f}. At ½ such completions are rarer, and it is {cold:.2f}. A still lower temperature is not better: at ¼ it is {coldest:.2f}.",
+        "temperature 1": "This holds with two samples: {few_one:.2f} at temperature 1, and {few_cold:.2f} at ½. Among sixteen the reward model finds completions that it overrates, and the gold reward is {one:.2f}. At ½ such completions are rarer, and the gold reward is {cold:.2f}. A still lower temperature is not better: at ¼ the gold reward is {coldest:.2f}.",
         "temperature 2": "If the completions differ more, the best has a higher proxy reward. But its gold reward is only {two:.2f}, because this reward model overrates unusual completions.",
     },
     _temperatures,

@@ -25,7 +25,7 @@ import torch
 
 # %% [stub]
 def first_item(theta, size):
-    """(size,): the probability of each place of item 0. theta: a float ≥ 0. size: an int ≥ 1."""
+    """(size,): the probability of each position of item 0. theta: a float ≥ 0. size: an int ≥ 1."""
     raise NotImplementedError
 
 

@@ -24,12 +24,12 @@ import torch
 
 # %% [stub]
 def majority(rankings):
-    """(K, K) bool: do more than half put a above b?"""
+    """(K, K) bool: do more than half of the people rank a above b?"""
     raise NotImplementedError
 
 
 def condorcet_winner(rankings):
-    """The answer that beats every other one by majority, or -1."""
+    """The alternative that a majority prefers to each other one, as an int; -1 if there is none."""
     raise NotImplementedError
 
 

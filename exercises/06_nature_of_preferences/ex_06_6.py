@@ -12,7 +12,7 @@
 # mean rating    1500   1526   1551   1575   1598
 # ```
 #
-# The mean rating rises every month. The sum changes a little even after a game without a draw. Also, the player named second loses nothing in a draw with a weaker one, and the leads of the stronger players are about ten times too large for their win rates.
+# The mean rating rises every month. The sum changes a little even after a game that is not a draw. Also, the player named second loses nothing in a draw with a weaker one, and the leads of the stronger players are about ten times too large for their win rates.
 #
 # **There are three bugs. Find and fix them.** `games` is a list of `(a, b, score)`: the indices of the two players and the score of `a`, which is 1 for a win, 0.5 for a draw and 0 for a loss. Games are
 # processed one after the other. A lead of 400 points means odds of ten to one. After a game `a` gains `k` times (score − expected score), and `b` loses the same amount.

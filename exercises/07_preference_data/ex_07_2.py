@@ -29,7 +29,7 @@ def information(rewards):
 
 
 def worth_of_best(K):
-    """How many separate comparisons one pick among K equally good replies is worth: one number."""
+    """Number of separate comparisons with the same information as one pick among K equally good completions."""
     raise NotImplementedError
 
 

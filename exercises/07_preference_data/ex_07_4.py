@@ -8,12 +8,12 @@
 # The completions of a conversation were rated at every turn. A turn is a dictionary:
 #
 # * `"question"`: the text of the user;
-# * `"replies"`: a list of `[text, grade]`, in any order, no text twice;
-# * `"then"`: the next turn, or `None`. The conversation continues from the reply with the highest grade; if several have it, from the first of these.
+# * `"replies"`: the completions, a list of `[text, grade]`, in any order, no text twice;
+# * `"then"`: the next turn, or `None`. The conversation continues from the completion with the highest grade; if several have it, from the first of these.
 #
-# Write `unroll(turn)`, which returns one row for every pair of replies of every turn *in which one grade is higher*: a dictionary with
+# Write `unroll(turn)`, which returns one row for every pair of completions of a turn *in which one grade is higher*, for all turns: a dictionary with
 #
-# * `"prompt"`: a list of texts, the conversation before the replies, with the user's question last;
+# * `"prompt"`: a list of texts, the conversation before the completions, with the user's question last;
 # * `"chosen"`, `"rejected"`: the two texts;
 # * `"weight"`: equal for all rows of a turn, with a sum of 1 over the rows of each turn. A turn without rows has no weight.
 #
@@ -96,8 +96,8 @@ def turns_of(given):
 @test(
     points=2,
     hints=(
-        "Three replies with different grades give three pairs. The order of the replies does not matter for which one is chosen.",
-        "Go through all pairs of replies of a turn and keep those in which one grade is strictly higher.",
+        "Three completions with different grades give three pairs. The order of the list does not matter for which one is chosen.",
+        "Go through all pairs of completions of a turn and keep those in which one grade is strictly higher.",
     ),
 )
 def all_pairs(sub, draw):
@@ -121,12 +121,12 @@ def all_pairs(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which texts came before the replies of the second turn?",
-        "The prompt of a turn is the path: question, best reply, question, best reply, …, question. Each row needs its own list.",
+        "Which texts came before the completions of the second turn?",
+        "The prompt of a turn is the path: question, best completion, question, best completion, …, question. Each row needs its own list.",
     ),
 )
 def the_path(sub, draw):
-    "The prompt is the conversation before the replies, along the best replies."
+    "The prompt is the conversation before the completions, along the best completions."
     given = tree(draw, 3)
     path = {turn["replies"][0][0].split(".")[0]: prompt for turn, prompt in turns_of(given)}
     for row in rows_of(sub, given):
@@ -136,19 +136,19 @@ def the_path(sub, draw):
             if row["prompt"] == want[-1:]:
                 why = "the prompt is the last question alone"
             elif [text for text in want if text.startswith("question")] == row["prompt"]:
-                why = "the prompt contains questions without the replies between them"
+                why = "the prompt contains questions without the completions between them"
             elif set(row["prompt"]) > set(want):
                 why = "the prompt contains texts from later turns"
             elif row["prompt"][::2] == want[::2] and len(row["prompt"]) == len(want):
-                why = "the conversation continues from the reply with the highest grade, but the prompt contains another reply"
+                why = "the conversation continues from the completion with the highest grade, but the prompt contains another completion"
             fail(why, turn=given, row=row, expected=want)
 
 
 @test(
     points=1,
     hints=(
-        "How many rows does this turn have, after ties are left out? And from which of several best replies does the conversation continue?",
-        "Divide 1 by the number of rows of the turn, not by C(K, 2): a tie gives no row. Among equally good replies the path contains the first.",
+        "How many rows does this turn have, after ties are left out? And from which of several best completions does the conversation continue?",
+        "Divide 1 by the number of rows of the turn, not by C(K, 2): a tie gives no row. Among equally good completions the path contains the first.",
     ),
 )
 def weights(sub, draw):
@@ -178,7 +178,7 @@ def weights(sub, draw):
     path = [prompt for turn, prompt in turns_of(given)][-1]
     if any(prompt != path for prompt in later):
         fail(
-            "among replies with the same highest grade, the conversation continues from the first",
+            "among completions with the same highest grade, the conversation continues from the first",
             turn=given,
             yours=later[0],
         )
