@@ -147,6 +147,10 @@ def nothing_else(sub, draw):
     expect(slope, want, what="the gradient beside NaN")
 
 
+# %% [probes]
+# no single of conversation_losses: a conversation that is cut away has no loss
+
+
 # %% [mutant] one mean for a row
 # caught by: alone
 # says: shape

@@ -33,13 +33,14 @@ def replaced(value: Any, change: Change) -> Any:
 def equal(x: Tensor, all_rows: bool = True, gap: float = 0.0) -> Tensor:
     """Return ``x`` with equal entries, or with entries that differ by up to ten times ``gap``.
 
-    The value is 0.1 or -0.1, or an integer more: the sum of 3, 6 or 7 such numbers is rounded, so their computed
-    standard deviation is not exactly 0.
+    The value is near the median: 0.1 or an integer more, or -0.1 or an integer less. The sum of 3, 6 or 7 such numbers is
+    often rounded, so their computed standard deviation is not exactly 0.
 
     Args:
         all_rows: whether all rows are replaced, or the first one only.
     """
-    value = -0.1 if float(x.max()) <= 0 else 0.1 + max(0, math.floor(float(x.min())))
+    sign = -1.0 if float(x.max()) <= 0 else 1.0
+    value = sign * (0.1 + math.floor(float((sign * x).median())))
     out = _normalised(value + gap * _steps(x), like=x)
     return out if all_rows or x.dim() == 1 else torch.cat([out[:1], x[1:]])
 

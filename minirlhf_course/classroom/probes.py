@@ -457,7 +457,7 @@ class _Making:
                     stretched = {key: stretch(value, n, m, end) for key, value in arguments.values()}
                     description = f"where {m} stands for {n} in its inputs' sizes"
                     num_kept += self.add("size", "", description, _with(call, stretched), base)
-            smaller = self._resized(call, n, n - 1) if n > 2 else None
+            smaller = self._resized(call, n, n - 1) if n > 2 and not self.is_off("single") else None
             if smaller:
                 self.add("size", "", f"where {n - 1} stands for {n} in its inputs' sizes", smaller, base)
 
