@@ -360,7 +360,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# At the low price the model takes between three and four steps when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. It takes about one step more than these means justify.
+# At the low price the model takes between three and four steps on average when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. By these means three steps would have the highest reward, and most runs take more.
 
 # %%
 predict.tally()
@@ -368,7 +368,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Train on `"majority"` and on `"coin"` (`shell.RUNS`). Which of them can you distinguish from the true reward by the reward curve alone?
+# * Train on `"majority"` and on `"coin"` (`shell.RUNS`). Which of them can you distinguish from the reward for right answers by the reward curve alone?
 # * Reward the format *and* the answer (`graders.weighted` has the pattern; write a reward as in `shell.shape_of_thought`). Does the fall disappear? How small may the weight of the answer be?
 # * In the table, let `beta` grow from 0 to .2 and draw pass@1 against pass@64. Where would you stop?
 #

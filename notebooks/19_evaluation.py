@@ -340,6 +340,6 @@ predict.tally()
 # * How many copies does a leak need? Change `leaks.COPIES` to 1, 3, 30 and plot the score on the test and on the variants.
 # * A leak of reworded items: `leaks.saw("shuffled", …)`. What are `overlap` and the score in the result of `standing` now?
 # * Let all six examples be wrong. Does the model follow its pages or its prompt?
-# * Grade the knower with a penalty (`evaluation.answering_gain`): from which confidence on should it answer?
+# * Grade the untuned model with a penalty (`evaluation.answering_gain`): from which confidence on should it answer?
 #
 # The graded exercises of this chapter: `minirlhf check 19`.

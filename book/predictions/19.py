@@ -27,7 +27,7 @@ b_ahead = Ask(
     {
         "pass@8": "",
         "the vote": "A vote helps where the right answer is the most frequent one. B's wrong answers agree and have probability .60: its vote has accuracy {B_vote_9:.2f}, A's vote {A_vote_9:.2f}. But at least one of eight completions is right with probability 1 − .6⁸ = {B_pass_8:.2f} for B, and {A_pass_8:.2f} for A.",
-        "pass@8 and pass^8": "pass^8 needs eight right answers in a row. At .40 this is very rare; A has .95⁸ = .66 on half of the problems.",
+        "pass@8 and pass^8": "pass^8 needs eight right completions of eight. At .40 this is very rare; A has .95⁸ = .66 on half of the problems.",
         "pass@1 and pass@8": "By pass@8 B is better. But pass@1 is the mean probability of a single completion: {A_pass_1:.2f} for A, the mean of .95 and .01, and {B_pass_1:.2f} for B.",
     },
     _b_ahead,

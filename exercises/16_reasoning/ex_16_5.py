@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# Four runs of the shell game from the same fine-tuned model, sixty rollouts each. Each run had another reward. Each log has three columns, means over the five rollouts that end with the named one:
+# Four runs of the shell game from the same fine-tuned model, sixty rollouts each. Each run had another reward. An entry of a log is the mean over the five rollouts that end with the rollout named above it. Each log has three rows:
 #
 # * `reward`, the mean reward of the run;
 # * `thinks`, the fraction of completions with a chain of thought;
@@ -114,7 +114,7 @@ def coin(sub, draw):
 )
 def answer(sub, draw):
     "The run that was rewarded for right answers is identified."
-    ask(sub, "a", dict.fromkeys("bcd", "two of its columns are equal in every row: which?"))
+    ask(sub, "a", dict.fromkeys("bcd", "two of its rows are equal in every column: which?"))
 
 
 @test(
@@ -187,7 +187,7 @@ log_1, log_2, log_3, log_4 = (paid(log) for log in logs(STUDENT))
 
 # %% [mutant] the right answer and the majority exchanged
 # caught by: answer
-# says: equal in every row
+# says: equal in every column
 def paid(log):
     reward, _, right = log
     if max(abs(a - b) for a, b in zip(reward, right, strict=True)) < 0.005:

@@ -7,13 +7,13 @@
 
 # %% [statement]
 # There are twelve strategies, and 60 problems, each solved by some of the strategies. The policy is one softmax over the strategies. In training, groups of eight tries are sampled, and the logits move by
-# `lr` · mean over groups of $\sum_i A_i\,\nabla\log\pi(y_i)$ with the credit $A$ that you give. With $A_i = r_i - \bar r$ the policy converges to one strategy, one that solves most problems.
+# `lr` · mean over groups of $\sum_i A_i\,\nabla\log\pi(y_i)$ with the credit $A$ that you give. With $A_i = r_i - \bar r$ the policy converges to one strategy, the best one or nearly the best.
 #
 # We want a high probability that **one of eight tries** solves the problem. So the objective is $\mathbb E[\max_i r_i]$ over groups of the given size, and the tries stay independent samples of one policy.
 #
 # Write `credit(rewards)`: rewards `(P, G)` of 0 and 1, one row per group; returns `(P, G)`. The mean of $\sum_i A_i\nabla\log\pi(y_i)$ must be the gradient of that objective **exactly**, for any $G \ge 2$, and every try without which the maximum would be the same must get 0.
 #
-# The last test trains: 150 steps of 16 groups at `lr = 6`, on six seeds, each paired with our run. The curve is the exact pass@8. You pass if the lower end of the 95 % interval of (your pass@8 − ours) at the end is above −0.05.
+# The last test trains: 150 steps of 16 groups at `lr = 6`, on six seeds, each paired with our run. The curve is the exact pass@8. You pass if the lower end of the 95 % interval of (your pass@8 − ours) at the end is at least −0.05.
 
 # %% [given]
 import torch

@@ -12,7 +12,7 @@
 # 3. `kimi(correct, lengths)`: the term $r_{\text{length}}$ of `eq:kimi-length`, without the reward to which it is added. Both tensors are `(P, G)`: $G$ completions for each of $P$ prompts. The minimum and the maximum are those of all $G$ completions of the
 #    *same* prompt, right or wrong. If all $G$ completions are equally long, the term is 0 for all of them. $G$ may be 1.
 # 4. `cosine(correct, lengths, limit, right_first, right_last, wrong_first, wrong_last, exceeded)`: `eq:cosine-length`, `(B,)`. A right answer goes from `right_first` at 0 tokens ($a$) to `right_last` at the limit $L$ ($b$), a wrong answer from `wrong_first` to `wrong_last`. From
-#    `limit` tokens on (so also with exactly `limit` tokens) the completion has been cut off, and gets `exceeded`, right or wrong.
+#    `limit` tokens on (so also with exactly `limit` tokens) the completion has been truncated, and gets `exceeded`, right or wrong.
 
 # %% [given]
 import math
@@ -100,7 +100,7 @@ def around(c, n, target, alpha):
         "only right answers pay for the distance": c * (1 - alpha * abs(target - n)),
         "only a completion that is too long pays": c - alpha * max(0, n - target),
         "only a completion that is too short pays": c - alpha * max(0, target - n),
-        "the distance has a sign, so that short completions are paid for": c - alpha * (n - target),
+        "the distance has a sign, so that short completions are rewarded": c - alpha * (n - target),
         "the distance is added": c + alpha * abs(target - n),
         "the distance is relative to the target": c - alpha * abs(target - n) / target,
         "the distance is squared": c - alpha * (target - n) ** 2,
@@ -115,11 +115,11 @@ def within(c, n, budget, alpha, delta):
         "the factor is not held at 1 and below": c * max(0.0, room),
         "the factor is not held at 0 and above": c * min(1.0, room),
         "the factor is not held between 0 and 1": c * room,
-        "wrong answers are paid for their length": min(1.0, max(0.0, room)),
+        "wrong answers are rewarded for their length": min(1.0, max(0.0, room)),
         "the factor is added to c": c + min(1.0, max(0.0, room)),
         "δ is left out": c * min(1.0, max(0.0, alpha * (budget - n))),
         "δ is added outside of the clip": c * (min(1.0, max(0.0, alpha * (budget - n))) + delta),
-        "long completions are paid for: the difference has the wrong sign": c
+        "long completions are rewarded: the difference has the wrong sign": c
         * min(1.0, max(0.0, alpha * (n - budget) + delta)),
         "the distance counts in both directions": c * min(1.0, max(0.0, delta - alpha * abs(budget - n))),
         "δ is divided by α": c * min(1.0, max(0.0, alpha * (budget - n + delta))),
@@ -135,7 +135,7 @@ def within(c, n, budget, alpha, delta):
     ),
 )
 def exactly(sub, draw):
-    "`lcpo_exact` subtracts the distance from the length that was asked for."
+    "`lcpo_exact` subtracts the distance from the requested length."
     inputs, alpha = completions(draw, (-40, -30, 25, 35, 0, 0)), price(draw)
     mistakes = tables(around, inputs, alpha)
     expect(
@@ -216,13 +216,13 @@ def among_the_group(sub, draw):
                 [group(c, n) for c, n in zip(correct.T.tolist(), lengths.T.tolist(), strict=True)],
                 dtype=torch.float64,
             ).T.contiguous(),
-            "a wrong answer is paid for being short": plain,
+            "a wrong answer is rewarded for being short": plain,
             "a wrong answer gets 0, whatever its length": torch.where(correct, plain, 0.0),
             "a right answer is never charged": torch.where(correct, plain.clamp(min=0), plain.clamp(max=0)),
             "a wrong answer gets the larger of λ and 0": torch.where(correct, plain, plain.clamp(min=0)),
             "the ½ is missing: λ goes from 0 to −1": torch.where(correct, plain - 0.5, (plain - 0.5).clamp(max=0)),
             "λ goes from 1 to 0": torch.where(correct, plain + 0.5, 0.0),
-            "long completions are paid for": torch.where(correct, -plain, (-plain).clamp(max=0)),
+            "long completions are rewarded": torch.where(correct, -plain, (-plain).clamp(max=0)),
             "the reward to which it is added is in it": want + correct.double(),
             "minimum and maximum are those of the right answers": each(
                 lambda c, n: group(
@@ -302,7 +302,7 @@ def curve(c, n, limit, right_first, right_last, wrong_first, wrong_last, exceede
     ),
 )
 def along_the_cosine(sub, draw):
-    "`cosine` goes from the first to the last value, and has a price for being cut off."
+    "`cosine` goes from the first to the last value, and has a fixed reward for truncated completions."
     limit = draw.integer(40, 60)
     ends = [round(float(draw.uniform(low=a, high=b)), 2) for a, b in ((1.6, 2.4), (0.8, 1.2), (-9, -7), (-2, -1), (-13, -11))]  # fmt: skip
     places = [
@@ -359,7 +359,7 @@ def lcpo_max(correct, lengths, target_lengths, alpha, delta):
 
 # %% [mutant] wrong answers are paid for their length
 # caught by: at_most
-# says: wrong answers are paid
+# says: wrong answers are rewarded
 def lcpo_max(correct, lengths, target_lengths, alpha, delta):
     return (alpha * (target_lengths - lengths) + delta).clamp(0, 1)
 
@@ -374,7 +374,7 @@ def kimi(correct, lengths):
 
 # %% [mutant] wrong answers may gain
 # caught by: among_the_group
-# says: paid for being short
+# says: rewarded for being short
 def kimi(correct, lengths):
     low, high = lengths.amin(-1, keepdim=True), lengths.amax(-1, keepdim=True)
     return torch.where(high > low, 0.5 - (lengths - low) / (high - low), 0.0)

@@ -15,7 +15,7 @@
 # 3. `reward(completion, reference, target, fine, weight)`: the gate of the chapter's `eq:format-reward` with $p$ = `fine`. The $g$ of a well-formed completion is the sum of two graders as in `eq:composite-reward`: 1 if the answer equals the reference, character by
 #    character, and 0 otherwise, with the weight 1; and `language` of the *thought* with the weight `weight`. The reference has no white space at its ends.
 #
-# Completions are written by a model that is paid for them, and may have twenty thousand characters. Whatever they are, `reward` returns a number and raises nothing.
+# Completions are written by a model that is rewarded for them, and may have twenty thousand characters. Whatever they are, `reward` returns a number and raises nothing.
 
 # %% [given]
 import re
@@ -130,7 +130,7 @@ def of_the_form(sub, draw):
 @test(
     points=2,
     hints=(
-        "A model that is paid for the form tries everything. What if a tag stands there twice, or in the wrong place, or nothing stands in it?",
+        "A model that is rewarded for the format tries everything. What if a tag occurs twice, or in the wrong position, or with nothing in it?",
         "Count each tag: the three others exactly once, and `<think>` at most once and only at the beginning. Then look at what is left before, between and behind the parts.",
     ),
 )
@@ -269,9 +269,9 @@ def gated(sub, draw):
         given={"completion": bad, "reference": reference, "fine": fine, "weight": weight},
         mistakes={
             "it gets nothing, and it should pay": 0.0,
-            "the fine is paid to it": fine,
-            "its language is paid for": weight * share - fine,
-            "an empty thought has no foreign letter, and is paid for": weight - fine,
+            "the fine is added instead of subtracted": fine,
+            "its language is rewarded too": weight * share - fine,
+            "an empty thought has no foreign letter, and its language is rewarded": weight - fine,
         },
     )
 

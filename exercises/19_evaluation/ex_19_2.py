@@ -20,17 +20,17 @@ import math
 
 # %% [stub]
 def replies(item, reply, cost_item, cost_reply):
-    """The best number of pairs of replies to each item, a real number of at least 1. cost_reply is the price of a pair."""
+    """The best number of pairs of completions for each item, a real number of at least 1. cost_reply is the price of a pair."""
     raise NotImplementedError
 
 
 def variance(item, reply, cost_item, cost_reply, budget):
-    """The variance of the difference with that many pairs of replies."""
+    """The variance of the difference with that many pairs of completions."""
     raise NotImplementedError
 
 
 def worth(item, reply, cost_item, cost_reply):
-    """The budget with one pair of replies to each item over the budget with the best number, at equal variance."""
+    """The budget with one pair of completions for each item over the budget with the best number, at equal variance."""
     raise NotImplementedError
 
 

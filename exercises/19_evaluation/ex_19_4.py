@@ -201,7 +201,7 @@ def alike(sub, draw):
 def of_recipes(sub, draw):
     "The claim about recipes needs several seeds."
     once = "each recipe was trained once, and the interval knows nothing of what another seed would give"
-    more = "more items tell these two models apart, and they are told apart already; nothing is known of other seeds"
+    more = "more items would show the difference of these two models more exactly, and it is significant already; the report contains no other seed"
     ask(sub, 3, lambda counts: "d", {"a": once, "b": once, "c": more})
 
 

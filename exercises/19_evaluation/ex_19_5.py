@@ -21,12 +21,12 @@ import torch
 
 # %% [stub]
 def parts(ours, theirs):
-    """ours, theirs: (n, K) grades. Returns (item variance, reply variance), two numbers."""
+    """ours, theirs: (n, K) grades. Returns (item variance, completion variance), two numbers."""
     raise NotImplementedError
 
 
 def replies_or_items(ours, theirs):
-    """ours, theirs: (n, K) grades. Returns the variance with 2K replies over that with 2n items, one number."""
+    """ours, theirs: (n, K) grades. Returns the variance with 2K completions divided by the variance with 2n items, one number."""
     raise NotImplementedError
 
 
@@ -108,7 +108,7 @@ def of_replies(sub, draw):
     expect(
         two(sub.parts(ours, theirs))[1],
         right,
-        what="the reply variance",
+        what="the completion variance",
         given={"ours": ours, "theirs": theirs},
         mistakes={
             "the divisor is K and not K − 1": right * 2 / 3,
@@ -211,7 +211,7 @@ def choice(sub, draw):
     expect(
         sub.replies_or_items(ours, theirs),
         1.0,
-        what="the factor where the replies explain all",
+        what="the factor where the completions explain all of the variance",
         given={"ours": ours, "theirs": theirs},
         mistakes={
             "the item variance is negative; the one of `parts` is 0": 2 * (measured - reply / 4) / measured,

@@ -6,8 +6,8 @@
 
 # %% [statement]
 # A bootstrap for benchmarks: resample the items, each with all of its completions, many times, and take the ends of the middle 95 % of the scores. `widths` prints the width of the interval for more and more completions of the same forty items.
-# The curve is impossible. **The width falls by the same factor with each doubling of the completions, without a limit**, as if forty items were enough for any precision. A model compared **with itself** has an interval with a width. With a single completion per item the
-# interval is about 16 % **narrower than 2 · 1.96 standard errors**, printed in the first line.
+# The curve is impossible. **The width falls by about the same factor with each doubling of the completions, without a limit**, as if forty items were enough for any precision. A model compared **with itself** has an interval with a width. With a single completion per item the
+# interval is about 18 % **narrower than 2 · 1.96 standard errors**, printed in the first line.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
@@ -20,15 +20,15 @@ import torch
 
 
 def widths(n=40, seed=0):
-    """Widths of the 95 % interval of a score, and of a model's difference to itself, by replies per item."""
+    """Print the widths of the 95 % interval of a score, and of a model's difference from itself, by completions per item."""
     rng = torch.Generator().manual_seed(seed)
     ease = torch.rand(n, 1, generator=rng, dtype=torch.float64)
     grades = (torch.rand(n, 64, generator=rng, dtype=torch.float64) < ease).double()
-    print(f"by the standard error, one reply: {3.92 * float(grades[:, 0].std()) / n**0.5:.3f}")
+    print(f"by the standard error, one completion: {3.92 * float(grades[:, 0].std()) / n**0.5:.3f}")
     for k in (1, 2, 4, 8, 16, 32, 64):
         low, high = ends(resampled(grades[:, :k], 1000, seed), 0.95)
         left, right = ends(gap(grades[:, :k], grades[:, :k], 1000, seed), 0.95)
-        print(f"{k:2} replies: {float(high - low):.3f}   against itself: {float(right - left):.3f}")
+        print(f"{k:2} completions: {float(high - low):.3f}   against itself: {float(right - left):.3f}")
 
 
 # %% [stub]

@@ -14,7 +14,7 @@
 #    the grades by your function. Returns new logits `(24, 5)`: to the old ones add `lr` times the policy gradient of the mean grade, that is the gradient of the mean of $e_i \log\pi(r_i \mid f_i)$ over the `N` questions, where answer $r_i$ to fact $f_i$
 #    has the grade $e_i$. A baseline is allowed and not required; do not divide the grades by anything.
 #
-# How it is judged: 30 steps of 512 questions at `lr = 40`, with a penalty of 3, on four seeds, each paired with our run. The curve is the exact expected grade of an answer. You pass if the lower end of the 95 % interval of (your grade − ours) at the end is above −0.05. A model that always gives the
+# How it is judged: 30 steps of 512 questions at `lr = 40`, with a penalty of 3, on four seeds, each paired with our run. The curve is the exact expected grade of an answer. You pass if the lower end of the 95 % interval of (your grade − ours) at the end is at least −0.05. A model that always gives the
 # best answer ends below 0 here, and a model that never answers ends at 0. A check shows both curves.
 # One step is also compared with the exact gradient, on a table of unequal probabilities in which the frequency of each answer equals its probability, so a baseline makes no difference. The tolerance is 5 %.
 
@@ -141,7 +141,7 @@ def any_size(sub, draw):
     points=3,
     hints=(
         "Look at your curve: where does it end? Which answers does your step make more probable, and which less?",
-        "The gradient of the mean grade: the mean of earned · ∇ log π(reply | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
+        "The gradient of the mean grade: the mean of earned · ∇ log π(answer | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
     ),
     seeds=4,
     bar=0.05,
@@ -167,7 +167,7 @@ def learns_to_abstain(sub, draw):
     points=1,
     hints=(
         "Give every answer the same grade. Which answer should become more probable? Which does with your step, if one is sampled more often than another?",
-        "∇ log π(reply) is the one-hot vector of the reply *minus the probabilities* of its row. Multiply by the grade of the answer, sum by facts, divide by the number of questions.",
+        "∇ log π(answer) is the one-hot vector of the answer *minus the probabilities* of its row. Multiply by the grade of the answer, sum by facts, divide by the number of questions.",
     ),
 )
 def one_step(sub, draw):

@@ -164,10 +164,10 @@ def that_earns_most(sub, draw):
                 "the mean over the answered questions is maximised, which answers too little": 0.9,
                 "wrong answers cost 1 for every penalty": best_of(confidence, right, 1.0)[0],
                 "questions with the same confidence are taken one after the other": one_by_one(
-                    confidence, right, penalty
+                    confidence, right, cost=penalty
                 ),
                 "the fraction of wrong answers is bounded; the total grade should be maximised": least_risky(
-                    confidence, right, penalty
+                    confidence, right, cost=penalty
                 ),
                 "wrong answers cost nothing": 0.6,
             },
