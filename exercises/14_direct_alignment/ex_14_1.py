@@ -252,7 +252,7 @@ def picture(sub):
 
 # %% [probes]
 # no gradient: a formula is required, in any library
-# no scale: how far out it still holds is asked by a test
+# no scale, gaps: how far out it still holds is asked by a test
 
 
 # %% [mutant] no reference
