@@ -231,7 +231,7 @@ def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
 
 
 # %% [mutant] writes into the weights
-# caught by: moves
+# caught by: keeps
 # says: belongs to the caller
 def step(weights, new_x, new_y, old_x, old_y, lr):
     leaf = weights.clone().requires_grad_()

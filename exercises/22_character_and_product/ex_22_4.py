@@ -187,20 +187,20 @@ def least(sub, draw):
         "`best`", sub.best(scores, harmful, 0.25, 3.0), 0.6, given,
         {"the lowest of several with the same cost is taken, and the highest refuses least": 0.2, "one of several with the same cost is taken, and not the highest": 0.4},
     )  # fmt: skip
-    # at a tenth and 9 a miss costs what a refusal costs, but for rounding; at 9.001 it costs a little more
-    scores = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], dtype=torch.float64)
-    harmful = torch.tensor([True, False, True, False, True, False, False])
-    for ratio in (9.0, 9.001, 8.999):
+    # At a share of 0.05 and a ratio of 19 a miss costs what a refusal costs, up to rounding; at 19.001 a little more.
+    scores = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
+    harmful = torch.tensor([True, False, True, False, True, False])
+    for ratio in (19.0, 19.001, 18.999):
         candidates = [(t, scores >= t) for t in [*scores.tolist(), math.inf]]
-        want = lowest(candidates, harmful, 0.1, ratio)
-        given = {"scores": scores, "harmful": harmful.int(), "share": 0.1, "ratio": ratio}
+        want = lowest(candidates, harmful, 0.05, ratio)
+        given = {"scores": scores, "harmful": harmful.int(), "share": 0.05, "ratio": ratio}
         compared(
             "`best`",
-            sub.best(scores, harmful, 0.1, ratio),
+            sub.best(scores, harmful, 0.05, ratio),
             want,
             given,
             {},
-            equally_cheap(candidates, harmful, 0.1, ratio),
+            equally_cheap(candidates, harmful, 0.05, ratio),
         )
 
 

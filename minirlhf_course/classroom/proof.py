@@ -330,18 +330,18 @@ def _tells(probe: probes.Probe) -> bool:
     return probe.kind != "gradient" or any(bool((g.nan_to_num() != 0).any()) for _, _, g, _ in probe.gradients)
 
 
-def _spoil(value: Any) -> None:
-    """Modify an argument in place, where it is nested deepest: a tensor, a list or a dictionary."""
+def _spoil(value: Any) -> bool:
+    """Modify an argument in place, where it is nested deepest: a tensor, a list or a dictionary; False if it has none."""
     entries = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    inner = next((x for x in entries if isinstance(x, Tensor | list | tuple | dict)), None)
+    if any(_spoil(entry) for entry in entries):
+        return True
     if isinstance(value, Tensor):
         value.logical_not_() if value.dtype == torch.bool else value.add_(1)
-    elif inner is not None:
-        _spoil(inner)
     elif isinstance(value, list):
         value.append(0)
     elif isinstance(value, dict):
         value["spoiled"] = 0
+    return isinstance(value, Tensor | list | dict)
 
 
 def _sizes(values: tuple[Any, ...]) -> list[Any]:
