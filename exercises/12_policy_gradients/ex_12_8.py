@@ -237,7 +237,7 @@ def kept_texts(sub, draw):
     points=1,
     against="the conditions of the optimum",
     hints=(
-        "Where does the number μ lie if c is 0.001, or 1000? Is your interval wide enough, and your bisection fine enough?",
+        "Where does the number μ lie if c is very small, or very large? Is your interval wide enough, and your bisection fine enough?",
         "Bisect for μ − max r, between 0 and c, about a hundred times. If all rewards are equal, the optimum is q.",
     ),
 )

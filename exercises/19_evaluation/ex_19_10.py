@@ -94,7 +94,7 @@ def share(item, documents, n, size=None):
 @test(
     points=1,
     hints=(
-        "What are the words of \"Don't STOP\u2014it's 3:45 p.m.!\"?",
+        "What are the words of \"Don't STOP\u2014it's 3 p.m.!\"?",
         "Lower case first. Then replace every character for which `isalnum` is false by a blank, and split at white space. In regular expressions `\\w` also matches the underscore.",
     ),
 )
