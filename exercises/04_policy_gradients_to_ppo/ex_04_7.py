@@ -8,11 +8,11 @@
 # Write TRPO's step for a softmax policy with linear logits. In $M$ states, `features` of shape `(M, A, D)` hold a vector $\phi(s,a)$ for each of $A$ actions, and $\pi(a\mid s) \propto e^{\phi(s,a)^{\mathsf T}\theta}$ with `theta` of shape `(D,)`. All vectors below are `(D,)`.
 #
 # 1. `fisher_product(features, theta, vector, damping)`: $(F + \lambda I)\,v$ with $\lambda$ = `damping` and the Fisher matrix $F = \frac1M\sum_s\sum_a\pi(a\mid s)\,\nabla\log\pi(a\mid s)\,\nabla\log\pi(a\mid s)^{\mathsf T}$. The mean is over the states, and the expectation is over *all* actions, with the policy's
-#    probabilities. (By `eq:fisher-vector-product` it is also the Hessian of the mean KL, in the old policy's direction.)
-# 2. `conjugate_gradient(product, b, iterations)`: solve $Kx = b$ by `eq:conjugate-gradient`, from $x = 0$, where the function `product(v)` gives $Kv$ for a symmetric positive definite matrix that nobody shows you. Ask it once per iteration, so at most `iterations` times. Stop before the next question
+#    probabilities. (The chapter shows that it is also the Hessian of the mean KL, in the old policy's direction.)
+# 2. `conjugate_gradient(product, b, iterations)`: solve $Kx = b$ by the chapter's conjugate gradients, from $x = 0$, where the function `product(v)` gives $Kv$ for a symmetric positive definite matrix that nobody shows you. Ask it once per iteration, so at most `iterations` times. Stop before the next question
 #    as soon as $q^{\mathsf T}q \le 10^{-20}\,b^{\mathsf T}b$. This is also the case at once if $b = 0$, and then $x = 0$. The result is never NaN, however many iterations are allowed.
 # 3. `natural_step(features, theta, actions, advantages, max_kl, damping)`: in each state one action was sampled by the policy: `actions`, `(M,)` integers, with `advantages`, `(M,)`. Let $g$ be the gradient at $\theta$ of the surrogate, the mean of $\rho A$ over the $M$ samples, and $u = (F + \lambda I)^{-1}g$. Return the step
-#    of `eq:trust-region-step` along $u$, with $\kappa$ = `max_kl` and with $F + \lambda I$ in place of $F$, as programs do. If $g$ is 0, the step is 0.
+#    of the chapter's trust region along $u$, with $\kappa$ = `max_kl` and with $F + \lambda I$ in place of $F$, as programs do. If $g$ is 0, the step is 0.
 # 4. `line_search(theta, step, measure, max_kl, max_halvings)`: `measure(new_theta)` returns two numbers, the gain of the surrogate and the KL. Try `theta + step`, then half of the step, a quarter, and so on, with at most `max_halvings` halvings (so 0 means one try). Return the first parameters tried whose
 #    gain is above 0 and whose KL is at most `max_kl`, and measure no further. If no try satisfies both, return `theta` itself. A gain or KL that is NaN satisfies nothing.
 

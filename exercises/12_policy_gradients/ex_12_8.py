@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# PPO-ptx adds the likelihood of pretraining texts to the objective (`eq:ptx`). Write its loss, and find out what the term keeps. $c_\text{ptx}$ is `ptx_coef`, above 0.
+# PPO-ptx adds the likelihood of pretraining texts to the objective. Write its loss, and find out what the term keeps. $c_\text{ptx}$ is `ptx_coef`, above 0.
 #
 # 1. `ptx_loss(text_logps, text_mask, ptx_coef)`: minus $c_\text{ptx}$ times the mean over the texts of $\log\pi(x)$, where $\log\pi(x)$ is the *sum* over the tokens of the text. Both tensors are `(N, S)`, one row per text; `text_mask` is bool and True on its tokens, at least one in each row. Where it is
 #    False, `text_logps` may hold anything, NaN included. Returns one number.

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# SimPO and ORPO need no reference model. Write both, as the chapter prints them (`eq:simpo` and `eq:orpo`). `chosen` and `rejected` hold the log-probabilities of the two completions of each pair, summed over their tokens, shape `(B,)`.
+# SimPO and ORPO need no reference model. Write both, as the chapter prints them. `chosen` and `rejected` hold the log-probabilities of the two completions of each pair, summed over their tokens, shape `(B,)`.
 # `chosen_lengths` and `rejected_lengths` hold the numbers of these tokens, integers of shape `(B,)`, each at least 1.
 #
 # 1. `simpo(chosen, rejected, chosen_lengths, rejected_lengths, beta, gamma)`: the loss of each pair, `(B,)`. `gamma` is the margin $\gamma$ of the formula itself, in the units of the reward (and not the ratio $\gamma/\beta$ that some programs ask for).

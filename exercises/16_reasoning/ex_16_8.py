@@ -7,11 +7,11 @@
 # %% [statement]
 # Write the chapter's four rewards for length. `correct` says whether an answer is right (bool) and `lengths` how many tokens its completion has (an integer of at least 0); both are tensors. Each function returns one float for each completion.
 #
-# 1. `lcpo_exact(correct, lengths, target_lengths, alpha)`: `eq:lcpo-exact`. All tensors are `(B,)`; `target_lengths` are integers. Wrong answers pay for the distance too, and a reward may be negative.
-# 2. `lcpo_max(correct, lengths, target_lengths, alpha, delta)`: `eq:lcpo-max`, with `target_lengths` as $n_{\max}$. All tensors are `(B,)`. A completion may be longer than its budget; the formula says what it then gets.
-# 3. `kimi(correct, lengths)`: the term $r_{\text{length}}$ of `eq:kimi-length`, without the reward to which it is added. Both tensors are `(P, G)`: $G$ completions for each of $P$ prompts. The minimum and the maximum are those of all $G$ completions of the
+# 1. `lcpo_exact(correct, lengths, target_lengths, alpha)`: LCPO with an exact target. All tensors are `(B,)`; `target_lengths` are integers. Wrong answers pay for the distance too, and a reward may be negative.
+# 2. `lcpo_max(correct, lengths, target_lengths, alpha, delta)`: LCPO with a maximum, with `target_lengths` as $n_{\max}$. All tensors are `(B,)`. A completion may be longer than its budget; the formula says what it then gets.
+# 3. `kimi(correct, lengths)`: the term $r_{\text{length}}$ of Kimi's length reward, without the reward to which it is added. Both tensors are `(P, G)`: $G$ completions for each of $P$ prompts. The minimum and the maximum are those of all $G$ completions of the
 #    *same* prompt, right or wrong. If all $G$ completions are equally long, the term is 0 for all of them. $G$ may be 1.
-# 4. `cosine(correct, lengths, limit, right_first, right_last, wrong_first, wrong_last, exceeded)`: `eq:cosine-length`, `(B,)`. A right answer goes from `right_first` at 0 tokens ($a$) to `right_last` at the limit $L$ ($b$), a wrong answer from `wrong_first` to `wrong_last`. From
+# 4. `cosine(correct, lengths, limit, right_first, right_last, wrong_first, wrong_last, exceeded)`: the cosine reward, `(B,)`. A right answer goes from `right_first` at 0 tokens ($a$) to `right_last` at the limit $L$ ($b$), a wrong answer from `wrong_first` to `wrong_last`. From
 #    `limit` tokens on (so also with exactly `limit` tokens) the completion has been truncated, and gets `exceeded`, right or wrong.
 
 # %% [given]

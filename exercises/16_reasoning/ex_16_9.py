@@ -12,7 +12,7 @@
 #    templates write it before the completion begins: then the thought begins where the completion begins. Tags are in lower case; anything else, `<b>` or `<THINK>`, is ordinary text.
 # 2. `language(text, target)`: the fraction of the letters of the text that belong to the script `target`, such as `"LATIN"`. Letters are the characters for which `str.isalpha` is true; `script(letter)` is given. A letter that occurs
 #    twice counts twice. A text without letters has nothing in a foreign script and gets 1.0.
-# 3. `reward(completion, reference, target, fine, weight)`: the gate of the chapter's `eq:format-reward` with $p$ = `fine`. The $g$ of a well-formed completion is the sum of two graders as in `eq:composite-reward`: 1 if the answer equals the reference, character by
+# 3. `reward(completion, reference, target, fine, weight)`: the gate of the chapter's format reward with $p$ = `fine`. The $g$ of a well-formed completion is the sum of two graders as in the chapter's composite reward: 1 if the answer equals the reference, character by
 #    character, and 0 otherwise, with the weight 1; and `language` of the *thought* with the weight `weight`. The reference has no white space at its ends.
 #
 # Completions are written by a model that is rewarded for them, and may have twenty thousand characters. Whatever they are, `reward` returns a number and raises nothing.

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# Search for the items of a test in training documents by their runs of $n$ words, as in the chapter's `eq:ngram-overlap`.
+# Search for the items of a test in training documents by their runs of $n$ words, as in the chapter's overlap of n-grams.
 #
 # 1. `words(text)`: the words of a text, a list of strings. Two texts that differ in case, punctuation or white space only have the same words: the text is put in lower case (`str.lower`), and every character that is neither a letter nor a digit (`str.isalnum` is
 #    false, such as an apostrophe, a hyphen or an underscore) separates words. The list may be empty.

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # Of $n$ sampled completions of a problem, $c$ are right. Estimate the probability that at least one of $k$ completions is right. Use the estimator of Chen et al. (2021), the
-# chapter's equation `eq:pass-at-k`: the fraction of the choices of $k$ *distinct* completions among the $n$ that contain at least one right completion.
+# chapter's estimate of pass@k: the fraction of the choices of $k$ *distinct* completions among the $n$ that contain at least one right completion.
 #
 # 1. `pass_at_k(num_samples, num_correct, k)`: $n$ and $c$ are integer tensors of shape `(P,)`, one entry per problem; the number $n$ may differ between problems. Returns `(P,)` in float64. Here $1 \le k \le n$ and
 #    $0 \le c \le n$ for every problem, and both ends of both ranges occur. $n$ may be some thousands, where binomial coefficients have hundreds of digits; the result is still a number from 0 to 1, right to six decimals.
