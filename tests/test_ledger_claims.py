@@ -151,9 +151,9 @@ def test_keywords_lists_those_that_no_check_varies():
     assert claims.keywords(function, calls[1:]) == {"beta": [2.0], "flag": [], "delta": []}
 
 
+@equation(gradient=("x",))
 @takes(mask=MASK, x=under_mask(), y=sampled(gradient=False))
 def declared(x, y, mask):
-    """Gradients run through ``x`` only."""
     return torch.where(mask, x, 0.0) * y
 
 
