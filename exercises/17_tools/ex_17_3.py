@@ -255,11 +255,11 @@ def survives(sub, draw):
             )
     # a text that is cut off behind each part is copied once for each part: that shows where texts are long
     keys = ["".join(key) for key in itertools.product("abcdefghijkl", repeat=5)]
-    for function, made in (
-        ("bodies", lambda n: f"<call>{a}</call>" * (n // 17)),
-        ("parse", lambda n: f"{a}(" + ",".join(f"{key}=1" for key in keys[: n // 8]) + ")"),
+    for function, longest, made in (
+        ("bodies", 1_500_000, lambda n: f"<call>{a}</call>" * (n // 17)),
+        ("parse", 600_000, lambda n: f"{a}(" + ",".join(f"{key}=1" for key in keys[: n // 8]) + ")"),
     ):
-        short, long = (sub.seconds(function, made(length)) for length in (60_000, 600_000))
+        short, long = (sub.seconds(function, made(length)) for length in (longest // 10, longest))
         if long > 25 * short + 0.3:
             fail(
                 f"`{function}` needs {long / short:.0f} times as long for a text that is ten times as long; expected about ten times"
