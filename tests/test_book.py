@@ -75,6 +75,13 @@ def extension(name: str) -> ModuleType:
     return module
 
 
+def test_library_listing_leaves_out_bookkeeping_and_names_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BOOK / "_ext"))
+    piece = importlib.import_module("library").find("minirlhf.equations.kl.k3")
+    assert piece.code.startswith("def k3("), piece.code
+    assert "Schulman (2020)" in piece.docstring.rpartition("Source:")[2]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """The book, built anew: the site, and with ``--all`` one page and PDF too; of one chapter its page."""

@@ -78,16 +78,30 @@ def _names(node: ast.AST) -> list[str]:
     return [node.target.id] if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else []
 
 
+def _source(node: Any) -> str:
+    """The paper that ``@equation(…, source="…")`` names, as a field of a docstring."""
+    keywords = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords if k.arg == "source"]
+    return "".join(f"\n\nSource: {ast.literal_eval(k.value)}" for k in keywords)
+
+
+def _is_shown(decorator: ast.expr) -> bool:
+    """Whether a reader needs it: not what labels an equation or validates arguments, which is no part of the formula."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = ast.unparse(called)
+    return name not in ("equation", "takes") and not name.startswith("_")
+
+
 def _without_docstring(node: Any, lines: list[str]) -> tuple[str, str]:
-    """Code whose docstring is down to its first line, and the whole docstring."""
-    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    """Code without its bookkeeping decorators and with its docstring down to one line, and the whole docstring."""
+    shown = filter(_is_shown, getattr(node, "decorator_list", []))
+    head = [line for d in shown for line in lines[d.lineno - 1 : d.end_lineno]]
     docstring = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
     if not docstring:
-        return textwrap.dedent("\n".join(lines[first - 1 : node.end_lineno])), ""
+        return textwrap.dedent("\n".join([*head, *lines[node.lineno - 1 : node.end_lineno]])), ""
     doc = node.body[0]
     short = f'{" " * doc.col_offset}"""{docstring.splitlines()[0]}"""'
-    kept = [*lines[first - 1 : doc.lineno - 1], short, *lines[doc.end_lineno : node.end_lineno]]
-    return textwrap.dedent("\n".join(kept)), docstring
+    kept = [*head, *lines[node.lineno - 1 : doc.lineno - 1], short, *lines[doc.end_lineno : node.end_lineno]]
+    return textwrap.dedent("\n".join(kept)), docstring + _source(node)
 
 
 # -- docstrings as nodes -----------------------------------------------------------------------------------------
