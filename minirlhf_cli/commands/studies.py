@@ -4,10 +4,11 @@ minirlhf verify studies            list them; exit status 1 if one is stale
 minirlhf verify studies --run      rerun the stale studies only
 minirlhf verify studies NAME ...   the same for some studies
 
-A study is stale if its script or the sizes of its runs have changed, or if its probe (a few seconds of it) gives other
-numbers. --record is for a probe that was rewritten. It is refused if the study has changed, if an unchanged probe
-gives other numbers, or if a number of the old probe has changed or disappeared, also under another name, unless
---accept names that number. A new setting that is not 0, 1 or nothing also needs --accept.
+A study is stale if its own code (its script, and the modules of its chapter that it imports) has changed, or if its
+probe (a few seconds of it) gives other numbers. --record is for an edit of its own code that changes no behaviour, and
+for a probe that was rewritten. It is refused if an unchanged probe gives other numbers, or if a number of the old probe
+has changed or disappeared, also under another name, unless --accept names that number. A new setting that is not 0, 1
+or nothing also needs --accept.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="store the probes of the current code without a rerun; only for studies whose probe alone was rewritten",
+        help="store the code and the probe of today without a rerun, after an edit that changes no behaviour",
     )
     parser.add_argument(
         "--accept",
@@ -33,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NUMBER",
         help="with --record and one name: a number of the probe that changed or disappeared as the probe was rewritten, or a new "
-        "setting that equals the previous behaviour; 'sizes', if only the order of the lab's sizes changed; repeatable",
+        "setting that equals the previous behaviour; repeatable",
     )
 
 

@@ -4,7 +4,6 @@ long as the code behaves as it did.
 ======================  ==============================================================================
 :mod:`.study`           a study, the reasons that make it stale, and how to run it
 :mod:`.probe`           numbers from a short run of a study, and their tolerances
-:mod:`.code`            the shape of a script and the sizes in its lab, read from the syntax tree
 :mod:`.paired`          paired comparisons of the numbers of several seeds
 :mod:`.t_distribution`  Student's t, for differences over a few seeds
 ======================  ==============================================================================

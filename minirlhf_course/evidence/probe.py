@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from minirlhf.recipes.spelling import NONE_VALUE, dotted, flatten
-from minirlhf_course.evidence import code
 
 #: Tolerances for a change of machine. Measured with AVX2 instead of AVX-512 in PyTorch, MKL and oneDNN: of the 7,200
 #: numbers of the 90 probes none moved by more than 1.6e-3 of itself or, near 0, 2e-5, and no sampled token changed
@@ -27,8 +26,7 @@ RELATIVE, ABSOLUTE = 3e-3, 2e-5
 SETTING = ": "
 NEUTRAL = (NONE_VALUE, 0, 1)
 
-#: The name of any function of the study itself, and the modules that define one. The shape of the script identifies the
-#: function.
+#: The name of any function of the study itself, whose own code is compared; and the modules that define one.
 OWN = "the study's own"
 OWN_MODULES = re.compile(r"__main__|study of .*")
 
@@ -71,35 +69,30 @@ def _called(thing: Any) -> str:
     return OWN if OWN_MODULES.fullmatch(str(thing.__module__)) else dotted(thing)
 
 
-def moved(stored: Numbers, found: Numbers, defined: Mapping[str, str | None]) -> list[str]:
-    """Return the numbers whose change a change of machine does not explain, each as "name from → to".
-
-    Functions that are settings may be renamed: ``defined`` holds the :func:`~minirlhf_course.evidence.code.definition` of the
-    stored ones.
+def moved(stored: Numbers, found: Numbers) -> dict[str, str]:
+    """Return the numbers whose change a change of machine does not explain: name -> "name from → to".
 
     A new or missing setting is ignored if it is neutral: nothing, 0 or 1. The numbers of the runs show the effect of
     such a setting.
     """
-    return [
-        f"{name} {_text(stored.get(name))} → {_text(found.get(name))}"
+    return {
+        name: f"{name} {_text(stored.get(name))} → {_text(found.get(name))}"
         for name in dict.fromkeys([*stored, *found])
         if not (
-            _alike(stored[name], found[name], defined, exact=SETTING in name)
+            _is_same(stored[name], found[name], exact=SETTING in name)
             if name in stored and name in found
             else SETTING in name and stored.get(name, found.get(name)) in NEUTRAL
         )
-    ]
+    }
 
 
-def _alike(was: float | str, now: float | str, defined: Mapping[str, str | None], *, exact: bool) -> bool:
+def _is_same(was: float | str, now: float | str, *, exact: bool) -> bool:
     """Return whether two numbers or names are the same up to a change of machine (with ``exact``: identical)."""
-    if isinstance(was, str) or isinstance(now, str):
-        return was == now or (
-            isinstance(was, str) and isinstance(now, str) and code.renamed(was, now, defined.get(was))
-        )
-    if exact:
-        return was == now or (math.isnan(was) and math.isnan(now))
-    return math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(was) and math.isnan(now))
+    if was == now or isinstance(was, str) or isinstance(now, str):
+        return was == now
+    if math.isnan(was) and math.isnan(now):
+        return True
+    return not exact and math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
 def _text(value: float | str | None) -> str:

@@ -8,22 +8,25 @@ A script declares its study, and is also the command that runs it::
     if __name__ == "__main__":
         STUDY.main(__file__)
 
-The result is stale if the shape of the script or the sizes in its lab (:mod:`.code`) have changed, or if the numbers of
-its probe have moved. The probe does not run again if no imported code has changed since it last passed on this machine.
+The result is stale if the study's own code has changed (the script, and the modules of its chapter that it imports), or
+if the numbers of its probe have moved. The probe does not run again if no imported code has changed since it last
+passed on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import importlib.util
+import inspect
 import json
 import os
 import platform
 import sys
 import tempfile
+import textwrap
 import unittest.mock
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,13 +37,9 @@ from typing import Any
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
-from minirlhf_course.evidence import code, paired
-from minirlhf_course.evidence.code import Code
+from minirlhf_course.evidence import paired
 from minirlhf_course.evidence.paired import name_of
 from minirlhf_course.evidence.probe import SETTING, Numbers, moved
-
-#: The message about a lab with the same sizes in another order; and the name that accepts this change.
-ORDER, SIZES = "sizes stand in another order", "sizes"
 
 Seeds = Mapping[int, Mapping[str, float]]
 
@@ -54,14 +53,12 @@ class Study:
         probe: a run of a few seconds on each code path of ``one_seed``: numbers that move if the code behaves
             differently.
         seeds, first_seed: number of seeds, and the first one.
-        labs: modules that were written for this study, outside its script's folder.
     """
 
     one_seed: Callable[[int], Mapping[str, float]]
     probe: Callable[[], Numbers]
     seeds: int = 5
     first_seed: int = 0
-    labs: tuple[str, ...] = ()
 
     def main(self, file: str) -> None:
         """Run the script ``file``: measure every seed on one thread, write the evidence, print its summary.
@@ -110,8 +107,7 @@ class Reason(str):
     """Why a study is stale, in words.
 
     Attributes:
-        kind: the kind of reason, for programs: ``"result"``, ``"script"``, ``"names"``, ``"sizes"``, ``"order"``,
-            ``"seeds"`` or ``"probe"``.
+        kind: the kind of reason, for programs: ``"result"``, ``"code"``, ``"seeds"`` or ``"probe"``.
     """
 
     kind: str
@@ -127,22 +123,28 @@ class Reason(str):
 
 
 class StudyScript:
-    """The script of a study. Its text is read at once, the lab's code when :attr:`code` is first used.
+    """The script of a study. Its text is read at once, the code that it imports when it is needed.
 
     Attributes:
         path: path of the script; its result lies beside it.
         name: see :func:`~minirlhf_course.evidence.paired.name_of`.
+        seeds: the number of seeds that the script declares.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.result = path, path.with_suffix(".json")
         self.name = name_of(path)
         self._text = path.read_text(encoding="utf-8")
-
-    @cached_property
-    def code(self) -> Code:
-        """The code of the study. Reading takes 0.1 seconds, so that a list of all scripts does not do it."""
-        return code.read(self.path, self._text)
+        call = declaration(self._text)
+        if call is None or len(call.args) != 2:
+            raise UserError(
+                f"{path}: no study is declared; expected 'STUDY = Study(one_seed, probe)' at its top level",
+                argument="STUDY",
+                problem="missing",
+                file=path,
+            )
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        self.seeds = ast.literal_eval(given["seeds"]) if "seeds" in given else Study.seeds
 
     def load(self) -> Study:
         """Import the script."""
@@ -153,14 +155,23 @@ class StudyScript:
         study: Study = module.STUDY
         return study
 
+    @cached_property
+    def own_modules(self) -> dict[str, Path]:
+        """The modules of the script's folder that it imports, directly or indirectly."""
+        imported = provenance.closure(provenance.imported(self._text, str(self.path)))
+        paths = {name: provenance.module_path(name) for name in sorted(imported)}
+        return {name: path for name, path in paths.items() if path.is_relative_to(self.path.parent)}
+
+    @cached_property
+    def own_code(self) -> str:
+        """A hash (16 hex digits) of the script and its own modules, without comments and docstrings."""
+        texts = [self._text, *(provenance.source(name) for name in self.own_modules)]
+        return _hash(*map(provenance.code_without_docs, texts))
+
     def behaviour(self, study: Study) -> dict[str, Any]:
         """Return the description of the code's behaviour that is stored beside the numbers, to detect later changes."""
-        made_by = {"shape": self.code.shape, "names": self.code.names, "sizes": self.code.sizes}
-        probe = run_probe(study)
-        settings = [value for name, value in probe.items() if SETTING in name and isinstance(value, str)]
-        names = sorted({name for name in [*self.code.names, *settings] if provenance.is_ours(name)})
-        defined = {name: code.definition(name) for name in names}
-        return {**made_by, "defined": defined, "probed_by": self.code.probe, "probe": probe}
+        probe_code = provenance.code_without_docs(textwrap.dedent(inspect.getsource(study.probe)))
+        return {"code": self.own_code, "probed_by": _hash(probe_code), "probe": run_probe(study)}
 
     def stale(self) -> list[Reason]:
         """Return the reasons to run the study again; none if it is fresh. Runs its probe if any code has changed."""
@@ -169,43 +180,26 @@ class StudyScript:
         stored = paired.read(self.result)
         if "probe" not in stored:
             return [Reason("result", "its result has no probe")]
-        reasons = self.rewritten(stored)
-        seeds = Study.seeds if self.code.seeds is None else self.code.seeds
-        if len(stored["seeds"]) < seeds:
-            reasons.append(Reason("seeds", f"{len(stored['seeds'])} of {seeds} seeds were measured"))
+        reasons = self.edited(stored)
+        if len(stored["seeds"]) < self.seeds:
+            reasons.append(Reason("seeds", f"{len(stored['seeds'])} of {self.seeds} seeds were measured"))
         if not reasons and (changes := self._moved(stored)):
-            reasons.append(Reason("probe", f"its probe has moved: {_some(changes)}"))
+            reasons.append(Reason("probe", f"its probe has moved: {_some(changes.values())}"))
         return reasons
 
-    def rewritten(self, stored: Mapping[str, Any]) -> list[Reason]:
-        """Return the reasons in the source of the study itself: its differences from the measured version."""
-        if "defined" not in stored:
-            return [Reason("result", "its result does not say how what it names was defined")]
-        reasons: list[Reason] = []
-        if stored["shape"] != self.code.shape or len(stored["names"]) != len(self.code.names):
-            reasons.append(Reason("script", "its script has changed"))
-        elif replaced := [
-            f"{was} → {now}"
-            for was, now in zip(stored["names"], self.code.names, strict=True)
-            if was != now and not code.renamed(was, now, stored["defined"].get(was))
-        ]:
-            reasons.append(Reason("names", f"its script names others: {_some(replaced)}"))
-        old, new = (
-            Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
-        )
-        if old or new:
-            reasons.append(Reason("sizes", f"sizes have changed: {_some(old.elements())} → {_some(new.elements())}"))
-        elif stored["sizes"] != self.code.sizes:
-            pairs = zip(stored["sizes"], self.code.sizes, strict=True)
-            reasons.append(Reason("order", f"{ORDER}: {_some(f'{a} → {b}' for a, b in pairs if a != b)}"))
-        return reasons
+    def edited(self, stored: Mapping[str, Any]) -> list[Reason]:
+        """Return the reason in the study's own code: that it is not the measured code."""
+        if stored.get("code") == self.own_code:
+            return []
+        files = ", ".join([self.path.name, *(path.name for path in self.own_modules.values())])
+        return [Reason("code", f"its own code has changed ({files})")]
 
-    def _moved(self, stored: Mapping[str, Any]) -> list[str]:
+    def _moved(self, stored: Mapping[str, Any]) -> dict[str, str]:
         """Return the changes of the probe's numbers. A pass is cached until code that the script imports changes."""
         cache_file, key = cache_folder() / "probes" / self.name, self._everything(stored["probe"])
         if cache_file.is_file() and cache_file.read_text(encoding="utf-8") == key:
-            return []
-        changes = moved(stored["probe"], run_probe(self.load()), stored["defined"])
+            return {}
+        changes = moved(stored["probe"], run_probe(self.load()))
         if not changes:
             cache_file.parent.mkdir(parents=True, exist_ok=True)
             cache_file.write_text(key, encoding="utf-8")
@@ -216,53 +210,38 @@ class StudyScript:
         imported = provenance.imported(self._text, str(self.path))
         parts = [provenance.code_without_docs(self._text), provenance.source_hash(*imported), json.dumps(stored)]
         parts += [version(name) for name in ("torch", "transformers", "numpy")]
-        return hashlib.sha256("\n".join([*parts, platform.platform(), sys.version]).encode()).hexdigest()
+        return _hash(*parts, platform.platform(), sys.version)
 
     def record(self, accepted: Collection[str] = ()) -> list[str]:
-        """Store the behaviour of the current code beside numbers measured before, after a rewrite of the probe.
+        """Store the behaviour of the current code beside numbers measured before, after an edit that does not change it.
 
         Args:
-            accepted: names of numbers of the probe that may have changed or disappeared, and of new settings. You know
-                that the probe's own change is the reason, not the code that the study runs, or that the value of a new
-                setting is the behaviour without it. ``sizes``: the lab's sizes have another order because its code was
-                moved.
+            accepted: names of numbers of the probe that moved, disappeared or are new settings, because the probe itself
+                was rewritten.
 
         Returns:
-            The unverified assumptions, one line each: nothing here checks that the study would still give its numbers.
+            The unverified assumptions, one line each: only the probe checks that the study would still give its numbers.
 
         Raises:
-            UserError: the study has changed, or its probe has moved without a rewrite, so that the study must run
-                again; or numbers moved that are not accepted, or accepted numbers did not move.
+            UserError: the probe has moved without a rewrite, so that the study must run again; or numbers moved that are
+                not accepted, or accepted numbers did not move.
         """
         stored = paired.read(self.result)
-        reasons = self.rewritten(stored)
-        if SIZES in accepted and len(reasons) == 1 and reasons[0].kind == "order":
-            reordered, reasons, accepted = reasons, [], [name for name in accepted if name != SIZES]
-        else:
-            reordered = []
         behaviour = self.behaviour(self.load())
         old, new = stored["probe"], behaviour["probe"]
-        added = {name for name in accepted if SETTING in name and name in new and name not in old}
-        defined = stored["defined"]
-        changes = moved(old, {name: value for name, value in new.items() if name not in added}, defined)
-        if not reasons and changes and stored["probed_by"] == behaviour["probed_by"]:
-            reasons = [Reason("probe", f"its probe has moved and is the same that it was: {_some(changes)}")]
-        if reasons:
+        changes = {name: text for name, text in moved(old, new).items() if name in old or SETTING in name}
+        measured = [text for name, text in changes.items() if name in old]
+        if measured and stored["probed_by"] == behaviour["probed_by"]:
             raise UserError(
-                f"{self.name}: {'; '.join(reasons)}; run it (minirlhf verify studies --run {self.name})",
+                f"{self.name}: its probe has moved and is the same that it was: {_some(measured)}; run it "
+                f"(minirlhf verify studies --run {self.name})",
                 argument=self.name,
-                value=[reason.kind for reason in reasons],
+                value=["probe"],
                 problem="changed",
             )
-        # A number that disappeared may have moved under another name.
-        by_name = {
-            name: texts[0]
-            for name in old
-            if (texts := moved({name: old[name]}, {name: new[name]} if name in new else {}, defined))
-        }
-        if by_name.keys() != set(accepted) - added:
-            not_accepted, not_moved = by_name.keys() - set(accepted), set(accepted) - added - by_name.keys()
-            lines = [f"moved: {', '.join(by_name[name] for name in sorted(not_accepted))}"] * bool(not_accepted)
+        if changes.keys() != set(accepted):
+            not_accepted, not_moved = changes.keys() - set(accepted), set(accepted) - changes.keys()
+            lines = [f"moved: {', '.join(changes[name] for name in sorted(not_accepted))}"] * bool(not_accepted)
             lines += [f"did not move: {', '.join(sorted(not_moved))}"] * bool(not_moved)
             raise UserError(
                 f"{self.name}: {'; '.join(lines)}; if the probe itself changed, --accept each that moved, by its name",
@@ -272,14 +251,24 @@ class StudyScript:
                 problem="moved",
             )
         _store(self.result, {**behaviour, **{k: stored[k] for k in ("torch", "machine", "seeds")}})
-        return [
-            f"the numbers of {len(stored['seeds'])} seeds stay as they were measured",
-            f"{len(changes) - len(by_name)} numbers of the probe are new",
-            *(
-                f"accepted: {text}"
-                for text in [*reordered, *by_name.values(), *(f"{name} = {new[name]}" for name in sorted(added))]
-            ),
-        ]
+        notes = (
+            [] if stored.get("code") == self.own_code else ["its own code has changed, without effect on its numbers"]
+        )
+        notes.append(f"the numbers of {len(stored['seeds'])} seeds stay as they were measured")
+        return notes + [f"accepted: {text}" for text in changes.values()]
+
+
+def declaration(text: str) -> ast.Call | None:
+    """Return the call of ``STUDY = Study(...)`` at a script's top level, or None."""
+    for statement in ast.parse(text).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="STUDY")], value=ast.Call() as call):
+                return call
+    return None
+
+
+def _hash(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def _some(texts: Iterable[str]) -> str:
@@ -295,7 +284,7 @@ def discover(folder: Path | None = None) -> dict[str, StudyScript]:
         UserError: there are no studies, for example because only the package is installed.
     """
     paths = provenance.files("study*.py") if folder is None else sorted(folder.rglob("study*.py"))
-    scripts = [StudyScript(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
+    scripts = [StudyScript(path) for path in paths if declaration(path.read_text(encoding="utf-8")) is not None]
     if not scripts:
         raise UserError(
             f"no studies in {folder or provenance.ROOT}",

@@ -45,12 +45,7 @@ def probe() -> dict[str, float | str]:
     return dict(one_seed(0))
 
 
-STUDY = Study(
-    one_seed,
-    probe,
-    seeds=20,
-    labs=("minirlhf.data.functions", "minirlhf.data.seven_words", "minirlhf.feedback.proxies"),
-)
+STUDY = Study(one_seed, probe, seeds=20)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

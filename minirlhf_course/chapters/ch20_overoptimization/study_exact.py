@@ -183,12 +183,7 @@ def probe() -> dict[str, float]:
     return numbers | {f"auc_{short(name)}": alarm.auc(name) for name in alarm.scores}
 
 
-STUDY = Study(
-    one_seed,
-    probe,
-    seeds=20,
-    labs=("minirlhf.data.functions", "minirlhf.data.seven_words", "minirlhf.feedback.proxies"),
-)
+STUDY = Study(one_seed, probe, seeds=20)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

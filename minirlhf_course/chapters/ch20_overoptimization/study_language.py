@@ -69,7 +69,7 @@ def probe() -> dict[str, float | str]:
     return numbers | settings(plan=LanguagePlan(), rloo=RLOO)
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.data.functions",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

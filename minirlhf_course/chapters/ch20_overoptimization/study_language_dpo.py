@@ -54,7 +54,7 @@ def probe() -> dict[str, float | str]:
     return numbers | settings(plan=LanguagePlan().with_seed(0).reward, dpo=get_preference("dpo"))
 
 
-STUDY = Study(one_seed, probe, seeds=5, labs=("minirlhf.data.functions",))
+STUDY = Study(one_seed, probe, seeds=5)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -106,17 +106,7 @@ def probe() -> dict[str, float | str]:
     return dict(one_seed(0, pairs=100, games=150))
 
 
-STUDY = Study(
-    one_seed,
-    probe,
-    seeds=10,
-    labs=(
-        "minirlhf.data.functions",
-        "minirlhf.data.seven_words",
-        "minirlhf.feedback.length_control",
-        "minirlhf.feedback.proxies",
-    ),
-)
+STUDY = Study(one_seed, probe, seeds=10)
 
 if __name__ == "__main__":
     STUDY.main(__file__)
