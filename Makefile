@@ -44,7 +44,7 @@ test-fast: setup ## the tests that train nothing, in under three minutes
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: setup ## all tests and what only a release needs: PDF, EPUB, every recipe against TRL, all studies' probes
-	$(PYTEST) --all $(ARGS)
+	MINIRLHF_TEST_ROUNDS=2 $(PYTEST) --all $(ARGS)
 
 explore: setup ## tests with random inputs on fresh seeds (ROUNDS=3), or those of one chapter (CH=13)
 	OMP_NUM_THREADS=1 $(PY) tools/explore.py --rounds $(ROUNDS) -n $(WORKERS) $(if $(CH),--chapter $(CH)) $(ARGS)
