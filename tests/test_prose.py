@@ -45,6 +45,35 @@ def test_prose_measure_counts_decimals_and_private_phrases(prose: ModuleType) ->
     assert [phrase[0].lower() for _, one in said for phrase in prose.PHRASES.finditer(one)] == ["whoever", "gold"]
 
 
+@pytest.mark.parametrize(
+    ("text", "phrases"),
+    [
+        ("The two cannot be told apart, and five seeds do not show why.", 2),
+        ("Who reads it has it in the end.", 3),
+        ("Who reads it?", 0),
+        ("The gold reward, the Condorcet winner and the winner's curse, in proportion to $x$.", 0),
+        ("A third completion loses a third of it, by itself.", 2),
+        ("What stands behind the mask is a tenth.", 2),
+    ],
+)
+def test_prose_private_phrases_spare_the_field_s_terms(prose: ModuleType, text: str, phrases: int) -> None:
+    assert len(prose.PHRASES.findall(text)) == phrases
+
+
+def test_prose_counts_nested_and_long_parentheses(prose: ModuleType) -> None:
+    long = f"({' '.join(['word'] * prose.LONG)})"
+    found, _ = prose.measure(f"One (and two (three)) and $f(g(x))$ (0.2 [0.1, 0.3]).\n\nThen {long}. And ({long[6:]}.")
+    assert (found["nested"], found["long"]) == (1, 1)
+
+
+def test_prose_deck_is_held_with_its_chapter(prose: ModuleType) -> None:
+    decks = [page for page in prose.pages() if page.parent.name == "slides"]
+    assert {prose.held(deck) for deck in decks if deck.stem == "01"} == {
+        prose.held(ROOT / "book" / "01-introduction.md")
+    }
+    assert len(decks) == len(list((ROOT / "book").glob("[0-9]*.md")))
+
+
 def test_prose_measured_role_counts_as_what_it_prints(prose: ModuleType) -> None:
     _, said = prose.measure("Gains {measured}`ch01 winners_gold vs gold_sft difference .2f` here.")
     assert len(re.findall(r"\d\.\d\d", said[0][1])) == 3
@@ -81,11 +110,10 @@ def test_prose_carried_keeps_counts(prose: ModuleType) -> None:
 
 
 def test_prose_pages_that_say_so_are_held(prose: ModuleType) -> None:
-    pages = {page: page.read_text(encoding="utf-8") for page in sorted((ROOT / "book").glob("*.md"))}
     over = {
-        page.stem: {name: found[name] for name, most in prose.LIMITS.items() if found[name] > most}
-        for page, text in pages.items()
-        if prose.HELD in text
-        for found in [prose.measure(text)[0]]
+        str(page): {name: found[name] for name, most in prose.LIMITS.items() if found[name] > most}
+        for page in prose.pages()
+        if prose.held(page)
+        for found in [prose.measure(page.read_text(encoding="utf-8"))[0]]
     }
     assert not {page: found for page, found in over.items() if found}

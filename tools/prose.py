@@ -1,9 +1,10 @@
 """How hard a page of the book is to read: ``python tools/prose.py [PAGE ...]``, without arguments all of them.
 
-One row per page: words, sentences, words per sentence (mean, 95th percentile), decimals per 100 words, private phrases per
-1,000 words. With pages named (``01``, ``glossary``) it also prints the longest sentences and every private phrase with its line.
-A page that holds the comment ``% prose: held`` is held to ``LIMITS``, and the exit status is 1 if it exceeds one; other pages are
-reported. More than ``MANY_WORDS`` words is a warning and nothing else.
+One row per page and per deck of slides: words, sentences, words per sentence (mean, 95th percentile), decimals per 100 words, private
+phrases per 1,000 words, parentheses that hold another one, parentheses of ``LONG`` words or more. With pages named (``01``,
+``glossary``) it also prints the longest sentences, and every private phrase and such parenthesis with its line. A page that holds the
+comment ``% prose: held`` is held to ``LIMITS``, with its deck, and the exit status is 1 if it exceeds one; other pages are reported.
+More than ``MANY_WORDS`` words is a warning and nothing else.
 
 ``PAGE --same [REVISION]`` checks an edit of words alone: the page has the same roles, citations, equations and labels as in that
 revision (HEAD, if none is named). It proves no meaning; it finds a number, a source or a formula that was lost or invented.
@@ -28,21 +29,31 @@ sys.path.insert(0, str(BOOK / "_ext"))
 from measured import told  # noqa: E402
 
 HELD = "% prose: held"
-LIMITS = {"decimals": 1.5, "p95": 36, "private": 3.0}
+LIMITS = {"decimals": 1.5, "p95": 36, "private": 3.0, "nested": 0, "long": 0}
+LONG = 15  # words of a parenthesis
 MANY_WORDS = 5500
 SHOWN = 15  # sentences of a page that is asked for
 
 #: Words of this book for which the field, or plain English, has another one.
 PRIVATE = """
 (?:gold|truth)\\b(?! (?:reward|standard|label|model|score)) | \\bworth\\b | \\bliking | \\bleans?\\b(?! on) | \\bthinks? aloud | \\bearn
-who(?:ever|soever)\\b | (?:some|no)body\\b | repl(?:y|ies)\\b | courses?\\b | dead group | \\bschooled | \\bforetell | \\bforesee | \\bshall\\b
-mends?\\b | mended | likel(?:ier|iest) | told apart | tell .{1,20} apart | be told from | allow\\w* for (?:the|their) number | would have been found
-by seed\\b | as far as .{1,20} seeds | how (?:good|much|far|large) [^?.,]{3,50}, is | (?:that|those) of\\b | the (?:former|latter)
-nor (?:do|does|is|are|was|did|has)\\b | but for\\b | nothing but\\b | all but\\b | besides\\b | namely\\b | hence\\b | thereby\\b | upon\\b | dear(?:er)?\\b
-one (?:sees|reads|asks|has|can|may|must|wants|looks|maximises|would|sometimes) | one's\\b | (?:is|was|be|are) (?:said|told|had|asked) (?:by|of|that|to)
-comes? to rest | goes along with | makes? up for | finds? back | sells | charges?\\b | (?:turned|turns) round | goes? on from | pushe?[ds]? | push\\b
-a (?:third|fourth|fifth|sixth|seventh|tenth|twentieth|hundredth|thousandth) (?:of|less|more)\\b | two (?:thirds|fifths) of
-taken off | held back | behind (?:it|the|a|which) | stands? (?:in|at|before|behind|there|elsewhere) | manners\\b | slips?\\b | so much | as many
+who(?:ever|soever)\\b | (?:some|no)body\\b | repl(?:y|ies)\\b | courses?\\b | dead group | \\bschool(?:ed|ing) | \\bforeto?l[dl] | \\bforesee | \\bshall\\b
+mends?\\b | mend(?:ed|ing) | likel(?:ier|iest) | (?:told|tell .{1,20}) (?:apart|from) | cannot be told | (?<!nat )(?<!nats )apart\\b(?! from)
+allow\\w* for (?:the|their|all|these)\\b | number (?:is |are )?allowed for | would have been (?:found|seen) | does? not (?:yet )?(?:say|tell|show)\\b
+by seed\\b | as far as .{1,20} (?:seeds|tell) | how (?:good|much|far|large|many|long) [^?.,;:]{3,60}(?:, (?:is|are|was)| depends)
+(?:that|those) of\\b | the (?:former|latter) | nor (?:do|does|is|are|was|did|has|have|can)\\b | but (?:for|as)\\b | nothing but\\b | all but\\b
+besides\\b | namely\\b | hence\\b | (?:there|where)(?:by|of|in)\\b | upon\\b | dear(?:er)?\\b | ill\\b | nought\\b | amidst\\b | whilst\\b | ere\\b | albeit\\b
+one (?:sees|reads|asks|has|can|may|must|wants|looks|maximises|would|sometimes|pays|knows|learns|needs|gets|takes|should|might|does|is left) | one's\\b
+(?:is|was|be|are) (?:said|told|had|asked|held|seen|found) (?:by|of|that|to|in|at|with) | (?:can|to) be had\\b | is had\\b | has it\\b | have it that
+comes? (?:to rest|of|off|out)\\b | goes along with | makes? up for | finds? back | sells | charges?\\b | (?:turn|turns|turned) round | pushe?[ds]? | push\\b
+(?:go|goes|going|went) on (?:from|without) | a (?:tenth|twelfth|twentieth|fiftieth|hundredth|thousandth)\\b | two (?:thirds|fifths) of
+a (?:third|fourth|fifth|sixth|seventh|eighth|ninth)(?= (?:of|less|more|in|here|each|the|leaves|or|and|if|as)\\b|[.,;:?]|$) | share of\\b | in proportion\\b(?! to)
+(?:taken?|takes) off\\b | held back | behind (?:it|the|a|an|its|their|which|that|one|every|as many)\\b | manners\\b | slips?\\b | so much | as many
+stands? (?:in|at|before|behind|there|here|for|beside|next|between|below|above|elsewhere)\\b | at all\\b | (?:of|by) (?:itself|themselves)\\b | of its own\\b | the own\\b
+in vain\\b | far(?:e|es|ed) (?:better|worse|as|no)\\b | reckon | grant(?:s|ed)?\\b | forbid | sounds\\b | the more so\\b | give or take | words only\\b | in the end\\b
+the (?:price|toll) of\\b | (?<!condorcet )winners?\\b(?!'s curse) | plant(?:s|ed)?\\b | follow(?:s|ed)? it\\b | table (?:that|learns|can|takes)\\b | says? nothing\\b
+we have not (?:looked|found out|run|tested|tried|measured|separated)\\b | end(?:s|ed)? (?:up )?(?:where|below|near) (?:it|they)\\b | on an? average\\b | on such\\b
+leaves? (?:it|them|the \\w+) (?:alone|be)\\b | brings? along | a say in\\b | is (?:its|their|the|an?) (?:\\w+ )?(?:affair|business|doing)\\b | got hold of | (?-i:^Who)(?= [^?]+[.;])
 """
 PHRASES = re.compile("|".join(rf"(?:\b{p.strip()})" for line in PRIVATE.split("\n") for p in line.split(" | ") if p.strip()), re.I)  # fmt: skip
 ROLE = re.compile(r"\{([\w:]+)\}`([^`]*)`")
@@ -83,11 +94,21 @@ def paragraphs(markdown: str) -> Iterator[tuple[int, str]]:
             lines.append(re.sub(r"^(?:[*-]|\d+\.) ", "", bare))
 
 
-def sentences(paragraph: str) -> list[str]:
-    """A paragraph without its marks, cut into sentences."""
+def plain(paragraph: str) -> str:
+    """A paragraph without its marks."""
     text = re.sub(r"\$[^$]+\$|(?<!\})`[^`]+`", "X", ROLE.sub(shown, paragraph))
-    text = re.sub(r"[*_]{1,3}|\[(?=[^\]]*\]\()|\]\([^)]*\)", "", text)
-    return re.split(r"(?<=[.?!])[\"”')]*\s+(?=[\"“'(]?[A-Z0-9])", " ".join(text.split()))
+    return " ".join(re.sub(r"[*_]{1,3}|!?\[(?=[^\]]*\]\()|\]\([^)]*\)", "", text).split())
+
+
+def sentences(text: str) -> list[str]:
+    """A plain paragraph, cut into sentences."""
+    return re.split(r"(?<=[.?!])[\"”')]*\s+(?=[\"“'(]?[A-Z0-9])", text)
+
+
+def parentheses(text: str) -> dict[str, list[str]]:
+    """The parentheses of a plain paragraph that hold another one, and the long ones."""
+    whole = re.findall(r"\((?:[^()]|\([^()]*\))*\)", text)
+    return {"nested": [one for one in whole if "(" in one[1:]], "long": [one for one in whole if length(one) >= LONG]}
 
 
 def length(sentence: str) -> int:
@@ -97,7 +118,8 @@ def length(sentence: str) -> int:
 
 def measure(markdown: str) -> tuple[dict[str, float], list[tuple[int, str]]]:
     """The measures of a page, and its sentences with their lines."""
-    said = [(line, one) for line, text in paragraphs(markdown) for one in sentences(text) if length(one) and not one.startswith("Also ")]  # fmt: skip
+    texts = [(line, plain(text)) for line, text in paragraphs(markdown)]
+    said = [(line, one) for line, text in texts for one in sentences(text) if length(one) and not one.startswith("Also ")]  # fmt: skip
     sizes = sorted(length(one) for _, one in said) or [0]
     words = max(1, sum(sizes))
     decimals = sum(len(re.findall(r"(?<![\w.])\d*\.\d+", one)) for _, one in said)
@@ -109,6 +131,7 @@ def measure(markdown: str) -> tuple[dict[str, float], list[tuple[int, str]]]:
         "decimals": 100 * decimals / words,
         "private": 1000 * sum(len(PHRASES.findall(one)) for _, one in said) / words,
     }
+    found.update({kind: sum(len(parentheses(text)[kind]) for _, text in texts) for kind in ("nested", "long")})
     return found, said
 
 
@@ -134,33 +157,50 @@ def same(page: Path, revision: str) -> bool:
     return before == now
 
 
+def pages() -> list[Path]:
+    """The pages of the book, then the decks."""
+    return sorted(BOOK.glob("*.md")) + sorted((BOOK / "slides").glob("*.md"))
+
+
+def held(page: Path) -> bool:
+    """Whether a page is held to the limits; a deck is if its chapter is."""
+    chapter = page if page.parent == BOOK else next(BOOK.glob(f"{page.stem}-*.md"))
+    return HELD in chapter.read_text(encoding="utf-8")
+
+
 def main() -> int:
     """Print the table, and what was asked for."""
     cli = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     cli.add_argument("pages", nargs="*", metavar="PAGE", help="number of a chapter or name of a page (default: all)")
     cli.add_argument("--same", nargs="?", const="HEAD", metavar="REVISION", help="compare roles, citations, equations and labels")  # fmt: skip
     args = cli.parse_args()
-    known = sorted(BOOK.glob("*.md"))
+    known = pages()
     wanted = [page for page in known if not args.pages or any(page.stem == name or page.stem.startswith(f"{name}-") for name in args.pages)]  # fmt: skip
     if not wanted:
         cli.error(f"no page {', '.join(args.pages)}; expected one of {', '.join(page.stem for page in known)}")
     if args.same:
         return int(bool([page for page in wanted if not same(page, args.same)]))
     fine = True
-    print(f"{'page':36}{'words':>7}{'sentences':>11}{'mean':>7}{'p95':>6}{'decimals':>10}{'private':>9}")
+    print(
+        f"{'page':36}{'words':>7}{'sentences':>11}{'mean':>7}{'p95':>6}{'decimals':>10}{'private':>9}{'nested':>8}{'long':>6}"
+    )
     for page in wanted:
         text = page.read_text(encoding="utf-8")
         found, said = measure(text)
         over = [name for name, most in LIMITS.items() if found[name] > most]
-        fine = fine and not (HELD in text and over)
+        fine = fine and not (held(page) and over)
         notes = [f"over: {', '.join(over)}"] * bool(over) + ["warning: long"] * (found["words"] > MANY_WORDS)
-        print(f"{page.stem:36}{found['words']:7.0f}{found['sentences']:11.0f}{found['mean']:7.1f}{found['p95']:6.0f}{found['decimals']:10.2f}{found['private']:9.1f}  {'held  ' * (HELD in text)}{'; '.join(notes)}")  # fmt: skip
+        name = page.relative_to(BOOK).with_suffix("").as_posix()
+        print(f"{name:36}{found['words']:7.0f}{found['sentences']:11.0f}{found['mean']:7.1f}{found['p95']:6.0f}{found['decimals']:10.2f}{found['private']:9.1f}{found['nested']:8}{found['long']:6}  {'held  ' * held(page)}{'; '.join(notes)}")  # fmt: skip
         if args.pages:
             for line, one in sorted(said, key=lambda entry: -length(entry[1]))[:SHOWN]:
                 print(f"  {line}: {length(one)} words: {one}")
             for line, one in said:
                 for phrase in PHRASES.finditer(one):
                     print(f"  {line}: “{phrase[0]}” in: {one[:110]}")
+            for line, one in paragraphs(text):
+                for kind, all_of_kind in parentheses(plain(one)).items():
+                    print("".join(f"  {line}: {kind} parenthesis: {each}\n" for each in all_of_kind), end="")
     return int(not fine)
 
 
