@@ -47,7 +47,7 @@ def draw(failure: BrokenRun, seen: Result) -> Any:
         if min(values) > 0 and max(values) / min(values) > 300 and metric not in ("reward", "gold"):
             ax.set_yscale("log")
         ax.set_title(metric, fontsize=10)
-        ax.set_xlabel("share of the run", fontsize=9)
+        ax.set_xlabel("fraction of the run", fontsize=9)
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25, lw=0.6)
@@ -61,7 +61,7 @@ def alt(failure: BrokenRun, seen: Result) -> str:
     for metric in failure.panel:
         means = [_mean([row[-1] for row in kept(seen, kind, failure, metric)]) for kind in ("broken", "healthy")]
         parts.append(f"{metric} ends at {means[0]:.3g} in the broken runs and at {means[1]:.3g} in the healthy ones")
-    return f"Three panels over the share of the run, a line per seed: {'; '.join(parts)}."
+    return f"Three panels over the fraction of the run, a line per seed: {'; '.join(parts)}."
 
 
 def _mean(values: list[float]) -> float:
