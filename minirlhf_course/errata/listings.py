@@ -19,7 +19,9 @@ def _() -> Found:
     mask = torch.arange(9) < torch.tensor([[5], [9]])
     losses = torch.tensor([[*first, 0, 0, 0, 0], second])
     right = (aggregation.token_mean(mask) * losses).sum()
-    return Found("mean over all tokens of the two replies as listed", printed, float(right), sum(first + second) / 14)
+    return Found(
+        "mean over all tokens of the two completions as listed", printed, float(right), sum(first + second) / 14
+    )
 
 
 @erratum("advantages_dropped")
@@ -62,7 +64,9 @@ def _() -> Found:
     printed = F.binary_cross_entropy_with_logits(logits[~mask], labels[~mask].float())
     right = F.binary_cross_entropy_with_logits(logits[mask], labels[mask].float())
     by_hand = [math.log1p(math.exp(-x)) for x in (1.0, 2.0)]
-    return Found("loss of an outcome reward model on a right reply", float(printed), float(right), sum(by_hand) / 2)
+    return Found(
+        "loss of an outcome reward model on a right completion", float(printed), float(right), sum(by_hand) / 2
+    )
 
 
 @erratum("samples_first")
@@ -72,7 +76,9 @@ def _() -> Found:
     columns = rewards.reshape(3, -1)
     printed = (columns - (columns.sum(0) - columns) / 2).flatten()[0]
     right = advantages.leave_one_out(groups)[0, 0]
-    return Found("advantage of the first prompt's right reply", float(printed), float(right), 1.0 - (0.0 + 0.0) / 2)
+    return Found(
+        "advantage of the first prompt's right completion", float(printed), float(right), 1.0 - (0.0 + 0.0) / 2
+    )
 
 
 @erratum("cut_is_not_ended")
@@ -82,7 +88,7 @@ def _() -> Found:
     printed = returns.gae(rewards, values, mask, lam=lam)
     right = returns.gae(rewards, values, mask, lam=lam, bootstrap=next_values)
     n_step = [0.6 - 0.5, 0.7 - 0.5]  # advantages of the first token after one step and after two
-    return Found("advantage of the first of two tokens of a reply that was cut", float(printed[0, 0]), float(right[0, 0]), (1 - lam) * n_step[0] + lam * n_step[1])  # fmt: skip
+    return Found("advantage of the first of two tokens of a truncated completion", float(printed[0, 0]), float(right[0, 0]), (1 - lam) * n_step[0] + lam * n_step[1])  # fmt: skip
 
 
 @erratum("pooled_padding")
@@ -92,7 +98,7 @@ def _() -> Found:
     printed = hidden.mean(1)
     right = (hidden * mask).sum(1) / mask.sum(1)
     unpadded = hidden[:, :2].mean(1)  # the same completion in a batch without padding
-    return Found("pooled feature of a reply of two tokens", float(printed), float(right), float(unpadded))
+    return Found("pooled feature of a completion of two tokens", float(printed), float(right), float(unpadded))
 
 
 @erratum("kl_div_arguments")

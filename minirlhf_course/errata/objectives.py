@@ -26,7 +26,9 @@ def _() -> Found:
     scores, predictions = torch.tensor([1.0, 2.0, 4.0]), torch.linspace(0, 6, 19)
     errors = ((predictions[:, None] - scores) ** 2).mean(1)
     printed, right = predictions[(-errors).argmin()], predictions[errors.argmin()]
-    return Found("reward for a reply scored 1, 2 and 4, from 0 to 6", float(printed), float(right), sum((1, 2, 4)) / 3)
+    return Found(
+        "reward for a completion scored 1, 2 and 4, from 0 to 6", float(printed), float(right), sum((1, 2, 4)) / 3
+    )
 
 
 @erratum("moving_reference")
@@ -38,7 +40,7 @@ def _() -> Found:
     fixed = rlhf.optimal_logps(ref.log(), rewards, beta=beta)
     best = exact.maximise(lambda p: exact.regularised_value(p, ref, rewards, beta), 2)
     printed, right = (float(x.exp()[0]) for x in (logps, fixed))
-    return Found("probability of the better of two replies after five rounds", printed, right, float(best[0]))
+    return Found("probability of the better of two completions after five rounds", printed, right, float(best[0]))
 
 
 @erratum("best_of_n_inside")
@@ -49,7 +51,7 @@ def _() -> Found:
     imitated = best_is_right * p.log() + (1 - best_is_right) * (1 - p).log()
     right = p.detach() * p.log() * (1 - p.detach()) + (1 - p.detach()) * (1 - p).log() * (0 - p.detach())
     a, b = (float(exact.gradient(x, logit)) for x in (imitated, right))
-    return Found("expected push on a right reply's logit, probability .3, four samples", a, b, float(exact.gradient(p, logit)))  # fmt: skip
+    return Found("expected gradient of a right completion's logit, probability .3, four samples", a, b, float(exact.gradient(p, logit)))  # fmt: skip
 
 
 @erratum("mean_for_advantage")
@@ -60,7 +62,7 @@ def _() -> Found:
     differences = [
         (float(rewards[0, 1]) - float(r)) / 4 for r in rewards[0]
     ]  # its reward minus the reward of each completion, itself included
-    return Found("advantage of a wrong reply among one right and three wrong", float(printed[0, 1]), float(right[0, 1]), sum(differences))  # fmt: skip
+    return Found("advantage of a wrong completion among one right and three wrong", float(printed[0, 1]), float(right[0, 1]), sum(differences))  # fmt: skip
 
 
 @erratum("clip_or_penalty")
@@ -73,7 +75,7 @@ def _() -> Found:
     a, b = (float(exact.gradient(x, logps)) for x in (penalty, clip))
     by_cases = lambda x: min(math.exp(float(x)), 1.2)
     slope = (by_cases(math.log(1.5) + 1e-4) - by_cases(math.log(1.5) - 1e-4)) / 2e-4
-    return Found("gradient of a good reply's log-probability at a ratio of 1.5", a, b, slope)
+    return Found("gradient of a good completion's log-probability at a ratio of 1.5", a, b, slope)
 
 
 @erratum("unequal_betas")
@@ -87,7 +89,7 @@ def _() -> Found:
     grads = [exact.gradient(loss, margins) for loss in (printed, right)]
     a, b = (float(-g[1] / g[0]) for g in grads)
     # A preference is a statement about a difference: adding a constant to both log-ratios must change nothing.
-    return Found("push on the rejected reply over push on the chosen one", a, b, 1.0)
+    return Found("gradient of the rejected completion divided by the gradient of the chosen one", a, b, 1.0)
 
 
 @erratum("losses_hurt")
@@ -97,8 +99,8 @@ def _() -> Found:
     )  # disutility of a loss, with the parameters that Tversky and Kahneman estimated
     first, second = value(100), value(200) - value(100)
     slope = exact.integrate(lambda x: 2.25 * 0.88 * x ** (0.88 - 1), 100, 200)
-    # The weakest reading of "more and more" in numbers: the second hundred hurts as much as the first.
-    return Found("pain of the second hundred lost", first, second, float(slope))
+    # The weakest reading of "more and more" in numbers: the second hundred has the same weight as the first.
+    return Found("weight of the second hundred lost", first, second, float(slope))
 
 
 @erratum("sampled_teacher")
@@ -107,7 +109,9 @@ def _() -> Found:
     # The printed formula weights the log-probability of the sampled token by the teacher's probability of that token.
     printed = exact.maximise(lambda p: (teacher * teacher * p.log()).sum(), 3)
     right = exact.maximise(lambda p: (teacher * p.log()).sum(), 3)
-    return Found("student's probability of the likeliest token", float(printed[0]), float(right[0]), float(teacher[0]))
+    return Found(
+        "student's probability of the most probable token", float(printed[0]), float(right[0]), float(teacher[0])
+    )
 
 
 @erratum("lost_reward")
@@ -130,7 +134,7 @@ def _() -> Found:
     printed = sum([*objectives, 1.0]) / len(objectives)
     mask = torch.ones(1, 4, dtype=torch.bool)
     right = (aggregation.sequence_mean(mask) * torch.tensor([objectives])).sum()
-    return Found("mean over a reply whose tokens all have the objective 1", printed, float(right), 1.0)
+    return Found("mean over a completion whose tokens all have the objective 1", printed, float(right), 1.0)
 
 
 @erratum("std_scales_up")
@@ -196,7 +200,7 @@ def _() -> Found:
         return float(exact.divergence(torch.tensor([scaled / beta, 0.0]).softmax(0), ref))
 
     claimed, right = distance(1.0) - distance(0.5), trained_kl(1.0) - trained_kl(0.5)
-    return Found("KL at which DPO ends on one labelled pair, β = 1, less the same at β = .5", claimed, right, 0.0)
+    return Found("KL of DPO after training on one labelled pair, β = 1 minus β = .5", claimed, right, 0.0)
 
 
 @erratum("logit_is_no_chance")
@@ -236,7 +240,7 @@ def _() -> Found:
 @erratum("sign_of_distance")
 def _() -> Found:
     policy, ref = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.2, 0.3, 0.5])
-    printed = (policy * (ref.log() - policy.log())).sum()  # "the smaller, the more alike"
+    printed = (policy * (ref.log() - policy.log())).sum()  # "the smaller, the more similar"
     right = (policy * (policy.log() - ref.log())).sum()
     return Found(
         "mean log-ratio of a policy far from its reference",
@@ -252,4 +256,4 @@ def _() -> Found:
     uniform = 1 / 4  # "completely random"
     probs = (logits / 1.0).softmax(0)  # temperature 1, and top-p of 1 drops nothing
     odds = [math.exp(x) for x in logits.tolist()]
-    return Found("probability of the likeliest of four tokens", uniform, float(probs[0]), odds[0] / sum(odds))
+    return Found("probability of the most probable of four tokens", uniform, float(probs[0]), odds[0] / sum(odds))
