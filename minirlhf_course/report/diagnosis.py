@@ -161,7 +161,7 @@ def _online(curves: Curves) -> bool:
 
 
 def not_a_number(c: Curves) -> str:
-    return f"infinite values, or none, of {', '.join(c.lost)}" if c.lost else ""
+    return f"infinite or NaN values of {', '.join(c.lost)}" if c.lost else ""
 
 
 def unknown_words(c: Curves) -> str:
@@ -222,11 +222,11 @@ def no_signal(c: Curves) -> str:
     early = statistics.median(c.part("frac_reward_zero_std", 0.0, 0.25))
     max_std = max(c["reward_std"])
     if max_std == 0:
-        return "reward_std is 0 in every row: the grader gives one number to everything"
+        return "reward_std is 0 in every row: the grader gives the same reward to every completion"
     if c.has("explained_variance"):  # a critic's advantages are not 0 where all rewards of a group are equal
         return ""
     return (
-        f"{early:.0%} of the groups are dead in the first quarter of the run"
+        f"{early:.0%} of the groups have zero variance in the first quarter of the run"
         if early >= 0.6 and c.first("frac_reward_zero_std") >= 0.6
         else ""
     )
@@ -291,7 +291,7 @@ def held_back(c: Curves) -> str:
     ``kl`` is far smaller than this sum, something has pulled the policy back."""
     total, kl = math.fsum(c["approx_kl"]) * _tokens(c), c.last("kl")
     return (
-        f"the reward is flat ({c.path('reward')}), and kl stays at {kl:.2g}, after steps of {total:.2g} nats together"
+        f"the reward is flat ({c.path('reward')}), and kl stays at {kl:.2g}, while the updates sum to {total:.2g} nats"
         if kl < 0.02 and total > 3 * kl and _live(c) and _flat(c)
         else ""
     )
@@ -306,7 +306,7 @@ def gold_falls(c: Curves) -> str:
         return ""
     falling = [name for name in _monitors(c) if c.falls(name)]
     paths = ", ".join(c.path(name) for name in falling)
-    return f"{c.path('reward')}, while {paths}, which was watched as a reward: more of it is better" if falling else ""
+    return f"{c.path('reward')}, while {paths}, a reward that is logged and not optimised" if falling else ""
 
 
 def length_runs_away(c: Curves) -> str:
@@ -319,7 +319,7 @@ def kl_runs_away(c: Curves) -> str:
     mean_kl = statistics.fmean(c.part("kl", 0.3, 1.0))
     gain = c.last("reward") - c.first("reward")
     return (
-        f"kl {mean_kl:.1f} nats on the mean, for a change of {gain:+.2f} in reward"
+        f"mean kl {mean_kl:.1f} nats, for a change of {gain:+.2f} in reward"
         if mean_kl - min(c.part("kl", 0.0, 0.1)) > 3 and not c.rises("reward")
         else ""
     )
@@ -360,7 +360,7 @@ def certain_before_right(c: Curves) -> str:
     zero, std = statistics.fmean(c.part("frac_reward_zero_std", 0.8, 1.0)), c.last("reward_std")
     if zero < 0.85 or std < 0.3 * max(c["reward_std"]) or c.last("neg_logp") > 0.3:
         return ""
-    return f"{zero:.0%} of the groups are dead at the end although rewards differ (reward_std {std:.2f}): some prompts are never answered right"
+    return f"{zero:.0%} of the groups have zero variance at the end although rewards differ (reward_std {std:.2f}): some prompts are never answered right"
 
 
 def critic_useless(c: Curves) -> str:
@@ -368,13 +368,17 @@ def critic_useless(c: Curves) -> str:
     gap = abs(statistics.fmean(c.part("value", 0.15, 1.0)) - statistics.fmean(c.part("reward", 0.15, 1.0)))
     scale = max(c["reward_std"])
     far = gap > scale
-    return f"explained_variance {median:.2g}, and value is {gap:.2g} from the reward" if median < 0.05 and far else ""
+    return (
+        f"explained_variance {median:.2g}, and value differs from the reward by {gap:.2g}"
+        if median < 0.05 and far
+        else ""
+    )
 
 
 def critic_clipped(c: Curves) -> str:
     norm = statistics.median(c["critic_grad_norm"])
     limit, caveat = (1.0, " unless max_grad_norm was set") if c.max_grad_norm is None else (c.max_grad_norm, "")
-    return f"critic_grad_norm {norm:.0f}, where everything above {limit:g} is cut{caveat}" if norm > 10 * limit else ""
+    return f"critic_grad_norm {norm:.0f}, clipped to {limit:g}{caveat}" if norm > 10 * limit else ""
 
 
 def loss_jumps(c: Curves) -> str:
@@ -401,7 +405,7 @@ def memorises(c: Curves) -> str:
     lowest, turned = min(held_out), max(held_out.index(min(held_out)) / len(held_out), 0.1)
     at_turn = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
     return (
-        f"held_out_loss {lowest:.2f} at best, {late:.2f} at the end; {c.path('loss')}"
+        f"lowest held_out_loss {lowest:.2f}, {late:.2f} at the end; {c.path('loss')}"
         if late > 1.1 * lowest and (c.last("loss") < min(0.8 * late, 0.9 * at_turn) or c.last("loss") < 0.45 * lowest)
         else ""
     )
@@ -427,7 +431,7 @@ def coin_toss(c: Curves) -> str:
     learned = c.has("accuracy") and (c.last("accuracy") > 0.6 or (c.last("accuracy") > 0.55 and c.rises("margin")))
     if learned or not abs(c["loss"][0] - LN2) < 0.01:
         return ""
-    return f"{c.path('loss')}, where ln 2 = .693 is a toss" if abs(c.last("loss") - LN2) < 0.02 else ""
+    return f"{c.path('loss')}, where ln 2 = .693 is chance" if abs(c.last("loss") - LN2) < 0.02 else ""
 
 
 def pushes_apart(c: Curves) -> str:
@@ -437,32 +441,32 @@ def pushes_apart(c: Curves) -> str:
 
 
 RULES = (
-    DiagnosisRule("not_a_number", "numbers overflow", (), not_a_number),
+    DiagnosisRule("not_a_number", "metrics are NaN or infinite", (), not_a_number),
     DiagnosisRule("unknown_words", "the tokenizer does not know the words of the prompts", ("frac_unknown",), unknown_words, rows=1),
-    DiagnosisRule("never_ends", "replies never end", ("frac_terminated",), never_ends),
-    DiagnosisRule("grader_fails", "the grader fails on some replies", ("frac_invalid",), grader_fails),
-    DiagnosisRule("start_disagrees", "reference, sampler and trainer do not start from the same probabilities", (), start_disagrees),
+    DiagnosisRule("never_ends", "completions never end", ("frac_terminated",), never_ends),
+    DiagnosisRule("grader_fails", "the grader fails on some completions", ("frac_invalid",), grader_fails),
+    DiagnosisRule("start_disagrees", "reference, sampler and trainer start from different probabilities", (), start_disagrees),
     DiagnosisRule("reference_moves", "the reference moves with the policy", ("kl", "neg_logp"), reference_moves),
-    DiagnosisRule("no_signal", "groups are alike from the start", ("frac_reward_zero_std", "reward_std"), no_signal),
-    DiagnosisRule("one_reward", "the grader gives one number to everything", ("reward_std", "reward"), one_reward, ("no_signal",), rows=2),
-    DiagnosisRule("steps_too_large", "updates leave the data they were computed on", ("approx_kl",), steps_too_large),
-    DiagnosisRule("stale_data", "samples are from a policy that is long gone", ("clip_fraction", "policy_log_ratio_max"), stale_data, ("steps_too_large",)),
+    DiagnosisRule("no_signal", "most groups have zero variance from the start", ("frac_reward_zero_std", "reward_std"), no_signal),
+    DiagnosisRule("one_reward", "the grader gives the same reward to every completion", ("reward_std", "reward"), one_reward, ("no_signal",), rows=2),
+    DiagnosisRule("steps_too_large", "updates move the policy away from its samples", ("approx_kl",), steps_too_large),
+    DiagnosisRule("stale_data", "samples come from an old policy", ("clip_fraction", "policy_log_ratio_max"), stale_data, ("steps_too_large",)),
     DiagnosisRule("no_baseline", "rewards are used without a baseline", ("loss", "reward", "frac_reward_zero_std"), no_baseline),
     DiagnosisRule("gold_falls", "the reward is exploited", ("reward",), gold_falls),
-    DiagnosisRule("length_runs_away", "length is what pays", ("completion_length", "frac_terminated"), length_runs_away),
-    DiagnosisRule("kl_runs_away", "nothing holds the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
-    DiagnosisRule("reward_falls", "the reward is made smaller", ("reward", "frac_reward_zero_std"), reward_falls, ("steps_too_large", "kl_runs_away", "no_signal", "no_baseline")),
-    DiagnosisRule("steps_too_small", "steps are too small to matter", (), steps_too_small),
-    DiagnosisRule("held_back", "the KL term holds the policy where it is", ("kl", "approx_kl", "reward", "frac_reward_zero_std"), held_back, ("steps_too_small", "no_signal")),
-    DiagnosisRule("noise_rises", "the policy becomes noise", ("neg_logp",), noise_rises, ("gold_falls", "length_runs_away", "kl_runs_away")),
-    DiagnosisRule("moves_without_reward", "the policy moves, and not towards reward", ("reward", "kl", "reward_std", "frac_reward_zero_std"), moves_without_reward,
+    DiagnosisRule("length_runs_away", "length is rewarded", ("completion_length", "frac_terminated"), length_runs_away),
+    DiagnosisRule("kl_runs_away", "no constraint keeps the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
+    DiagnosisRule("reward_falls", "the reward is minimised", ("reward", "frac_reward_zero_std"), reward_falls, ("steps_too_large", "kl_runs_away", "no_signal", "no_baseline")),
+    DiagnosisRule("steps_too_small", "steps are too small", (), steps_too_small),
+    DiagnosisRule("held_back", "the KL term outweighs the reward", ("kl", "approx_kl", "reward", "frac_reward_zero_std"), held_back, ("steps_too_small", "no_signal")),
+    DiagnosisRule("noise_rises", "entropy rises without a gain in reward", ("neg_logp",), noise_rises, ("gold_falls", "length_runs_away", "kl_runs_away")),
+    DiagnosisRule("moves_without_reward", "the policy moves without a gain in reward", ("reward", "kl", "reward_std", "frac_reward_zero_std"), moves_without_reward,
          ("reward_falls", "kl_runs_away", "steps_too_large", "gold_falls", "noise_rises", "no_signal", "no_baseline")),
-    DiagnosisRule("certain_before_right", "certain before right", ("frac_reward_zero_std", "reward_std", "neg_logp"), certain_before_right),
+    DiagnosisRule("certain_before_right", "the policy is certain before it is right", ("frac_reward_zero_std", "reward_std", "neg_logp"), certain_before_right),
     DiagnosisRule("critic_useless", "the critic predicts nothing", ("explained_variance", "value", "reward", "reward_std"), critic_useless),
     DiagnosisRule("critic_clipped", "every step of the critic is clipped", ("critic_grad_norm",), critic_clipped),
     DiagnosisRule("loss_jumps", "the loss jumps", ("loss",), loss_jumps),
-    DiagnosisRule("memorises", "examples are learned by heart", ("loss", "held_out_loss"), memorises, ("never_ends",)),
-    DiagnosisRule("labels_swapped", "labels go against those of held-out pairs", ("accuracy", "held_out_accuracy"), labels_swapped),
+    DiagnosisRule("memorises", "examples are memorised", ("loss", "held_out_loss"), memorises, ("never_ends",)),
+    DiagnosisRule("labels_swapped", "training labels contradict the held-out pairs", ("accuracy", "held_out_accuracy"), labels_swapped),
     DiagnosisRule("coin_toss", "the preferences are not learned", ("loss", "margin"), coin_toss),
-    DiagnosisRule("pushes_apart", "the loss is satisfied by forbidding", ("margin", "rejected_logp", "chosen_reward"), pushes_apart),
+    DiagnosisRule("pushes_apart", "the loss falls only because rejected completions become improbable", ("margin", "rejected_logp", "chosen_reward"), pushes_apart),
 )  # fmt: skip
