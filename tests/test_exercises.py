@@ -15,7 +15,9 @@ from minirlhf_course.classroom.runner import SandboxedSubmission, Server
 
 ROOT = sources.folder()  # or those of a course, named by MINIRLHF_EXERCISES
 EXERCISES = {path.stem: sources.read(path) for path in sources.sources(ROOT)}
-ROUNDS = int(os.environ.get("MINIRLHF_TEST_ROUNDS", "1"))  # random seeds, each with another student's numbers; make test-all takes 2
+ROUNDS = int(
+    os.environ.get("MINIRLHF_TEST_ROUNDS", "1")
+)  # random seeds, each with another student's numbers; make test-all takes 2
 FINISHED = [f"{c.number:02}" for c in chapters.chapters() if c.finished]
 
 each = pytest.mark.parametrize("exercise", [of_chapter(e.chapter, e, id=name) for name, e in EXERCISES.items()])
