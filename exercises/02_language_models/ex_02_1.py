@@ -1,22 +1,22 @@
 # ---
-# title: The probability of a reply
+# title: The log-probability of a completion
 # kind: implement
 # minutes: 20
 # ---
 
 # %% [statement]
-# A causal language model reads `input_ids`, prompt and reply in one row, and returns `logits` of shape `(B, S, V)`: at every
+# A causal language model reads `input_ids`, prompt and completion in one row, and returns `logits` of shape `(B, S, V)`: at every
 # position, one score for each token of the vocabulary. The scores at position $t$ are about the token that comes *next*, the
-# one at position $t+1$. The chain rule then gives the log-probability of the reply:
+# token at position $t+1$. The chain rule then gives the log-probability of the completion:
 #
 # $$\log \pi(y \mid x) = \sum_{t} \log \pi(y_t \mid x, y_{<t}).$$
 #
-# Write `sequence_logps(logits, input_ids, mask)`, which returns it for every row, shape `(B,)`. `mask` has the shape of
-# `input_ids` and is True on the tokens of the reply: the prompt is given, not predicted, and padding is nothing. No mask is set
-# on the first token, which nobody predicts.
+# Write `sequence_logps(logits, input_ids, mask)`, which returns this sum for every row, shape `(B,)`. `mask` has the shape of
+# `input_ids` and is True on the tokens of the completion. The prompt is given and not predicted, and padding never counts. The mask is
+# never True on the first token, because no position predicts it.
 #
-# Two things make the difference between a formula and a function you can trust. What stands where the mask is False must not
-# matter, not even if it is NaN. And logits may be large: a model that is very sure of itself must not give $-\infty$ for the
+# Two requirements make the function reliable. Values where the mask is False must have no
+# effect, not even if they are NaN. Logits may be large, and a model that is very sure of itself must not give $-\infty$ for the
 # token it did not expect.
 
 # %% [given]
@@ -25,9 +25,9 @@ import torch
 
 # %% [stub]
 def sequence_logps(logits, input_ids, mask):
-    """Log-probability of each row's reply.
+    """Return the log-probability of each row's completion.
 
-    logits: (B, S, V). input_ids: (B, S). mask: (B, S) bool, True on the reply's tokens. Returns (B,).
+    logits: (B, S, V). input_ids: (B, S). mask: (B, S) bool, True on the completion's tokens. Returns (B,).
     """
     raise NotImplementedError
 
@@ -47,7 +47,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
-    """Two rows of five positions over three tokens: a prompt of one or two tokens, a reply, padding."""
+    """Return two rows of five positions over three tokens: a prompt of one or two tokens, a completion, padding."""
     logits, ids = tidy(draw.normal(2, 5, 3)), (draw.uniform(2, 5) * 3).long()
     mask = torch.zeros(2, 5, dtype=torch.bool)
     mask[0, 2:5] = True
@@ -56,7 +56,7 @@ def problem(draw):
 
 
 def by_hand(logits, ids, mask, shift=1):
-    """The definition in plain Python: one token at a time, with exp and log of the standard library."""
+    """Compute the definition in plain Python: one token at a time, with exp and log of the standard library."""
     rows = []
     for scores, tokens, kept in zip(logits.tolist(), ids.tolist(), mask.tolist()):
         total = 0.0
@@ -71,14 +71,13 @@ def by_hand(logits, ids, mask, shift=1):
 @test(
     points=3,
     hints=(
-        "Take the second token of the reply and put a finger on it. Which position's logits were there to predict it, before it "
-        "had been written?",
-        "Drop the last position of the logits and the first of `input_ids`: then both have S − 1 columns that belong together. "
-        "`gather` picks each token's log-probability; the mask must lose its first column too.",
+        "Take the second token of the completion. Which position's logits predict it, before it is written?",
+        "Drop the last position of the logits and the first of `input_ids`. Then both have S − 1 columns that correspond. "
+        "`gather` selects each token's log-probability. The mask must lose its first column too.",
     ),
 )
 def shift_and_gather(sub, draw):
-    "The log-probability of each reply is the sum over its tokens, each predicted one position earlier."
+    "The log-probability of each completion is the sum over its tokens, each predicted one position earlier."
     logits, ids, mask = problem(draw)
     everything = mask.clone()
     everything[:, 1:] = True
@@ -87,7 +86,7 @@ def shift_and_gather(sub, draw):
     expect(
         sub.sequence_logps(logits, ids, mask),
         by_hand(logits, ids, mask),
-        what="the log-probability of the replies",
+        what="the log-probability of the completions",
         given={"input_ids": ids, "mask": mask, "logits": logits},
         mistakes={
             "each token is read from the logits at its own position": by_hand(logits, ids, mask, shift=0),
@@ -102,20 +101,20 @@ def shift_and_gather(sub, draw):
 @test(
     points=1,
     hints=(
-        "NaN times zero is NaN. Multiplying by the mask does not remove what stands there.",
-        "Choose instead of multiplying: `torch.where(mask, values, 0.0)`.",
+        "NaN times zero is NaN. Multiplying by the mask does not remove the value.",
+        "Select instead of multiplying: `torch.where(mask, values, 0.0)`.",
     ),
 )
 def padding_is_nothing(sub, draw):
-    "What stands outside the mask does not matter, not even NaN."
+    "Values outside the mask have no effect, not even NaN."
     logits, ids, mask = problem(draw)
     spoilt = logits.clone()
-    needed = mask.roll(-1, 1)  # logits one position before a token of the reply
+    needed = mask.roll(-1, 1)  # logits one position before a token of the completion
     spoilt[~needed] = math.nan
     expect(
         sub.sequence_logps(spoilt, ids, mask),
         by_hand(logits, ids, mask),
-        what="the log-probability, with NaN in the logits that predict no token of the reply,",
+        what="the log-probability, with NaN in the logits that predict no token of the completion,",
         given={"mask": mask},
     )
 
@@ -124,11 +123,11 @@ def padding_is_nothing(sub, draw):
     points=1,
     hints=(
         "What is the softmax of (0, −2000) in floating point, and what is its logarithm?",
-        "Never take the logarithm of a softmax. torch has both in one function, which never leaves the logarithms.",
+        "Never take the logarithm of a softmax. torch has one function for both, and it works with logarithms only.",
     ),
 )
 def very_sure(sub, draw):
-    "A token that the model thought impossible has a very low log-probability, not −∞."
+    "A token that the model finds nearly impossible has a very low log-probability, not −∞."
     logits, ids, mask = problem(draw)
     logits = logits * 2000
     expect(
@@ -144,7 +143,7 @@ def very_sure(sub, draw):
 
 
 # %% [probes]
-# no nan of sequence_logps.mask: the logits that predict a token stand one place before it; a test spoils the others
+# no nan of sequence_logps.mask: the logits that predict a token are one position before it; a test spoils the others
 
 
 # %% [mutant] every token read from its own position
@@ -194,13 +193,13 @@ def sequence_logps(logits, input_ids, mask):
     return torch.where(mask[:, 1:], chosen, 0.0).sum(-1)
 
 
-# %% [partial] 3: shift and gather are right, but neither NaN nor large logits are survived
+# %% [partial] 3: shift and gather are right, but NaN and large logits break the result
 def sequence_logps(logits, input_ids, mask):
     chosen = logits[:, :-1].softmax(-1).gather(-1, input_ids[:, 1:, None]).squeeze(-1).log()
     return (chosen * mask[:, 1:]).sum(-1)
 
 
-# %% [partial] 4: all but NaN
+# %% [partial] 4: everything is right except NaN
 def sequence_logps(logits, input_ids, mask):
     chosen = torch.log_softmax(logits[:, :-1], -1).gather(-1, input_ids[:, 1:, None]).squeeze(-1)
     return (chosen * mask[:, 1:]).sum(-1)

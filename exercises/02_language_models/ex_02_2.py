@@ -5,20 +5,20 @@
 # ---
 
 # %% [statement]
-# A model is trained and measured by *teacher forcing*: at every position it is fed the true text so far, never its own guesses,
-# and asked for the next token. One forward pass answers for all positions at once. What comes back is a log-probability for each
-# true token, and the mean of their negatives, in nats, is the loss. Its exponential is the *perplexity*: among how many equally
-# likely tokens the model might as well have been guessing.
+# A model is trained and measured by *teacher forcing*: at every position it receives the true text so far, never its own samples,
+# and predicts the next token. One forward pass does this for all positions at once. The result is a log-probability for each
+# true token, and the mean of their negatives, in nats, is the loss. The exponential of the loss is the *perplexity*: the number of equally
+# probable tokens among which a guess would be as surprising.
 #
 # Write three functions:
 #
-# 1. `teacher_forcing(input_ids)`: for a batch of texts `(B, S)`, what the model is fed and what it is to predict: two tensors
+# 1. `teacher_forcing(input_ids)`: for a batch of texts `(B, S)`, the model's inputs and its targets. Return two tensors
 #    `(B, S − 1)`, inputs first.
-# 2. `perplexity(logps, mask)`: of a whole corpus. `logps` holds the log-probability of each true token, `(B, T)`; `mask` is True on
-#    real tokens. One number. A long text counts for more than a short one: every *token* has the same weight.
-# 3. `bits_per_byte(logps, mask, num_bytes)`: perplexities of models with different tokenizers cannot be compared, for their tokens
-#    are of different size. Bytes are the same for all. Return the number of *bits* that the model needs for the whole corpus,
-#    divided by its length in bytes; `num_bytes` is `(B,)`, whole numbers.
+# 2. `perplexity(logps, mask)`: the perplexity of a whole corpus. `logps` holds the log-probability of each true token, `(B, T)`. `mask` is True on
+#    real tokens. Return one number. Every *token* has the same weight, so a long text has more weight than a short one.
+# 3. `bits_per_byte(logps, mask, num_bytes)`: perplexities of models with different tokenizers cannot be compared, because their tokens
+#    have different sizes. Bytes are the same for all. Return the number of *bits* that the model needs for the whole corpus,
+#    divided by the corpus length in bytes. `num_bytes` is `(B,)`, whole numbers.
 
 # %% [given]
 import torch
@@ -26,17 +26,17 @@ import torch
 
 # %% [stub]
 def teacher_forcing(input_ids):
-    """What the model is fed, and what it is to predict: two tensors (B, S − 1)."""
+    """Return the model's inputs and its targets: two tensors (B, S − 1)."""
     raise NotImplementedError
 
 
 def perplexity(logps, mask):
-    """Perplexity of all tokens together. logps: (B, T), nats. mask: (B, T) bool. Returns one number."""
+    """Return the perplexity of all tokens together. logps: (B, T), nats. mask: (B, T) bool. Returns one number."""
     raise NotImplementedError
 
 
 def bits_per_byte(logps, mask, num_bytes):
-    """Bits that the corpus costs, per byte of its text. num_bytes: (B,). Returns one number."""
+    """Return the bits that the corpus costs, per byte of its text. num_bytes: (B,). Returns one number."""
     raise NotImplementedError
 
 
@@ -64,7 +64,7 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
-    """Log-probabilities of three texts of unequal length, at least one of them padded, and their sizes in bytes."""
+    """Return log-probabilities of three texts of unequal length, at least one of them padded, and their sizes in bytes."""
     mask = draw.mask(3, 4)
     mask[0, 1:], mask[1] = False, True
     num_bytes = (draw.uniform(3, low=3, high=6) * mask.sum(-1)).ceil().long()
@@ -72,7 +72,7 @@ def problem(draw):
 
 
 def totals(logps, mask):
-    """Sum of log-probabilities, number of tokens, and both per row: counted one by one."""
+    """Return the sum of the log-probabilities, the number of tokens, and the values per row, counted one by one."""
     rows = [[p for p, kept in zip(r, k) if kept] for r, k in zip(logps.tolist(), mask.tolist())]
     return sum(map(sum, rows)), sum(map(len, rows)), rows
 
@@ -80,12 +80,12 @@ def totals(logps, mask):
 @test(
     points=1,
     hints=(
-        "The first token of a text is fed but never predicted. Which one is predicted but never fed?",
-        "Inputs are all tokens but the last; targets are all tokens but the first.",
+        "The first token of a text is an input but never a target. Which token is a target but never an input?",
+        "Inputs are all tokens except the last. Targets are all tokens except the first.",
     ),
 )
 def fed_and_predicted(sub, draw):
-    "`teacher_forcing` feeds each true token and asks for the one after it."
+    "`teacher_forcing` gives each true token as input and the next token as target."
     ids = (draw.uniform(2, 5) * 90).long() + 10
     got = sub.teacher_forcing(ids)
     if not isinstance(got, list | tuple) or len(got) != 2:
@@ -99,7 +99,7 @@ def fed_and_predicted(sub, draw):
         asked,
         what="the target",
         given={"input_ids": ids},
-        mistakes={"the targets are not shifted: the model is asked for the token it has just been fed": fed},
+        mistakes={"the targets are not shifted: the model predicts the token that it has just read": fed},
     )
 
 
@@ -107,7 +107,7 @@ def fed_and_predicted(sub, draw):
     points=2,
     hints=(
         "Add up the negative log-probabilities of all real tokens of all texts first. How many tokens are there?",
-        "One mean over all real tokens, then one exponential. A mean of each text's own perplexity is another number: a short text would count as much as a long one.",
+        "Take one mean over all real tokens, then one exponential. A mean of each text's own perplexity is another number: a short text would have the same weight as a long one.",
     ),
 )
 def whole_corpus(sub, draw):
@@ -124,8 +124,8 @@ def whole_corpus(sub, draw):
         given={"logps": logps, "mask": mask},
         mistakes={
             "each text's perplexity is averaged": sum(each) / len(each),
-            "each text weighs the same, however long it is": math.exp(-mean_of_means),
-            "the sum is divided by all positions, padding too": padded,
+            "each text has the same weight, whatever its length": math.exp(-mean_of_means),
+            "the sum is divided by all positions, padding included": padded,
             "padding is counted as if it were text": math.exp(-float(logps.mean())),
             "the surprise is in nats, and 2 is raised to it": 2 ** (-total / count),
             "the minus sign is missing": math.exp(total / count),
@@ -137,8 +137,8 @@ def whole_corpus(sub, draw):
 @test(
     points=2,
     hints=(
-        "A token of probability 1/2 costs one bit, and its log-probability is −log 2 nats. How many nats make a bit?",
-        "Divide the total surprise by log 2 to have bits, and by the total number of bytes. The number of tokens does not appear.",
+        "A token of probability 1/2 costs one bit, and its log-probability is −log 2 nats. How many nats are one bit?",
+        "Divide the total surprise by log 2 to get bits, and then by the total number of bytes. The number of tokens does not appear.",
     ),
 )
 def bits(sub, draw):
@@ -158,7 +158,7 @@ def bits(sub, draw):
             "nats are multiplied by log 2 instead of divided": want * math.log(2) ** 2,
             "the logarithm to base 2 is taken of the sum, not of the probabilities": math.log2(-total / size),
             "the bytes are averaged over the texts": want * len(rows),
-            "it is divided by tokens, not by bytes": want * size / count,
+            "the sum is divided by tokens, not by bytes": want * size / count,
             "each text's bits per byte are averaged": sum(per_text) / len(per_text),
         },
     )
@@ -197,7 +197,7 @@ def perplexity(logps, mask):
     return torch.exp(-torch.where(mask, logps, 0.0).mean())
 
 
-# %% [mutant] nats called bits
+# %% [mutant] nats instead of bits
 # caught by: bits
 # says: left in nats
 def bits_per_byte(logps, mask, num_bytes):

@@ -5,16 +5,16 @@
 # ---
 
 # %% [statement]
-# `next_tokens(STUDENT)` is what a model offers as the next word, drawn up for you: a list of words and a tensor with their
-# logits. Put your student id into `STUDENT` at the top of the notebook, run the cell, look at it, and answer:
+# `next_tokens(STUDENT)` returns a model's next-token distribution, generated for you: a list of words and a tensor with their
+# logits. Put your student id into `STUDENT` at the top of the notebook, run the cell, look at the output, and answer:
 #
 # 1. `nucleus`: with top-p sampling at $p$ = `top_p(STUDENT)`, how many words can be sampled? The nucleus is the smallest set of
 #    most probable words whose mass *reaches* $p$.
 # 2. `kept`: how much of the model's probability does that nucleus hold? (To three digits.)
-# 3. `cool_nucleus`: and how many words can be sampled with the same $p$ at temperature $T = 0.5$, which is applied before the
+# 3. `cool_nucleus`: how many words can be sampled with the same $p$ at temperature $T = 0.5$, which is applied before the
 #    truncation?
-# 4. `even_temperature`: at which temperature has the most probable word a probability of exactly one half? No formula gives it; try
-#    temperatures until you have it to 1 %.
+# 4. `even_temperature`: at which temperature does the most probable word have a probability of exactly ½? There is no closed form. Search
+#    numerically until you have the temperature to 1 %.
 
 # %% [given]
 import torch
@@ -24,7 +24,7 @@ WORDS = ["the", "a", "my", "this", "your", "no", "every", "that", "some", "one",
 
 
 def next_tokens(student):
-    """Twelve words, and their logits (12,), for this student."""
+    """Return twelve words and their logits (12,) for this student."""
     draw = Draw("02.4", student)
     order = draw.permutation(12).tolist()
     gaps = draw.uniform(12, low=0.25, high=0.45)
@@ -32,7 +32,7 @@ def next_tokens(student):
 
 
 def top_p(student):
-    """The p of top-p sampling, for this student."""
+    """Return the p of top-p sampling for this student."""
     mass = next_tokens(student)[1].softmax(-1).sort(descending=True).values.cumsum(-1)
     size = Draw("02.4", student, "p").integer(3, 5)
     return round(float(mass[size - 1 : size + 1].mean()), 2)
@@ -74,14 +74,14 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def probabilities(student, temperature):
-    """The distribution at this temperature, most probable first, in plain Python."""
+    """Return the distribution at this temperature, most probable first, in plain Python."""
     scores = sorted((s / temperature for s in next_tokens(student)[1].tolist()), reverse=True)
     total = sum(math.exp(s) for s in scores)
     return [math.exp(s) / total for s in scores]
 
 
 def smallest_set(probs, p):
-    """How many of the most probable words it takes to reach the mass p, and the mass they have."""
+    """Return the number of most probable words that reach the mass p, and their mass."""
     mass = 0.0
     for count, each in enumerate(probs, 1):
         mass += each
@@ -94,12 +94,12 @@ def smallest_set(probs, p):
     points=1,
     rounds=1,
     hints=(
-        "Turn the logits into probabilities, sort them, and add from the top.",
+        "Turn the logits into probabilities, sort them, and add them from the largest down.",
         "Stop at the first word with which the sum is p or more. That word is in the nucleus too.",
     ),
 )
 def reaches(sub, draw):
-    "`nucleus` counts the words it takes to reach the mass p."
+    "`nucleus` is the number of words that reach the mass p."
     probs = probabilities(sub.student, 1.0)
     count, _ = smallest_set(probs, top_p(sub.student))
     expect(
@@ -111,8 +111,8 @@ def reaches(sub, draw):
         mistakes={
             "the word that crosses the line is left out": count - 1,
             "words are counted from the least probable": smallest_set(probs[::-1], top_p(sub.student))[0],
-            "one word more than it takes is counted": count + 1,
-            "words are counted whose own probability is at least p times the best one's": sum(
+            "one word too many is counted": count + 1,
+            "the counted words have a probability of at least p times the largest (this is min-p)": sum(
                 p >= top_p(sub.student) * probs[0] for p in probs
             ),
         },
@@ -123,8 +123,8 @@ def reaches(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "It is the sum at which you stopped.",
-        "The mass of the words in the nucleus under the model itself: a little more than p.",
+        "It is the sum at which you stopped counting.",
+        "It is the probability of the nucleus under the model itself: a little more than p.",
     ),
 )
 def mass(sub, draw):
@@ -150,8 +150,8 @@ def mass(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "A temperature divides the logits. Does 0.5 make the model more sure or less?",
-        "Divide the logits by 0.5, turn them into probabilities anew, and count again.",
+        "A temperature divides the logits. Does 0.5 make the model more or less certain?",
+        "Divide the logits by 0.5, turn them into probabilities, and count again.",
     ),
 )
 def cool(sub, draw):
@@ -167,7 +167,7 @@ def cool(sub, draw):
         reveal=False,
         mistakes={
             "the logits are multiplied by the temperature": warm,
-            "one word more than it takes is counted": count + 1,
+            "one word too many is counted": count + 1,
             "the word that crosses the line is left out": count - 1,
             "the temperature changes nothing": same,
         },
@@ -178,8 +178,8 @@ def cool(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Compute the top word's probability at T = 1. Must the temperature go up or down? Halve or double it until one half lies between.",
-        "The top probability falls as the temperature rises, so bisection finds it: keep the half in which the answer lies.",
+        "Compute the top word's probability at T = 1. Must the temperature rise or fall? Halve or double it until ½ is between two results.",
+        "The top probability falls as the temperature rises, so use bisection: keep the half interval that contains the answer.",
     ),
 )
 def evened(sub, draw):
@@ -193,7 +193,7 @@ def evened(sub, draw):
         return warmer <= 0.5 <= cooler
 
     if not right(got):
-        note = ", because it is the inverse of the temperature that is asked for" if right(1 / got) else ""
+        note = ", because you gave the inverse of the temperature" if right(1 / got) else ""
         top = probabilities(sub.student, got)[0]
         fail(f"at your temperature {got:.4g} the most probable word has a probability of {top:.3f}, not 0.5{note}")
 
@@ -203,7 +203,7 @@ def evened(sub, draw):
 # says: is left out
 nucleus = nucleus - 1
 
-# %% [mutant] the kept mass is taken to be p
+# %% [mutant] p instead of the kept mass
 # caught by: mass
 # says: p itself
 kept = top_p(STUDENT)
@@ -217,13 +217,13 @@ cool_nucleus = size_and_mass(2.0)[0]
 # says: the inverse
 even_temperature = 1 / even_temperature
 
-# %% [mutant] nothing done about the temperature
+# %% [mutant] the temperature stays at 1
 # caught by: evened
 # says: not 0.5
 even_temperature = 1.0
 
-# %% [partial] 3: the nuclei are read, the temperature is not found
+# %% [partial] 3: the nuclei are right, the temperature is missing
 even_temperature = None
 
-# %% [partial] 2: only the plain nucleus is read
+# %% [partial] 2: only the nucleus at T = 1 is right
 cool_nucleus, even_temperature = 12, 1.0

@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# A team fine-tunes a model on prompts and replies. The loss falls nicely, to less than one would think possible. But the model
-# they get answers with a copy of the last word it was given, its replies start one word late, and it never stops: it writes on
-# until it is cut off.
+# A team fine-tunes a model on prompts and completions. The loss falls to a surprisingly low value. But the model
+# repeats the last word of its input, its completions start one word late, and it never stops: it writes
+# until the length limit truncates it.
 #
-# Their tokenizer has no padding token, so they did what many do and used the end-of-sequence token for padding. Here is the part
-# of their code that makes labels and loss. `labels` are the tokens to be learned, in place; −100 means "nothing to learn here",
+# The team's tokenizer has no padding token, so they used the end-of-sequence token for padding, as is common. Below is the part
+# of their code that makes labels and loss. `labels` are the tokens to be learned, in place. The value −100 means "no label here",
 # which is right for the prompt and for padding and wrong for everything else.
 #
 # A prompt of several turns may hold end-of-sequence tokens, too.
@@ -24,9 +24,9 @@ import torch.nn.functional as F
 
 # %% [stub]
 def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
-    """Labels for supervised fine-tuning: the reply's tokens, its end-of-sequence token too; −100 elsewhere.
+    """Return labels for fine-tuning: the completion's tokens, its end-of-sequence token too; −100 elsewhere.
 
-    input_ids: (B, S), prompt and reply, padded on the right with eos_id. attention_mask: (B, S), 1 on real tokens.
+    input_ids: (B, S), prompt and completion, padded on the right with eos_id. attention_mask: (B, S), 1 on real tokens.
     prompt_lengths: (B,), tokens of the prompt. Returns (B, S).
     """
     labels = input_ids.clone()
@@ -37,7 +37,7 @@ def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
 
 
 def sft_loss(logits, labels):
-    """Mean negative log-probability of the labelled tokens. logits: (B, S, V). labels: (B, S). Returns one number."""
+    """Return the mean negative log-probability of the labelled tokens. logits: (B, S, V). labels: (B, S). Returns one number."""
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
 
 
@@ -64,7 +64,7 @@ EOS = 7
 
 
 def batch(draw):
-    """Three rows of a prompt, a reply that ends in EOS, and padding by EOS; the right labels."""
+    """Return three rows of a prompt, a completion that ends in EOS, and padding by EOS, with the right labels."""
     ids, mask = torch.full((3, 7), EOS), torch.zeros(3, 7, dtype=torch.long)
     prompts, want = torch.zeros(3, dtype=torch.long), torch.full((3, 7), -100)
     lengths = torch.tensor([1, 2, draw.integer(1, 2)])[draw.permutation(3)].tolist()
@@ -78,12 +78,12 @@ def batch(draw):
 
 
 def at(labels, columns):
-    """``(B, S), (B,) -> (B,)``: each row's label at its own column."""
+    """Return each row's label at its own column: ``(B, S), (B,) -> (B,)``."""
     return labels.gather(1, columns[:, None])[:, 0]
 
 
 def shaped(got, want):
-    """The answer, if it has the form of labels; otherwise `expect` says what is wrong with it."""
+    """Return the answer if it has the shape of labels; otherwise `expect` reports what is wrong."""
     if not isinstance(got, torch.Tensor) or got.shape != want.shape:
         expect(got, want, what="the result of `sft_labels`")
     return got
@@ -92,12 +92,12 @@ def shaped(got, want):
 @test(
     points=2,
     hints=(
-        "Which label does the last token of each reply have, the one that tells the model to stop?",
-        "When padding and end-of-sequence are the same token, its id cannot tell them apart. `attention_mask` can.",
+        "Which label does the last token of each completion have? This token tells the model to stop.",
+        "When padding and end-of-sequence are the same token, the id cannot distinguish them. `attention_mask` can.",
     ),
 )
 def learns_to_stop(sub, draw):
-    "The reply's end-of-sequence token is learned, padding is not."
+    "The completion's end-of-sequence token is learned, padding is not."
     ids, mask, prompts, want = batch(draw)
     got = shaped(sub.sft_labels(ids, mask, prompts, EOS), want)
     given = {"input_ids": ids, "attention_mask": mask, "prompt_lengths": prompts, "eos_id": EOS}
@@ -105,7 +105,7 @@ def learns_to_stop(sub, draw):
     expect(
         at(got, end),
         at(want, end),
-        what="the label of each reply's end-of-sequence token",
+        what="the label of each completion's end-of-sequence token",
         given=given,
         mistakes={"end-of-sequence is masked because padding looks like it": torch.full((3,), -100)},
     )
@@ -122,13 +122,13 @@ def learns_to_stop(sub, draw):
 @test(
     points=2,
     hints=(
-        "Print prompt, reply and labels of one row below one another. Which is the first token with a label?",
-        "A prompt of n tokens fills positions 0 … n − 1, and a slice `[:n]` is just these. The shift by one is the business of the "
-        "loss alone.",
+        "Print prompt, completion and labels of one row in three lines. Which is the first token with a label?",
+        "A prompt of n tokens fills positions 0 … n − 1, and the slice `[:n]` selects exactly these. Only the loss "
+        "shifts by one.",
     ),
 )
 def first_word(sub, draw):
-    "The reply's first token is learned, the prompt is not."
+    "The completion's first token is learned, the prompt is not."
     ids, mask, prompts, want = batch(draw)
     got = shaped(sub.sft_labels(ids, mask, prompts, EOS), want)
     given = {"input_ids": ids, "prompt_lengths": prompts}
@@ -137,7 +137,7 @@ def first_word(sub, draw):
     expect(
         at(got, prompts),
         at(want, prompts),
-        what="the label of each reply's first token",
+        what="the label of each completion's first token",
         given=given,
         mistakes={"one token too many is masked": torch.full((3,), -100), first: at(cut, prompts)},
     )
@@ -162,12 +162,12 @@ def first_word(sub, draw):
 @test(
     points=2,
     hints=(
-        "What has a model learned that predicts the token at position t from the logits at position t? It has read that token already.",
-        "The logits at position t are for the label at t + 1: drop the last position of the one and the first of the other.",
+        "Suppose that the logits at position t predict the token at position t. The model has read this token already. What does it learn?",
+        "The logits at position t are for the label at t + 1: drop the last position of the logits and the first label.",
     ),
 )
 def looks_ahead(sub, draw):
-    "The loss asks each position for the next token."
+    "In the loss each position predicts the next token."
     _, _, _, labels = batch(draw)
     logits = tidy(draw.normal(3, 7, 8))
 
@@ -187,12 +187,12 @@ def looks_ahead(sub, draw):
         given={"labels": labels},
         mistakes={
             "the losses are added, not averaged": mean_loss(1) * int((labels != -100).sum()),
-            "each reply is averaged by itself, so that a short one weighs as much as a long one": sum(
+            "each completion is averaged separately, so that a short one has the same weight as a long one": sum(
                 mean_loss(1, [i]) for i in range(3)
             )
             / 3,
-            "each position is asked for the token it has just read": mean_loss(0),
-            "each position is asked for the token before it": mean_loss(-1),
+            "each position predicts the token it has just read": mean_loss(0),
+            "each position predicts the token before it": mean_loss(-1),
         },
     )
 
@@ -204,7 +204,7 @@ def looks_ahead(sub, draw):
 
 # %% [probes]
 # no gradient of sft_labels: integers
-# no keywords of sft_labels.eos_id: a right answer does not need it
+# no keywords of sft_labels.eos_id: a right answer does not use it
 
 
 # %% [mutant] end-of-sequence is masked with the padding
@@ -227,7 +227,7 @@ def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
     return labels
 
 
-# %% [mutant] the first word of the reply is masked
+# %% [mutant] the first word of the completion is masked
 # caught by: first_word
 # says: one token too many
 def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):

@@ -5,20 +5,20 @@
 # ---
 
 # %% [statement]
-# The first piece of a pipeline that you will have written by chapter 20: the function that draws tokens. In chapters 5 and 11 to 14 policies draw
-# their replies by *your* `sample`.
+# This is the first piece of a pipeline that you will have written by chapter 20: the function that samples tokens. In chapters 5 and 11 to 14 policies sample
+# their completions by *your* `sample`.
 #
-# 1. (five minutes) `token_probs(logits, temperature, top_k, top_p)` returns the distribution from which one samples, `(B, V)`: divide by the temperature; keep
-#    the `top_k` likeliest tokens (0 keeps all); of what is left, *renormalised*, keep the smallest set of likeliest tokens whose mass reaches `top_p`, the token
-#    that crosses the line included (1 keeps all); renormalise.
-# 2. `sample(logits, seed, temperature, top_k, top_p)` draws one token for each row of `logits`, `(B, V) -> (B,)`, integers. Rows are independent of each other.
-#    The same seed gives the same tokens, another seed gives independent ones, and nobody else's random numbers are touched: use a `torch.Generator`
+# 1. (five minutes) `token_probs(logits, temperature, top_k, top_p)` returns the sampling distribution, `(B, V)`. Divide by the temperature. Keep
+#    the `top_k` most probable tokens (0 keeps all) and *renormalise*. Of these, keep the smallest set of most probable tokens whose mass reaches `top_p`, the token
+#    that crosses the line included (1 keeps all). Renormalise again.
+# 2. `sample(logits, seed, temperature, top_k, top_p)` samples one token for each row of `logits`, `(B, V) -> (B,)`, integers. Rows are independent of each other.
+#    The same seed gives the same tokens, and another seed gives independent ones. Do not touch any other random state: use a `torch.Generator`
 #    of your own.
-# 3. `generate(table, starts, length, seed, temperature, top_k, top_p)` lets a whole model speak. The model is a table: `table[x]` holds the logits `(V,)` of the token after
+# 3. `generate(table, starts, length, seed, temperature, top_k, top_p)` samples whole texts. The model is a table: `table[x]` holds the logits `(V,)` of the token after
 #    token `x`. From each start token in `starts`, `(B,)`, sample `length` further tokens, one after the other: `(B, length)`. The given code has such a
-#    model, counted from two sentences; `read(generate(TABLE, …))` shows what it says.
+#    model, counted from two sentences. `read(generate(TABLE, …))` prints its texts.
 #
-# How it is judged: hundreds of your tokens are counted, and the counts are held against the exact distribution by an exact test. A right
+# How your answer is tested: the test counts hundreds of your tokens and compares the counts with the exact distribution by an exact test. A right
 # sampler fails it in one of a million tests at most.
 
 # %% [given]
@@ -54,23 +54,23 @@ TABLE = COUNTS.log()  # (V, V): the logits of the next word, for each word
 
 
 def read(tokens):
-    """tokens: (B, T). Returns B lines of text."""
+    """Return B lines of text. tokens: (B, T)."""
     return [" ".join(WORDS[t] for t in row) for row in tokens.tolist()]
 
 
 # %% [stub]
 def token_probs(logits, temperature=1.0, top_k=0, top_p=1.0):
-    """What is sampled from. logits: (B, V). Returns (B, V); rows sum to 1."""
+    """Return the sampling distribution. logits: (B, V). Returns (B, V); rows sum to 1."""
     raise NotImplementedError
 
 
 def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
-    """One token per row. logits: (B, V). Returns (B,) integers."""
+    """Sample one token per row. logits: (B, V). Returns (B,) integers."""
     raise NotImplementedError
 
 
 def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
-    """table: (V, V) logits. starts: (B,). Returns (B, length) integers, the start not among them."""
+    """Sample texts. table: (V, V) logits. starts: (B,). Returns (B, length) integers, without the start."""
     raise NotImplementedError
 
 
@@ -115,7 +115,7 @@ DRAWS = 1000
 
 
 def written_out(logits, temperature, top_k, top_p, renormalised=True, crossing=True, ends=True):
-    """The distribution by the definition, token by token."""
+    """Return the distribution by the definition, token by token."""
     rows = []
     for row in (logits / temperature).exp().tolist():
         order = sorted(range(len(row)), key=lambda i: -row[i])[: top_k or len(row)]
@@ -132,7 +132,7 @@ def written_out(logits, temperature, top_k, top_p, renormalised=True, crossing=T
 
 
 def settings(draw):
-    """Logits of two rows and settings of which every one matters."""
+    """Return logits of two rows, and settings that all change the result."""
     chances = torch.tensor([0.38, 0.27, 0.17, 0.1, 0.06, 0.02], dtype=torch.float64)
     logits = torch.stack([tidy(chances.log() * s, 2)[draw.permutation(6)] for s in (1.0, 0.7)])
     return logits, [0.5, 2.0][draw.integer(0, 1)], draw.integer(3, 4), [0.55, 0.8][draw.integer(0, 1)]
@@ -141,7 +141,7 @@ def settings(draw):
 @test(
     points=1,
     hints=(
-        "Three things in this order: temperature, top-k, top-p. Try a row of three tokens by hand.",
+        "Apply three rules in this order: temperature, top-k, top-p. Try a row of three tokens by hand.",
         "Sort, and look at the mass *above* each token: a token is kept while that mass is below `top_p`. Renormalise after top-k and again at the end.",
     ),
 )
@@ -159,10 +159,10 @@ def truncates(sub, draw):
             mistakes={
                 "the temperature multiplies": written_out(logits, 1 / temperature, k, p),
                 "the token that crosses the line is dropped": written_out(logits, temperature, k, p, crossing=False),
-                "what top-k leaves is not renormalised before top-p, or top-p comes before top-k": written_out(
+                "the tokens that top-k keeps are not renormalised before top-p, or top-p comes before top-k": written_out(
                     logits, temperature, k, p, False
                 ),
-                "what is left is not renormalised at the end": written_out(logits, temperature, k, p, ends=False),
+                "the kept tokens are not renormalised at the end": written_out(logits, temperature, k, p, ends=False),
                 "the temperature comes last": written_out(
                     (written_out(logits, 1.0, k, p) + 1e-300).log(), temperature, 0, 1.0
                 ),
@@ -173,13 +173,13 @@ def truncates(sub, draw):
 @test(
     points=2,
     hints=(
-        "Count how often each token comes, in a few thousand rows that are all alike. Which distribution do they come from?",
-        "`torch.multinomial(probs, 1, generator=rng)` with the probabilities of `token_probs`; `rng` is a `torch.Generator` that the function makes anew at each call and seeds with `seed`.",
+        "Count how often each token occurs in a few thousand identical rows. Which distribution do the tokens come from?",
+        "`torch.multinomial(probs, 1, generator=rng)` with the probabilities of `token_probs`; `rng` is a new `torch.Generator` that the function seeds with `seed` in each call.",
     ),
     rounds=1,
 )
 def draws(sub, draw):
-    "`sample` draws every row from its distribution, independently, and depends on nothing but its seed."
+    "`sample` samples every row from its distribution, independently, and the result depends only on the arguments."
     logits, temperature, top_k, top_p = settings(draw)
     seed = draw.integer(0, 10**6)
     for k, p in ((0, 1.0), (top_k, top_p)):
@@ -187,7 +187,7 @@ def draws(sub, draw):
         rows = logits[:1].repeat(DRAWS, 1)
         got = sub.sample(rows, seed, temperature, k, p)
         plain = written_out(logits, 1.0, 0, 1.0)[0]
-        known = {"nothing but the logits counts: no temperature, no truncation": plain}
+        known = {"only the logits matter: no temperature, no truncation": plain}
         expect_draws(got, probs[0], DRAWS, "the tokens", known)
         again, next_seed = sub.sample(rows, seed, temperature, k, p), sub.sample(rows, seed + 1, temperature, k, p)
         if not torch.equal(got, again):
@@ -204,13 +204,13 @@ def draws(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which row of the table does the third token come from? And where do its random numbers come from?",
-        "One generator for the whole text, made before the loop; in the loop, the row of the token just drawn: `table[token]`.",
+        "Which row of the table gives the distribution of the third token? And where do its random numbers come from?",
+        "Make one generator for the whole text before the loop. In the loop, use the row of the last sampled token: `table[token]`.",
     ),
     rounds=1,
 )
 def speaks(sub, draw):
-    "`generate` draws whole replies from the model, each token after the one before."
+    "`generate` samples whole texts from the model, each token given the token before it."
     chances = torch.tensor([[0.6, 0.3, 0.1], [0.15, 0.25, 0.6], [0.3, 0.6, 0.1]], dtype=torch.float64)
     table = tidy(chances[draw.permutation(3)].log(), 2)
     start, seed, temperature = draw.integer(0, 2), draw.integer(0, 10**6), 0.8
@@ -226,33 +226,33 @@ def speaks(sub, draw):
         got[:, 0] * 9 + got[:, 1] * 3 + got[:, 2],
         whole,
         DRAWS,
-        "replies (numbered in base 3)",
+        "texts (numbered in base 3)",
         {"every token follows the start, not the token before": stuck},
     )
     half = DRAWS // 2
     expect_independent(got[:half, 0], got[half:, 0], float((step[start] ** 2).sum()), "the first tokens")
     again = sub.generate(table, torch.full((DRAWS,), start), 3, seed, temperature, 0, 0.95)
     if not torch.equal(got, again):
-        fail("the same seed gives other replies at the second call")
+        fail("the same seed gives other texts at the second call")
     other = sub.generate(table, torch.full((DRAWS,), start), 3, seed + 1, temperature, 0, 0.95)
     agree = float((whole**2).sum())
     expect_independent(
         (got * torch.tensor([9, 3, 1])).sum(-1),
         (other * torch.tensor([9, 3, 1])).sum(-1),
         agree,
-        "the replies of two seeds",
+        "the texts of two seeds",
     )
 
 
 # %% [shared]
-# 0.1: the given table counts words, and the test draws tokens: nothing follows from the one for the other
+# 0.1: the given table counts words, and the test samples tokens: neither constrains the other
 
 
 # %% [probes]
-# no gradient: tokens are drawn, not differentiated
+# no gradient: tokens are sampled, not differentiated
 # no keywords, size, values, float32 of sample: any right sampler has its own random numbers; the tests count
 # no keywords, size, values, float32 of generate: the same
-# no keywords of token_probs.top_k: 0 is no number of tokens but says that all are kept
+# no keywords of token_probs.top_k: 0 is not a number of tokens; it keeps all
 
 
 # %% [mutant] the temperature multiplies
@@ -288,7 +288,7 @@ def token_probs(logits, temperature=1.0, top_k=0, top_p=1.0):
 
 # %% [mutant] the settings are forgotten
 # caught by: draws
-# says: nothing but the logits counts
+# says: only the logits matter
 def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
     rng = torch.Generator().manual_seed(seed)
     return torch.multinomial(logits.softmax(-1), 1, generator=rng)[:, 0]
@@ -310,7 +310,7 @@ def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
     return (cumulative < u).sum(-1).clamp(max=logits.shape[-1] - 1)
 
 
-# %% [mutant] the likeliest token
+# %% [mutant] the most probable token
 # caught by: draws
 def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
     return logits.argmax(-1)
@@ -327,7 +327,7 @@ def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
 
 # %% [mutant] the same seed at every token
 # caught by: speaks
-# says: replies
+# says: texts
 def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
     token, said = starts, []
     for _ in range(length):
