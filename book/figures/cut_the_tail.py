@@ -10,7 +10,7 @@ LOGITS = [3.1, 2.83, 2.37, 1.62, 1.09, 0.71, 0.13, -0.37, -1.04, -1.71, -2.46, -
 
 
 def data():
-    """A made-up model behind "the door was painted": the logits of all words, the likeliest first; of twelve the name is told."""
+    """A made-up model behind "the door was painted": the logits of all words, the most probable first; the first twelve are named."""
     return {"named": len(WORDS), "logits": LOGITS + TAIL}
 
 
@@ -46,11 +46,11 @@ ASKED = ["fewer", "as many", "more"]
 
 
 def predicted(at):
-    """What becomes of two cuts where the other one comes first."""
+    """Return the answer for two rules in the other order, with the counts that the explanation prints."""
     hot, both = 2.0, {"top_p": 0.9, "min_p": 0.1}
     left = {order: at(temperature=hot, order=order, **both)["tokens"] for order in ORDERS}
     alone = {name: at(temperature=hot, **{name: value})["tokens"] for name, value in both.items()}
-    for t in FIGURE.controls[0].values:  # what is told of the order, and by the page of its two rules
+    for t in FIGURE.controls[0].values:  # the claims about the order, and the page's claims about both rules
         before, after = (at(temperature=t, order=order, **both)["tokens"] for order in ORDERS)
         top, low = (at(temperature=t, **{name: value})["tokens"] for name, value in both.items())
         assert after <= before == min(top, low)
@@ -65,9 +65,9 @@ def predicted(at):
 
 
 FIGURE = Figure(
-    title="Heat it, then cut it: what is left to sample from",
+    title="Temperature, then truncation: the tokens that can be sampled",
     alt="Bars: the probabilities of twelve words to follow “the door was painted”, from “red”, {red:.2f}, down to “of”, and one bar for 300 other words, which have {tail:.2f} together."
-    " At temperature 1 and without a cut, both sets of bars are the same.",
+    " At temperature 1 and without truncation, both sets of bars are the same.",
     controls=[
         Slider("temperature", "temperature", [round(0.1 * i, 1) for i in range(1, 31)], start=1.0, form=".1f"),
         Slider("top_k", "top-k", [*range(1, 13), 20, 50, 100, 200, 312], start=312),
@@ -83,7 +83,7 @@ FIGURE = Figure(
             (-0.7, 12.7),
             (0, 1),
             [
-                Mark("sampled", "what is sampled from", "bars", 0),
+                Mark("sampled", "sampling distribution", "bars", 0),
                 Mark("model", "the model at temperature 1", "bars", 5, dashed=True),
             ],
             names=[*WORDS, "others"],
@@ -91,26 +91,26 @@ FIGURE = Figure(
     ],
     readings=[
         Reading("tokens", "words left", 0),
-        Reading("mass", "probability that they had at this temperature, before the cut"),
+        Reading("mass", "their probability at this temperature, before truncation"),
         Reading("entropy", "entropy in nats"),
         Reading("first", "probability of the first"),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "At temperature 2 both top-p at .9 and min-p at .1 are set. Top-p cuts first, then min-p, and {first} words are left. If min-p cuts first, how many are left?",
+        "At temperature 2, top-p is .9 and min-p is .1. If top-p comes first and min-p second, {first} words are left. How many are left if min-p comes first?",
         {
             ASKED[
                 2
-            ]: "Min-p first does take the whole tail away. But nothing comes back by that: top-p then takes nine tenths of what min-p has left, and that cannot be more words.",
+            ]: "Min-p first does remove the whole tail. But no word comes back: top-p then keeps 90 % of the remaining probability, and that cannot be more words.",
             ASKED[0]: "",
             ASKED[
                 1
-            ]: "So it would be if both rules held each word against the likeliest one, as min-p does. Top-p looks at sums, and nine tenths of what min-p has left are less than nine tenths of all.",
+            ]: "That would be so if both rules compared each word with the most probable one, as min-p does. Top-p compares sums, and 90 % of the remaining probability is less than 90 % of all.",
         },
         predicted,
-        "Fewer: {second}. Heat has given the 300 others {hot:.2f} together, so that top-p, first or alone, leaves {top} words, and min-p cuts them to {first}. If min-p comes first, what it leaves is all that"
-        " there is, and top-p takes nine tenths of that. It can never be more: both rules keep the likeliest words, and nine tenths of a part end no later than nine tenths of all.",
+        "Fewer: {second}. At this temperature the 300 others have {hot:.2f} together. So top-p, first or alone, leaves {top} words, and min-p then reduces them to {first}. If min-p comes first, top-p"
+        " keeps 90 % of the remaining probability only. The number can never be larger: both rules keep the most probable words, and 90 % of a part ends no later than 90 % of all.",
         shows={"temperature": 2.0, "top_p": 0.9, "min_p": 0.1, "order": ORDERS[1]},
     ),
 )

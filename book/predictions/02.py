@@ -1,4 +1,4 @@
-"""What chapter 02 asks its readers to predict; see ``book/_ext/asking.py``."""
+"""The prediction questions of chapter 02; see ``book/_ext/asking.py``."""
 
 import math
 
@@ -17,12 +17,12 @@ def _second_position():
 
 
 second_position = Ask(
-    "In the same head, what does position 2 gather?",
+    "In the same head, what is the output of position 2?",
     Typed(
         within=0.4,
         form=".2f",
-        low="With the weights .6 and .3 of position 3 one has {third:.0f} again. But these two do not sum to one, and each position divides by the sum over what it sees.",
-        high="{even:.0f} would be the plain mean of both values. The first key still counts twice as much as the second.",
+        low="With the weights .6 and .3 of position 3 the result is {third:.0f}, as there. But these two weights do not sum to one. Each position divides by the sum over the positions that it sees.",
+        high="{even:.0f} would be the plain mean of both values. But the first value has twice the weight of the second.",
     ),
     _second_position,
 )
@@ -36,33 +36,33 @@ def _blind_at_once():
 
 
 blind_at_once = Ask(
-    "Suppose that a model has learned all about these demonstrations but one thing: when it answers at once, it does not know under which cup the ball is."
+    "Suppose that a model has learned everything about these demonstrations except one thing: in a direct answer it does not know under which cup the ball is."
     " By how many nats per demonstration does it diverge from them?",
     Typed(
         within=0.12,
         unit="nats",
-        low="Four demonstrations in five answer at once, and at each of these the model pays for a blind guess among four cups.",
-        high="log 4 = {cup:.2f} nats is what a blind guess among four cups costs. One demonstration in five thinks first, and there the model pays nothing. {loss:.2f} nats is the loss: it has the demonstrations' entropy of {entropy:.2f} in it.",
+        low="Four demonstrations in five answer directly, and each of them costs a guess among four cups.",
+        high="A guess among four cups costs log 4 = {cup:.2f} nats. One demonstration in five writes a chain of thought, which costs nothing here. The loss is {loss:.2f} nats, because it includes the demonstrations' entropy of {entropy:.2f}.",
     ),
     _blind_at_once,
 )
 
 tail = Ask(
-    "Say that at each place the wrong words have a twentieth of the probability together. With what probability does at least one of them come in a reply of twenty tokens?",
+    "Suppose that at each position the wrong words have 5 % of the probability together. With what probability does a completion of twenty tokens contain at least one of them?",
     Typed(
         within=0.08,
-        low="A twentieth is the chance at one place. There are twenty places, and one wrong word is enough.",
-        high="Twenty twentieths make one wrong word per reply on average. Some replies have two or three, and so others have none.",
+        low="5 % is the probability at one position. There are twenty positions, and one wrong word is enough.",
+        high="Twenty times 5 % is one wrong word per completion on average. Some completions have two or three, so others have none.",
     ),
     lambda: 1 - math.prod([0.95] * 20),
 )
 
 SETTINGS = {
-    "cold (T = .3), top-p .5": "T0.3_p0.5",
-    "cold (T = .3), nothing cut": "T0.3_p1.0",
-    "the model itself (T = 1), nothing cut": "T1.0_p1.0",
-    "hot (T = 1.5), nothing cut": "T1.5_p1.0",
-    "hot (T = 1.5), top-p .5": "T1.5_p0.5",
+    "low (T = .3), top-p .5": "T0.3_p0.5",
+    "low (T = .3), no truncation": "T0.3_p1.0",
+    "the model itself (T = 1), no truncation": "T1.0_p1.0",
+    "high (T = 1.5), no truncation": "T1.5_p1.0",
+    "high (T = 1.5), top-p .5": "T1.5_p0.5",
 }
 
 
@@ -76,18 +76,18 @@ def _best_of_eight():
         for what in ("best", "gap", "mean")
     }
     assert found["cut_gap"] < found["cold_gap"] < found["right_gap"] < min(found["itself_gap"], found["hot_gap"])
-    assert max(found["itself_mean"], found["hot_mean"]) < found["right_mean"]  # as the lessons say
+    assert max(found["itself_mean"], found["hot_mean"]) < found["right_mean"]  # as the explanations say
     return answer, found
 
 
 best_of_eight = Ask(
-    "Of eight replies to a question in the assistant world only the best one counts, by the true reward. At which of five settings is it worth most?",
+    "We sample eight completions of each question in the assistant task and keep only the best, by the gold reward. At which of five settings is the best of eight highest?",
     {
-        "cold (T = .3), top-p .5": "Cold and cut, the replies differ least: from the worst of eight to the best it is {cut_gap:.1f} points, in place of {right_gap:.1f}. The best is worth {cut_best:.2f}.",
-        "cold (T = .3), nothing cut": "Cold replies differ less in what they are worth: from the worst of eight to the best it is {cold_gap:.1f} points, in place of {right_gap:.1f}. The best is worth {cold_best:.2f}.",
-        "the model itself (T = 1), nothing cut": "The worst words are not cut: the average reply is worth {itself_mean:.2f}, in place of {right_mean:.2f}, and a wider gap from the worst of eight to the best ({itself_gap:.1f} in place of {right_gap:.1f}) does not make up for that. The best is worth {itself_best:.2f}.",
-        "hot (T = 1.5), nothing cut": "Heat makes replies differ, but it also lets nonsense in, and eight tries do not make up for that: the average reply is worth {hot_mean:.2f}, in place of {right_mean:.2f}, and the best {hot_best:.2f}.",
-        "hot (T = 1.5), top-p .5": "",
+        "low (T = .3), top-p .5": "At a low temperature with truncation the completions differ least: the gap between worst and best is {cut_gap:.1f}, compared with {right_gap:.1f}. The best has a gold reward of {cut_best:.2f}.",
+        "low (T = .3), no truncation": "At a low temperature the completions differ less: the gap between worst and best is {cold_gap:.1f}, compared with {right_gap:.1f}. The best has a gold reward of {cold_best:.2f}.",
+        "the model itself (T = 1), no truncation": "The tail of bad words remains. It lowers the average completion to {itself_mean:.2f}, compared with {right_mean:.2f}. The wider gap between worst and best ({itself_gap:.1f}, compared with {right_gap:.1f}) does not compensate for this. The best has a gold reward of {itself_best:.2f}.",
+        "high (T = 1.5), no truncation": "A high temperature makes completions differ, but it also lets nonsense in, and eight samples do not compensate for this. The average completion has {hot_mean:.2f}, compared with {right_mean:.2f}, and the best has {hot_best:.2f}.",
+        "high (T = 1.5), top-p .5": "",
     },
     _best_of_eight,
 )
