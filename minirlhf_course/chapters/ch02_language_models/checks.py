@@ -52,7 +52,7 @@ def _(token_logps, draw: Draw) -> Comparison:
 @check(
     "eq:chain-rule",
     "value",
-    "The log-probability of a response is the sum of the log-probabilities of its tokens, EOS included, padding not.",
+    "The log-probability of a completion is the sum of the log-probabilities of its tokens, EOS included, padding not.",
     of=language.completion_logp,
     against="probability of each response, the product along its path through the table",
     wrong={
@@ -79,7 +79,7 @@ def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:chain-rule",
     "normalisation",
-    "The probabilities of all responses, those that end in EOS and those that were cut off, sum to one.",
+    "The probabilities of all completions, ended by EOS or truncated, sum to one.",
     of=language.completion_logp,
     against="1",
     wrong={
@@ -162,7 +162,7 @@ def _(perplexity, draw: Draw) -> Comparison:
 @check(
     "eq:perplexity",
     "uniform",
-    "A model that cannot tell V tokens apart has perplexity V, whatever the length.",
+    "A model that cannot distinguish V tokens has perplexity V, whatever the length.",
     of=language.perplexity,
     against="the size of the vocabulary",
     wrong={"logarithm kept": lambda logps, mask: language.perplexity(logps, mask).log()},
@@ -176,7 +176,7 @@ def _(perplexity, draw: Draw) -> Comparison:
 @check(
     "eq:entropy",
     "sequence",
-    "The expected sum of the token entropies along a response is the entropy of the response.",
+    "The expected sum of the token entropies along a completion is the entropy of the completion.",
     of=logprobs.token_entropies,
     against="entropy of the distribution over whole responses",
     wrong={
@@ -195,9 +195,9 @@ def _(token_entropies, draw: Draw) -> Comparison:
 @check(
     "eq:entropy",
     "gradient",
-    "The gradient is finite and right also when a token is forbidden (logit −inf).",
+    "The gradient is finite and right also if a token has the logit −inf.",
     of=logprobs.token_entropies,
-    against="finite differences of the sum, with a forbidden token",
+    against="finite differences of the sum, with a token of logit −inf",
     wrong={"probability left constant": lambda logits: -(logits.softmax(-1).detach() * logits.log_softmax(-1)).sum(-1)},
 )
 def _(token_entropies, draw: Draw) -> Comparison:
@@ -236,7 +236,7 @@ def _(temperature_softmax, draw: Draw) -> Comparison:
 @check(
     "eq:temperature",
     "limits",
-    "T → 0 puts everything on the most probable token, T → ∞ makes all equally likely; T = 0 and T = ∞ are the limits.",
+    "T → 0 puts all probability on the most probable token, T → ∞ makes all tokens equally probable; T = 0 and T = ∞ are the limits.",
     of=language.temperature_softmax,
     against="the most probable token, and the uniform distribution",
     wrong={
@@ -426,7 +426,7 @@ def _(retained_mass, draw: Draw) -> Comparison:
 @check(
     "eq:kept-mass-identity",
     "value",
-    "The ratio π/π_trunc has the expectation Z under π_trunc, not 1: the weights cannot bring back what was cut.",
+    "The ratio π/π_trunc has the expectation Z under π_trunc, not 1: the weights cannot restore a removed token.",
     of=language.retained_mass,
     against="E_{trunc}[π/π_trunc], summed over the tokens that can be sampled",
     wrong={"the expectation of an importance weight is 1": lambda logits, cut: torch.ones_like(logits[..., 0])},
@@ -444,7 +444,7 @@ def _(retained_mass, draw: Draw) -> Comparison:
 @check(
     "eq:kept-mass-identity",
     "sequence",
-    "Per response the ratio is the product of its kept masses; its expectation is the mass of the reachable responses.",
+    "Per completion the ratio is the product of its kept masses; its expectation is the mass of the reachable ones.",
     of=language.retained_mass,
     against="mass that the model gives to the responses which truncated sampling can produce",
     wrong={

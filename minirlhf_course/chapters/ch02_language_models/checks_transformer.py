@@ -47,7 +47,7 @@ def _(attention, draw: Draw) -> Comparison:
 @check(
     "eq:attention",
     "causal",
-    "What stands after a position changes nothing there.",
+    "Later positions do not change the output at a position.",
     of=transformer.attention,
     against="nothing: later keys and values are replaced by others",
     wrong={"the future is seen": lambda q, k, v: _weighted(q, k, v, math.sqrt(q.shape[-1]), causal=False)},
@@ -64,7 +64,7 @@ def _(attention, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rotary-position",
     "value",
-    "A pair of coordinates is a complex number, and a position turns it.",
+    "A pair of coordinates is a complex number, and a position rotates it.",
     of=transformer.rotary,
     against="complex numbers: pair i of position t times e^(i t / base^(2i/W))",
     wrong={
@@ -87,7 +87,7 @@ def _(rotary, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rotary-position",
     "distance-only",
-    "The product of a turned query and a turned key depends on how far apart they are, not on where.",
+    "The product of a rotated query and a rotated key depends only on their distance.",
     of=transformer.rotary,
     against="the same product, both positions moved by one",
     wrong={
