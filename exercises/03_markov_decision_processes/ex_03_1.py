@@ -1,22 +1,22 @@
 # ---
-# title: What a policy is worth
+# title: The values of a policy
 # kind: derive
 # minutes: 35
 # ---
 
 # %% [statement]
-# A world has $S$ states and $A$ actions. In state $s$ the action $a$ leads to $s'$ with probability $P(s'\mid s,a)$, and *that step* earns
-# $R(s,a,s')$: the reward depends on where it leads. A policy chooses $a$ with probability $\pi(a\mid s)$. A step that is $k$ steps away counts $\gamma^k$,
-# with $0 \le \gamma < 1$. Nothing ever ends.
+# An environment has $S$ states and $A$ actions. In state $s$ the action $a$ leads to $s'$ with probability $P(s'\mid s,a)$, and *that step* has the reward
+# $R(s,a,s')$: the reward depends on the next state. A policy chooses $a$ with probability $\pi(a\mid s)$. A reward that is $k$ steps away has the weight $\gamma^k$,
+# with $0 \le \gamma < 1$. No episode ever ends.
 #
-# Derive, by taking the first step out of the infinite sum, and solving what you get:
+# Take the first step out of the infinite sum, solve the resulting equation, and write:
 #
 # 1. `values(P, R, policy, gamma)`: $V(s)$, the expected discounted sum of rewards from each state, shape `(S,)`;
-# 2. `action_values(P, R, policy, gamma)`: $Q(s,a)$, the same if the first action is $a$ and the policy acts from then on, shape `(S, A)`;
-# 3. `time_share(P, policy, start, gamma)`: how the discounted time is divided among the states,
-#    $d(s) = (1-\gamma)\sum_t \gamma^t P(s_t = s)$, with $s_0$ drawn from `start`; shape `(S,)`. It is a distribution.
+# 2. `action_values(P, R, policy, gamma)`: $Q(s,a)$, the same sum if the first action is $a$ and the policy acts from then on, shape `(S, A)`;
+# 3. `time_share(P, policy, start, gamma)`: the fraction of the discounted time in each state,
+#    $d(s) = (1-\gamma)\sum_t \gamma^t P(s_t = s)$, with $s_0$ sampled from `start`; shape `(S,)`. It is a distribution.
 #
-# No loops over time: each is a linear system or follows from one. The checker adds up the series term by term and knows no formula.
+# Use no loops over time: each answer is a linear system or follows from one. The checker adds up the series term by term and uses no formula.
 # `P` is `(S, A, S)`, `R` is `(S, A, S)`, `policy` is `(S, A)`, `start` is `(S,)`.
 
 # %% [given]
@@ -25,17 +25,17 @@ import torch
 
 # %% [stub]
 def values(P, R, policy, gamma):
-    """V: (S,)."""
+    """Return V: (S,)."""
     raise NotImplementedError
 
 
 def action_values(P, R, policy, gamma):
-    """Q: (S, A)."""
+    """Return Q: (S, A)."""
     raise NotImplementedError
 
 
 def time_share(P, policy, start, gamma):
-    """Discounted share of time in each state: (S,), sums to 1."""
+    """Return the discounted fraction of time in each state: (S,), sums to 1."""
     raise NotImplementedError
 
 
@@ -62,7 +62,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribut
 
 
 def world(draw):
-    """Two states, two actions, few digits; the second state pays more."""
+    """Return two states and two actions with few digits; the second state has larger rewards."""
     P = torch.stack([torch.stack([tidy_distribution(draw, 2) for _ in range(2)]) for _ in range(2)])
     R = tidy(draw.uniform(2, 2, 2, low=-2, high=2)) + torch.tensor([0.0, 1.0], dtype=torch.float64)
     policy = torch.stack([tidy_distribution(draw, 2) for _ in range(2)])
@@ -77,8 +77,8 @@ def shown(P, R, policy, gamma):
     points=3,
     against="the discounted rewards, added up step by step",
     hints=(
-        "Average the actions away first: what is the chance of going from s to s', and what does a step from s earn on average? Then one equation per state.",
-        "V = r + γ P_π V, with r(s) the sum over a and s' of π · P · R. Bring V to one side and let torch.linalg.solve do the rest.",
+        "Average over the actions first. With what probability does the policy go from s to s', and what is the mean reward of a step from s? Then write one equation per state.",
+        "V = r + γ P_π V, with r(s) the sum over a and s' of π · P · R. Bring V to one side and use torch.linalg.solve.",
     ),
 )
 def states(sub, draw):
@@ -100,9 +100,9 @@ def states(sub, draw):
                 P, R.mean(-1), policy, gamma=gamma
             ),
             "all actions are taken equally often": exact_mdp.state_values(P, mean, even, gamma=gamma),
-            "the sum over time is cut off after ten steps": early,
+            "the sum over time is truncated after ten steps": early,
             "the first reward is discounted too": gamma * want,
-            "only the first step is counted": (policy * mean).sum(-1),
+            "only the first reward is counted": (policy * mean).sum(-1),
         },
     )
 
@@ -111,12 +111,12 @@ def states(sub, draw):
     points=2,
     against="the discounted rewards, added up step by step",
     hints=(
-        "The first action is forced, and nothing else is. After it you are in s', and what that is worth you know already.",
-        "Q(s,a) is the mean over s' of R(s,a,s') + γ V(s'). V, not the best Q: the policy goes on as it is.",
+        "Only the first action is fixed. After it you are in s', and you already know the value of s'.",
+        "Q(s,a) is the mean over s' of R(s,a,s') + γ V(s'). Use V and not the best Q, because the given policy continues.",
     ),
 )
 def actions(sub, draw):
-    "`action_values` is what one forced action, followed by the policy, earns."
+    "`action_values` is the value of one fixed action, followed by the policy."
     P, R, policy, gamma = world(draw)
     mean = (P * R).sum(-1)
     v = exact_mdp.state_values(P, mean, policy, gamma=gamma)
@@ -128,10 +128,10 @@ def actions(sub, draw):
         given=shown(P, R, policy, gamma),
         mistakes={
             "the value of the state that is left is added, not of the one that is reached": mean + gamma * v[:, None],
-            "the policy's probability of the action is multiplied in, but the action is given": policy
+            "the result is multiplied by the policy's probability of the action, but the action is given": policy
             * exact_mdp.action_values(P, mean, policy, gamma=gamma),
             "the discount is forgotten": mean + P @ v,
-            "after the first action the best policy is followed, not the given one": best,
+            "after the first action the best policy acts, not the given one": best,
         },
     )
 
@@ -140,12 +140,12 @@ def actions(sub, draw):
     points=2,
     against="the probabilities of being in each state, step by step",
     hints=(
-        "Think of flow: the time spent in s comes from the start, and from the states that lead to s. In which direction does the matrix have to act?",
-        "d(s') = (1 − γ) start(s') + γ Σ_s d(s) P_π(s'|s). The sum runs over the first index of P_π: transpose it.",
+        "The time in s comes from the start, and from the states that lead to s. In which direction does the matrix act?",
+        "d(s') = (1 − γ) start(s') + γ Σ_s d(s) P_π(s'|s). The sum runs over the first index of P_π, so transpose it.",
     ),
 )
 def time(sub, draw):
-    "`time_share` is the discounted share of time in each state."
+    "`time_share` is the discounted fraction of time in each state."
     P, _, policy, gamma = world(draw)
     rare = draw.integer(1, 8) / 20
     start = torch.tensor([rare, 1 - rare], dtype=torch.float64)[draw.permutation(2)]
@@ -154,11 +154,11 @@ def time(sub, draw):
     expect(
         sub.time_share(P, policy, start, gamma),
         want,
-        what="the shares of time",
+        what="the fractions of time",
         given={"P": P, "policy": policy, "start": start, "gamma": gamma},
         mistakes={
-            "the shares are not normalised by 1 − γ": want / (1 - gamma),
-            "every state is taken to be the start equally often": (1 - gamma)
+            "the fractions are not normalised by 1 − γ": want / (1 - gamma),
+            "every state is assumed to be the start equally often": (1 - gamma)
             * exact_mdp.visits(torch.full((2,), 0.5, dtype=torch.float64), P, policy, gamma=gamma).sum(-1),
             "the matrix is not transposed": torch.linalg.solve(
                 torch.eye(2, dtype=torch.float64) - gamma * moves, (1 - gamma) * start
@@ -169,7 +169,7 @@ def time(sub, draw):
 
 
 # %% [probes]
-# no gradient: a formula is asked for, in whatever library
+# no gradient: the exercise asks for a formula, in any library
 
 
 # %% [mutant] the next state's probability is left out of the reward
@@ -227,7 +227,7 @@ def time_share(P, policy, start, gamma):
     return torch.linalg.solve(torch.eye(len(moves)).double() - gamma * moves.T, start)
 
 
-# %% [partial] 5: values and action values, no shares
+# %% [partial] 5: values and action values, no fractions of time
 def time_share(P, policy, start, gamma):
     raise NotImplementedError
 

@@ -1,18 +1,18 @@
 # ---
-# title: Sweeping to the best policy
+# title: Value iteration
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# You know a world: `P` with $P(s'\mid s,a)$, shape `(S, A, S)`, and expected rewards `r`, shape `(S, A)`. Find the best policy by *value iteration*.
+# You know the laws of an environment: `P` with $P(s'\mid s,a)$, shape `(S, A, S)`, and expected rewards `r`, shape `(S, A)`. Find the best policy by *value iteration*.
 #
-# 1. `sweep(P, r, V, gamma)`: one sweep of Bellman's optimality equation, from guesses `V` `(S,)` to better ones `(S,)`. All states at once, from the old guesses.
-# 2. `solve(P, r, gamma, error)`: sweep from zero until you can *prove* that no value is further than `error` from the truth, and return the values `(S,)`. You do not know the truth. But you see by how much
-#    the last sweep moved, and each later sweep moves by at most $\gamma$ times as much as the one before; add up how far they could still go. `gamma` is below 1.
+# 1. `sweep(P, r, V, gamma)`: one sweep of Bellman's optimality equation, from values `V` `(S,)` to new values `(S,)`. Update all states at once, from the old values.
+# 2. `solve(P, r, gamma, error)`: sweep from zero until you can *prove* that no value is further than `error` from the optimal one, and return the values `(S,)`. You do not know the optimal values. But you know by how much
+#    the last sweep changed them, and each later sweep changes them by at most $\gamma$ times as much as the sweep before. Add up all later changes. `gamma` is below 1.
 # 3. `act(P, r, V, gamma)`: the greedy action of each state, as integers `(S,)`.
 #
-# Stopping as soon as a sweep moves less than `error` is the usual mistake: with $\gamma = .95$ the answer may still be nineteen times as far away.
+# It is a common mistake to stop as soon as a sweep changes the values by less than `error`. With $\gamma = .95$ the result may still be wrong by nineteen times `error`.
 
 # %% [given]
 import torch
@@ -20,17 +20,17 @@ import torch
 
 # %% [stub]
 def sweep(P, r, V, gamma):
-    """One sweep: (S,) -> (S,)."""
+    """Do one sweep: (S,) -> (S,)."""
     raise NotImplementedError
 
 
 def solve(P, r, gamma, error):
-    """Values (S,) that are within `error` of the best ones."""
+    """Return values (S,) that are within `error` of the optimal ones."""
     raise NotImplementedError
 
 
 def act(P, r, V, gamma):
-    """Greedy actions (S,), integers."""
+    """Return the greedy actions (S,), integers."""
     raise NotImplementedError
 
 
@@ -65,7 +65,7 @@ def world(draw, states=3):
 
 
 def myopic():
-    """Action 0 pays now and leads to the poor state, action 1 pays later: ((stay rich), (stay poor))."""
+    """Return two states in which action 0 has the larger reward now and action 1 the larger value."""
     P = torch.tensor([[[0.1, 0.9], [0.9, 0.1]], [[0.1, 0.9], [0.8, 0.2]]], dtype=torch.float64)
     return P, torch.tensor([[2.0, 1.0], [-1.0, -2.0]], dtype=torch.float64)
 
@@ -73,15 +73,15 @@ def myopic():
 @test(
     points=2,
     hints=(
-        "For each state and action: what is earned now, plus what the next state is believed to be worth, discounted. Then choose.",
-        "`P @ V` averages the guesses over the next states: (S, A). Add r, and take the largest over the last axis.",
+        "For each state and action, add the reward and the discounted value of the next state. Then choose.",
+        "`P @ V` averages the values over the next states: (S, A). Multiply by γ, add r, and take the largest over the last axis.",
     ),
 )
 def one_sweep(sub, draw):
     "`sweep` applies Bellman's optimality equation once."
     P, r = world(draw)
     V, gamma = tidy(draw.uniform(3, low=1, high=3)) * torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64), 0.9
-    # In state 0 what pays less now leads to the better place, always by enough to be the better choice.
+    # In state 0 the action with the smaller reward leads to the better state and is always the better choice.
     P[0] = torch.tensor([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], dtype=torch.float64)
     r[0, 0] = r[0, 1] - 1.0
     q = torch.zeros(3, 2, dtype=torch.float64)
@@ -98,10 +98,10 @@ def one_sweep(sub, draw):
         given={"P": P, "r": r, "V": V, "gamma": gamma},
         mistakes={
             "actions are averaged instead of chosen": q.mean(-1),
-            "the action is chosen by what it earns now": q.gather(1, r.argmax(-1, keepdim=True))[:, 0],
+            "the action is chosen by its reward alone": q.gather(1, r.argmax(-1, keepdim=True))[:, 0],
             "the discount is forgotten": (r + P @ V).amax(-1),
-            "a state's new value is used already for the states after it": within,
-            "the best next state is taken for granted": (r + gamma * V.max()).amax(-1),
+            "a state's new value is already used for the states after it": within,
+            "the best next state is assumed to follow": (r + gamma * V.max()).amax(-1),
         },
     )
 
@@ -110,15 +110,15 @@ def one_sweep(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Suppose the last sweep moved some value by m, and none by more. How far can the next one move? And all the sweeps after it together?",
-        "At most γm, γ²m, and so on: a geometric series. Stop when its sum is no larger than the error that is allowed.",
+        "Suppose the last sweep changed values by at most m. By how much can the next sweep change them? And all later sweeps together?",
+        "At most γm, γ²m, and so on: a geometric series. Stop when its sum is at most the given error.",
     ),
 )
 def near_enough(sub, draw):
     "`solve` is within `error` of the best values, also when γ is near 1."
     P, r = world(draw, 2)
     for gamma, error in ((0.5, 1e-6), (0.95, 0.1)):
-        r_ = r if gamma == 0.5 else r.abs() + 1.0  # all rewards positive: the values creep up from zero
+        r_ = r if gamma == 0.5 else r.abs() + 1.0  # all rewards positive: the values rise slowly from zero
         best, _ = exact_mdp.best_values(P, r_, gamma=gamma)
         got = sub.solve(P, r_, gamma, error)
         given = {"P": P, "r": r_, "gamma": gamma, "error": error}
@@ -127,9 +127,9 @@ def near_enough(sub, draw):
         off = float((got.double() - best).abs().max())
         if not off <= error * (1 + 1e-9) + 1e-9:
             fail(
-                f"the values are {off:.3g} away from the best ones; {error:g} was asked for"
+                f"the values are {off:.3g} away from the optimal ones; at most {error:g} is required"
                 + (
-                    ": it stopped as soon as one sweep moved less than that"
+                    ": it stopped as soon as one sweep changed the values by less than that"
                     if off <= 1.01 * gamma / (1 - gamma) * error
                     else ""
                 ),
@@ -141,12 +141,12 @@ def near_enough(sub, draw):
 @test(
     points=1,
     hints=(
-        "Which action is best depends on what it earns *and* on where it leads.",
-        "The same table as in `sweep`; this time ask for the place of the largest entry, not for its size.",
+        "The best action depends on its reward *and* on its next state.",
+        "Use the same table as in `sweep`. This time return the index of the largest entry, not its value.",
     ),
 )
 def greedy(sub, draw):
-    "`act` takes the best action by the values given, not the one that pays best now."
+    "`act` takes the best action by the given values, not the one with the largest reward."
     P, r = myopic()
     r = r + 0.2 * draw.uniform(2, 2)
     best, q = exact_mdp.best_values(P, r, gamma=0.9)
@@ -156,7 +156,7 @@ def greedy(sub, draw):
         what="the greedy actions",
         given={"P": P, "r": r, "V": best, "gamma": 0.9},
         mistakes={
-            "the action that pays best now is taken": r.argmax(-1),
+            "the action with the largest reward is taken": r.argmax(-1),
             "the worst action is taken": q.argmin(-1),
         },
     )
@@ -174,23 +174,23 @@ def sweep(P, r, V, gamma):
     return (r + gamma * P @ V).mean(-1)
 
 
-# %% [mutant] chooses by what is earned now
+# %% [mutant] chooses by the reward alone
 # caught by: one_sweep
-# says: what it earns now
+# says: by its reward alone
 def sweep(P, r, V, gamma):
     return (r + gamma * P @ V).gather(1, r.argmax(-1, keepdim=True))[:, 0]
 
 
-# %% [mutant] hoping for the best state
+# %% [mutant] assumes the best next state
 # caught by: one_sweep
-# says: taken for granted
+# says: assumed to follow
 def sweep(P, r, V, gamma):
     return (r + gamma * V.max()).amax(-1)
 
 
-# %% [mutant] stops when a sweep moves little
+# %% [mutant] stops when a sweep changes little
 # caught by: near_enough
-# says: moved less than that
+# says: changed the values by less than that
 def solve(P, r, gamma, error):
     V = torch.zeros(len(r), dtype=r.dtype)
     while True:
@@ -209,9 +209,9 @@ def solve(P, r, gamma, error):
     return V
 
 
-# %% [mutant] acts for the moment
+# %% [mutant] acts by the reward alone
 # caught by: greedy
-# says: pays best now
+# says: with the largest reward
 def act(P, r, V, gamma):
     return r.argmax(-1)
 

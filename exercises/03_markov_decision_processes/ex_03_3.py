@@ -1,20 +1,20 @@
 # ---
-# title: One log, five learners
+# title: One log, five targets
 # kind: numeric
 # minutes: 20
 # ---
 
 # %% [statement]
-# `log(STUDENT)` is a page from a learner's diary, drawn up for you; put your student id into `STUDENT` at the top of the notebook. It holds
+# `log(STUDENT)` is a part of a learner's log, generated for you. Put your student id into `STUDENT` at the top of the notebook. The log holds
 #
 # * `gamma`;
 # * `rewards`: the rewards of three steps, from $s_0$ to $s_1$ to $s_2$ to $s_3$;
-# * `V`: what the learner believes of $s_0$, $s_1$, $s_2$ and $s_3$;
-# * `Q1`: what it believes of the actions 0, 1 and 2 in $s_1$, and `Q1_copy`, what its frozen copy believes of them;
+# * `V`: the learner's estimates of the values of $s_0$, $s_1$, $s_2$ and $s_3$;
+# * `Q1`: its estimates of the values of the actions 0, 1 and 2 in $s_1$, and `Q1_copy`, the estimates of its frozen copy;
 # * `next_action`: the action that it took in $s_1$;
 # * `terminal`: True if $s_3$ ended the episode, in which case its `V` means nothing.
 #
-# What does each of them aim at? Right to 0.1 %:
+# What is the target of each method? Give it to 0.1 %:
 #
 # 1. `td`: TD(0), for $V(s_0)$.
 # 2. `three_step`: three-step TD, for $V(s_0)$.
@@ -27,10 +27,10 @@ from minirlhf_course.ledger.registry import Draw
 
 
 def log(student):
-    """This student's page."""
+    """Return this student's log."""
     draw = Draw("03.3", student)
-    order = draw.permutation(3).tolist()  # which action the learner likes best, second, third
-    places = draw.permutation(4).tolist()  # no two states of like value
+    order = draw.permutation(3).tolist()  # the learner's best, second and third action
+    places = draw.permutation(4).tolist()  # no two states have similar values
     Q1, Q1_copy = [0.0] * 3, [0.0] * 3
     for rank, action in enumerate(order):
         Q1[action] = round([3.0, 2.0, -1.0][rank] + float(draw.uniform(low=0.1, high=0.7)), 1)
@@ -69,7 +69,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def ask(sub, name, want, mistakes):
-    """Right to a thousandth, without saying what is right."""
+    """Expect the number to 0.1 %, without revealing it."""
     tolerance = 0.001 * abs(want) / max(1.0, abs(want))
     expect(sub.number(name), want, what=f"`{name}`", tolerance=tolerance, reveal=False, mistakes=mistakes)
 
@@ -78,8 +78,8 @@ def ask(sub, name, want, mistakes):
     points=1,
     rounds=1,
     hints=(
-        "TD(0) takes one real reward and then believes itself. Whose value does it look up?",
-        "The reward of the first step plus γ times the value of the state where it led.",
+        "TD(0) takes one real reward and then uses its own estimate. Of which state?",
+        "The reward of the first step plus γ times the value of the next state.",
     ),
 )
 def one_step(sub, draw):
@@ -91,9 +91,9 @@ def one_step(sub, draw):
         "td",
         r[0] + g * V[1],
         {
-            "the value of the state that was left is looked up": r[0] + g * V[0],
+            "the value of the state that was left is used": r[0] + g * V[0],
             "the discount is forgotten": r[0] + V[1],
-            "it is the TD error, not the target": r[0] + g * V[1] - V[0],
+            "this is the TD error, not the target": r[0] + g * V[1] - V[0],
         },
     )
 
@@ -102,7 +102,7 @@ def one_step(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Three real rewards, each discounted once more than the one before, then a guess. Has the episode ended by then?",
+        "Take three real rewards, each discounted once more than the one before, then an estimate. Has the episode ended by then?",
         "r₀ + γ r₁ + γ² r₂, and γ³ V(s₃) unless s₃ is terminal.",
     ),
 )
@@ -120,7 +120,7 @@ def three_steps(sub, draw):
             "the last state's value counts, although the episode has ended"
             if p["terminal"]
             else "the last state's value is left out, although the episode goes on": other,
-            "the guess at the end is discounted once only": real + g * V[3],
+            "the estimate at the end is discounted only once": real + g * V[3],
             "rewards are not discounted": sum(r) + (0 if p["terminal"] else g**3 * V[3]),
         },
     )
@@ -131,11 +131,11 @@ def three_steps(sub, draw):
     rounds=1,
     hints=(
         "Sarsa is named after the five things it needs. The last one is an action.",
-        "It looks up the action that the learner really took in s₁.",
+        "It uses the value of the action that the learner really took in s₁.",
     ),
 )
 def on_policy(sub, draw):
-    "`sarsa` follows the action that was taken."
+    "`sarsa` uses the action that was taken."
     p = log(sub.student)
     r, g, Q = p["rewards"][0], p["gamma"], p["Q1"]
     ask(
@@ -155,7 +155,7 @@ def on_policy(sub, draw):
     ),
 )
 def off_policy(sub, draw):
-    "`q_learning` follows the best action."
+    "`q_learning` uses the best action."
     p = log(sub.student)
     r, g, Q = p["rewards"][0], p["gamma"], p["Q1"]
     ask(
@@ -164,7 +164,7 @@ def off_policy(sub, draw):
         r + g * max(Q),
         {
             "it takes the action that was taken; that is another method": r + g * Q[p["next_action"]],
-            "the copy is asked, not the learner": r + g * max(p["Q1_copy"]),
+            "the copy's estimates are used, not the learner's": r + g * max(p["Q1_copy"]),
             "the discount is forgotten": r + max(Q),
         },
     )
@@ -174,8 +174,8 @@ def off_policy(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Two networks, two jobs: one chooses, the other says the price. Who does which?",
-        "Find the learner's favourite in s₁, then read the copy's number for that action. It need not be the copy's largest.",
+        "One network chooses the action, and the other estimates its value. Which does which?",
+        "Find the learner's best action in s₁, then take the copy's estimate of that action. It need not be the copy's largest.",
     ),
 )
 def two_networks(sub, draw):
@@ -199,7 +199,7 @@ def two_networks(sub, draw):
 # says: that was left
 td = r[0] + g * V[0]
 
-# %% [mutant] the end is overlooked, or seen where there is none
+# %% [mutant] the end is ignored, or assumed where there is none
 # caught by: three_steps
 # says: the episode
 three_step = r[0] + g * r[1] + g**2 * r[2] + (g**3 * V[3] if page["terminal"] else 0)
@@ -224,8 +224,8 @@ double = r[0] + g * max(page["Q1_copy"])
 # says: roles are exchanged
 double = r[0] + g * Q1[page["Q1_copy"].index(max(page["Q1_copy"]))]
 
-# %% [partial] 4: all but Double DQN
+# %% [partial] 4: all except Double DQN
 double = None
 
-# %% [partial] 2: the two that look at values of states
+# %% [partial] 2: the two targets of state values
 sarsa, q_learning, double = None, None, None

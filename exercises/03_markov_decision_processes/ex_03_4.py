@@ -5,10 +5,10 @@
 # ---
 
 # %% [statement]
-# This is one update of Q-learning. It gets the table of action values and one step, and returns the table after it. It runs, its numbers stay finite,
-# and what it learns is wrong: it thinks little of rewards, it is content wherever it happens to be, and where episodes are limited to a hundred steps it becomes short-sighted.
+# This is one update of Q-learning. It gets the table of action values and one step, and returns the table after it. It runs and its numbers stay finite,
+# but it learns the wrong values: rewards have too little effect, every state seems good because of itself, and where episodes are limited to a hundred steps the learner becomes short-sighted.
 #
-# **There are three bugs. Find and fix them.** `terminated` is True if the next state is the end of the episode. `truncated` is True if the episode was cut off here by a time limit, although it could have gone on.
+# **There are three bugs. Find and fix them.** `terminated` is True if the next state is the end of the episode. `truncated` is True if a time limit stopped the episode here, although it could have continued.
 
 # %% [given]
 import torch
@@ -16,7 +16,7 @@ import torch
 
 # %% [stub]
 def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
-    """One update of Q-learning.
+    """Do one update of Q-learning.
 
     q: (S, A). state, action, next_state: integers. reward, alpha, gamma: floats. terminated, truncated: bools.
     Returns the new (S, A).
@@ -43,7 +43,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
-    """A table of three states and two actions, a step from 0 to 1, and the other numbers."""
+    """Return a table of three states and two actions, a step from 0 to 1, and the other numbers."""
     q = tidy(draw.uniform(3, 2, low=1, high=2)) + torch.tensor([[0.0], [2.0], [4.0]], dtype=torch.float64)
     action = draw.integer(0, 1)
     q[1, 1 - action] += 1.2  # in the state that is reached, the action just taken is never the best
@@ -63,7 +63,7 @@ def shown(q, step, terminated, truncated, alpha, gamma):
 
 
 def after(q, step, alpha, target):
-    """The table with one entry moved towards the target."""
+    """Return the table with one entry moved towards the target."""
     table = [list(row) for row in q.tolist()]
     table[step[0]][step[1]] += alpha * (target - table[step[0]][step[1]])
     return torch.tensor(table, dtype=torch.float64)
@@ -72,8 +72,8 @@ def after(q, step, alpha, target):
 @test(
     points=2,
     hints=(
-        "Take a step that ends the episode. What is the return of what follows, exactly?",
-        "The reward of the step itself is not discounted; only what comes after it is.",
+        "Take a step that ends the episode. What is the return after it, exactly?",
+        "The reward of the step itself is not discounted. Only later rewards are.",
     ),
 )
 def pays_in_full(sub, draw):
@@ -86,10 +86,10 @@ def pays_in_full(sub, draw):
         given=shown(q, step, True, False, alpha, gamma),
         mistakes={
             "the reward is discounted": after(q, step, alpha, gamma * step[2]),
-            "the next state counts, although the episode has ended": after(
+            "the next state is used, although the episode has ended": after(
                 q, step, alpha, step[2] + gamma * float(q[1].max())
             ),
-            "the old value is thrown away": after(q, step, 1.0, step[2]),
+            "the old value is discarded": after(q, step, 1.0, step[2]),
         },
     )
 
@@ -97,12 +97,12 @@ def pays_in_full(sub, draw):
 @test(
     points=2,
     hints=(
-        "Where is the learner after the step?",
+        "In which state is the learner after the step?",
         "The future begins in the next state, so the maximum runs over the next state's row.",
     ),
 )
 def looks_ahead(sub, draw):
-    "In the middle of an episode the target looks at the next state."
+    "In the middle of an episode the target uses the next state."
     q, step, alpha, gamma = problem(draw)
     expect(
         sub.update(q, *step, False, False, alpha, gamma),
@@ -110,12 +110,10 @@ def looks_ahead(sub, draw):
         what="the table after a step in the middle of an episode",
         given=shown(q, step, False, False, alpha, gamma),
         mistakes={
-            "the state that was left is looked up, not the one that was reached": after(
+            "the state that was left is used, not the one that was reached": after(
                 q, step, alpha, step[2] + gamma * float(q[0].max())
             ),
-            "the next state is looked up at its worst action": after(
-                q, step, alpha, step[2] + gamma * float(q[1].min())
-            ),
+            "the worst action of the next state is used": after(q, step, alpha, step[2] + gamma * float(q[1].min())),
             "the future is left out": after(q, step, alpha, step[2]),
         },
     )
@@ -124,30 +122,30 @@ def looks_ahead(sub, draw):
 @test(
     points=2,
     hints=(
-        "The clock has run out. Did the world end?",
-        "A time limit cuts the diary, not the future: only `terminated` removes the value of the next state.",
+        "The time limit was reached. Did the process end?",
+        "A time limit ends the record and not the process: only `terminated` removes the value of the next state.",
     ),
 )
 def clock_is_no_end(sub, draw):
-    "A step at which the episode was cut off still has a future."
+    "A step at which the episode was truncated still has a future."
     q, step, alpha, gamma = problem(draw)
     expect(
         sub.update(q, *step, False, True, alpha, gamma),
         after(q, step, alpha, step[2] + gamma * float(q[1].max())),
-        what="the table after a step at which the time limit struck",
+        what="the table after a step at which the time limit was reached",
         given=shown(q, step, False, True, alpha, gamma),
         mistakes={
-            "the time limit is taken for the end": after(q, step, alpha, step[2]),
+            "the time limit is treated as the end": after(q, step, alpha, step[2]),
             "half of the future is dropped": after(q, step, alpha, step[2] + 0.5 * gamma * float(q[1].max())),
-            "a step that was cut off is not learned from at all": q,
+            "a truncated step is not learned from at all": q,
         },
     )
 
 
 # %% [probes]
-# no gradient: a table is written, nothing is differentiated
-# no keywords of update.action: an action that the walk does not have is no question
-# no keywords of update.truncated: a cut changes nothing
+# no gradient: the answer changes a table, nothing is differentiated
+# no keywords of update.action: the exercise does not ask about an action that does not exist
+# no keywords of update.truncated: truncation changes nothing
 
 
 # %% [mutant] the reward is still discounted
@@ -160,7 +158,7 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
     return q
 
 
-# %% [mutant] the end is no end any more
+# %% [mutant] the end is ignored
 # caught by: pays_in_full
 # says: although the episode has ended
 def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
@@ -169,7 +167,7 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
     return q
 
 
-# %% [mutant] it still looks at the state that was left
+# %% [mutant] it still uses the state that was left
 # caught by: looks_ahead
 # says: that was left
 def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
@@ -179,9 +177,9 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
     return q
 
 
-# %% [mutant] the clock is still the end
+# %% [mutant] the time limit is still the end
 # caught by: clock_is_no_end
-# says: taken for the end
+# says: treated as the end
 def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
     q = q.clone()
     future = 0.0 if terminated or truncated else q[next_state].max()
@@ -189,7 +187,7 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
     return q
 
 
-# %% [mutant] what was cut off is skipped
+# %% [mutant] truncated steps are skipped
 # caught by: clock_is_no_end
 # says: not learned from
 def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
@@ -209,7 +207,7 @@ def update(q, state, action, reward, next_state, terminated, truncated, alpha, g
     return q
 
 
-# %% [partial] 4: reward and next state are repaired, the clock is not
+# %% [partial] 4: reward and next state are repaired, the time limit is not
 def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
     q = q.clone()
     future = 0.0 if terminated or truncated else q[next_state].max()

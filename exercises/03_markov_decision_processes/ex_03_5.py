@@ -6,35 +6,35 @@
 # ---
 
 # %% [statement]
-# Q-learning, whole: your agent walks through a world that it does not know and learns what to do there. The given `walk(world, state, action, rng)` takes one step in it and
-# returns `(reward, next_state, over)`. There are `S` states and `A` actions; every episode begins in state 0.
+# Write all of Q-learning: your agent walks through an unknown environment and learns how to act there. The given `walk(world, state, action, rng)` takes one step and
+# returns `(reward, next_state, over)`. There are `S` states and `A` actions, and every episode begins in state 0.
 #
-# 1. (five minutes) `target(reward, next_values, over, gamma)`: what one step says that the action was worth. `next_values` is the list of action values of the next state.
-# 2. `learn(world, episodes, alpha, gamma, epsilon, seed)`: learn action values by $\varepsilon$-greedy Q-learning from so many episodes and return them, a list of `S` lists of `A` numbers,
-#    or a tensor `(S, A)`, all 0 at first. `world["states"]` and `world["actions"]` say how many there are. An episode is cut off after 100 steps. Use the seed for all random numbers of your own.
-#    The world has no map that you could read: `walk` asks it, and it answers only for the state that the agent is in, or for state 0, where the next episode begins. It counts the episodes. Among equally good actions choose at random.
+# 1. (five minutes) `target(reward, next_values, over, gamma)`: the target of one step. `next_values` is the list of action values of the next state.
+# 2. `learn(world, episodes, alpha, gamma, epsilon, seed)`: learn action values by $\varepsilon$-greedy Q-learning from this number of episodes and return them, a list of `S` lists of `A` numbers,
+#    or a tensor `(S, A)`, all 0 at first. `world["states"]` and `world["actions"]` are the numbers of states and actions. An episode is cut off after 100 steps. Use the seed for all random numbers of your own.
+#    You cannot read the tables of the environment: `walk` asks it, and it answers only for the state that the agent is in, or for state 0, where the next episode begins. It counts the episodes. Among equally good actions choose at random.
 #
-# How it is judged: five worlds, 150 episodes in each, $\alpha = 0.3$, $\gamma = 0.9$, $\varepsilon = 0.2$. The score is the exact discounted value of acting greedily by what you return,
-# from state 0, and it is compared with our learner's in the same world. Its mean over the five may lie 0.1 below ours, with the whole of its 95 % interval. Then your learner is asked in small worlds,
-# with other $\alpha$, $\gamma$, $\varepsilon$ and other numbers of episodes, in which Q-learning finds known values; and twice with the same seed, and with another.
+# How your answer is tested: in five environments your learner gets 150 episodes with $\alpha = 0.3$, $\gamma = 0.9$, $\varepsilon = 0.2$. The score is the exact discounted value, from state 0, of acting greedily by the returned values.
+# The reference learner has a score in the same environment. You pass if the lower end of the 95 % interval of the mean difference, your score − the reference score, is above −0.1. Then the tests run your learner in small environments
+# with other $\alpha$, $\gamma$, $\varepsilon$ and other numbers of episodes, in which Q-learning finds known values. They also run it twice with the same seed, and with another.
 
 # %% [given]
 import random
 
 
 def walk(world, state, action, rng=None):
-    """One step: (reward, next state, whether the episode is over). The luck is the world's; `rng` is not used."""
+    """Take one step: (reward, next state, whether the episode is over). The environment has its own randomness; `rng` is not used."""
     return world["walk"](state, action)
 
 
 # %% [stub]
 def target(reward, next_values, over, gamma):
-    """reward: a number. next_values: a list. over: True or False. Returns a number."""
+    """Return the target, a number. reward: a number. next_values: a list. over: True or False."""
     raise NotImplementedError
 
 
 def learn(world, episodes, alpha, gamma, epsilon, seed):
-    """Returns the action values: S lists of A numbers."""
+    """Return the action values: S lists of A numbers."""
     raise NotImplementedError
 
 
@@ -72,8 +72,8 @@ from minirlhf_course.ledger.registry import Draw
 @test(
     points=1,
     hints=(
-        "What can still be earned from the next state, if one acts as well as one knows? And if there is no next step?",
-        "Reward plus γ times the largest value; the reward alone where the episode is over.",
+        "What is the largest value that the agent can expect from the next state? And if there is no next step?",
+        "Reward plus γ times the largest value. If the episode is over, the reward alone.",
     ),
 )
 def looks_ahead(sub, draw):
@@ -88,11 +88,11 @@ def looks_ahead(sub, draw):
             what="the target",
             given={"reward": reward, "next_values": values, "over": over, "gamma": gamma},
             mistakes={
-                "the end of the episode is overlooked": reward + gamma * max(values),
+                "the end of the episode is ignored": reward + gamma * max(values),
                 "γ is forgotten": reward + max(values),
                 "the mean of the next values is taken": reward + ahead * sum(values) / 3,
                 "the smallest of the next values is taken": reward + ahead * min(values),
-                "the reward of the step is left out": reward if over else gamma * max(values),
+                "the reward of the step is missing": reward if over else gamma * max(values),
                 "γ discounts the reward, too": gamma * reward + ahead * max(values),
             },
         )
@@ -103,11 +103,11 @@ CUT = 100  # steps of an episode
 
 
 class World:
-    """A world that answers and counts. A learner gets :meth:`handle`, and no table.
+    """An environment that answers and counts. A learner gets :meth:`handle`, and no table.
 
     Args:
-        leads, earns, ends: the next state of each state and action, and what a state earns and whether it is the end.
-        slip: the chance that another action is taken, at random, in its place.
+        leads, earns, ends: the next state of each state and action, the reward of a state, and whether it is terminal.
+        slip: the probability that a random action replaces the chosen one.
         luck: a seed.
     """
 
@@ -125,9 +125,9 @@ class World:
         if begins:
             self.episodes, self.steps = self.episodes + 1, 0
         elif state != self.state:
-            self.problem = self.problem or f"`walk` was asked about state {state}, where the agent is not"
+            self.problem = self.problem or f"`walk` was called for state {state}, but the agent is in another state"
         elif self.steps >= CUT:
-            self.problem = self.problem or f"an episode goes on after {CUT} steps"
+            self.problem = self.problem or f"an episode continues after {CUT} steps"
         self.steps += 1
         self.taken.append((state, action))
         if self.rng.random() < self.slip:
@@ -138,12 +138,12 @@ class World:
 
 
 def grid(draw):
-    """A grid of 4 by 4, its cells numbered at random, with a coin at the far corner, which ends the episode."""
+    """Return a 4 × 4 grid with randomly numbered cells and a goal in the far corner, which ends the episode."""
     name = [0, *(1 + draw.permutation(SIDE * SIDE - 1)).tolist()]  # the episode begins in cell 0, which is state 0
     leads = [[0] * 4 for _ in range(SIDE * SIDE)]
     for cell in range(SIDE * SIDE):
         row, column = divmod(cell, SIDE)
-        order = draw.permutation(4).tolist()  # what an action means differs from state to state
+        order = draw.permutation(4).tolist()  # the meaning of an action differs from state to state
         for action, (down, right) in zip(order, ((0, 1), (1, 0), (0, -1), (-1, 0)), strict=True):
             to = max(0, min(SIDE - 1, row + down)) * SIDE + max(0, min(SIDE - 1, column + right))
             leads[name[cell]][action] = name[to]
@@ -153,7 +153,7 @@ def grid(draw):
 
 
 def worth(found, world, gamma):
-    """The exact value of acting greedily by these action values, from state 0; equals share."""
+    """Return the exact value of acting greedily by these action values, from state 0; ties are split evenly."""
     states, actions = len(world.leads), len(world.leads[0])
     q = torch.as_tensor(found, dtype=torch.float64)
     best = (q == q.max(-1, keepdim=True).values).double()
@@ -168,7 +168,7 @@ def worth(found, world, gamma):
 
 
 def learned(sub, world, episodes, alpha, gamma, epsilon, seed):
-    """The learner's table, if it has walked as many episodes as it was told, and from nowhere but where it was."""
+    """Return the learner's table, if it walked the right number of episodes and asked only about its own state."""
     found = sub.learn(world.handle(), episodes, alpha, gamma, epsilon, seed)
     states, actions = len(world.leads), len(world.leads[0])
     try:
@@ -180,19 +180,19 @@ def learned(sub, world, episodes, alpha, gamma, epsilon, seed):
     if world.problem:
         fail(world.problem)
     if world.episodes != episodes:
-        fail(f"`learn` was told to learn from {episodes} episodes, and walked through {world.episodes}")
+        fail(f"`learn` should use {episodes} episodes, but it used {world.episodes}")
     return q
 
 
 def corridor(draw):
-    """Three states and two actions: one leads on to the coin, the other one back to the beginning."""
+    """Return three states and two actions: one leads on to the goal, the other one back to the start."""
     forth = [draw.integer(0, 1) for _ in range(3)]
     leads = [[s + 1 if a == forth[s] else 0 for a in range(2)] for s in range(3)] + [[3, 3]]
     return World(leads, [0.0, 0.0, 0.0, 1.0], [False, False, False, True]), forth
 
 
 def known_values(sub, draw):
-    """With α = 1 in a corridor without luck, the table holds the known optimal values, however the agent explores."""
+    """With α = 1 in a deterministic corridor, the table holds the known optimal values, however the agent explores."""
     for epsilon in (1.0, 0.6):
         world, forth = corridor(draw)
         gamma = float(draw.uniform(1, low=0.3, high=0.8))
@@ -202,12 +202,12 @@ def known_values(sub, draw):
 
 
 def one_action(reward):
-    """One state and one action, which ends the episode."""
+    """Return one state with one action, which ends the episode."""
     return World([[1], [1]], [0.0, reward], [False, True])
 
 
 def rate(sub, draw):
-    """Where a single action earns a known reward, what is left of the error shrinks by 1 − α with every episode."""
+    """If a single action has a known reward, the error shrinks by the factor 1 − α with every episode."""
     alpha, reward, seed = float(draw.uniform(1, low=0.1, high=0.8)), 7.0, draw.integer(0, 2**28)
     left = [reward - float(learned(sub, one_action(reward), n, alpha, 0.9, 0.2, seed)[0, 0]) for n in (0, 1, 2, 5)]
     right = torch.tensor([left[0] * (1 - alpha) ** n for n in (0, 1, 2, 5)], dtype=torch.float64)
@@ -216,7 +216,7 @@ def rate(sub, draw):
 
 
 def explores(sub, draw):
-    """Of two actions that end the episode, the worse is taken in ε/2 of the episodes, once both are known."""
+    """Of two actions that end the episode, the agent takes the worse in ε/2 of the episodes, once it knows both."""
     better = draw.integer(0, 1)
     for epsilon, episodes in ((0.0, 60), (0.5, 800)):
         leads, earns = [[1, 2], [1, 1], [2, 2]], [0.0, 0.5, 0.5]
@@ -226,7 +226,7 @@ def explores(sub, draw):
         actions = [action for _, action in world.taken]
         switches = sum(a != b for a, b in zip(actions, actions[1:], strict=False))
         if epsilon == 0 and switches > 2:
-            fail(f"with ε = 0 the agent changes its action {switches} times, and nothing gives it a reason")
+            fail(f"with ε = 0 the agent changes its action {switches} times without a reason")
         worse = sum(action != better for action in actions)
         if epsilon and not 146 < worse < 260:  # 200 are expected, with a standard deviation of 12
             fail(
@@ -235,7 +235,7 @@ def explores(sub, draw):
 
 
 def seeded(sub, draw):
-    """The same seed in the same world gives the same walk, another seed another one."""
+    """The same seed in the same environment gives the same steps, and another seed gives other steps."""
     luck, seed = draw.integer(0, 2**28), draw.integer(0, 2**28)
     walks = []
     for number in (seed, seed, seed + 1):
@@ -243,15 +243,15 @@ def seeded(sub, draw):
         learned(sub, world, 10, 0.3, 0.9, 0.5, number)
         walks.append(world.taken)
     if walks[0] != walks[1]:
-        fail("the same seed gives another walk: a random number does not come from the seed")
+        fail("the same seed gives other steps: a random number does not come from the seed")
     if walks[0] == walks[2]:
-        fail("another seed gives the same walk: the seed is not used")
+        fail("another seed gives the same steps: the seed is not used")
 
 
 @trains(
     points=4,
     hints=(
-        "Which state's value is moved, towards what, and by how much? And does your agent try everything out, also where all values are 0?",
+        "Which entry is updated, towards which target, and by how much? And does your agent try all actions, also where all values are 0?",
         "q[state][action] += alpha * (target − q[state][action]), with the next state's values in the target; ε-greedy actions, ties broken at random; then state = next state.",
     ),
     seeds=5,
@@ -260,7 +260,7 @@ def seeded(sub, draw):
     also=(known_values, rate, explores, seeded),
 )
 def learns(sub, draw):
-    "`learn` finds its way to the coin: five worlds, each beside our learner."
+    "`learn` finds the goal: five environments, each compared with the reference learner."
     world = grid(draw)
     q = learned(sub, world, 150, 0.3, 0.9, 0.2, draw.integer(0, 2**28))
     return [worth(torch.zeros(16, 4), world, 0.9), worth(q, world, 0.9)]
@@ -272,14 +272,14 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no random of learn: it draws by its seed, from whichever generator
+# no random of learn: it samples by its seed, from any generator
 # no gradient: values are learned step by step
-# no integers, keywords, size, values, float32 of learn: any learner that finds the way is right
+# no integers, keywords, size, values, float32 of learn: any learner that finds the goal is right
 
 
-# %% [mutant] the end is overlooked
+# %% [mutant] the end is ignored
 # caught by: looks_ahead
-# says: overlooked
+# says: episode is ignored
 def target(reward, next_values, over, gamma):
     return reward + gamma * max(next_values)
 
@@ -309,7 +309,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
     return q
 
 
-# %% [mutant] the next state's value is moved
+# %% [mutant] the next state's value is updated
 # caught by: learns
 # says: below ours
 def learn(world, episodes, alpha, gamma, epsilon, seed):
@@ -328,7 +328,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
     return q
 
 
-# %% [mutant] the target is added, not approached
+# %% [mutant] the target is added to the value
 # caught by: learns
 # says: below ours
 def learn(world, episodes, alpha, gamma, epsilon, seed):
@@ -368,7 +368,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
     return q
 
 
-# %% [cheat] plans on the map, as far as there is one
+# %% [cheat] plans with `walk` as if it were a table
 def learn(world, episodes, alpha, gamma, epsilon, seed):
     q = [[0.0] * world["actions"] for _ in range(world["states"])]
     for _ in range(100):
@@ -379,7 +379,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
     return q
 
 
-# %% [cheat] SARSA: the value of what is done next, and not of the best
+# %% [cheat] SARSA: the value of the next action, not of the best one
 def learn(world, episodes, alpha, gamma, epsilon, seed):
     rng = random.Random(seed)
     q = [[0.0] * world["actions"] for _ in range(world["states"])]
@@ -401,7 +401,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
     return q
 
 
-# %% [cheat] learns by itself from what it has seen, again and again
+# %% [cheat] replays stored steps
 def learn(world, episodes, alpha, gamma, epsilon, seed):
     rng, seen = random.Random(seed), []
     q = [[0.0] * world["actions"] for _ in range(world["states"])]
@@ -420,7 +420,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
     return q
 
 
-# %% [cheat] numbers of the system, and not of the seed
+# %% [cheat] random numbers of the system, not of the seed
 def learn(world, episodes, alpha, gamma, epsilon, seed):
     rng = random.SystemRandom()
     q = [[0.0] * world["actions"] for _ in range(world["states"])]
