@@ -420,10 +420,22 @@ def test_bandit_strategies_find_best_arm(strategy):
     assert late.mean() < early.mean()
 
 
-def test_bandit_greedy_keeps_first_arm_that_pays():
+def test_bandit_greedy_keeps_an_arm_that_alone_has_paid():
     strategy, rng = bandits.greedy_with_noise(0.0), numpy_generator("stuck")
-    arms = bandits.play(f64(0.5, 1.0), strategy, steps=100, players=20, rng=rng)
-    assert bool((arms == 0).all())  # 0 of 1 pulls paid is no worse than an arm never pulled
+    arms = bandits.play(f64(1.0, 0.0, 0.0), strategy, steps=100, players=20, rng=rng)
+    assert arms[:, :3].sort(1).values.tolist() == [[0, 1, 2]] * 20  # each arm once
+    assert bool((arms[:, 3:] == 0).all())
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_bandit_greedy_ignores_order_of_arms(epsilon):
+    strategy, players = bandits.greedy_with_noise(epsilon), 2_000
+    lost = [
+        regret(arms, bandits.play(arms, strategy, steps=60, players=players, rng=numpy_generator("order", name)))[:, -1]
+        for name, arms in (("rising", ARMS), ("falling", ARMS.flip(0)))
+    ]
+    error = sum(float(losses.var()) / players for losses in lost) ** 0.5
+    assert abs(float(lost[0].mean() - lost[1].mean())) < 5 * error
 
 
 def test_bandit_upper_confidence_tries_every_arm_first():

@@ -64,12 +64,19 @@ def play(means: Tensor, strategy: Strategy, *, steps: int, players: int, rng: np
 
 
 def greedy_with_noise(epsilon: float) -> Strategy:
-    """ε-greedy: the arm with the best mean so far (the first of equals), with probability ``epsilon`` a random arm."""
+    """ε-greedy: the arm with the best mean so far, with probability ``epsilon`` a random arm.
+
+    An arm that was never pulled is preferred to all others, and ties are broken at random. So the order in which the
+    arms are listed has no effect.
+    """
 
     def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
-        cumulative = epsilon_greedy(tally.means, epsilon=epsilon).cumsum(-1)
+        scores = torch.where(tally.pulls > 0, tally.means, 2.0)  # no mean exceeds 1
+        order = torch.from_numpy(rng.random(tuple(scores.shape))).argsort(-1)  # a random listing for each player
+        cumulative = epsilon_greedy(scores.gather(-1, order), epsilon=epsilon).cumsum(-1)
         u = torch.from_numpy(rng.random((len(cumulative), 1)))
-        return torch.searchsorted(cumulative, u, right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)
+        position = torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)
+        return order.gather(-1, position)[:, 0]
 
     return strategy
 
