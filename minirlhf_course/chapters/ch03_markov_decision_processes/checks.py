@@ -155,7 +155,7 @@ def _value_of_this_state(transitions: Tensor, rewards: Tensor, values: Tensor, *
 @check(
     "eq:q-from-v",
     "value",
-    "One step of looking ahead turns the values of the states into the values of the actions.",
+    "One step of lookahead turns state values into action values.",
     of=mdp.action_values,
     against="expected return when the first action is forced",
     wrong={

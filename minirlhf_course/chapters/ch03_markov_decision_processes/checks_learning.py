@@ -182,7 +182,7 @@ def _(q_learning_target, draw: Draw) -> Comparison:
 @check(
     "eq:double-dqn",
     "value",
-    "The online network's favourite is valued by the target network; a terminal state is worth nothing.",
+    "The online network chooses the action and the target network estimates it; a terminal state has the value 0.",
     of=value_learning.double_dqn_target,
     against="one row at a time",
     wrong={
@@ -238,7 +238,7 @@ def _(epsilon_greedy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:ucb",
     "value",
-    "The bonus u solves exp(−2 n u²) = t^(−2c²): the less an arm was tried, the wider.",
+    "The bonus u solves exp(−2 n u²) = t^(−2c²): fewer pulls give a larger bonus.",
     of=value_learning.ucb_scores,
     against="bisection for the width at which Hoeffding's bound is t^(−2c²)",
     wrong={

@@ -1,7 +1,7 @@
 """The runs of chapter 03 with five seeds: ``python -m minirlhf_course.chapters.ch03_markov_decision_processes.study`` (about three minutes).
 
 Prediction on the random walk, Sarsa and Q-learning at the cliff, Dyna-Q in the maze, five strategies on five arms, DQN and Double
-DQN in the hall of doors, and the time limit that is taken for an end. Each seed is a whole crowd of learners. Writes
+DQN in the hall of doors, and a time limit that is treated as an end. Each seed has many learners. Writes
 ``study.json``.
 """
 
@@ -26,7 +26,11 @@ def one_seed(seed: int) -> dict[str, float]:
         numbers[f"dyna_{steps}_length_5_10"] = float(lengths[:, 5:10].mean())
         numbers[f"dyna_{steps}_total"] = float(lengths.sum(1).mean())
     for name, strategy in runs.STRATEGIES.items():
-        numbers[f"regret {name}"] = float(runs.bandit_regret(strategy, seed)[:, -1].mean())
+        lost = runs.bandit_regret(strategy, seed)
+        numbers[f"regret {name}"] = float(lost[:, -1].mean())
+        if name == "greedy":
+            numbers["greedy_median"] = float(lost[:, -1].median())
+            numbers["greedy_worse_arm"] = float((lost[:, -1] > lost[:, -101]).double().mean())  # in the last 100 pulls
     for name, target in (("dqn", dqn.dqn), ("double", dqn.double_dqn)):
         numbers[f"{name}_belief"] = float(runs.doors(target, seed).mean())
     return numbers
