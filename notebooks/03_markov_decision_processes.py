@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 03 · What is it worth to be here?
+# # 03 · What is the value of a state?
 #
-# Every method in this book that trains a language model estimates, in one way or another, what a situation is worth. This notebook asks the
-# question in worlds of six, sixteen and forty-eight states, where the answer can be computed. **How do learners that see nothing but
-# their own steps get to that answer, and which of their mistakes can be seen coming?**
+# Every method of this book that trains a language model estimates, in one way or another, the value of a situation. This notebook asks for values
+# in environments of six, sixteen and forty-eight states, where we can compute them. **How do learners that see only
+# their own steps find these values, and which of their errors can we predict?**
 
 # %%
 
@@ -31,9 +31,9 @@ predict = Predictions("03")
 
 
 # %% [markdown]
-# ## A chain, and what it earns
+# ## A chain with rewards
 #
-# Six states. Each has its probabilities of what comes next, and a reward for being there.
+# There are six states. Each has probabilities of the next state, and a reward.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -46,8 +46,8 @@ for walk in sample_chain(P, start, steps=7, count=3, rng=generator("notebook", 3
     print(" → ".join(f"s{i + 1}" for i in walk))
 
 # %% [markdown]
-# Discount each step by γ = ½. What is the return of the path s1 → s2 → s3 → s6? Which state is worth most, and is it worth more or
-# less than its own reward of 10? Is any state worth less than −2? Work them out on paper, then run the cell.
+# Discount each step by γ = ½. What is the return of the path s1 → s2 → s3 → s6? Which state has the largest value, and is it more or
+# less than the state's own reward of 10? Is any value less than −2? Compute them on paper, then run the cell.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -55,7 +55,7 @@ print("return of s1 s2 s3 s6:", float(mdp.discounted_return(r[[0, 1, 2, 5]], gam
 
 
 def values(P, r, gamma):
-    """V = (I − γP)⁻¹ r."""
+    """Return the values V = (I − γP)⁻¹ r."""
     return torch.linalg.solve(torch.eye(len(r)) - gamma * P, r)
 
 
@@ -64,10 +64,10 @@ torch.testing.assert_close(V, mdp.mrp_values(P, r, gamma=0.5))
 print("values:", [round(v, 4) + 0.0 for v in V.tolist()])
 
 # %% [markdown]
-# ## When the past matters after all
+# ## The Markov property depends on the description
 #
-# In this chain the state says everything: where you were before does not matter. That is a property of *what we call the state*. Somebody
-# cannot tell s3 from s4, and calls both "middle". Does the probability of s6 after "middle" then depend on what came before?
+# In this chain, given the state, the earlier states do not matter. That is a property of *what we call the state*. An observer
+# cannot distinguish s3 from s4 and calls both "middle". Does the probability of s6 after "middle" then depend on the state before?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -85,15 +85,15 @@ for a in range(6):
 ends = {before: twice[before, "middle"][1] / twice[before, "middle"][0] for before in ("s2", "s5", "middle")}
 for before, chance in ends.items():
     print(f"P(s6 next | middle now, {before:6} before) = {chance:.4f}")
-print(f"and truly: P(s6 | s3) = {P[2, 5]:.1f}, P(s6 | s4) = {P[3, 5]:.1f}, whatever was before")
+print(f"true states: P(s6 | s3) = {P[2, 5]:.1f}, P(s6 | s4) = {P[3, 5]:.1f}, whatever came before")
 
 # %% [markdown]
-# With two states merged, the chain of labels is not Markov. A language model's state is the whole text so far, so its own writing always is: the next token depends on what stands in
-# the context, and on nothing else. That holds for a context that was cut off at the front, too. The trouble begins when the *reward*, or the user, remembers what the model no longer sees.
+# With two states merged, the chain of labels is not Markov. A language model's state is the text in its context, so its own writing is always Markov: the next token depends only on the
+# context. That also holds for a context that was truncated at the front. The problem begins when the *reward*, or the user, remembers text that the model no longer sees.
 #
-# ## A policy makes a chain of it
+# ## A policy turns a decision process into a chain
 #
-# Now somebody decides. Five states, two actions in each; in s4 the second action is a gamble that may lead back.
+# Now an agent acts. There are five states with two actions each. In s4 the second action is a gamble that may lead back.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -104,25 +104,28 @@ for s in range(4):
             f"s{t + 1} with {game.transitions[s, a, t]:.1f}" if game.transitions[s, a, t] < 1 else f"s{t + 1}"
             for t in game.transitions[s, a].nonzero().flatten().tolist()
         ]
-        print(f"s{s + 1}, {name:5} → {', '.join(to):37} earns {game.expected_rewards[s, a]:3.0f}")
+        print(f"s{s + 1}, {name:5} → {', '.join(to):37} reward {game.expected_rewards[s, a]:3.0f}")
 bold = torch.tensor([[0.6, 0.4], [0.3, 0.7], [0.5, 0.5], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
-for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
+for name, policy in (("uniform", game.uniform_policy()), ("bold", bold)):
     V = mdp.policy_values(game.transitions, game.expected_rewards, policy, gamma=0.5)
     Q = mdp.action_values(game.transitions, game.expected_rewards, V, gamma=0.5)
     A = mdp.advantage_function(Q, policy)
-    print(f"{name}: V  ", "  ".join(f"{v + 0.0:7.4f}" for v in V.tolist()))
-    print("      Q  ", "  ".join(f"{a:.1f}/{b:.1f}" for a, b in Q[:4].tolist()))
-    print("      A  ", "  ".join(f"{a:+.1f}/{b:+.1f}" for a, b in A[:4].tolist()))
+    print(f"{name:7}: V  ", "  ".join(f"{v + 0.0:7.4f}" for v in V.tolist()))
+    print("         Q  ", "  ".join(f"{a:.1f}/{b:.1f}" for a, b in Q[:4].tolist()))
+    print("         A  ", "  ".join(f"{a:+.1f}/{b:+.1f}" for a, b in A[:4].tolist()))
 
 # %% [markdown]
-# ## Where does a policy spend its time?
+# ## Occupancy: where does a policy spend its time?
 #
-# The gamble of s4, as a share of all discounted time: exact, counted in 20,000 episodes, and counted in the way of somebody who divides, at each time step, by
-# the number of episodes *that are still going on*.
+# We compute the fraction of the discounted time that a policy spends on the gamble in s4. We do it exactly, by counting in 20,000 episodes, and by a wrong count that divides, at each time step, by
+# the number of episodes *that are still running*.
 
 # %%
 among = predict(
-    "Is the share of the gamble, counted among survivors, too large or too small?", "too large", "too small", "right"
+    "Is the fraction of the gamble, counted among running episodes, too large or too small?",
+    "too large",
+    "too small",
+    "right",
 )
 
 # %%
@@ -130,7 +133,7 @@ exact_share, counted, survivors, in_the_limit = {}, {}, {}, {}
 
 
 def share_among_survivors(policy, steps=60):
-    """What the wrong count tends to with ever more episodes: at each time, the share among those that have not ended."""
+    """Return the limit of the wrong count for many episodes: at each time, the fraction among the running episodes."""
     here, total = game.start.clone(), 0.0
     for t in range(steps):
         chosen = here[:, None] * policy  # (S, A)
@@ -139,8 +142,8 @@ def share_among_survivors(policy, steps=60):
     return total
 
 
-print("share of the gamble in s4")
-for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
+print("fraction of time on the gamble in s4")
+for name, policy in (("uniform", game.uniform_policy()), ("bold", bold)):
     exact_share[name] = float(mdp.occupancy(game.transitions, policy, game.start, gamma=0.5)[3, 1])
     walks = sample_episodes(game, policy, count=20_000, rng=generator("occupancy", name), time_limit=40)
     counted[name] = float(count_occupancy(walks, num_states=5, num_actions=2, gamma=0.5)[3, 1])
@@ -150,7 +153,7 @@ for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
     in_the_limit[name] = share_among_survivors(policy)
     print(
         f"{name}: exact {exact_share[name]:.4f}, counted {counted[name]:.3f}; "
-        f"among survivors, counted {survivors[name]:.3f}, with ever more episodes {in_the_limit[name]:.4f}"
+        f"among running episodes, counted {survivors[name]:.3f}, in the limit {in_the_limit[name]:.4f}"
     )
 excess = [survivors[name] - exact_share[name] for name in survivors]
 among.reveal("too large" if min(excess) > 0.01 else "too small" if max(excess) < -0.01 else "right")
@@ -161,13 +164,13 @@ for name in survivors:
     assert in_the_limit[name] > exact_share[name] + 0.015
 
 # %% [markdown]
-# An episode that has ended still counts: it spends its time at the end. Leave it out of the average and the shares are those of the episodes still
-# running; whatever comes before the end looks more frequent than it is.
+# An episode that has ended still counts, because it spends its time in the terminal state. Without ended episodes the average describes only the running
+# ones, and all states before the end look more frequent than they are.
 #
-# ## Planning: the answer spreads
+# ## Planning: values spread by sweeps
 #
-# On the frozen lake a step goes where you want only one time in three, and to either side otherwise. Reaching G earns 1, H is a hole. Value iteration starts at zero
-# everywhere. Which cells know something after two sweeps?
+# On the frozen lake a step goes in the chosen direction with probability ⅓ only, and to either side otherwise. Reaching G gives a reward of 1, H is a hole. Value iteration starts at zero
+# everywhere. Which cells have a value after two sweeps?
 
 # %%
 away = predict(
@@ -205,7 +208,7 @@ for ax, sweep in zip(axes, shown, strict=True):
         else:
             text = "·"
         ax.text(column, row, text, ha="center", va="center", color="white" if V[state] > 0.6 else "black")
-    title = f"sweep {sweep}" if sweep < 20 else f"at rest (sweep {sweep})"
+    title = f"sweep {sweep}" if sweep < 20 else f"converged (sweep {sweep})"
     ax.set(title=title, xticks=[], yticks=[])
 plt.show()
 
@@ -224,17 +227,17 @@ for name, world, gamma in (
     begin = int(world.process.start.argmax())
     print(
         f"{name:5} γ={gamma}: value iteration {len(sweeps.history) - 1:4} sweeps, policy iteration {len(rounds.history)} rounds; "
-        f"the start is worth {rounds.values[begin]:.4f}"
+        f"value of the start {rounds.values[begin]:.4f}"
     )
 field = worlds.five_by_five()
 even = mdp.policy_values(
     field.process.transitions, field.process.expected_rewards, field.process.uniform_policy(), gamma=0.9
 )
-print("5×5, first row, even policy:", [round(v, 1) for v in even[:5].tolist()])
-print("5×5, first row, best policy:", [round(v, 1) for v in rounds.values[:5].tolist()])
+print("5×5, first row, uniform policy:", [round(v, 1) for v in even[:5].tolist()])
+print("5×5, first row, best policy:   ", [round(v, 1) for v in rounds.values[:5].tolist()])
 square = worlds.four_by_four()
 print(
-    "4×4, first row, even policy:",
+    "4×4, first row, uniform policy:",
     [
         round(v, 1)
         for v in planning.evaluate(square.process, square.process.uniform_policy(), gamma=1.0)[-1][:4].tolist()
@@ -242,41 +245,41 @@ print(
 )
 
 # %% [markdown]
-# Why does policy iteration stop? Each round is at least as good as the last, but that alone would allow it to go round among equally good policies for ever. Here is somebody who among equal actions always prefers one that the
-# policy does not use, in a world where both actions are equally good:
+# Why does policy iteration stop? Each round is at least as good as the last, but that alone would allow it to cycle among equally good policies. Here both actions are equally good, and the improvement step always prefers the action that the
+# policy does not use:
 
 # %%
 # NBVAL_CHECK_OUTPUT
-stay = torch.ones(1, 2, 1, dtype=torch.float64)  # one state, two actions that both stay there
-pay = torch.ones(1, 2, dtype=torch.float64)  # and both earn 1
+stay = torch.ones(1, 2, 1, dtype=torch.float64)  # one state; both actions stay there
+pay = torch.ones(1, 2, dtype=torch.float64)  # and both give a reward of 1
 policy, used = torch.tensor([[1.0, 0.0]], dtype=torch.float64), []
 for _ in range(6):
     V = mdp.policy_values(stay, pay, policy, gamma=0.9)
     Q = mdp.action_values(stay, pay, V, gamma=0.9)
     used.append(int(policy.argmax()))
-    policy = mdp.greedy_policy(Q - 1e-9 * policy)  # among equals, the other one
+    policy = mdp.greedy_policy(Q - 1e-9 * policy)  # among equal actions, the other one
 print("actions used, round by round:", used, "  value in every round:", round(float(V), 3))
 
 # %% [markdown]
-# It never stops. The cure is to change an action only where another is *strictly* better. Then the improved policy is strictly better somewhere, no policy comes twice, and there are finitely many.
+# It never stops. The remedy is to change an action only if another is *strictly* better. Then the improved policy is strictly better somewhere, no policy occurs twice, and there are finitely many.
 #
-# Gymnasium publishes the tables of its small worlds. Read them, plan, and play in Gymnasium itself:
+# Gymnasium publishes the tables of its small environments. We read them, plan, and run the policy in Gymnasium itself:
 
 # %%
 # NBVAL_CHECK_OUTPUT
 env = gymnasium.make("CliffWalking-v1")
-theirs = planning.policy_iteration(gym.from_gymnasium(env), gamma=1.0)
-print("promised", float(theirs.values[36]), "earned", gym.play(env, theirs.policy, episodes=1, seed=0).tolist())
+planned = planning.policy_iteration(gym.from_gymnasium(env), gamma=1.0)
+print("predicted", float(planned.values[36]), "observed", gym.play(env, planned.policy, episodes=1, seed=0).tolist())
 
 # %% [markdown]
 # ## Prediction from steps alone
 #
-# From here on nobody sees the tables. A walk has five cells, and each step goes left or right by the toss of a coin; leaving on the right earns 1. The true values are 1/6 … 5/6. The
-# step size is .05, the first guess ½ everywhere. Monte Carlo waits for the end of each episode; TD(0) uses its own guess about the next cell.
+# From here on the learners do not see the tables. A walk has five cells, and each step goes left or right with probability ½. Leaving on the right gives a reward of 1. The true values are 1/6 … 5/6. The
+# step size is .05, and the initial values are ½. Monte Carlo waits for the end of each episode. TD(0) uses its own estimate of the next cell.
 
 # %%
 waits = predict(
-    "Which of the two is closer to the truth after 20 episodes, and which after 100?",
+    "Which of the two has the smaller error after 20 episodes, and which after 100?",
     "Monte Carlo, then Monte Carlo",
     "Monte Carlo, then TD(0)",
     "TD(0), then Monte Carlo",
@@ -305,9 +308,9 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# ## Decision: the walk along the cliff
+# ## Control: the cliff
 #
-# Every step costs 1; stepping off the cliff costs 100 and leads back to the start. First one update of Q-learning, by hand: the table is all zeros but for one entry.
+# Every step costs 1. Stepping off the cliff costs 100 and leads back to the start. First we do one update of Q-learning by hand. The table is zero except in one cell.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -322,10 +325,10 @@ print(
 )
 
 # %% [markdown]
-# Now thirty learners each, exploring with ε = .1. Q-learning learns the best way, thirteen steps along the edge.
+# Now thirty learners of each kind explore with ε = .1. Q-learning learns the shortest path, thirteen steps along the edge.
 
 # %%
-richer = predict("Which of the two earns more while it learns?", "Sarsa", "Q-learning")
+richer = predict("Which of the two has the higher return while it learns?", "Sarsa", "Q-learning")
 
 # %%
 cliff = worlds.cliff_walking()
@@ -340,7 +343,7 @@ richer.reveal(max(late, key=late.get))
 # %%
 # figure: cliff
 # alt: Left, mean return per episode of Sarsa and Q-learning over 120 episodes with bands; both rise from below minus 200, Sarsa to about minus 30, Q-learning to about minus 50. Right, two
-#   maps of where the policy that is greedy by the mean table of each walks with its exploration: Sarsa goes along the upper rows, Q-learning along the edge of the cliff.
+#   maps of the path of the ε-greedy policy for the mean table of each: Sarsa goes along the upper rows, Q-learning along the edge of the cliff.
 fig = plt.figure(figsize=(9, 3.3), layout="constrained")
 grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25))
 ax = fig.add_subplot(grid[:, 0])
@@ -372,17 +375,17 @@ assert late["Sarsa"] > -38 > late["Q-learning"]
 assert seen.holds("sarsa_late_return", above=-38) and seen.holds("q_late_return", below=-38)
 
 # %% [markdown]
-# Both are right, about different questions. Q-learning estimates what the greedy policy would earn, which never takes a random step. Sarsa estimates what *it*
-# earns itself, with a random step one time in ten. Here are the exact numbers, without any learning. For "along the edge" they depend on what the policy does in cells that it reaches only by
-# a random step: many policies are equally good for ε = 0, and we take the best and the worst of them for ε = .1.
+# Both methods are right, about different questions. Q-learning estimates the values of the greedy policy, which never takes a random step. Sarsa estimates the values of the policy that
+# acts, with a random step one time in ten. Here are the exact returns, without any learning. "Along the edge" has a range, because it depends on the actions in cells that only
+# a random step reaches: many policies are equally good for ε = 0, and we take the best and the worst of them for ε = .1.
 
 # %%
 # NBVAL_CHECK_OUTPUT
 best = planning.policy_iteration(cliff.process, gamma=1.0).policy  # along the edge
 
 
-def for_the_stumbling(pick, epsilon=0.1):
-    """Of all policies that are best without random steps, the one that is best (or worst) with them."""
+def with_random_steps(pick, epsilon=0.1):
+    """Return the policy that is best (or worst) with random steps, among all that are optimal without them."""
     tables = cliff.process.transitions, cliff.process.expected_rewards
     value = mdp.policy_values(*tables, best, gamma=1.0)
     worth = mdp.action_values(*tables, value, gamma=1.0)
@@ -404,8 +407,8 @@ for state in range(48):
     safe[state] = torch.eye(4, dtype=torch.float64)[down if column == 11 else right if row == 0 else up]
 print("                            ε = 0    ε = .1")
 ways = {
-    "along the edge, best": for_the_stumbling(+1),
-    "along the edge, worst": for_the_stumbling(-1),
+    "along the edge, best": with_random_steps(+1),
+    "along the edge, worst": with_random_steps(-1),
     "along the top (17 steps)": safe,
 }
 for name, policy in ways.items():
@@ -420,9 +423,9 @@ for name, policy in ways.items():
     print(f"{name:26} {earned[0]:6.1f}  {earned[1]:8.1f}")
 
 # %% [markdown]
-# ## Dyna-Q: practise in the head
+# ## Dyna-Q: learn from stored transitions
 #
-# A maze of 54 cells, 14 steps from S to G. Dyna-Q remembers what each action did and learns from 0, 5 or 20 memories after each real step. How many episodes does each of them need?
+# A maze has 54 cells, with 14 steps from S to G. Dyna-Q stores the result of each action and learns from 0, 5 or 20 stored transitions after each real step. How many episodes does each version need?
 
 # %%
 lengths = {n: runs.maze(n, seed=0).lengths.double() for n in progress((0, 5, 20), "mazes")}
@@ -451,25 +454,29 @@ plt.show()
 assert seen.holds("dyna_20_length_5_10", below=25) and seen.holds("dyna_0_length_5_10", above=50)
 
 # %% [markdown]
-# ## Five slot machines
+# ## A bandit with five arms
 #
-# No states at all: five arms that pay with probability .3, .4, .5, .6 and .7. Two hundred players each. Regret counts what was lost against pulling the best arm always. UCB is played
-# with its textbook constant √2 and with ½.
+# There are no states, only five arms that pay with probability .3, .4, .5, .6 and .7. Each strategy has two hundred players. Regret is the loss compared with always pulling the best arm. Greedy and ε-greedy pull each arm once before they compare means, and ties are broken at random. UCB has
+# its textbook constant √2 or the constant ½.
 
 # %%
-least = predict("Who has lost least after a thousand pulls?", *runs.STRATEGIES)
+least = predict("Which strategy has lost least after a thousand pulls?", *runs.STRATEGIES)
 
 # %%
 players = progress(runs.STRATEGIES.items(), "players")
 lost = {name: runs.bandit_regret(strategy, seed=0) for name, strategy in players}  # (200, 1000) each
 for name, x in lost.items():
     print(f"{name:18} {x[:, -1].mean():6.1f}")
+worse = (lost["greedy"][:, -1] > lost["greedy"][:, -101]).double().mean()
+print(
+    f"greedy: median regret {lost['greedy'][:, -1].median():.0f}; {worse:.0%} of the players pull a worse arm in the last 100 pulls"
+)
 least.reveal(min(lost, key=lambda name: float(lost[name][:, -1].mean())))
 
 # %%
 # figure: regret
-# alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy leaves the picture in a straight line, the worst possible. UCB with constant root two reaches about 80, epsilon-greedy
-#   about 50 with a wide band, Thompson sampling just below 30 and UCB with one half below 25, both flattening.
+# alt: Regret against pulls for five strategies, mean of 200 players with bands. UCB with constant root two has the largest mean. Greedy rises in a nearly straight line, with the widest band, from nearly zero to above all other bands. Epsilon-greedy
+#   has a wide band too. Thompson sampling and UCB with one half have the smallest means, both flattening.
 fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 for (name, x), colour in zip(lost.items(), ("black", "orange", "red", "purple", "blue"), strict=True):
     ax.plot(x.mean(0), color=PALETTE[colour], label=name)
@@ -480,23 +487,23 @@ ax.legend(frameon=False, ncols=2)
 plt.show()
 
 # %% [markdown]
-# The greedy players all pull the first arm for ever: it paid sometimes, and the others were never tried and count as 0. This happens to all of them, not to the unlucky ones. UCB's textbook
+# Greedy players are lucky and lose nearly nothing, or they pull a worse arm until the end and make the mean large. UCB's textbook
 # constant is made for the worst case and explores too much here.
 #
-# ## A failure on purpose: the clock is not the end
+# ## A failure on purpose: a time limit is not an end
 #
-# Back to the walk of five cells. Somebody limits episodes to six steps, to save time, and treats "time is up" like "the walk has ended": no value of the next state. The
-# world has not changed, nor what its cells are worth. What does that do to the value of the cell on the right, 5/6, and of the cell in the middle, ½?
+# Back to the walk of five cells. A learner limits episodes to six steps, to save time, and treats the limit like the end of the walk: no value of the next state. The
+# environment and its values have not changed. How does this change the learned value of the cell on the right, 5/6, and of the cell in the middle, ½?
 
 # %%
-ways = progress({"limit is no end": False, "limit taken for an end": True}.items(), "walks")
+ways = progress({"limit is not an end": False, "limit treated as an end": True}.items(), "walks")
 limited = {name: runs.cut_off_values(wrong, seed=0).mean(0) for name, wrong in ways}
 for name, found in limited.items():
     print(f"{name:24}", [round(v, 2) for v in found.tolist()])
 
 # %%
 # figure: limit
-# alt: Values learned for the five cells. With bootstrapping at the time limit they lie on the true line from one sixth to five sixths. With the limit taken as an end all lie below, the middle one far below one half.
+# alt: Values learned for the five cells. With bootstrapping at the time limit they are on the true line from one sixth to five sixths. With the limit treated as an end all are below it, the middle one far below one half.
 fig, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")
 cells = range(1, 6)
 ax.plot(cells, torch.arange(1, 6) / 6, color="0.6", ls=":", label="true")
@@ -508,40 +515,40 @@ plt.show()
 
 # %%
 assert (
-    limited["limit taken for an end"][2] < 0.45
+    limited["limit treated as an end"][2] < 0.45
     and seen.holds("limit_right_last", above=0.78)
     and seen.holds("limit_wrong_last", below=0.78)
 )
 
 # %% [markdown]
-# The same mistake in a language model: a reply that was cut off at the greatest length is treated as if it had been finished. Chapter 4 and chapter 12 come back to that line of code.
+# A language model has the same bug if a completion that was truncated at the maximum length is treated as finished. Chapters 4 and 12 return to that line of code.
 #
-# ## A network in place of the table
+# ## Maximisation bias: a network instead of a table
 #
-# Go home for nothing, or enter a hall with ten doors; behind each waits −0.1, plus noise of standard deviation 1. Entering is worth −.09 at γ = .9. DQN
-# takes the maximum over ten noisy estimates, and passes it on. What does it believe?
+# An agent can go home for a reward of 0, or enter a hall with ten doors. Each door leads to −0.1, plus noise of standard deviation 1. Entering has the value −.09 at γ = .9. DQN
+# uses the maximum over ten noisy estimates as its target. What does it estimate?
 
 # %%
 targets = progress({"DQN": dqn.dqn, "Double DQN": dqn.double_dqn}.items(), "networks")
 believed = {name: runs.doors(target, seed=0) for name, target in targets}
 for name, x in believed.items():
     print(
-        f"{name:11} believes {x.mean():+.3f} (four networks: {', '.join(f'{v:+.2f}' for v in x.tolist())}); the truth is −0.090"
+        f"{name:11} estimates {x.mean():+.3f} (four networks: {', '.join(f'{v:+.2f}' for v in x.tolist())}); the true value is −0.090"
     )
 higher = [a > b for a, b in zip(seen.values("dqn_belief"), seen.values("double_belief"), strict=True)]
-print(f"DQN believes more than Double DQN in {sum(higher)} of {len(higher)} seeds")
+print(f"DQN estimates more than Double DQN in {sum(higher)} of {len(higher)} seeds")
 
 # %% [markdown]
-# The largest of ten noisy estimates is too large, and DQN passes it on as a value. Double DQN lets one network choose and the other estimate what the choice is worth. It believes less than DQN, and over the seeds its mean cannot be told from the truth.
+# The largest of ten noisy estimates is too large, and DQN uses it as a value. In Double DQN one network chooses the action and the other estimates its value. Its estimate is lower than DQN's. Over the five seeds it does not differ significantly from the true value.
 #
-# ## A second failure on purpose: three good ideas together
+# ## A second failure on purpose: the deadly triad
 #
-# Bootstrapping, function approximation and learning from others' steps: each of them is useful, and the three together can diverge. The smallest case has two states. From the first one goes to the second; from the second, with probability .9 back to it, else to the end.
-# No reward anywhere, so all values are 0. One weight $w$ describes both values, $V(1) = w$ and $V(2) = 2w$; γ = .95. The mean TD step can be computed exactly.
+# Bootstrapping, function approximation and off-policy learning are each useful, and the three together can diverge. The smallest case has two states. The first leads to the second. The second leads back to itself with probability .9, and otherwise to the end.
+# There is no reward, so all values are 0. One weight $w$ describes both values, $V(1) = w$ and $V(2) = 2w$, and γ = .95. We can compute the mean TD step exactly.
 
 # %%
 runaway = predict(
-    "Only the first state is ever updated (the steps come from somebody else). Where does w go, from 1?",
+    "Only the first state is ever updated (the steps come from another policy). Where does w go, from 1?",
     "to 0",
     "it stays near 1",
     "to infinity",
@@ -581,12 +588,12 @@ runaway.reveal(
 
 # %%
 # figure: triad
-# alt: The largest absolute value of two states against the number of mean TD steps, on a logarithmic axis; the truth is 0. With bootstrapping, one shared weight and other people's steps the values grow
+# alt: The largest absolute value of two states against the number of mean TD steps, on a logarithmic axis; the true values are 0. With bootstrapping, one shared weight and off-policy steps the values grow
 #   without bound. With the learner's own steps, or without bootstrapping, they fall to zero; with a table they stay at two.
 fig, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
 for (name, trace), colour in zip(traces.items(), ("red", "blue", "green", "orange"), strict=True):
     ax.plot(trace, color=PALETTE[colour], label=name)
-ax.set(xlabel="mean TD steps", ylabel="largest |value|, truth 0", yscale="log", ylim=(1e-3, 1e4))
+ax.set(xlabel="mean TD steps", ylabel="largest |value|, true: 0", yscale="log", ylim=(1e-3, 1e4))
 ax.legend(frameon=False)
 plt.show()
 
@@ -595,8 +602,8 @@ assert traces["all three"][-1] > 100 and traces["own steps"][-1] < 0.01 and trac
 assert abs(traces["a table"][-1] - 2) < 0.01
 
 # %% [markdown]
-# Each step makes the first value more like the second; but both move together, so the second runs ahead, and with 2γ > 1 the first never catches up. The smaller step size only makes it slower. With the learner's own steps the second state is updated, too, ten times as often, and pulls
-# the weight back. A table cannot diverge here: the second value is simply never learned.
+# Each step moves the first value towards the second. But both values move together, so the second moves away, and with 2γ > 1 the first never reaches it. A smaller step size only slows the divergence. With the learner's own steps the second state is updated too, ten times as often, and its updates reduce
+# the weight. A table cannot diverge here: the second value is never updated.
 
 # %%
 predict.tally()
@@ -604,8 +611,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Give the gambler in s4 a reward of 2 instead of 1. Does the optimal policy change? At which reward does it?
-# * The maze changes: open a shortcut after ten episodes. What does Dyna-Q's memory do to it?
-# * Let ε fall with time at the cliff. Where does Sarsa walk in the end?
+# * Give the gamble in s4 a reward of 2 instead of 1. Does the optimal policy change? At which reward does it?
+# * Change the maze: open a shortcut after ten episodes. How does this affect Dyna-Q with its stored transitions?
+# * Decrease ε over time at the cliff. Which path does Sarsa take in the end?
 #
 # The graded exercises of this chapter: `minirlhf check 03`.

@@ -1,4 +1,4 @@
-"""A world of 25 cells: values by sweeps, when the laws are known, and by a walker's steps, when they are not."""
+"""A map of 25 cells: values by sweeps if the laws are known, and by an agent's steps if they are not."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ WAYS = ("value iteration: sweeps", "Q-learning: fifties of steps")
 
 
 def data():
-    """Where each action leads and what it earns, and where a walker who tosses coins went."""
+    """Return the next state and reward of each action, and the steps of an agent with the uniform policy."""
     from minirlhf.tabular import worlds
 
     process = worlds.five_by_five().process
@@ -32,7 +32,7 @@ def data():
 
 
 def oracle(data, state):
-    """By the library's Bellman equations and its target of Q-learning."""
+    """Compute the figure by the library's Bellman equations and its target of Q-learning."""
     import torch
 
     from minirlhf.equations import mdp, value_learning
@@ -77,7 +77,7 @@ def oracle(data, state):
 
 
 def predicted(at):
-    """By how much fewer sweeps a shorter horizon needs."""
+    """Return the answer on the number of sweeps at a smaller discount, with the numbers of the explanation."""
     gammas = [gamma for gamma in FIGURE.controls[2].values if gamma <= 0.9]  # with .93 sixty sweeps are too few
     errors = {gamma: at(gamma=gamma)["errors"][1] for gamma in gammas}
     sweeps = {gamma: next(n for n, error in enumerate(e) if error < 0.1) for gamma, e in errors.items()}
@@ -90,7 +90,7 @@ def predicted(at):
     far, needed, pace = errors[0.9], [sweeps[gamma] for gamma in (0.9, 0.5)], [-math.log(gamma) for gamma in (0.9, 0.5)]
     share = needed[1] / needed[0]
     answer = "nearly as many" if share > 0.75 else "about half as many" if share > 0.35 else "a quarter or fewer"
-    # As the page says of the walker: nearly all of its best actions are right when a value is still wrong by more than half of its error.
+    # As the page says of the agent: nearly all of its best actions are right when a value is still wrong by more than half of its error.
     actions = lambda v: {(x, y, a) for x, y, a in zip(*v["policy"], strict=True)}
     walked, best = at(way=WAYS[1], work=30), actions(at(work=MOST))
     assert len({cell[:2] for cell in actions(walked) - best}) <= 1 and walked["error"] > far[0] / 2
@@ -102,8 +102,8 @@ def predicted(at):
 
 
 FIGURE = Figure(
-    title="What a cell is worth, sweep by sweep or step by step",
-    alt="Left: a map of five by five cells; squares show what each is worth after six sweeps, largest in the second cell of the top row, and arrows the best actions."
+    title="The value of a cell, sweep by sweep or step by step",
+    alt="Left: a map of five by five cells; squares show the value of each after six sweeps, largest in the second cell of the top row, and arrows the best actions."
     " Right: the largest error falls from {first:.0f} towards 0 over sixty sweeps.",
     controls=[
         Choice("way", "method", list(WAYS), WAYS[0]),
@@ -111,7 +111,7 @@ FIGURE = Figure(
         Slider("gamma", "γ", [round(0.5 + 0.05 * i, 2) for i in range(9)] + [0.93], start=0.9, form=".2f"),
         Slider(
             "alpha",
-            "learning rate, of Q-learning only",
+            "learning rate (Q-learning only)",
             [round(0.1 * i, 1) for i in range(1, 11)],
             start=0.5,
             form=".1f",
@@ -142,7 +142,7 @@ FIGURE = Figure(
     ],
     readings=[
         Reading("corner", "cell at the bottom right, now", 2),
-        Reading("truth", "in truth", 2),
+        Reading("truth", "its true value", 2),
         Reading("error", "largest error"),
     ],
     data=data,
@@ -150,13 +150,13 @@ FIGURE = Figure(
     ask=Ask(
         "With γ = .9 it takes {far} sweeps until no cell is further than .1 from its value. How many does it take with γ = .5?",
         {
-            "nearly as many": "The ways through the grid are as long as before, but with γ = .5 what is far away hardly counts, and each sweep halves the error at least.",
-            "about half as many": "In the long run each sweep multiplies the error by about γ, and six sweeps with .9 take off less than one with .5.",
+            "nearly as many": "The paths through the grid are as long as before. But with γ = .5 distant rewards have little weight, and each sweep at least halves the error.",
+            "about half as many": "In the long run each sweep multiplies the error by about γ, and six sweeps with .9 reduce it less than one sweep with .5.",
             "a quarter or fewer": "",
         },
         predicted,
-        "{near} sweeps. A sweep multiplies the largest error by at most γ, so that the number of sweeps goes about as one over −log γ, which is {near_pace:.2f} for a half and"
-        " {far_pace:.2f} for nine tenths; and the first error is smaller, too.",
+        "{near} sweeps. A sweep multiplies the largest error by at most γ, so the number of sweeps is about proportional to 1/(−log γ). Here −log γ is {near_pace:.2f} for γ = .5 and"
+        " {far_pace:.2f} for γ = .9. The first error is also smaller.",
         shows={"gamma": 0.5, "work": 7},
     ),
 )

@@ -1,4 +1,4 @@
-"""What chapter 03 asks its readers to predict; see ``book/_ext/asking.py``."""
+"""The prediction questions of chapter 03; see ``book/_ext/asking.py``."""
 
 import itertools
 import math
@@ -25,19 +25,19 @@ def _after_middle():
 
 
 middle = Ask(
-    "Somebody calls both s3 and s4 “middle”. If s2 came before, s6 follows “middle” with probability {other:.1f}. With what probability does it follow if s5 came before?",
+    "An observer calls both s3 and s4 “middle”. If s2 came before, s6 follows “middle” with probability {other:.1f}. With what probability does s6 follow if s5 came before?",
     Typed(
         within=0.02,
         form=".4f",
-        low="{even:.2f} would take s3 and s4 for equally likely, and after s5 the ratio is 3 to 5. {both:.2f} is the chance that “middle” and then s6 come after s5; “middle” has come already.",
-        high="{last:.1f} would be right if it were surely s4. After s5 it is s3 three times in eight.",
+        low="{even:.2f} would be right if s3 and s4 were equally probable, but after s5 the ratio is 3 to 5. {both:.2f} is the probability that “middle” and then s6 follow s5. Here “middle” has already occurred.",
+        high="{last:.1f} would be right if the state were certainly s4. After s5 it is s3 with probability 3/8.",
     ),
     _after_middle,
 )
 
 
 def _stumbling(pick):
-    """Of all policies that are best on the cliff without random steps, what the best (or worst) one earns with them."""
+    """Return the returns of the best (or worst) policy with random steps, among all that are optimal without them."""
     cliff = worlds.cliff_walking().process
     tables = cliff.transitions, cliff.expected_rewards
     policy = planning.policy_iteration(cliff, gamma=1.0).policy
@@ -62,18 +62,18 @@ EDGE = {"about −15": -15, "about −25": -25, "about −50": -50, "about −10
 def _edge():
     (sure, best, fewest), (_, worst, most) = _stumbling(1), _stumbling(-1)
     [answer] = {min(EDGE, key=lambda words: abs(EDGE[words] - earned)) for earned in (best, worst)}
-    assert 0.25 < fewest <= most < 0.36, (fewest, most)  # as the lessons say
+    assert 0.25 < fewest <= most < 0.36, (fewest, most)  # as the explanations say
     return answer, {"sure": sure}
 
 
 along_the_edge = Ask(
-    "The shortest way along this cliff takes 13 steps and earns {sure:.0f}. A step over the edge costs 100 and leads back to the start. What is earned on average on"
-    " this way if one step in ten is random, in any of the four directions?",
+    "The shortest path along this cliff takes 13 steps and has a return of {sure:.0f}. A step over the edge costs 100 and leads back to the start. What is the mean return of"
+    " this path if one step in ten is random, in any of the four directions?",
     {
-        "about −15": "A random step that costs a step or two more does little. One in forty goes over the edge, though, and most of the way lies along it.",
-        "about −25": "That leaves room for one fall in eight walks or so. With a chance of 1 in 40 on each of about eleven steps there are more than twice as many.",
+        "about −15": "Most random steps cost only a step or two. But one step in forty goes over the edge, and most of the path is along it.",
+        "about −25": "That would be about one fall in eight walks. With a probability of 1/40 on each of about eleven steps there are more than twice as many falls.",
         "about −50": "",
-        "about −100": "That would be a fall in nearly every walk. Some eleven steps with a chance of 1 in 40 each make about three falls in ten walks.",
+        "about −100": "That would be a fall in nearly every walk. About eleven steps with a probability of 1/40 each give about three falls in ten walks.",
     },
     _edge,
 )
@@ -87,16 +87,18 @@ def _lost_more():
     bound = 8 * math.log(1_000) * sum(1 / gap for gap in gaps) + (1 + math.pi**2 / 3) * sum(gaps)
     found = {"safe": mean("ch03", safe), "random": mean("ch03", random), "bound": bound, "most": 1_000 * max(gaps)}
     crowds = [seeds("ch03", name) for name in (safe, random)]
-    assert max(max(crowd) - min(crowd) for crowd in crowds) < abs(found["safe"] - found["random"]) / 3  # the lesson
+    assert (
+        max(max(crowd) - min(crowd) for crowd in crowds) < abs(found["safe"] - found["random"]) / 3
+    )  # the explanation
     return lost, found
 
 
 lost_more = Ask(
-    "Five arms pay with probability .3, .4, .5, .6 and .7. UCB1, whose regret is proved to grow like log T, and ε-greedy with ε = .1, whose regret in the end grows in proportion to T, pull a thousand times each. Who has lost more, on average over many players?",
+    "Five arms pay with probability .3, .4, .5, .6 and .7. UCB1 has a regret that provably grows like log T. ε-greedy with ε = .1 has a regret that eventually grows linearly in T. Each pulls a thousand times. Which has lost more, on average over many players?",
     {
-        "ε-greedy": "After enough pulls it has: a straight line overtakes any logarithm. The proof bounds UCB1's regret for every T, but for 1,000 pulls the bound is {bound:,.0f}, and nobody can lose more than {most:.0f}.",
+        "ε-greedy": "After enough pulls it has, because a straight line overtakes any logarithm. The proof bounds UCB1's regret for every T. But for 1,000 pulls the bound is {bound:,.0f}, and no player can lose more than {most:.0f}.",
         "UCB1": "",
-        "both about the same": "They are far apart: on average one has lost {safe:.0f}, the other {random:.0f}, and from one crowd of 200 players to another these means differ by far less than that.",
+        "both about the same": "They differ clearly: on average UCB1 has lost {safe:.0f} and ε-greedy {random:.0f}. Across groups of 200 players each mean varies by far less than this difference.",
     },
     _lost_more,
 )
@@ -108,12 +110,12 @@ def _largest():
 
 
 largest_of_four = Ask(
-    "Four actions are all worth 0. Each estimate errs by +1 or −1, with equal chances and independently of the others. What is the largest of the four estimates on average?",
+    "Four actions all have the value 0. Each estimate has an error of +1 or −1, with equal probability and independently of the others. What is the mean of the largest of the four estimates?",
     Typed(
         within=0.06,
         form=".3f",
-        low="Each estimate is 0 on average, but the largest is −1 only if all four err downwards, and that happens once in sixteen times.",
-        high="It is never more than +1, and once in sixteen times all four err downwards: then it is −1.",
+        low="Each estimate is 0 on average, but the largest is −1 only if all four errors are negative. That has probability 1/16.",
+        high="It is never more than +1. With probability 1/16 all four errors are negative, and then it is −1.",
     ),
     _largest,
 )
