@@ -64,7 +64,7 @@ torch.testing.assert_close(V, mdp.mrp_values(P, r, gamma=0.5))
 print("values:", [round(v, 4) + 0.0 for v in V.tolist()])
 
 # %% [markdown]
-# ## The Markov property depends on the description
+# ## Merged states: the past can matter again
 #
 # In this chain, given the state, the earlier states do not matter. That is a property of *what we call the state*. An observer
 # cannot distinguish s3 from s4 and calls both "middle". Does the probability of s6 after "middle" then depend on the state before?
