@@ -17,17 +17,17 @@ def _friendly():
     plain, trait = (torch.tensor(p, dtype=torch.float64) for p in ((0.5, 0.3, 0.2), (0.1, 0.3, 0.6)))
     share = float(release.trait_policy(trait.log(), plain.log(), beta=0.2).exp()[1])
     weights = (trait**5 / plain**4).tolist()
-    found = {"plain": weights[0], "friendly": weights[1], "gushing": weights[2]}
+    values = {"plain": weights[0], "friendly": weights[1], "gushing": weights[2]}
     if share < 0.05:
-        return "hardly ever", found
-    return "as often as before" if abs(share - 0.3) < 0.03 else "more often" if share > 0.3 else "less often", found
+        return "hardly ever", values
+    return "as often as before" if abs(share - 0.3) < 0.03 else "more often" if share > 0.3 else "less often", values
 
 
 friendly = Ask(
-    "The system prompt makes “friendly” neither likelier nor less likely: .3 with it and without. How often does the policy that is optimal for β = ⅕ say it?",
+    "“friendly” has probability .3 with the system prompt and without it. How often does the policy that is optimal for β = ⅕ say it?",
     {
-        "as often as before": "Its score is 0, so its weight stays {friendly:.1f}. But probabilities are shares, and the weight of “gushing” has grown to .6⁵/.2⁴ = {gushing:.0f}.",
-        "more often": "“plain” does lose nearly all that it had. At this β it goes to “gushing”, whose weight has grown to .6⁵/.2⁴ = {gushing:.0f}, and so does what “friendly” had.",
+        "as often as before": "Its score is 0, so its weight stays {friendly:.1f}. But weights must be normalised, and the weight of “gushing” has grown to .6⁵/.2⁴ = {gushing:.0f}.",
+        "more often": "“plain” does lose nearly all its probability. At this β the probability goes to “gushing”, whose weight has grown to .6⁵/.2⁴ = {gushing:.0f}. “friendly” loses its probability to “gushing” too.",
         "hardly ever": "",
     },
     _friendly,
@@ -45,13 +45,13 @@ def _best_of_four():
 
 
 best_of_four = Ask(
-    "Now the model imitates, for each question, that one of its own four answers which the ranking puts first. Before, {percent:.0f} % of its answers were warm. What share is warm after thirty steps?",
+    "Now the model samples four answers to each question and imitates the one that the ranking puts first. Before, {percent:.0f} % of its answers were warm. What percentage is warm after thirty steps?",
     Typed(
         within=12,
         unit="%",
         form=".0f",
-        low="What it imitates is warmer than what it usually says: if each answer is warm with probability {before:.2f}, independently of the others, there is a warm one among four with 1 − {cold:.2f}⁴ = {one:.2f}; where questions differ, with somewhat less.",
-        high="A ranking chooses among what is there. If each answer is warm with probability {before:.2f}, independently of the others, there is a warm one among four with 1 − {cold:.2f}⁴ = {one:.2f}, and with less where questions differ; otherwise it puts a cold one first.",
+        low="The model imitates answers that are warmer than its usual ones. If each answer is warm with probability {before:.2f}, independently, four answers include a warm one with probability 1 − {cold:.2f}⁴ = {one:.2f}. If questions differ, the probability is somewhat lower.",
+        high="A ranking can only choose among the four samples. If each answer is warm with probability {before:.2f}, independently, four answers include a warm one with probability 1 − {cold:.2f}⁴ = {one:.2f}, and less if questions differ. Otherwise a cold answer is ranked first.",
     ),
     _best_of_four,
 )
@@ -71,12 +71,12 @@ def _lost_prompts():
 
 
 lost_prompts = Ask(
-    "Six rules are checked on 128 prompts, one reply to each, and corrected for together (Holm). On one rule prompts were lost and none won; the other five are kept as before. How many must be lost until the rule turns red?",
+    "Six rules are checked on 128 prompts, with one completion of each and Holm's correction. On one rule prompts were lost and none gained; on the other five nothing changed. How many prompts must be lost until the rule turns red?",
     Typed(
         within=0.5,
         form=".0f",
-        low="A rule by itself turns red from {alone} on: 2/2⁶ = {alone_p:.3f}. Where six rules are corrected for, the smallest p is multiplied by six: with {less} it is 6 · 2/2⁷ = {less_p:.3f}, which is still too much.",
-        high="It is not counted against the 128: prompts on which both versions do the same say nothing. That {alone} tosses all fall one way is rare already, and {more} more make up for six rules.",
+        low="A single rule turns red from {alone} lost prompts on: 2/2⁶ = {alone_p:.3f}. With six rules, the correction multiplies the smallest p by six. With {less} lost prompts it is 6 · 2/2⁷ = {less_p:.3f}, which is still above 5 %.",
+        high="The 128 prompts do not matter, because prompts on which both versions agree carry no information. {alone} coin flips with the same result are already rare, and {more} more are enough for the correction over six rules.",
     ),
     _lost_prompts,
 )
@@ -94,13 +94,13 @@ def _one_in_a_hundred():
 
 
 one_in_a_hundred = Ask(
-    "At d′ = 2 a filter that misses one harmful request in ten blocks {before:.0f} % of the harmless ones. Its bar is moved until it misses one in a hundred. What share of the harmless does it block now?",
+    "At d′ = 2 a filter that misses one harmful request in ten blocks {before:.0f} % of the harmless ones. We lower its threshold until it misses one in a hundred. What percentage of the harmless requests does it block now?",
     Typed(
         within=12,
         unit="%",
         form=".0f",
-        low="With the bar at the mean of the harmless scores {half:.0f} % of these are blocked, and {middle:.1f} % of the harmful ones, two deviations higher, still pass. For one in a hundred it has to be lower than that.",
-        high="The bar does go far down, but not below all harmless scores: 1 % of the harmful ones lie more than 2.33 deviations below their mean. That is .33 below the harmless mean, and {left:.0f} % of the harmless lie lower still.",
+        low="With the threshold at the mean of the harmless scores, {half:.0f} % of the harmless requests are blocked. The harmful mean is two standard deviations higher, so {middle:.1f} % of the harmful requests still pass. For one in a hundred the threshold must be lower.",
+        high="The threshold does go far down, but not below all harmless scores. 1 % of the harmful scores are more than 2.33 standard deviations below their mean. That point is .33 below the harmless mean, and {left:.0f} % of the harmless scores are lower still.",
     ),
     _one_in_a_hundred,
 )
@@ -108,18 +108,18 @@ one_in_a_hundred = Ask(
 
 def _bar_for_a_coin():
     drawn, barred = mean("ch22_refusals", "alike_0"), mean("ch22_refusals", "alike_0_at_1")
-    found = {"drawn": 100 * drawn, "harmful": 100 * mean("ch22_refusals", "harmful_0")}
+    values = {"drawn": 100 * drawn, "harmful": 100 * mean("ch22_refusals", "harmful_0")}
     if barred < 0.05:
-        return "hardly any", found
+        return "hardly any", values
     moved = compared("ch22_refusals", "alike_0_at_1", "alike_0")
-    return "more than two thirds" if moved == "larger" else "about two thirds, as before", found
+    return "more than two thirds" if moved == "larger" else "about two thirds, as before", values
 
 
 bar_for_a_coin = Ask(
-    "Shown no look-alike, five models refuse on average {drawn:.0f} % of the look-alikes (third column) and {harmful:.0f} % of the harmful requests; in each of the five, nearly every harmful request has a higher chance of a refusal than nearly every look-alike. Now a bar on the log-odds is put where 1 % of the harmful test requests pass. What share of these look-alikes does it block?",
+    "Without look-alikes in training, five models refuse on average {drawn:.0f} % of the look-alikes (third column) and {harmful:.0f} % of the harmful requests. In each of the five, nearly every harmful request has a higher probability of refusal than nearly every look-alike. Now put a threshold on the log-odds so that 1 % of the harmful test requests pass. How many of these look-alikes does it block?",
     {
-        "more than two thirds": "So it would be on one curve, where fewer misses are paid for by more false refusals. But a coin is not on the curve of its chances: whoever draws refuses some requests with a low score and answers some with a high one.",
-        "about two thirds, as before": "Two thirds is the mean of the chances. A bar asks for their order only: where harmful requests have the higher chances, it can lie between the two, however high both are.",
+        "more than two thirds": "On one curve this would be right: fewer misses mean more false refusals. But random refusal is not on the curve of its probabilities. Sampling refuses some requests with a low score and answers some with a high score.",
+        "about two thirds, as before": "Two thirds is the mean of the probabilities. A threshold depends only on their order. If harmful requests have higher probabilities, it can lie between the two kinds, even if both are high.",
         "hardly any": "",
     },
     _bar_for_a_coin,
@@ -140,8 +140,8 @@ six_per_cent = Ask(
         factor=True,
         unit="pairs",
         form=",.0f",
-        low="What counts is not how 6 compares with 10 but how far each is above 5: a pair moves the count by .01 on average in place of .05, towards a bound as far away.",
-        high="A test on a fixed number of pairs would need about {fixed:.0f} times as many (25 for a fifth of the difference, {noise:.2f} of that for the smaller variance). This count drifts to a fixed bound, at a fifth of the pace.",
+        low="The distance of each from 5 matters, not the ratio of 6 and 10. A pair moves the count by .01 on average instead of .05, and the bound is equally far away.",
+        high="A test on a fixed number of pairs would need about {fixed:.0f} times more: 25 times for a fifth of the difference, multiplied by {noise:.2f} for the smaller variance. This count drifts to a fixed bound, at a fifth of the pace.",
     ),
     _six_per_cent,
 )
