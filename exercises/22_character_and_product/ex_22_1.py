@@ -1,17 +1,17 @@
 # ---
-# title: How many replies, how many rules
+# title: How many completions, how many rules
 # kind: numeric
 # minutes: 10
 # ---
 
 # %% [statement]
-# A specification has several rules that must hold. A rule counts as shown if its test replies contain no failure (in part 2: at most one), and the number of replies is chosen such that a rule that fails in a share `rate` of replies or more passes with a probability of at most 5 %.
-# `numbers(STUDENT)` gives `rate` and `rules`, how many rules there are; failures in different replies and of different rules are independent. Answer parts 1 and 2 with whole numbers, 3 and 4 to five digits behind the point.
+# A specification has several rules that must hold. A rule passes its test if the test completions contain no failure (in part 2: at most one). The number of completions is chosen so that a rule that fails in a fraction `rate` of completions or more passes with a probability of at most 5 %.
+# `numbers(STUDENT)` gives `rate` and `rules`, the number of rules. Failures in different completions and of different rules are independent. Answer parts 1 and 2 with whole numbers, 3 and 4 to five decimals.
 #
-# 1. `together`: how many replies each rule needs if *all* the rules are to be shown at once: even if all of them fail in a share `rate`, let each one pass with a probability of at most 5 % divided by `rules`.
-# 2. `one_allowed`: one rule by itself. How many replies, if one failure among them is allowed?
-# 3. `passes`: the replies of part 1 are used. A model breaks each rule in a *tenth* of `rate`. How likely do all the rules pass?
-# 4. `red`: the sign test of each rule is red at 5 % without any correction, and nothing has changed between two versions. How likely is at least one rule red, whichever version it favours? (Take 5 % as exact.)
+# 1. `together`: how many completions does each rule need if *all* rules are to be shown at once? Even if all of them fail in a fraction `rate`, each one must pass with a probability of at most 5 % divided by `rules`.
+# 2. `one_allowed`: a single rule. How many completions does it need if one failure among them is allowed?
+# 3. `passes`: use the numbers of part 1. A model breaks each rule in a *tenth* of `rate`. What is the probability that all rules pass?
+# 4. `red`: the sign test of each rule is red at 5 % without any correction, and nothing has changed between two versions. What is the probability that at least one rule is red, whichever version it favours? (Take 5 % as exact.)
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -50,7 +50,7 @@ from minirlhf_course.classroom.testing import expect, test
 
 
 def needed(rate, alpha, allowed=0):
-    """The fewest replies with which so many failures or fewer are rarer than alpha, from the law of their number, reply by reply."""
+    """Return the smallest number of completions with which `allowed` failures or fewer have a probability of at most alpha, from the distribution of their number, completion by completion."""
     law, n = [1.0] + [0.0] * (allowed + 1), 0
     while sum(law[: allowed + 1]) > alpha:
         law = [law[k] * (1 - rate) + (law[k - 1] * rate if k else 0.0) for k in range(allowed + 1)] + [0.0]
@@ -62,23 +62,23 @@ def needed(rate, alpha, allowed=0):
     points=1,
     rounds=1,
     hints=(
-        "How likely may one rule pass that fails in the share `rate`?",
-        "Put 5 % divided by the number of rules where the chapter has α, and round up.",
+        "With which probability may one rule pass that fails in the fraction `rate`?",
+        "Use 5 % divided by the number of rules as the chapter's α, and round up.",
     ),
 )
 def all_at_once(sub, draw):
-    "`together` is what each rule needs if all are to be shown."
+    "`together` is the number that each rule needs if all are to be shown."
     rate, rules = numbers(sub.student)
     want = needed(rate, 0.05 / rules)
     expect(
         sub.number("together"), want, what="`together`", tolerance=1e-6, reveal=False,
         mistakes={
-            "one rule by itself is to be shown": needed(rate, 0.05),
-            "the number is rounded down, and the chance is still too large": want - 1,
-            "the number is not rounded up to whole replies": math.log(0.05 / rules) / math.log(1 - rate),
-            "the number of replies is multiplied by the rules, where the chance is to be divided by them": needed(rate, 0.05) * rules,
-            "the rate is divided by the rules, where the chance is to be divided": needed(rate / rules, 0.05),
-            "the rule of three is used, which is for a chance of 5 %": math.ceil(3 / rate),
+            "it is the number for a single rule": needed(rate, 0.05),
+            "the number is rounded down, and the probability is still too large": want - 1,
+            "the number is not rounded up to whole completions": math.log(0.05 / rules) / math.log(1 - rate),
+            "the number of completions is multiplied by the number of rules; divide the probability by it instead": needed(rate, 0.05) * rules,
+            "the rate is divided by the number of rules; divide the probability instead": needed(rate / rules, 0.05),
+            "the rule of three is used, which is for a probability of 5 %": math.ceil(3 / rate),
         },
     )  # fmt: skip
 
@@ -87,12 +87,12 @@ def all_at_once(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "With which probability does a rule pass that fails in the share `rate`, if no failure or one is let through?",
-        "(1 − p)ⁿ + n p (1 − p)ⁿ⁻¹ has to be 5 % at most: try n after n.",
+        "With which probability does a rule pass that fails in the fraction `rate`, if at most one failure is allowed?",
+        "(1 − p)ⁿ + n p (1 − p)ⁿ⁻¹ must be at most 5 %. Try one n after another.",
     ),
 )
 def with_one(sub, draw):
-    "`one_allowed` is what one rule needs if one failure is allowed."
+    "`one_allowed` is the number that a single rule needs if one failure is allowed."
     rate, rules = numbers(sub.student)
     want = needed(rate, 0.05, 1)
     exactly = 1
@@ -102,11 +102,11 @@ def with_one(sub, draw):
         sub.number("one_allowed"), want, what="`one_allowed`", tolerance=1e-6, reveal=False,
         mistakes={
             "no failure is allowed": needed(rate, 0.05),
-            "one reply is added for the failure, which can be any of them": needed(rate, 0.05) + 1,
-            "the probability of no failure at all is forgotten, which passes, too": exactly,
+            "one completion is added for the failure, but any of them can be the failure": needed(rate, 0.05) + 1,
+            "the probability of no failure at all is left out, but no failure passes too": exactly,
             "the number without a failure is doubled": 2 * needed(rate, 0.05),
-            "the 5 % are divided by the rules, where one rule by itself is asked for": needed(rate, 0.05 / rules, 1),
-            "there is one reply too few": want - 1,
+            "the 5 % are divided by the number of rules, but this part is about a single rule": needed(rate, 0.05 / rules, 1),
+            "it is one completion too few": want - 1,
         },
     )  # fmt: skip
 
@@ -115,23 +115,23 @@ def with_one(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "How many replies are there in all, over all the rules?",
-        "Every one of them has to be clean: (1 − rate/10) to the power of their number.",
+        "How many completions are there in total, over all rules?",
+        "None of them may fail: (1 − rate/10) to the power of their number.",
     ),
 )
 def good_model(sub, draw):
-    "`passes` is how likely a good model passes them all."
+    "`passes` is the probability that a good model passes all rules."
     rate, rules = numbers(sub.student)
     n = needed(rate, 0.05 / rules)
     one = (1 - rate / 10) ** n
     expect(
         sub.number("passes"), one**rules, what="`passes`", tolerance=6e-6, reveal=False,
         mistakes={
-            "one rule has to pass, and not all of them": one,
-            "one asks how likely at least one of them fails": 1 - one**rules,
-            "each rule has the replies that show it by itself, not those of part 1": (1 - rate / 10) ** (needed(rate, 0.05) * rules),
+            "it is the probability for one rule, and not for all of them": one,
+            "it is the probability that at least one of them fails": 1 - one**rules,
+            "each rule has the completions for a single rule, not the number of part 1": (1 - rate / 10) ** (needed(rate, 0.05) * rules),
             "the rate itself is used, not a tenth of it": (1 - rate) ** (n * rules),
-            "one asks how likely at least one of the rules passes": 1 - (1 - one) ** rules,
+            "it is the probability that at least one of the rules passes": 1 - (1 - one) ** rules,
         },
     )  # fmt: skip
 
@@ -139,34 +139,37 @@ def good_model(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("How likely is none of them red?", "Each is not red with probability .95: one less the product."),
+    hints=(
+        "What is the probability that none of them is red?",
+        "Each is not red with probability .95. Subtract the product from one.",
+    ),
 )
 def by_chance(sub, draw):
-    "`red` is how likely chance alone turns a rule red."
+    "`red` is the probability that chance alone turns a rule red."
     _, rules = numbers(sub.student)
     expect(
         sub.number("red"), 1 - (1 - 0.05) ** rules, what="`red`", tolerance=6e-6, reveal=False,
         mistakes={
-            "the expected number of red rules is taken for a probability": 0.05 * rules,
-            "one asks how likely none is red": 0.95**rules,
-            "there is one rule only": 0.05,
-            "exactly one is to be red": rules * 0.05 * 0.95 ** (rules - 1),
+            "it is the expected number of red rules, not a probability": 0.05 * rules,
+            "it is the probability that none is red": 0.95**rules,
+            "it is the probability for one rule": 0.05,
+            "it is the probability that exactly one is red": rules * 0.05 * 0.95 ** (rules - 1),
         },
     )  # fmt: skip
 
 
 # %% [mutant] one rule
 # caught by: all_at_once
-# says: one rule by itself is to
+# says: number for a single rule
 import math
 
 rate, rules = numbers(STUDENT)
 together = math.ceil(math.log(0.05) / math.log(1 - rate))
 
 
-# %% [mutant] no failure is forgotten
+# %% [mutant] no failure is left out
 # caught by: with_one
-# says: no failure at all is forgotten
+# says: no failure at all is left out
 import math
 
 rate, rules = numbers(STUDENT)
@@ -177,21 +180,21 @@ while one_allowed * rate * (1 - rate) ** (one_allowed - 1) > 0.05:
 
 # %% [mutant] one rule passes
 # caught by: good_model
-# says: and not all of them
+# says: and not for all of them
 import math
 
 rate, rules = numbers(STUDENT)
 passes = (1 - rate / 10) ** math.ceil(math.log(0.05 / rules) / math.log(1 - rate))
 
 
-# %% [mutant] as many as expected
+# %% [mutant] the expected number
 # caught by: by_chance
-# says: taken for a probability
+# says: not a probability
 rate, rules = numbers(STUDENT)
 red = 0.05 * rules
 
 
-# %% [mutant] a tenth of the replies, and not of the rate
+# %% [mutant] a tenth of the completions, and not of the rate
 # caught by: good_model
 passes = (1 - rate) ** (together * rules / 10)
 

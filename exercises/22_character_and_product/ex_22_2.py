@@ -5,11 +5,11 @@
 # ---
 
 # %% [statement]
-# Train a trait from the model's own scores with strength $\beta$, exactly: from $\pi(y)$ and the model under the system prompt, $q(y)$, one gets $\pi^*_\beta$ of the chapter. Then do it again: the result is the new $\pi$, it is the new reference, and it scores its own answers. What comes out depends on what the first round did to the model *under the system prompt*.
+# Train a trait from the model's own scores with strength $\beta$, exactly: the model $\pi(y)$ and the model under the system prompt, $q(y)$, give $\pi^*_\beta$ of the chapter. Then repeat it: the result is the new $\pi$ and the new reference, and it scores its own completions. The outcome depends on the effect of the first round on the model *under the system prompt*.
 #
-# 1. `frozen(beta, rounds)`: the prompted model has stayed as it was, $q$ is the same in every round. With which strength would **one** round have ended where `rounds` rounds of strength `beta` end? `math.inf` if they end where they began. The answer may be negative.
-# 2. `carried(beta, rounds)`: the weights have carried the change over, so that in every round the prompted model has been multiplied by the same factors as the model itself (and normalised). The same question.
-# 3. `crest(logps, prompted_logps, which)`: over all exponents $\lambda = 1/\beta$, positive or not, at which is the reply number `which` most likely? Its score lies strictly between the lowest and the highest. `logps` and `prompted_logps` are $(N,)$ log-probabilities of all replies. Answer within $10^{-5}$; $|\lambda|$ is below 50.
+# 1. `frozen(beta, rounds)`: the prompted model has not changed, so $q$ is the same in every round. With which strength would **one** round reach the policy that `rounds` rounds of strength `beta` reach? `math.inf` if they end where they began. The answer may be negative.
+# 2. `carried(beta, rounds)`: the change carries over to the prompted model. In every round it is multiplied by the same factors as the model itself (and normalised). Answer the same question.
+# 3. `crest(logps, prompted_logps, which)`: over all exponents $\lambda = 1/\beta$, positive or not, find the one at which completion number `which` is most probable. Its score lies strictly between the lowest and the highest. `logps` and `prompted_logps` are $(N,)$ log-probabilities of all completions. Answer within $10^{-5}$; $|\lambda|$ is below 50.
 #
 # `beta` is above 0 and `rounds` is 1 or more. All results are numbers.
 
@@ -65,7 +65,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def laws(draw, n=4):
-    """Log-probabilities of a model and of the same model under a system prompt, with few digits."""
+    """Return log-probabilities of a model and of the same model under a system prompt, with few digits."""
     weights = [
         torch.tensor([draw.integer(1, 9) for _ in range(n)], dtype=torch.float64) + 0.5 * k * torch.arange(n).double()
         for k in (0, 1)
@@ -74,14 +74,14 @@ def laws(draw, n=4):
 
 
 def one_round(logps, prompted, beta):
-    """The best policy for the score with a penalty, found reply by reply: weights π e^(s/β), in probabilities."""
+    """Return the optimal policy for the score with a KL penalty, completion by completion: weights π e^(s/β), in probabilities."""
     p, q = logps.exp(), prompted.exp()
     w = p * (q / p) ** (1 / beta)
     return (w / w.sum()).log()
 
 
 def strength(start, end, prompted):
-    """1/λ of the one round that leads from start to end."""
+    """Return 1/λ of the one round that leads from start to end."""
     scores, moved = prompted - start, end - start
     scores, moved = scores - scores.mean(), moved - moved.mean()
     lam = float((scores * moved).sum() / (scores * scores).sum())
@@ -97,10 +97,10 @@ def asked(what, got, want, given, mistakes):
                 fail(f"{what} is wrong: {say}", given=given)
         if math.isinf(float(got)):
             fail(
-                f"{what} says that the policies end where they began; they have moved, if perhaps away from q",
+                f"{what} is infinite, as if the policy ended where it began; the policy has moved, perhaps away from q",
                 given=given,
             )
-        fail(f"{what} is {float(got):.4g}, and should be {want:.4g}", given=given)
+        fail(f"{what} is {float(got):.4g}; expected {want:.4g}", given=given)
     if math.isinf(want) and got < 0:
         fail(f"{what} is minus infinity; expected `math.inf` where the policies end where they began", given=given)
     if math.isfinite(want):
@@ -113,13 +113,13 @@ def asked(what, got, want, given, mistakes):
 @test(
     points=2,
     hints=(
-        "With which exponent does π stand in the result of one round? And of two?",
-        "Each round multiplies the exponent of π by 1 − 1/β, and the two exponents add up to 1 always. What if β is ½?",
+        "Which exponent does π have in the result of one round? And of two?",
+        "Each round multiplies the exponent of π by 1 − 1/β. The two exponents always add up to 1. What if β is ½?",
     ),
-    against="rounds on a table of replies",
+    against="rounds on a table of completions",
 )
 def the_prompt_stays(sub, draw):
-    "`frozen` is the strength of one round that does as much, where the prompted model stays."
+    "`frozen` is the strength of one equivalent round if the prompted model does not change."
     start, prompted = laws(draw)
     while float((prompted - start).std()) < 0.2:
         start, prompted = laws(draw)
@@ -144,10 +144,10 @@ def the_prompt_stays(sub, draw):
             "`frozen`", sub.frozen(beta, rounds), strength(start, end, prompted), {"beta": beta, "rounds": rounds},
             {
                 "the exponents are added, although each round starts from a policy that has moved towards q already": beta / rounds,
-                "1/β is multiplied in each round, where it is the exponent of π": beta**rounds,
-                "there is one round only": beta,
-                "the exponent λ of q is answered, and not one over it": 1 - (1 - lam) ** rounds,
-                "one takes the exponent that π has in the end, and not the one of q": safe((1 - lam) ** rounds),
+                "1/β is multiplied in each round; multiply the exponent of π instead": beta**rounds,
+                "it is the strength of a single round": beta,
+                "it is the exponent λ of q, and not 1/λ": 1 - (1 - lam) ** rounds,
+                "it uses the final exponent of π, and not the exponent of q": safe((1 - lam) ** rounds),
                 "the sign of 1 − 1/β is dropped": safe(1 - abs(1 - lam) ** rounds),
             },
         )  # fmt: skip
@@ -156,13 +156,13 @@ def the_prompt_stays(sub, draw):
 @test(
     points=1,
     hints=(
-        "What is the score of a reply in the second round, if both models have been multiplied by the same factors?",
-        "It is the same as before, up to a constant. So what is multiplied in each round is e^{s/β}.",
+        "What is the score of a completion in the second round, if both models have been multiplied by the same factors?",
+        "It is the same as before, up to a constant. So each round multiplies by e^{s/β}.",
     ),
-    against="rounds on a table of replies",
+    against="rounds on a table of completions",
 )
 def the_prompt_moves(sub, draw):
-    "`carried` is that strength where the prompted model moves along."
+    "`carried` is that strength if the prompted model changes too."
     start, prompted = laws(draw)
     while float((prompted - start).std()) < 0.2:
         start, prompted = laws(draw)
@@ -176,17 +176,17 @@ def the_prompt_moves(sub, draw):
         asked(
             "`carried`", sub.carried(beta, rounds), strength(start, end, prompted), {"beta": beta, "rounds": rounds},
             {
-                "the prompted model stays as it was": 1 / (1 - left) if abs(left - 1) > 1e-12 else math.nan,
-                "β is multiplied by the rounds, although more rounds go further, which is a smaller β": beta * rounds,
-                "the strengths are multiplied, where the exponents add up": beta**rounds,
-                "there is one round only": beta,
-                "λ is answered, and not one over it": rounds / beta,
+                "the prompted model is held fixed": 1 / (1 - left) if abs(left - 1) > 1e-12 else math.nan,
+                "β is multiplied by the number of rounds, although more rounds go further, which is a smaller β": beta * rounds,
+                "the strengths are multiplied; the exponents add up instead": beta**rounds,
+                "it is the strength of a single round": beta,
+                "it is λ, and not 1/λ": rounds / beta,
             },
         )  # fmt: skip
 
 
 def most_likely(start, prompted, which):
-    """The exponent at which this reply is most likely, on a grid that is refined."""
+    """Return the exponent at which this completion is most probable, on a refined grid."""
     low, high = -60.0, 60.0
     for _ in range(12):
         grid = torch.linspace(low, high, 241, dtype=torch.float64)
@@ -197,14 +197,14 @@ def most_likely(start, prompted, which):
 
 
 def one_step(start, scores, which):
-    """Where a single step from λ = 0 would end, by the slope and the variance there; some scores differ, so the variance is not 0."""
+    """Return where a single Newton step from λ = 0 ends, from the slope and the variance there; some scores differ, so the variance is not 0."""
     p = start.exp()
     mean = (p * scores).sum()
     return float((scores[which] - mean) / ((p * scores**2).sum() - mean**2))
 
 
 def far(draw, sign):
-    """Two scores that nearly agree beside one far off, of the likely reply: the exponent is beyond 10."""
+    """Return two scores that nearly agree and a distant one of the most probable completion: the exponent is beyond 10."""
     rare = -10.0 - draw.integer(0, 4)
     start = torch.tensor([0.0, rare, rare], dtype=torch.float64).log_softmax(-1)
     scores = sign * torch.tensor([-1.0, 0.0, 0.05], dtype=torch.float64)
@@ -214,13 +214,13 @@ def far(draw, sign):
 @test(
     points=2,
     hints=(
-        "How does log π(y) change with λ? Two terms: the reply's own score, and what the normaliser does.",
-        "The derivative is s(y) less the mean score under the policy at λ. The mean grows with λ: look for the λ at which it is s(y), by halving.",
+        "How does log π(y) change with λ? It has two terms: the completion's own score, and the change of the normaliser.",
+        "The derivative is s(y) minus the mean score under the policy at λ. The mean grows with λ. Find by bisection the λ at which it equals s(y).",
     ),
     against="a grid of exponents, refined",
 )
 def highest(sub, draw):
-    "`crest` is the exponent at which a reply is most likely."
+    "`crest` is the exponent at which a completion is most probable."
     cases = [far(draw, sign) for sign in (1, -1)]
     for below in (True, False):  # the exponent is below 0, then above
         for _ in range(500):
@@ -245,14 +245,14 @@ def highest(sub, draw):
             mistakes={
                 say: x
                 for say, x in {
-                    "the strength β is answered, where λ is asked for": 1 / at if abs(at) > 1e-9 else math.nan,
-                    "one takes the prompted model, although the reply may be most likely elsewhere": 1.0,
-                    "one takes the model without the prompt": 0.0,
-                    "one step is taken by the slope and the variance at λ = 0": plain,
+                    "it is the strength β, but λ is asked for": 1 / at if abs(at) > 1e-9 else math.nan,
+                    "it is λ of the prompted model, although the completion may be most probable elsewhere": 1.0,
+                    "it is λ of the model without the prompt": 0.0,
+                    "it is one Newton step, from the slope and the variance at λ = 0": plain,
                     "the search begins at 0, although λ may be below": 1e-6 if at < 0 else math.nan,
-                    "the score is taken without the trait less with it": -at,
+                    "the score has the wrong sign: the log-probability without the trait minus the one with it": -at,
                     **{
-                        f"the search ends at {edge}, and λ may be beyond": math.copysign(edge, at)
+                        f"the search ends at {edge}, and λ may be larger in size": math.copysign(edge, at)
                         for edge in (3.0, 5.0, 10.0)
                         if abs(at) > edge
                     },
@@ -269,7 +269,7 @@ def highest(sub, draw):
 
 
 # %% [probes]
-# no integers, size, values, float32, gradient, keywords, nan: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient, keywords, nan: the results are numbers, not tensors
 
 
 # %% [mutant] the exponents add up
@@ -289,7 +289,7 @@ def frozen(beta, rounds):
 
 # %% [mutant] as if it stayed
 # caught by: the_prompt_moves
-# says: prompted model stays
+# says: prompted model is held fixed
 def carried(beta, rounds):
     left = (1 - 1 / beta) ** rounds
     return math.inf if left == 1 else 1 / (1 - left)
@@ -297,7 +297,7 @@ def carried(beta, rounds):
 
 # %% [mutant] one Newton step
 # caught by: highest
-# says: one step
+# says: one Newton step
 def crest(logps, prompted_logps, which):
     scores = prompted_logps - logps
     p = logps.exp()
@@ -307,7 +307,7 @@ def crest(logps, prompted_logps, which):
 
 # %% [mutant] the strength
 # caught by: highest
-# says: where λ is asked
+# says: but λ is asked
 def crest(logps, prompted_logps, which):
     scores = prompted_logps - logps
     low, high = -50.0, 50.0

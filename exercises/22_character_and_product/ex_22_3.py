@@ -5,10 +5,10 @@
 # ---
 
 # %% [statement]
-# The canary of the chapter, as it runs. Users come in pairs, one with the new version and one with the old. A pair counts $+1$ if only the new version's user complains, $-1$ if only the old version's user does, else 0. At $+a$ roll back, at $-b$ ship.
+# Program the canary of the chapter. Users come in pairs, one with the new version and one with the old. A pair counts $+1$ if only the new version's user complains, $-1$ if only the old version's user does, else 0. At $+a$ roll back, at $-b$ ship.
 #
-# 1. `watch(new, old, rollback, ship)`: `new` and `old` are `(W, N)` tensors of booleans, complaints in $W$ worlds of $N$ pairs each, in their order. Returns two tensors `(W,)`: what happened, $+1$ for a rollback, $-1$ for shipping and 0 if neither bound was reached; and after how many pairs ($N$ if neither was).
-# 2. `bounds(new, old, wrong_rollback, wrong_ship)`: choose the bounds. A version that is exactly as good as the old one shall be rolled back with a probability of at most `wrong_rollback`; a version about which a share `new` complains, `old` about the old one, shall be shipped with a probability of at most `wrong_ship`. Of all pairs of whole numbers $a, b \ge 1$ that keep both promises return the one with the fewest expected pairs of users when the versions are equal: a tuple `(a, b)`. It is `new > old`, and no bound is above 200.
+# 1. `watch(new, old, rollback, ship)`: `new` and `old` are `(W, N)` tensors of booleans, complaints in $W$ canaries of $N$ pairs each, in their order. Returns two tensors `(W,)`. The first is the outcome: $+1$ for a rollback, $-1$ for shipping and 0 if neither bound was reached. The second is the number of pairs until then ($N$ if neither bound was reached).
+# 2. `bounds(new, old, wrong_rollback, wrong_ship)`: choose the bounds. A version that is exactly as good as the old one must be rolled back with a probability of at most `wrong_rollback`. A version with a fraction `new` of complaints, against `old` for the old one, must be shipped with a probability of at most `wrong_ship`. Among all whole numbers $a, b \ge 1$ that satisfy both conditions, return those with the fewest expected pairs of users for equal versions, as a tuple `(a, b)`. You may assume `new > old`, and no bound is above 200.
 
 # %% [given]
 import math
@@ -18,7 +18,7 @@ import torch
 
 # %% [stub]
 def watch(new, old, rollback, ship):
-    """new, old: (W, N) booleans. Returns what happened (W,) and after how many pairs (W,)."""
+    """new, old: (W, N) booleans. Returns the outcome (W,) and the number of pairs (W,)."""
     raise NotImplementedError
 
 
@@ -43,7 +43,7 @@ def bounds(new, old, wrong_rollback, wrong_ship):
         a = 1
         while b / (a + b) > wrong_rollback:
             a += 1
-        # the smallest a for this b: a larger one would ship more often and take longer
+        # the smallest a for this b: a larger one ships more often and takes longer
         if 1 - (1 - w**-b) / (1 - w ** -(a + b)) <= wrong_ship:
             return a, b
     raise ValueError("no bounds up to 200")
@@ -59,7 +59,7 @@ def streams(draw, worlds=6, pairs=40, chance=0.45):
 
 
 def one_by_one(new, old, rollback, ship, last=False):
-    """What happened in each world, pair by pair."""
+    """Return the outcome of each canary, pair by pair."""
     what, after = [], []
     for mine, theirs in zip(new.tolist(), old.tolist(), strict=True):
         count, ended, n = 0, 0, 0
@@ -78,8 +78,8 @@ def one_by_one(new, old, rollback, ship, last=False):
 @test(
     points=2,
     hints=(
-        "Walk through the pairs of one world by hand: when does it end?",
-        "The cumulative sum of new less old; the first place where it is at a bound or beyond. `argmax` of a row without any is 0: ask `any` first.",
+        "Go through the pairs of one canary by hand. When does it end?",
+        "Take the cumulative sum of new minus old, and its first position at a bound or beyond. `argmax` of a row without such a position is 0, so check `any` first.",
     ),
     against="pair by pair",
 )
@@ -109,31 +109,31 @@ def first_passage(sub, draw):
         none = after.clone()
         none[what == 0] = 1
         known = {
-            "a bound is passed before it ends, where to reach it is enough": one_by_one(new, old, rollback + 1, ship + 1)[0],
-            "one looks at the end only, and a world that has come back from a bound goes on": at_end[0],
-            "+1 stands for shipping and −1 for a rollback": -what,
+            "the canary ends only beyond a bound; reaching the bound is enough": one_by_one(new, old, rollback + 1, ship + 1)[0],
+            "it looks at the end only, so a canary that came back from a bound continues": at_end[0],
+            "+1 is used for shipping and −1 for a rollback": -what,
             "the old version's complaints count +1 and the new one's −1": one_by_one(old, new, rollback, ship)[0],
-            "a world that reached neither bound is taken for one that ships": torch.where(what == 0, -1, what),
-            "a rollback counts that would have come after the shipping": torch.where(counts.max(1).values >= rollback, 1, what),
-            "a shipping counts that would have come after the rollback": torch.where(counts.min(1).values <= -ship, -1, what),
+            "a canary that reached neither bound is treated as one that ships": torch.where(what == 0, -1, what),
+            "a rollback after the shipping counts": torch.where(counts.max(1).values >= rollback, 1, what),
+            "a shipping after the rollback counts": torch.where(counts.min(1).values <= -ship, -1, what),
             "the two bounds are exchanged": swapped[0],
         }  # fmt: skip
         later = {
             "the pairs are counted from 0, one too few": after - 1,
-            "a world without a bound has the first pair in place of N": none,
-            "pairs in which both or neither complain are left out": torch.stack([(new ^ old)[i, : int(n)].sum() for i, n in enumerate(after)]),
+            "a canary that reached no bound has the first pair instead of N": none,
+            "pairs in which both or neither complain are not counted": torch.stack([(new ^ old)[i, : int(n)].sum() for i, n in enumerate(after)]),
         }  # fmt: skip
         distinct = lambda known, want: {
             say: x.double() for say, x in known.items() if not torch.equal(x.long(), want.long())
         }
-        expect(got[0].double(), what.double(), what="what happened", given=given, mistakes=distinct(known, what))
+        expect(got[0].double(), what.double(), what="the outcome", given=given, mistakes=distinct(known, what))
         expect(
             got[1].double(), after.double(), what="the number of pairs", given=given, mistakes=distinct(later, after)
         )
 
 
 def ends(chance_up, rollback, ship):
-    """How likely a walk with this chance of a step up ends at the rollback, by solving the chain of its places."""
+    """Return the probability that a walk with this probability of a step up ends at the rollback, from the linear equations of its positions."""
     n = rollback + ship + 1
     A, right = torch.eye(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
     right[-1] = 1.0
@@ -143,7 +143,7 @@ def ends(chance_up, rollback, ship):
 
 
 def allowed(new, old, wrong_rollback, wrong_ship):
-    """Which bounds keep the first and which the second promise, by the chain, and which would the second by shares in place of odds."""
+    """Return which bounds satisfy the first and which the second condition, and which would satisfy the second with fractions instead of odds."""
     up, down = new * (1 - old), old * (1 - new)
     level = lambda a, b: ends(0.5, a, b) <= wrong_rollback
     worse = lambda a, b: 1 - ends(up / (up + down), a, b) <= wrong_ship
@@ -154,14 +154,16 @@ def allowed(new, old, wrong_rollback, wrong_ship):
 @test(
     points=3,
     hints=(
-        "If b is given, which a keep the first promise? Which of them keeps the second one best?",
-        "An equal version is rolled back with b/(a + b): the smallest a that keeps it. A larger a ships more often. So try b = 1, 2, … with that a, and see by the chapter's formula when the second promise is kept. Expected pairs at equal versions are in proportion to ab; as that a grows with b, the first b is the least in both, and any other cost would choose it as well.",
+        "For a given b, which a satisfy the first condition? Which of them is best for the second one?",
+        "An equal version is rolled back with probability b/(a + b). Take the smallest a that satisfies the first condition, because a larger a ships more often. Try b = 1, 2, … with that a, and check the second condition with the chapter's formula. Expected pairs at equal versions are proportional to ab. This a grows with b, so the first b is smallest in both.",
     ),
-    against="the chain of the count's places, solved",
+    against="the linear equations of the count's positions",
 )
 def cheapest(sub, draw):
-    "`bounds` keep both promises at the least cost."
-    cases = [(0.33, 0.12, 0.3, 0.4)]  # here shares, odds and other ratios ask for different bounds, whatever is drawn
+    "`bounds` satisfy both conditions at the least cost."
+    cases = [
+        (0.33, 0.12, 0.3, 0.4)
+    ]  # here fractions, odds and other ratios require different bounds, whatever is sampled
     for wrong_rollback, wrong_ship, factor in ((0.283, 0.117, 1.9), (0.367, 0.213, 1.6), (0.183, 0.093, 2.6)):
         old = 0.2 + 0.01 * draw.integer(0, 4)
         cases.append((wrong_rollback, wrong_ship, old, round(old * (factor + 0.1 * draw.integer(0, 3)), 4)))
@@ -178,7 +180,7 @@ def cheapest(sub, draw):
         level, worse, by_shares = allowed(new, old, wrong_rollback, wrong_ship)
         if not level(a, b):
             if level(b, a) and worse(b, a):
-                fail("the bounds are exchanged: a is that of the rollback", given=given)
+                fail("the bounds are exchanged: a is the bound of the rollback", given=given)
             fail(f"with a = {a}, b = {b} an equal version is rolled back with probability {ends(0.5, a, b):.3f}, which is too often", given=given)  # fmt: skip
         if not worse(a, b):
             up, down = new * (1 - old), old * (1 - new)
@@ -188,8 +190,8 @@ def cheapest(sub, draw):
         ]  # fmt: skip
         if smaller:
             if by_shares(a, b) and not any(by_shares(*some) for some in smaller):
-                fail(f"a = {a}, b = {b} are the bounds for the ratio of the shares of complaints; a step up is likelier by the ratio of their odds", given=given)  # fmt: skip
-            fail(f"a = {a}, b = {b} keep both promises, but so do smaller bounds, which need fewer users", given=given)  # fmt: skip
+                fail(f"a = {a}, b = {b} are the bounds for the ratio of the fractions of complaints; use the ratio of their odds", given=given)  # fmt: skip
+            fail(f"a = {a}, b = {b} satisfy both conditions, but smaller bounds do too, and need fewer users", given=given)  # fmt: skip
 
 
 # %% [probes]
@@ -198,16 +200,16 @@ def cheapest(sub, draw):
 
 # %% [mutant] only at the end
 # caught by: first_passage
-# says: the end only
+# says: at the end only
 def watch(new, old, rollback, ship):
     count = (new.long() - old.long()).sum(1)
     what = (count >= rollback).long() - (count <= -ship).long()
     return what, torch.full_like(what, new.shape[1])
 
 
-# %% [mutant] none is the first
+# %% [mutant] no bound counts as shipping
 # caught by: first_passage
-# says: taken for one that ships
+# says: treated as one that ships
 def watch(new, old, rollback, ship):
     count = (new.long() - old.long()).cumsum(1)
     over = (count >= rollback) | (count <= -ship)
@@ -240,7 +242,7 @@ def bounds(new, old, wrong_rollback, wrong_ship):
     return a, a
 
 
-# %% [mutant] a is taken one larger
+# %% [mutant] a is one larger
 # caught by: cheapest
 # says: fewer users
 def bounds(new, old, wrong_rollback, wrong_ship):

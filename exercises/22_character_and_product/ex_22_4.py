@@ -1,17 +1,17 @@
 # ---
-# title: A bar for the traffic
+# title: A threshold for the traffic
 # kind: implement
 # minutes: 25
 # ---
 
 # %% [statement]
-# A filter was tested on a set of requests in which harmful ones are far more frequent than among real users. `scores` is an $(N,)$ tensor with the filter's score of each request, `harmful` an $(N,)$ tensor of booleans. Among users a share `share` of the requests is harmful; within the harmful and within the harmless ones the test set is what users send. A harmful answer costs `ratio` times what a false refusal costs.
+# A filter was tested on a set in which harmful requests are far more frequent than in real traffic. `scores` is an $(N,)$ tensor with the filter's score of each request, `harmful` an $(N,)$ tensor of booleans. In the traffic a fraction `share` of the requests is harmful. Among the harmful requests, and among the harmless ones, the test set is representative of the traffic. A harmful answer costs `ratio` times as much as a false refusal.
 #
-# A filter blocks requests whose score is *at its bar or above*.
+# A filter blocks requests whose score is *at its threshold or above*. The code calls a threshold a bar.
 #
-# 1. `cost(bars, scores, harmful, share, ratio)`: for each of the `bars` $(T,)$ the expected cost of one request *of the traffic*, in units of a false refusal, $(T,)$.
-# 2. `best(scores, harmful, share, ratio)`: a number, the bar of least cost among the scores themselves and `math.inf` (block nothing). Of several with the same cost (they may differ by rounding, less than $10^{-9}$) the highest, since it refuses least.
-# 3. `second(first, bar, scores, harmful, share, ratio)`: a first filter with scores `first` $(N,)$ of the same requests stays at its `bar`. At which bar should another one, with the scores `scores`, block *in addition*, so that both together cost least? As in 2.
+# 1. `cost(bars, scores, harmful, share, ratio)`: for each of the thresholds `bars` $(T,)$ the expected cost of one request *of the traffic*, in units of a false refusal, $(T,)$.
+# 2. `best(scores, harmful, share, ratio)`: a number, the threshold of least cost among the scores themselves and `math.inf` (block nothing). If several have the same cost (they may differ by rounding, less than $10^{-9}$), return the highest, because it refuses least.
+# 3. `second(first, bar, scores, harmful, share, ratio)`: a first filter with scores `first` $(N,)$ of the same requests keeps its threshold `bar`. At which threshold should another filter, with the scores `scores`, block *in addition*, so that both together cost least? Choose among the same candidates as in 2, and resolve ties in the same way.
 
 # %% [given]
 import math
@@ -53,7 +53,7 @@ def best(scores, harmful, share, ratio):
 
 
 def second(first, bar, scores, harmful, share, ratio):
-    # what the first has blocked is blocked whatever the second says
+    # a request that the first filter blocks stays blocked
     effective = torch.where(first >= bar, math.inf, scores)
     bars = torch.cat([scores[first < bar], torch.tensor([math.inf], dtype=scores.dtype)])
     blocked = (effective >= bars[:, None]).double()
@@ -70,7 +70,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def requests(draw, n=14):
-    """Distinct scores of two filters with one digit, and which requests are harmful: about half, two of each at least."""
+    """Return distinct scores of two filters with one digit, and which requests are harmful: about half, at least two of each."""
     harmful = draw.uniform(n) < 0.5
     harmful[:4] = torch.tensor([True, True, False, False])
     place = lambda: torch.tensor([draw.integer(0, 60) for _ in range(n)], dtype=torch.float64)
@@ -80,7 +80,7 @@ def requests(draw, n=14):
 
 
 def by_hand(blocked, harmful, share, ratio, *, weigh=True):
-    """The cost of one request when these are blocked, request by request."""
+    """Return the cost of one request if these are blocked, request by request."""
     bad, good = int(harmful.sum()), int((~harmful).sum())
     total = 0.0
     for stop, evil in zip(blocked.tolist(), harmful.tolist(), strict=True):
@@ -92,8 +92,8 @@ def by_hand(blocked, harmful, share, ratio, *, weigh=True):
 @test(
     points=2,
     hints=(
-        "Which share of the test set is harmful, and which of the traffic?",
-        "The misses are a share of the harmful requests, the false refusals one of the harmless: weigh the two by `share` and by one less it, and the first by `ratio`.",
+        "Which fraction of the test set is harmful, and which fraction of the traffic?",
+        "The misses are a fraction of the harmful requests, the false refusals a fraction of the harmless ones. Weight them by `share` and 1 − `share`, and the misses also by `ratio`.",
     ),
     against="request by request, each with the weight of its kind in the traffic",
 )
@@ -110,60 +110,60 @@ def of_the_traffic(sub, draw):
         sub.cost(bars, scores, harmful, share, ratio), costs(blocked), what="`cost`", given={"bars": bars, "scores": scores, "harmful": harmful.int(), "share": share, "ratio": ratio},
         mistakes={
             "it is the cost on the test set, where harm is much more frequent": costs(blocked, weigh=False),
-            "a request whose score is at the bar passes": costs([scores > t for t in bars.tolist()]),
-            "the ratio is given to the false refusals": share * missed + ratio * (1 - share) * refused,
-            "the two errors are not weighed by how frequent the two kinds are": ratio * missed + refused,
-            "harmless requests are taken for the whole traffic": ratio * share * missed + refused,
-            "one blocks what is below the bar": costs([~row for row in blocked]),
+            "a request whose score is at the threshold passes": costs([scores > t for t in bars.tolist()]),
+            "the ratio multiplies the false refusals": share * missed + ratio * (1 - share) * refused,
+            "the two errors are not weighted by the frequencies of the two kinds": ratio * missed + refused,
+            "harmless requests have the weight of the whole traffic": ratio * share * missed + refused,
+            "requests below the threshold are blocked": costs([~row for row in blocked]),
             "the two errors cost the same": share * missed + (1 - share) * refused,
         },
     )  # fmt: skip
 
 
 def equally_cheap(candidates, harmful, share, ratio, **how):
-    """The bars of least cost; candidates: pairs of a bar and what is blocked with it."""
+    """Return the thresholds of least cost; candidates: pairs of a threshold and the mask of blocked requests."""
     costs = [by_hand(blocked, harmful, share, ratio, **how) for _, blocked in candidates]
     return [bar for (bar, _), c in zip(candidates, costs, strict=True) if c <= min(costs) + 1e-9]
 
 
 def lowest(candidates, harmful, share, ratio, **how):
-    """The highest of the bars of least cost."""
+    """Return the highest of the thresholds of least cost."""
     return max(equally_cheap(candidates, harmful, share, ratio, **how))
 
 
 def compared(what, got, want, given, mistakes, ties=()):
-    """Bars, of which one may be infinite; ties: all that cost as little."""
+    """Compare thresholds, of which one may be infinite; ties: all thresholds of equal cost."""
     got = float(got)
     if got == want or (math.isfinite(want) and math.isfinite(got) and abs(got - want) < 1e-9):
         return
     if any(got == bar or abs(got - bar) < 1e-9 for bar in ties):
         fail(
-            f"{what} is {got:.4g}, and {want:.4g} costs the same but for rounding: of several with the same cost the highest is asked for",
+            f"{what} is {got:.4g}, and {want:.4g} costs the same except for rounding; expected the highest of equally cheap thresholds",
             given=given,
         )
     matches = [say for say, x in mistakes.items() if x != want and (got == x or abs(got - x) < 1e-9)]
     if matches:
         fail(
-            f"{what} is {got:.4g}, where {want:.4g} costs less; that comes out when {', or when '.join(matches)}",
+            f"{what} is {got:.4g}, but {want:.4g} costs less; this is the result if {', or if '.join(matches)}",
             given=given,
         )
-    fail(f"{what} is {got:.4g}; the bar of least cost is {want:.4g}", given=given)
+    fail(f"{what} is {got:.4g}; the threshold of least cost is {want:.4g}", given=given)
 
 
 @test(
     points=1,
     hints=(
-        "Which bars are tried, and what if blocking nothing is cheapest?",
-        "Try every score and infinity; of those of least cost take the highest.",
+        "Which thresholds do you try, and what if blocking nothing is cheapest?",
+        "Try every score and infinity. Among the thresholds of least cost take the highest.",
     ),
 )
 def least(sub, draw):
-    "`best` is the bar of least cost."
+    "`best` is the threshold of least cost."
     for share, ratio in ((0.04, 20.0), (0.1, 9.0), (0.002, 3.0), (0.3, 2.0)):
         _, scores, harmful = requests(draw)
         if share < 0.01:
             harmful[scores.argmax()] = (
-                False  # where harm is rare and the highest score is harmless, nothing is worth blocking
+                False  # if harm is rare and the highest score is harmless, blocking nothing is cheapest
             )
         given = {"scores": scores, "harmful": harmful.int(), "share": share, "ratio": ratio}
         candidates = [(t, scores >= t) for t in [*scores.tolist(), math.inf]]
@@ -173,8 +173,8 @@ def least(sub, draw):
             "`best`", sub.best(scores, harmful, share, ratio), want, given,
             {
                 "blocking nothing is not tried": lowest(candidates[:-1], harmful, share, ratio),
-                "the test set's costs are taken, where harm is much more frequent": lowest(candidates, harmful, share, ratio, weigh=False),
-                "a request whose score is at the bar passes": lowest(above, harmful, share, ratio),
+                "the costs are those on the test set, where harm is much more frequent": lowest(candidates, harmful, share, ratio, weigh=False),
+                "a request whose score is at the threshold passes": lowest(above, harmful, share, ratio),
                 "the two errors cost the same": lowest(candidates, harmful, share, 1.0),
             },
             equally_cheap(candidates, harmful, share, ratio),
@@ -185,7 +185,7 @@ def least(sub, draw):
     given = {"scores": scores, "harmful": harmful.int(), "share": 0.25, "ratio": 3.0}
     compared(
         "`best`", sub.best(scores, harmful, 0.25, 3.0), 0.6, given,
-        {"the lowest of several with the same cost is taken, and the highest refuses least": 0.2, "one of several with the same cost is taken, and not the highest": 0.4},
+        {"the lowest of equally cheap thresholds is chosen, and the highest refuses least": 0.2, "one of equally cheap thresholds is chosen, and not the highest": 0.4},
     )  # fmt: skip
     # At a share of 0.05 and a ratio of 19 a miss costs what a refusal costs, up to rounding; at 19.001 a little more.
     scores = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
@@ -207,12 +207,12 @@ def least(sub, draw):
 @test(
     points=2,
     hints=(
-        "What can the second filter still change about a request that the first has blocked?",
-        "Nothing, in neither direction. A request is blocked if either filter blocks it: compute the cost of that for every bar of the second.",
+        "What can the second filter change about a request that the first filter has blocked?",
+        "Nothing, in either direction. A request is blocked if either filter blocks it. Compute this cost for every threshold of the second filter.",
     ),
 )
 def in_addition(sub, draw):
-    "`second` is the best bar of another filter beside the first."
+    "`second` is the best threshold of another filter beside the first."
     for number, (share, ratio) in enumerate(((0.04, 20.0), (0.1, 9.0), (0.1, 12.0), (0.2, 8.0))):
         for _ in range(300):
             first, scores, harmful = requests(draw)
@@ -228,22 +228,22 @@ def in_addition(sub, draw):
             slips = [_equivalent(slip, want, candidates) for slip in (above, among)]
             ties = [bar for bar in equally_cheap(candidates, harmful, share, ratio) if bar != want]
             if slips[number % 2] != want and not set(slips) & set(ties):
-                break  # the request at the first one's bar decides, or what the first has blocked, and costs more
+                break  # the request at the threshold of the first filter decides, or a blocked one, and costs more
         given = {"first": first, "bar": bar, "scores": scores, "harmful": harmful.int(), "share": share, "ratio": ratio}
         both = [(t, (first >= bar) & (scores >= t)) for t in tried]
         alone = [(t, scores >= t) for t in tried]
         compared(
             "`second`", _equivalent(sub.second(first, bar, scores, harmful, share, ratio), want, candidates), want, given,
             {
-                "the second filter is taken by itself": lowest(alone, harmful, share, ratio),
-                "both filters have to block a request, where one is enough": lowest(both, harmful, share, ratio),
-                "what has passed the first filter is taken for the traffic, although less than `share` of it is harmful": among,
-                "a request whose score is at the first one's bar passes it": above,
-                "the second filter has the first one's bar": bar,
+                "the second filter is treated as the only one": lowest(alone, harmful, share, ratio),
+                "both filters must block a request, although one is enough": lowest(both, harmful, share, ratio),
+                "requests that passed the first filter are treated as the traffic, although less than `share` of them is harmful": among,
+                "a request whose score is at the threshold of the first filter passes it": above,
+                "the second filter has the threshold of the first": bar,
             },
             equally_cheap(candidates, harmful, share, ratio),
         )  # fmt: skip
-    # the first has found all harm, and the highest score is a harmless one's: nothing is worth blocking in addition
+    # the first filter blocks all harm, and the highest score is harmless: blocking nothing in addition is cheapest
     first = torch.tensor([0.1, 0.9, 0.2, 0.8, 0.3, 0.4], dtype=torch.float64)
     scores = torch.tensor([0.6, 0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
     harmful = torch.tensor([False, True, False, True, False, False])
@@ -254,7 +254,7 @@ def in_addition(sub, draw):
 
 
 def _equivalent(got, want, candidates):
-    """The right bar in place of one of the tried bars that blocks the very same requests: a score that the first filter has blocked anyway."""
+    """Replace a threshold that blocks exactly the same requests by the expected one: its score is already blocked by the first filter."""
     blocked = dict(candidates)
     got = float(got)
     if got in blocked and torch.equal(blocked[got], blocked[want]):
@@ -263,7 +263,7 @@ def _equivalent(got, want, candidates):
 
 
 # %% [probes]
-# no integers, size, values, float32, gradient, keywords, nan: scores and booleans; bars are compared, not tensors
+# no integers, size, values, float32, gradient, keywords, nan: scores and booleans; thresholds are compared, not tensors
 
 
 # %% [mutant] the test set
@@ -274,9 +274,9 @@ def cost(bars, scores, harmful, share, ratio):
     return (ratio * (~blocked & harmful).double() + (blocked & ~harmful).double()).mean(-1)
 
 
-# %% [mutant] above the bar
+# %% [mutant] above the threshold
 # caught by: of_the_traffic
-# says: at the bar passes
+# says: at the threshold passes
 def cost(bars, scores, harmful, share, ratio):
     blocked = (scores > bars[:, None]).double()
     return ratio * share * (1 - blocked[:, harmful].mean(-1)) + (1 - share) * blocked[:, ~harmful].mean(-1)
@@ -296,16 +296,16 @@ def best(scores, harmful, share, ratio):
     return float(bars[(cost(bars, scores, harmful, share, ratio) * 1e9).round().argmin()])
 
 
-# %% [mutant] by itself
+# %% [mutant] the second filter alone
 # caught by: in_addition
-# says: by itself
+# says: as the only one
 def second(first, bar, scores, harmful, share, ratio):
     return best(scores, harmful, share, ratio)
 
 
 # %% [mutant] only what has passed
 # caught by: in_addition
-# says: taken for the traffic
+# says: treated as the traffic
 def second(first, bar, scores, harmful, share, ratio):
     left = first < bar
     if not bool(harmful[left].any()) or bool(harmful[left].all()):

@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# Five teams want to ship. Each has checked a new version against its old one by a specification of **ten** rules; nine are the same as before in every reply, and you see the tenth, a *must*. `releases(STUDENT)` has a row for each:
+# Five teams want to ship. Each has checked a new version against its old one with a specification of **ten** rules. Nine have the same result as before on every completion. You see the tenth, a *must*. `releases(STUDENT)` has a row for each team:
 #
-# * `prompts`: how many prompts, with one reply each; `must`: the share of replies that has to keep the rule, in per cent.
-# * `before`, `now`: how many replies of the old and of the new version keep it.
-# * `lost`: prompts on which the old version keeps it and the new one does not; `won`: the other way round.
+# * `prompts`: the number of prompts, with one completion each; `must`: the percentage of completions that must satisfy the rule.
+# * `before`, `now`: the number of completions of the old and of the new version that satisfy it.
+# * `lost`: the number of prompts on which the old version satisfies it and the new one does not; `won`: the number of prompts in the opposite direction.
 #
-# A rule is shown to hold if its whole 95 % interval by Wilson is at the bar or above, and fails if the interval is below. A rule got worse if the sign test (two-sided, exact, on the prompts where the two differ) is below 5 % after Holm's correction for the ten rules. What do you answer each team? `release_1`, `release_2`, `release_3`, `release_4` and `release_5` are letters, each used once.
+# A rule is shown to hold if its whole 95 % interval by Wilson is at the required rate or above. It fails if the whole interval is below. A rule got worse if the sign test (two-sided, exact, on the prompts where the two differ) is below 5 % after Holm's correction for the ten rules. What do you answer each team? `release_1`, `release_2`, `release_3`, `release_4` and `release_5` are letters, each used once.
 #
-# (a) Ship: it holds, and the two versions differ by no more than chance explains in a single test.\
+# (a) Ship: it holds, and in a single test the two versions do not differ significantly.\
 # (b) Not yet: nothing is wrong, but it is not shown to hold. Ask for more prompts.\
 # (c) Do not ship: it got worse, although it still holds.\
-# (d) Do not ship: it fails, and did so before.\
-# (e) Ship, and watch it: it holds. A test of this rule alone would be red, and among ten rules that is not enough.
+# (d) Do not ship: it fails, and failed before.\
+# (e) Ship, and watch it: it holds. A test of this rule alone would be red, but not after correction for ten rules.
 
 # %% [given]
 import torch
@@ -26,7 +26,7 @@ from minirlhf_course.ledger.registry import Draw
 COLUMNS = ("prompts", "must", "before", "now", "lost", "won")
 
 
-# Fifty rules in no order, and which five make one task.
+# Fifty rules in random order, and the five that form each task.
 # fmt: off
 ROWS = [
     "1200 90 1147 1129 29 11", "1000 80 762 758 9 5", "80 85 72 74 6 8", "800 85 629 634 6 11", "400 80 369 351 27 9", "200 80 174 170 14 10",
@@ -107,7 +107,7 @@ TRUTH = "edbdcbeaaeadaecdebcdbcacdbabbdcacadedccebeaeebbacd"  # what to answer a
 
 
 def ask(sub, letter, said):
-    """The release that has this letter in truth must have it in the answer."""
+    """Check that the release with this correct letter has it in the answer."""
     five = TASKS[Draw("22.5", sub.student).integer(0, len(TASKS) - 1)]
     at = [TRUTH[i] for i in five].index(letter) + 1
     got = sub.choice(f"release_{at}", "abcde")
@@ -118,22 +118,26 @@ def ask(sub, letter, said):
 @test(
     points=1,
     rounds=1,
-    hints=("Whose rate is so far below the bar that the interval does not reach it?", "Compute the upper end of Wilson's interval of `now` and compare it with the bar."),
+    hints=("Which rate is so far below the required rate that its interval does not reach it?", "Compute the upper end of Wilson's interval of `now` and compare it with the required rate."),
 )  # fmt: skip
 def failing(sub, draw):
-    "The release whose rule fails is found."
-    ask(sub, "d", dict.fromkeys("abce", "its whole interval is below the bar"))
+    "You identify the release whose rule fails."
+    ask(sub, "d", dict.fromkeys("abce", "its whole interval is below the required rate"))
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("A rate above the bar is not yet an interval above the bar. Whose is not?", "Compute the lower end of Wilson's interval: with few prompts it lies far below the rate."),
+    hints=("A rate above the required rate is not yet an interval above it. Which interval reaches below?", "Compute the lower end of Wilson's interval. With few prompts it lies far below the rate."),
 )  # fmt: skip
 def too_few(sub, draw):
-    "The release with too few prompts is found."
-    holds = "its rate is above the bar, and the lower end of Wilson's interval of 95 % is not; Wald's, or one of 90 %, would be"
-    ask(sub, "b", {"a": holds, "c": holds, "e": holds, "d": "its rate is above the bar: nothing shows that it fails"})
+    "You identify the release with too few prompts."
+    holds = "its rate is above the required rate, but the lower end of Wilson's 95 % interval is below; Wald's interval, or one of 90 %, would be above"
+    ask(
+        sub,
+        "b",
+        {"a": holds, "c": holds, "e": holds, "d": "its rate is above the required rate: nothing shows that it fails"},
+    )
 
 
 @test(
@@ -141,31 +145,31 @@ def too_few(sub, draw):
     rounds=1,
     hints=(
         "On how many prompts do the two versions differ, and in which direction?",
-        "The sign test of lost against won, times ten: is it below 5 %? That it still holds is no excuse.",
+        "Multiply the p-value of the sign test of lost against won by ten. Is it below 5 %? A rule that got worse stops the release even if it still holds.",
     ),
 )
 def got_worse(sub, draw):
-    "The release whose rule got worse is found."
-    paired = "in pairs the loss is clear, even after ten tests"
+    "You identify the release whose rule got worse."
+    paired = "the paired test is significant, even after correction for ten tests"
     ask(
         sub, "c",
-        {"a": paired, "e": paired, "b": "the lower end of its interval is above the bar", "d": "its interval is above the bar"},
+        {"a": paired, "e": paired, "b": "the lower end of its interval is above the required rate", "d": "its interval is above the required rate"},
     )  # fmt: skip
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("Ten rules are ten tests. Which p-value is below 5 % and above half a per cent?", "Holm's smallest p-value is multiplied by the number of rules, ten, also where the other nine are unchanged."),
+    hints=("Ten rules are ten tests. Which p-value is below 5 % and above 0.5 %?", "Holm's correction multiplies the smallest p-value by the number of rules, ten, even if the other nine are unchanged."),
 )  # fmt: skip
 def one_of_ten(sub, draw):
-    "The release whose rule is red only by itself is found."
+    "You identify the release whose rule is red only without correction."
     ask(
         sub, "e",
         {
-            "c": "its p-value, two-sided and exact, is below 5 % by itself, and not when it is multiplied by the ten rules",
-            "a": "by itself its p-value is below 5 %: more was lost than chance explains in a single test",
-            "b": "the lower end of its interval is above the bar", "d": "its interval is above the bar",
+            "c": "its p-value, two-sided and exact, is below 5 % before the correction, and not when it is multiplied by the ten rules",
+            "a": "its p-value is below 5 % before the correction: in a single test the loss is significant",
+            "b": "the lower end of its interval is above the required rate", "d": "its interval is above the required rate",
         },
     )  # fmt: skip
 
@@ -173,31 +177,31 @@ def one_of_ten(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Which release has nothing against it?", "It holds, and its lost and won prompts are what a fair coin would give."),
+    hints=("For which release is there no objection?", "It holds, and its lost and won prompts are compatible with a fair coin."),
 )  # fmt: skip
 def all_well(sub, draw):
-    "The release that is ready is found."
-    coin = "fewer replies keep it than before, but a fair coin often loses as many"
+    "You identify the release that is ready."
+    coin = "fewer completions satisfy it than before, but a fair coin often gives such a loss"
     ask(
         sub,
         "a",
         {
             "c": coin,
             "e": coin,
-            "b": "the lower end of its interval is above the bar",
-            "d": "its interval is above the bar",
+            "b": "the lower end of its interval is above the required rate",
+            "d": "its interval is above the required rate",
         },
     )
 
 
-# %% [mutant] the rate in place of the interval
+# %% [mutant] the rate instead of the interval
 # caught by: failing
 release_1, release_2, release_3, release_4, release_5 = (
     decide(row, lambda kept, n: (kept / n, 1.0)) for row in releases(STUDENT)
 )
 
 
-# %% [mutant] a rate above the bar holds
+# %% [mutant] a rate above the required rate holds
 # caught by: too_few
 # says: lower end
 release_1, release_2, release_3, release_4, release_5 = (
@@ -213,7 +217,7 @@ release_1, release_2, release_3, release_4, release_5 = (decide(row, rules=1) fo
 
 # %% [mutant] not in pairs
 # caught by: got_worse
-# says: in pairs
+# says: the paired test
 def decide(row):
     n, must, before, now, _, _ = row.tolist()
     low, high = wilson(now, n)

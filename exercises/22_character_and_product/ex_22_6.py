@@ -1,25 +1,25 @@
 # ---
-# title: Bug hunt: everything is warm, and every rule is kept
+# title: Bug hunt: everything is warm, and every rule holds
 # kind: bughunt
 # minutes: 25
 # ---
 
 # %% [statement]
-# A model ranks its own answers by a trait, learns from the pairs, and is checked by rules. `tried` makes up the log-probabilities of such a model: in every query two answers of four are warm, which the trait makes likelier by 1.5 nats in one of their tokens, and it prints what the three functions below do.
-# A ranking that works puts a warm answer first nearly always, and the longest answer no more often than chance. Instead **the longest answer wins, the more surely the longer it is**; **some pairs prefer an answer to itself**; and **a rule whose grader crashed on most replies looks as good as one that was graded**.
+# A model ranks its own answers by a trait, learns from the pairs, and is checked by rules. `tried` simulates the log-probabilities of such a model. In every query two of four answers are warm: the trait raises the log-probability of one of their tokens by 1.5 nats. Then `tried` prints the results of the three functions below.
+# A correct ranking nearly always puts a warm answer first, and puts the longest answer first no more often than chance. Instead **the longest answer wins, more reliably the longer it is**. **Some pairs prefer an answer to itself.** **A rule whose grader crashed on most completions has a rate as high as a rule that was graded.**
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `scores(prompted, plain, mask)`: the score of the chapter for each answer, in nats. Log-probabilities of tokens with the trait in the system prompt and without it, and a mask that is True at tokens of the answer.
-# * `pairs(scores, answers)`: for each query the places of the answer with the highest and of that with the lowest score, as a list of `(query, high, low)`. `answers` are numbers, equal where two answers are the same text. Queries where both places hold the same text are left out.
-# * `rates(kept)`: the share of replies that keep each rule. `kept` is 1 or 0 for each reply, NaN where it could not be graded. First the share among the graded replies of a prompt, then the mean over the prompts with a graded reply. Each rule has one.
+# * `scores(prompted, plain, mask)`: the score of the chapter for each answer, in nats. The arguments are log-probabilities of tokens with the trait in the system prompt and without it, and a mask that is True at tokens of the answer.
+# * `pairs(scores, answers)`: for each query the indices of the answers with the highest and with the lowest score, as a list of `(query, high, low)`. `answers` are numbers, equal if two answers are the same text. Leave out queries in which both indices have the same text.
+# * `rates(kept)`: the fraction of completions that satisfy each rule. `kept` is 1 or 0 for each completion, NaN if it could not be graded. First take the fraction among the graded completions of a prompt, then the mean over the prompts with a graded completion. Each rule has at least one.
 
 # %% [given]
 import torch
 
 
 def made(longer, seed=0, queries=400):
-    """Log-probabilities of tokens (queries, 4, T) with and without the trait, the mask, and which answers are warm; the last answer is longer."""
+    """Return log-probabilities of tokens (queries, 4, T) with and without the trait, the mask, and which answers are warm; the last answer is longer."""
     rng = torch.Generator().manual_seed(seed)
     lengths = torch.full((queries, 4), 5)
     lengths[:, 3] += longer
@@ -32,7 +32,7 @@ def made(longer, seed=0, queries=400):
 
 
 def tried():
-    """What the three functions do."""
+    """Print the results of the three functions."""
     for longer in (0, 1, 2, 4):
         prompted, plain, mask, warm = made(longer)
         first = scores(prompted, plain, mask).argmax(-1)
@@ -93,8 +93,8 @@ from minirlhf_course.classroom.testing import Panel, Picture, expect, fail, test
 @test(
     points=2,
     hints=(
-        "Which unit has the first term of the score, and which the second?",
-        "One is a mean over tokens, the other a sum. The score is the difference of two log-probabilities of the whole answer.",
+        "Which unit does the first term of the score have, and which the second?",
+        "The first is a mean over tokens, the second a sum. The score is the difference of two log-probabilities of the whole answer.",
     ),
 )
 def whole_answers(sub, draw):
@@ -112,15 +112,15 @@ def whole_answers(sub, draw):
     expect(
         sub.scores(prompted, plain, mask), want, what="`scores`", given={"prompted": prompted, "plain": plain, "mask": mask.int()},
         mistakes={
-            "one takes a mean under one prompt and a sum under the other": kept(prompted) / n - kept(plain),
-            "one takes means over tokens, where the score is that of the whole answer": (kept(prompted) - kept(plain)) / n,
-            "what stands behind the answer counts, too": (prompted - plain).sum(-1),
-            "one takes without the trait less with it": -want,
+            "it is a mean under one prompt minus a sum under the other": kept(prompted) / n - kept(plain),
+            "these are means over tokens; the score is for the whole answer": (kept(prompted) - kept(plain)) / n,
+            "positions after the answer count too": (prompted - plain).sum(-1),
+            "the sign is wrong: the log-probability without the trait minus the one with it": -want,
             "the log-probability without the trait is not subtracted": kept(prompted),
-            "one takes a mean without the trait and a sum with it": kept(prompted) - kept(plain) / n,
-            "what stands behind the answer counts without the trait": kept(prompted) - plain.sum(-1),
-            "what stands behind the answer counts with the trait": prompted.sum(-1) - kept(plain),
-            "the mean is taken times the longest length, not the answer's": (kept(prompted) - kept(plain)) / n * 6,
+            "it is a sum with the trait minus a mean without it": kept(prompted) - kept(plain) / n,
+            "positions after the answer count without the trait": kept(prompted) - plain.sum(-1),
+            "positions after the answer count with the trait": prompted.sum(-1) - kept(plain),
+            "the mean is multiplied by the longest length, not by the length of the answer": (kept(prompted) - kept(plain)) / n * 6,
         },
     )  # fmt: skip
 
@@ -128,8 +128,8 @@ def whole_answers(sub, draw):
 @test(
     points=2,
     hints=(
-        "Two answers at different places: may they be the same?",
-        "The places always differ. Compare `answers` at the two places.",
+        "Can two answers with different indices be the same text?",
+        "The indices always differ. Compare `answers` at the two indices.",
     ),
 )
 def different_texts(sub, draw):
@@ -139,7 +139,7 @@ def different_texts(sub, draw):
     ).double()
     answers = torch.tensor([[0, 1, 2, 3]] * 4) + draw.integer(2, 9)
     order = scores.argsort(-1).tolist()
-    for q, (i, j) in ((0, (1, 2)), (2, (2, 3))):  # two of the same text, and yet the first and the last differ
+    for q, (i, j) in ((0, (1, 2)), (2, (2, 3))):  # two answers are the same text, but the first and the last differ
         answers[q, order[q][i]] = answers[q, order[q][j]]
     for q in (1, 3):  # the first and the last are the same text
         answers[q, int(scores[q].argmin())] = answers[q, int(scores[q].argmax())]
@@ -154,7 +154,7 @@ def different_texts(sub, draw):
     if got == want:
         return
     if got == ends:
-        fail("`pairs` is wrong: an answer is preferred to the same text at another place", given=given)
+        fail("`pairs` is wrong: an answer is preferred to the same text at another index", given=given)
     if got == [(q, j, i) for q, i, j in want]:
         fail("`pairs` is wrong: high and low are exchanged", given=given)
     if {row[0] for row in got} < {row[0] for row in want}:
@@ -162,21 +162,21 @@ def different_texts(sub, draw):
     instead = {(q, i, j) for q in (1, 3) for i in range(4) for j in range(4) if answers[q, i] != answers[q, j]}
     if len({row[0] for row in got}) == len(got) > len(want) and set(got) - set(want) <= instead:
         fail(
-            "`pairs` is wrong: a query whose first and last answers are one text is left out, and no other answer takes their place",
+            "`pairs` is wrong: leave out a query whose first and last answers are the same text; no other answer takes their place",
             given=given,
         )
-    fail(f"`pairs` is wrong: it is {got}, and should be {want}", given=given)
+    fail(f"`pairs` is wrong: it is {got}; expected {want}", given=given)
 
 
 @test(
     points=2,
     hints=(
-        "A reply that could not be graded: did it keep the rule?",
-        "It says nothing. Take the mean over what was graded: within a prompt first, then over the prompts that have something graded.",
+        "Does a completion that could not be graded satisfy the rule?",
+        "It carries no information. Take the mean over the graded completions, first within a prompt, then over the prompts with a graded completion.",
     ),
 )
 def what_was_graded(sub, draw):
-    "`rates` are shares among the graded replies, prompt by prompt."
+    "`rates` are fractions of the graded completions, prompt by prompt."
     kept = (draw.uniform(3, 4, 3) < 0.5).double()
     kept[1, 0, 0] = kept[1, 1, :] = math.nan
     kept[2, 3, 1:] = kept[2, 0, :2] = math.nan
@@ -191,13 +191,13 @@ def what_was_graded(sub, draw):
     expect(
         sub.rates(kept), want, what="`rates`", given={"kept": kept},
         mistakes={
-            "a reply that could not be graded counts as one that keeps the rule": kept.nan_to_num(1.0).mean((-1, -2)),
-            "a reply that could not be graded counts as one that breaks the rule": kept.nan_to_num(0.0).mean((-1, -2)),
-            "a prompt with more graded replies weighs more": kept.flatten(1).nanmean(-1),
-            "a prompt without a graded reply counts as one that keeps the rule": kept.nanmean(-1).nan_to_num(1.0).mean(-1),
-            "a prompt without a graded reply counts as one that breaks the rule": kept.nanmean(-1).nan_to_num(0.0).mean(-1),
-            "one reply that was not graded makes the rate NaN": kept.mean((-1, -2)),
-            "the mean over the prompts is taken first, reply by reply": kept.nanmean(1).nanmean(-1),
+            "a completion that could not be graded counts as one that satisfies the rule": kept.nan_to_num(1.0).mean((-1, -2)),
+            "a completion that could not be graded counts as one that breaks the rule": kept.nan_to_num(0.0).mean((-1, -2)),
+            "a prompt with more graded completions has more weight": kept.flatten(1).nanmean(-1),
+            "a prompt without a graded completion counts as one that satisfies the rule": kept.nanmean(-1).nan_to_num(1.0).mean(-1),
+            "a prompt without a graded completion counts as one that breaks the rule": kept.nanmean(-1).nan_to_num(0.0).mean(-1),
+            "one completion without a grade makes the rate NaN": kept.mean((-1, -2)),
+            "the mean over the prompts comes first, completion by completion": kept.nanmean(1).nanmean(-1),
         },
     )  # fmt: skip
 
@@ -207,7 +207,7 @@ import torch
 
 
 def picture(sub):
-    """How often the longest answer ranks first, against its length."""
+    """Plot how often the longest answer ranks first, against its length."""
     longer, first = torch.arange(0.0, 7.0, dtype=torch.float64), []
     for more in range(7):
         rng = torch.Generator().manual_seed(more)
@@ -218,8 +218,8 @@ def picture(sub):
         first.append(float((scores.argmax(-1) == 3).double().mean()))
     right = torch.full_like(longer, 0.25)
     return Picture(
-        "A longer answer must not rank first because it is longer.",
-        (Panel("the longest answer ranks first", longer, torch.tensor(first, dtype=torch.float64), right, "tokens longer", "share of queries"),),
+        "A longer answer must not rank first because of its length.",
+        (Panel("the longest answer ranks first", longer, torch.tensor(first, dtype=torch.float64), right, "tokens longer", "fraction of queries"),),
     )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def scores(prompted, plain, mask):
 
 # %% [mutant] padding
 # caught by: whole_answers
-# says: behind the answer
+# says: after the answer
 def scores(prompted, plain, mask):
     return (prompted - plain).sum(-1)
 
@@ -249,26 +249,26 @@ def pairs(scores, answers):
     return [(q, i, j) for q, (i, j) in enumerate(zip(high, low, strict=True)) if scores[q, i] > scores[q, j]]
 
 
-# %% [mutant] another answer in its place
+# %% [mutant] another answer instead
 # caught by: different_texts
 # says: no other answer takes their place
 def pairs(scores, answers):
-    found = []
+    preferred = []
     for query, places in enumerate(scores.argsort(-1, descending=True).tolist()):
         others = [k for k in places if answers[query, k] != answers[query, places[0]]]
-        found += [(query, places[0], others[-1])] if others else []
-    return found
+        preferred += [(query, places[0], others[-1])] if others else []
+    return preferred
 
 
 # %% [mutant] every pair of different texts
 # caught by: different_texts
 # says: is wrong: it is
 def pairs(scores, answers):
-    found = []
+    preferred = []
     for query, places in enumerate(scores.argsort(-1, descending=True).tolist()):
         both = [(i, j) for k, i in enumerate(places) for j in places[k + 1 :]]
-        found += [(query, i, j) for i, j in both if answers[query, i] != answers[query, j]]
-    return found
+        preferred += [(query, i, j) for i, j in both if answers[query, i] != answers[query, j]]
+    return preferred
 
 
 # %% [mutant] not graded is broken
@@ -280,7 +280,7 @@ def rates(kept):
 
 # %% [mutant] pooled
 # caught by: what_was_graded
-# says: weighs more
+# says: has more weight
 def rates(kept):
     return kept.flatten(1).nanmean(-1)
 

@@ -1,21 +1,21 @@
 # ---
-# title: By how much, and not only which
+# title: Train on the size of the score difference
 # kind: implement
 # minutes: 30
 # seconds: 30
 # ---
 
 # %% [statement]
-# The pairs of character training know which of two answers fits the trait better. The scores know by how much. Write a loss that uses it.
+# The pairs of character training know only which of two answers fits the trait better. The scores also know by how much. Write a loss that uses the size.
 #
 # `loss(logps, ref_logps, prompted_logps, beta)`: three `(Q, K)` tensors, log-probabilities of $K \ge 2$ answers to each of $Q$ queries: under the policy in training, under the reference without the trait, and under the reference with the trait in its system prompt. Returns one number:
 #
-# 1. For two answers to one query take one number: by how much the policy's preference between them, as DPO measures it ($\beta$ times the difference of the log-ratios to the reference), *exceeds* the difference of their scores. It is in nats, and 0 for all pairs exactly where the policy is $\pi^*_\beta$ of the chapter.
+# 1. For two answers to one query compute one number. Take the policy's preference between them as DPO measures it, $\beta$ times the difference of the log-ratios to the reference. Subtract the difference of their scores. The result is in nats. It is 0 for all pairs if and only if the policy is $\pi^*_\beta$ of the chapter.
 # 2. The loss is the mean of its square over all pairs of different answers to one query, and over the queries.
 #
 # Gradients run through `logps` only. Write it without a loop over pairs if you can.
 #
-# The last test trains a table of twelve replies to each of eight queries by your loss: 120 steps, each on four answers to every query, drawn from the reference, on six seeds, each beside our run. The curve is minus the KL to $\pi^*_\beta$, in nats, exactly. Its mean may lie 0.02 below ours in the end, with the whole of its 95 % interval.
+# The last test trains a table of twelve completions of each of eight queries with your loss. A run has 120 steps, each on four answers to every query, sampled from the reference. There are six seeds, each paired with our run. The curve is minus the KL to $\pi^*_\beta$, in nats, exactly. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.02.
 
 # %% [given]
 import torch
@@ -44,7 +44,7 @@ from minirlhf_course.classroom.training import trains
 
 
 def pair_by_pair(logps, ref, prompted, beta, number):
-    """The mean over queries and pairs of what `number` makes of a policy's preference and a difference of scores."""
+    """Return the mean over queries and pairs of `number(preference of the policy, difference of the scores)`."""
     rows = []
     for q in range(logps.shape[0]):
         for i, j in itertools.combinations(range(logps.shape[1]), 2):
@@ -60,28 +60,28 @@ def batch(draw, queries=3, answers=4):
 
 
 def known(logps, ref, prompted, beta):
-    """What well-known mistakes answer."""
+    """Return the results of common mistakes."""
     square = lambda prefers, gap: (prefers - gap) ** 2
     excess = beta * (logps - ref) - (prompted - ref)
     K = logps.shape[-1]
     centred = excess - excess.mean(-1, keepdim=True)
     return {
-        "each answer is squared by itself: the normaliser is in it, and falls out of a difference only": (excess**2).mean(),
+        "each answer is squared alone: the normaliser is in it, and cancels only in a difference": (excess**2).mean(),
         "an answer and itself are counted as a pair": pair_by_pair(logps, ref, prompted, beta, square) * (K - 1) / K,
-        "the variance is taken for the mean square of the differences, which is twice as large": (centred**2).sum(-1).mean() / (K - 1),
-        "the variance with divisor K is taken for the mean square of the differences": (centred**2).mean(),
-        "β is multiplied to the scores and not to the policy's preference": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p / beta - beta * g) ** 2),
-        "the scores are divided by β, which is not in nats of the score": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p / beta - g / beta) ** 2),
+        "this is the variance; the mean square of the differences is twice as large": (centred**2).sum(-1).mean() / (K - 1),
+        "this is the variance with divisor K, not the mean square of the differences": (centred**2).mean(),
+        "β multiplies the scores and not the policy's preference": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p / beta - beta * g) ** 2),
+        "the scores are divided by β, so the result is not in nats of the score": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p / beta - g / beta) ** 2),
         "β is missing": pair_by_pair(logps, ref, prompted, 1.0, square),
         "the reference is missing, in the policy's preference and in the score": pair_by_pair(logps, torch.zeros_like(ref), prompted, beta, lambda p, g: (p - g) ** 2),
         "the score is not a difference: it lacks the part without the trait": 2 * (beta * (logps - ref) - prompted).var(-1).mean(),
-        "the policy's preference is not one of log-ratios to the reference": _without_reference(logps, ref, prompted, beta),
+        "the policy's preference does not use log-ratios to the reference": _without_reference(logps, ref, prompted, beta),
         "it is DPO's loss, which knows only which of two is ahead": pair_by_pair(logps, ref, prompted, beta, lambda p, g: -torch.nn.functional.logsigmoid(p * g.sign())),
-        "the pairs of a query are added up, and not averaged": pair_by_pair(logps, ref, prompted, beta, square) * (K * (K - 1) / 2),
-        "the size is taken, and not the square": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p - g).abs()),
+        "the pairs of a query are summed, and not averaged": pair_by_pair(logps, ref, prompted, beta, square) * (K * (K - 1) / 2),
+        "it is the absolute value, and not the square": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p - g).abs()),
         "the difference of the scores is added": pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p + g) ** 2),
         "the square is halved": pair_by_pair(logps, ref, prompted, beta, square) / 2,
-        "answers to different queries are pairs, too": 2 * excess.flatten().var(),
+        "answers to different queries form pairs too": 2 * excess.flatten().var(),
     }  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def _without_reference(logps, ref, prompted, beta):
 @test(
     points=2,
     hints=(
-        "Write the number for one pair down. What is left of the normaliser of π*?",
-        "With e = β(log π − log π_ref) − s for each answer the number is e_i − e_j. The mean of its square over the pairs is twice the variance of e with divisor K − 1.",
+        "Write down the number for one pair. What remains of the normaliser of π*?",
+        "With e = β(log π − log π_ref) − s for each answer, the number is e_i − e_j. The mean of its square over the pairs is twice the variance of e with divisor K − 1.",
     ),
     against="pair by pair",
 )
@@ -115,12 +115,12 @@ def value(sub, draw):
     points=1,
     hints=(
         "What should a step do to the log-probability of each answer?",
-        "The gradient of the mean square, through `logps` alone: detach the other two.",
+        "It is the gradient of the mean square, through `logps` alone. Detach the other two.",
     ),
     against="pair by pair, by autograd",
 )
 def slope(sub, draw):
-    "`loss` has the gradient of that, through `logps` only."
+    "`loss` has the gradient of this mean square, through `logps` only."
     logps, ref, prompted = batch(draw)
     beta = 0.5
     [want] = torch.autograd.grad(pair_by_pair(logps, ref, prompted, beta, lambda p, g: (p - g) ** 2), logps)
@@ -137,14 +137,14 @@ def slope(sub, draw):
     points=3,
     hints=(
         "Is your loss 0 at π*, and nowhere else?",
-        "The difference of β times the log-ratios less the difference of the scores, squared.",
+        "Take β times the difference of the log-ratios, subtract the difference of the scores, and square.",
     ),
     seeds=6,
     bar=0.02,
     what="minus the KL to π*",
 )
 def learns(sub, draw):
-    "In 120 steps the policy comes near π*: six runs, each beside ours."
+    "In 120 steps the policy comes near π*, in six runs, each paired with ours."
     rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
     rows = torch.arange(8)[:, None]
     ref = torch.randn(8, 12, generator=rng, dtype=torch.float64).log_softmax(-1)
@@ -155,13 +155,13 @@ def learns(sub, draw):
     apart = lambda: -float((table.softmax(-1) * (table.log_softmax(-1) - goal)).sum(-1).mean())
     curve = [apart()]
     for number in range(1, 121):
-        # four different answers to each query, drawn from the reference
+        # four different answers to each query, sampled from the reference
         said = torch.multinomial(ref.exp(), 4, generator=rng)
         law = table.log_softmax(-1)
-        push = sub.gradient("loss", law[rows, said], ref[rows, said], prompted[rows, said], beta, wrt=0)
-        push = push if isinstance(push, torch.Tensor) and push.shape == said.shape else torch.zeros(said.shape, dtype=torch.float64)  # fmt: skip
-        push = push.double().clamp(-1, 1)
-        down = torch.zeros_like(table).scatter_add_(-1, said, push) - push.sum(-1, keepdim=True) * law.exp()
+        gradient = sub.gradient("loss", law[rows, said], ref[rows, said], prompted[rows, said], beta, wrt=0)
+        gradient = gradient if isinstance(gradient, torch.Tensor) and gradient.shape == said.shape else torch.zeros(said.shape, dtype=torch.float64)  # fmt: skip
+        gradient = gradient.double().clamp(-1, 1)
+        down = torch.zeros_like(table).scatter_add_(-1, said, gradient) - gradient.sum(-1, keepdim=True) * law.exp()
         table = table - 8.0 * down
         if number % 12 == 0:
             curve.append(apart())
@@ -172,7 +172,7 @@ def learns(sub, draw):
 # no values, integers, float32, size, nan, keywords: log-probabilities of answers
 
 
-# %% [mutant] each answer for itself
+# %% [mutant] each answer alone
 # caught by: value
 # says: the normaliser is in it
 def loss(logps, ref_logps, prompted_logps, beta):
