@@ -5,17 +5,17 @@
 # ---
 
 # %% [statement]
-# A policy with logits $\theta$, `(A,)`, chooses one of $A$ actions, $\pi = \mathrm{softmax}(\theta)$, and earns $Q(a)$. One sample gives the estimate
+# A policy with logits $\theta$, `(A,)`, chooses one of $A$ actions, $\pi = \mathrm{softmax}(\theta)$, and gets the reward $Q(a)$. One sample gives the estimate
 #
 # $$g(a) = \big(Q(a) - b\big)\,\nabla_\theta\log\pi(a)$$
 #
 # of the gradient of $\mathbb{E}[Q]$, with a baseline $b$ of your choice.
 #
-# 1. `scores(pi)`: the score functions $\nabla_\theta\log\pi(a)$, one row per action. If yours are right, their mean under $\pi$ is zero, which is why every $b$ gives the same expected estimate.
+# 1. `scores(pi)`: the score functions $\nabla_\theta\log\pi(a)$, one row per action. If yours are right, their mean under $\pi$ is zero. This is why every $b$ gives the same expected estimate.
 # 2. `variance(pi, Q, b)`: $\mathbb{E}\|g\|^2 - \|\mathbb{E}\,g\|^2$.
-# 3. `best_baseline(pi, Q)`: the $b$ for which it is smallest. **Derive it:** only $\mathbb{E}\|g\|^2$ depends on $b$; where does its derivative vanish? It is not the mean of $Q$.
+# 3. `best_baseline(pi, Q)`: the $b$ for which the variance is smallest. **Derive it:** only $\mathbb{E}\|g\|^2$ depends on $b$. Where does its derivative vanish? It is not the mean of $Q$.
 #
-# The checker differentiates, lists all actions, and lays a parabola through three variances.
+# The checker differentiates, lists all actions, and fits a parabola to three variances.
 
 # %% [given]
 import torch
@@ -59,7 +59,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy, tidy_distribut
 
 
 def problem(draw):
-    """Three actions of uneven probability, the likely one far from the others in value."""
+    """Return three actions of uneven probability; the value of the most probable one is far from the others."""
     pi = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.5, 0.3, 0.2]][draw.integer(0, 2)], dtype=torch.float64)
     Q = torch.tensor([4.0, 1.0, 0.0], dtype=torch.float64) + tidy(draw.uniform(3, high=0.8))
     order = draw.permutation(3)
@@ -67,7 +67,7 @@ def problem(draw):
 
 
 def true_scores(pi):
-    """By autograd."""
+    """Return the scores, by autograd."""
     rows = []
     for a in range(len(pi)):
         theta = pi.log().requires_grad_()
@@ -76,7 +76,7 @@ def true_scores(pi):
 
 
 def spread(pi, Q, b):
-    """Half the mean squared distance of two independent estimates."""
+    """Return half the mean squared distance of two independent estimates."""
     g = (Q - b)[:, None] * true_scores(pi)
     return 0.5 * pi @ (g[:, None] - g[None]).square().sum(-1) @ pi
 
@@ -85,8 +85,8 @@ def spread(pi, Q, b):
     points=1,
     against="autograd",
     hints=(
-        "log π(a) = θ_a − log Σ exp θ. Differentiate both terms, in the logit of a itself and in the others.",
-        "The first term gives 1 in place a and 0 elsewhere; the second is the same for every a.",
+        "log π(a) = θ_a − log Σ exp θ. Differentiate both terms, in the logit of a itself and in the other logits.",
+        "The first term gives 1 at index a and 0 elsewhere. The second is the same for every a.",
     ),
 )
 def score_functions(sub, draw):
@@ -99,7 +99,7 @@ def score_functions(sub, draw):
         what="the matrix of scores",
         given={"pi": pi},
         mistakes={
-            "it is the probability that is differentiated, not its logarithm": pi[:, None] * truth,
+            "these are gradients of the probability, not its logarithm": pi[:, None] * truth,
             "the normaliser of the softmax is not differentiated": torch.eye(3),
             "rows and columns are exchanged": truth.T,
         },
@@ -108,14 +108,14 @@ def score_functions(sub, draw):
 
 @test(
     points=2,
-    against="half the mean squared distance of two draws",
+    against="half the mean squared distance of two samples",
     hints=(
         "The estimate is a vector. The variance sums over its entries, and over actions with their probabilities.",
         "Subtract the expected estimate first, then square, then average with pi.",
     ),
 )
 def noise(sub, draw):
-    "`variance` is that of one sample's estimate."
+    "`variance` is the variance of one sample's estimate."
     pi, Q = problem(draw)
     b = draw.integer(1, 5) / 2
     g = (Q - b)[:, None] * true_scores(pi)
@@ -163,7 +163,7 @@ def least_noise(sub, draw):
 
 
 # %% [probes]
-# no gradient: a formula is asked for, in whatever library
+# no gradient: the exercise asks for a formula, in any library
 
 
 # %% [mutant] the gradient of the probability

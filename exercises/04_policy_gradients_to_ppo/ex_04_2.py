@@ -1,5 +1,5 @@
 # ---
-# title: GAE, with an end and with a cut
+# title: GAE, with termination and truncation
 # kind: implement
 # minutes: 25
 # ---
@@ -9,14 +9,14 @@
 #
 # $$A_t = \delta_t + \gamma\lambda A_{t+1}, \qquad \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t).$$
 #
-# `rewards` and `values` have one entry per step; `values[t]` is $V(s_t)$. `last_value` is the critic's word on the state *after* the last step. What follows the last step depends on why the stretch is over:
+# `rewards` and `values` have one entry per step; `values[t]` is $V(s_t)$. `last_value` is the critic's value of the state *after* the last step. The future after the last step depends on why the stretch ends:
 #
-# * `terminated = True`: the episode has ended there. Nothing follows, and `last_value` means nothing.
-# * `terminated = False`: it was cut off, by a time limit or because the rollout was full. The future goes on, and the critic is all you know of it.
+# * `terminated = True`: the episode terminated there. Nothing follows, and `last_value` has no meaning.
+# * `terminated = False`: the stretch was truncated, by a time limit or because the rollout was full. The episode continues, and the critic is the only information about its future.
 #
-# Write `gae(rewards, values, last_value, terminated, gamma, lam)` and `targets(rewards, values, last_value, terminated, gamma, lam)`, what the critic is trained towards: the advantage plus the value.
+# Write `gae(rewards, values, last_value, terminated, gamma, lam)` and `targets(rewards, values, last_value, terminated, gamma, lam)`. The targets of the critic are the advantage plus the value.
 #
-# An example to try: rewards 0, 0, 1, values .5, .6, .7, $\gamma = 1$, ended. $\lambda = .95$ gives .46575, .385, .3.
+# An example to try: rewards 0, 0, 1, values .5, .6, .7, $\gamma = 1$, terminated. $\lambda = .95$ gives .46575, .385, .3.
 
 # %% [given]
 import torch
@@ -54,13 +54,13 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
-    """Four steps; all numbers far from zero, so that each mistake shows."""
+    """Return four steps; all numbers are far from zero, so that each mistake shows."""
     rewards, values = tidy(draw.uniform(4, low=0.5, high=2.0)), tidy(draw.uniform(4, low=2.0, high=5.0))
     return rewards, values, float(draw.integer(6, 9)), [0.5, 0.8, 0.9][draw.integer(0, 2)]
 
 
 def mixture(rewards, values, last, gamma, lam):
-    """(1 − λ) Σ λ^(n−1) A^(n), each n-step advantage written out; beyond the end all are the same."""
+    """Return (1 − λ) Σ λ^(n−1) A^(n), each n-step advantage written out; beyond the end all are the same."""
     r, v, size = rewards.tolist(), [*values.tolist(), last], len(rewards)
     advantages = []
     for t in range(size):
@@ -88,21 +88,21 @@ def shown(rewards, values, last, terminated, gamma, lam):
     against="n-step advantages, mixed by hand",
     hints=(
         "Take λ = 0 first: then the advantage is the TD residual of the step. Which value follows the first step?",
-        "Go from the last step to the first, and carry A with you. Two factors shrink it at each step, not one.",
+        "Go from the last step to the first, and keep A. Two factors multiply it at each step, not one.",
     ),
 )
 def to_the_end(sub, draw):
-    "`gae` of an episode that has ended, for λ = 0, λ in between, and λ = 1."
+    "`gae` of an episode that terminated, for λ = 0, λ in between, and λ = 1."
     rewards, values, last, gamma = problem(draw)
     for lam in (0.0, 0.6, 1.0):
         want = mixture(rewards, values, 0.0, gamma, lam)
         expect(
             sub.gae(rewards, values, last, True, gamma, lam),
             want,
-            what=f"the advantages of an episode that has ended, at λ = {lam}",
+            what=f"the advantages of an episode that terminated, at λ = {lam}",
             given=shown(rewards, values, last, True, gamma, lam),
             mistakes={
-                "the episode has ended, and still the critic's last word counts": mixture(
+                "the episode terminated, but the critic's last value still counts": mixture(
                     rewards, values, last, gamma, lam
                 ),
                 "γ is missing from the factor of the recursion": mixture_of(rewards, values, 0.0, gamma, lam),
@@ -113,7 +113,7 @@ def to_the_end(sub, draw):
 
 
 def mixture_of(rewards, values, last, gamma, lam):
-    """A_t = δ_t + λ A_{t+1}: as if γ stood only in the residual."""
+    """Return A_t = δ_t + λ A_{t+1}, with γ only in the residual."""
     following = torch.cat([values[1:], torch.tensor([last], dtype=torch.float64)])
     residuals = rewards + gamma * following - values
     return torch.stack([sum(lam ** (k - t) * residuals[k] for k in range(t, 4)) for t in range(4)])
@@ -122,22 +122,22 @@ def mixture_of(rewards, values, last, gamma, lam):
 @test(
     points=2,
     hints=(
-        "The clock has run out, or the batch was full. Did the pole fall?",
-        "At a cut the residual of the last step looks at `last_value`; nothing else changes.",
+        "The time limit was reached, or the rollout was full. Did the pole fall?",
+        "At a truncation the residual of the last step uses `last_value`. Nothing else changes.",
     ),
 )
 def to_the_cut(sub, draw):
-    "`gae` of a stretch that was cut off believes the critic about what follows."
+    "`gae` of a truncated stretch uses the critic's value of the future."
     rewards, values, last, gamma = problem(draw)
     expect(
         sub.gae(rewards, values, last, False, gamma, 0.6),
         mixture(rewards, values, last, gamma, 0.6),
-        what="the advantages of a stretch that was cut off",
+        what="the advantages of a truncated stretch",
         given=shown(rewards, values, last, False, gamma, 0.6),
         mistakes={
-            "the cut is taken for the end": mixture(rewards, values, 0.0, gamma, 0.6),
+            "the truncation is treated as termination": mixture(rewards, values, 0.0, gamma, 0.6),
             "the last value is not discounted": mixture(rewards, values, last / gamma, gamma, 0.6),
-            "the value of the last step stands in for the state after it": mixture(
+            "the value of the last step is used for the state after it": mixture(
                 rewards, values, float(values[-1]), gamma, 0.6
             ),
         },
@@ -147,8 +147,8 @@ def to_the_cut(sub, draw):
 @test(
     points=1,
     hints=(
-        "At λ = 1, of an episode that has ended, the target is the return itself.",
-        "Advantage is target minus value; turn that around.",
+        "At λ = 1, for an episode that terminated, the target is the return itself.",
+        "The advantage is the target minus the value. Solve for the target.",
     ),
 )
 def what_the_critic_learns(sub, draw):
@@ -161,8 +161,8 @@ def what_the_critic_learns(sub, draw):
         what="the critic's targets",
         given=shown(rewards, values, last, False, gamma, 0.6),
         mistakes={
-            "the critic is trained towards the advantages": advantages,
-            "the value is subtracted once more": advantages - values,
+            "the targets are the advantages": advantages,
+            "the value is subtracted a second time": advantages - values,
         },
     )
 
@@ -173,7 +173,7 @@ def what_the_critic_learns(sub, draw):
 
 # %% [mutant] the last value counts after the end too
 # caught by: to_the_end
-# says: still the critic's last word
+# says: the critic's last value still counts
 def gae(rewards, values, last_value, terminated, gamma, lam):
     following = torch.cat([values[1:], values.new_tensor([last_value])])
     residuals = rewards + gamma * following - values
@@ -199,7 +199,7 @@ def gae(rewards, values, last_value, terminated, gamma, lam):
 
 # %% [mutant] every stretch ends
 # caught by: to_the_cut
-# says: taken for the end
+# says: treated as termination
 def gae(rewards, values, last_value, terminated, gamma, lam):
     following = torch.cat([values[1:], values.new_zeros(1)])
     residuals = rewards + gamma * following - values
@@ -210,9 +210,9 @@ def gae(rewards, values, last_value, terminated, gamma, lam):
     return advantages
 
 
-# %% [mutant] the critic is trained towards advantages
+# %% [mutant] the targets are the advantages
 # caught by: what_the_critic_learns
-# says: towards the advantages
+# says: the targets are the advantages
 def targets(rewards, values, last_value, terminated, gamma, lam):
     return gae(rewards, values, last_value, terminated, gamma, lam)
 

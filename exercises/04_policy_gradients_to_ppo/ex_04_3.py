@@ -5,26 +5,26 @@
 # ---
 
 # %% [statement]
-# A rollout holds two samples from one state. `sample(STUDENT)` describes them for you; put your student id into `STUDENT` at the top of the notebook. There are three actions, with logits `z` when the samples were
-# drawn. In the first sample the action 0 was taken and has the advantage `A[0]`, in the second the action 1, with the advantage `A[1]`; both advantages are positive, and the first is much larger.
+# A rollout has two samples from one state. `sample(STUDENT)` describes your samples; put your student id into `STUDENT` at the top of the notebook. There are three actions, with logits `z` at sampling
+# time. The first sample took action 0 and has the advantage `A[0]`. The second took action 1 and has the advantage `A[1]`. Both advantages are positive, and the first is much larger.
 #
-# PPO goes through this rollout `passes` times. Each pass is one step of plain gradient *ascent* on the *mean* of the two samples' objectives $\min\big(\rho A,\ \mathrm{clip}(\rho, 1-\epsilon, 1+\epsilon)\,A\big)$, with step size `eta`
-# on the logits. The ratio $\rho$ of a sample compares the probability of its action now with the probability when it was drawn.
+# PPO makes `passes` passes over this rollout. Each pass is one step of plain gradient *ascent* on the *mean* of the two samples' objectives $\min\big(\rho A,\ \mathrm{clip}(\rho, 1-\epsilon, 1+\epsilon)\,A\big)$, with step size `eta`
+# on the logits. The ratio $\rho$ of a sample is the current probability of its action divided by the probability at sampling time.
 #
 # Simulate it, without the library's `ppo_clip`, and write down
 #
 # 1. `ratios`: the two ratios after the last pass;
-# 2. `moved`: in how many of the passes the first sample had a gradient, and in how many the second, as a list of two numbers;
-# 3. `lowest`: the smallest ratio that the second sample had after any pass.
+# 2. `moved`: the number of passes in which the first sample had a gradient, and the number in which the second had one, as a list of two numbers;
+# 3. `lowest`: the smallest ratio of the second sample after any pass.
 #
-# Right to 0.1 %. One sample is pushed down by the other although its advantage is positive. What brings it back?
+# The tolerance is 0.1 %. One sample loses probability to the other although its advantage is positive. What brings it back?
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
 
 
 def sample(student):
-    """This student's samples."""
+    """Return this student's samples."""
     draw = Draw("04.3", student)
     return {
         "z": [
@@ -51,7 +51,7 @@ import math
 
 
 def simulate(s, objective_slope):
-    """Ratios after the last pass, passes with a gradient, smallest ratio of the second sample."""
+    """Return the ratios after the last pass, the passes with a gradient, and the smallest ratio of the second sample."""
 
     def probs(z):
         total = sum(math.exp(x) for x in z)
@@ -88,29 +88,29 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def both_sides(logps, old_logps, advantages, mask, *, epsilon):
-    """Clipped without a minimum."""
+    """Clip without a minimum."""
     return (logps - old_logps).exp().clamp(1 - epsilon, 1 + epsilon) * advantages
 
 
 def the_maximum(logps, old_logps, advantages, mask, *, epsilon):
-    """A maximum for the minimum."""
+    """Take the maximum instead of the minimum."""
     ratio = (logps - old_logps).exp()
     return torch.maximum(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
 
 
 def free(logps, old_logps, advantages, mask, *, epsilon):
-    """Not clipped."""
+    """Do not clip."""
     return importance_weighted(logps, old_logps, advantages, mask)
 
 
 def flat(logps, old_logps, advantages, mask, *, epsilon):
-    """log ρ for ρ inside the clip: its gradient lacks the factor ρ."""
+    """Use log ρ for ρ inside the clip: the gradient lacks the factor ρ."""
     log_ratio = logps - old_logps
     return torch.where(log_ratio > math.log(1 + epsilon), 0.0, log_ratio * advantages)
 
 
 def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, whole=True, sent=lambda s: s):
-    """The same by automatic differentiation: ratios, passes with a gradient, the second sample's smallest ratio."""
+    """Return the same by automatic differentiation: ratios, passes with a gradient, the second sample's smallest ratio."""
     s = sent(s)
     z = torch.tensor(s["z"], dtype=torch.float64)
     first = z.log_softmax(-1)[:2, None]
@@ -120,11 +120,11 @@ def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, whole=True, sen
         at = z.clone().requires_grad_()
         total = at.logsumexp(-1)
         logps = (at - (total if whole else total.detach()))[:2, None]
-        worth = objective(logps, old, advantages, mask, epsilon=s["epsilon"])
+        objectives = objective(logps, old, advantages, mask, epsilon=s["epsilon"])
         for i in (0, 1):
-            (own,) = torch.autograd.grad(worth[i, 0], at, retain_graph=True)
+            (own,) = torch.autograd.grad(objectives[i, 0], at, retain_graph=True)
             moved[i] += float(own.abs().max()) > 0
-        (slope,) = torch.autograd.grad(share * worth.sum(), at)
+        (slope,) = torch.autograd.grad(share * objectives.sum(), at)
         z = z + s["eta"] * slope
         ratio = (z.log_softmax(-1)[:2, None] - first).exp()[:, 0]
         lowest = min(lowest, float(ratio[1]))
@@ -133,43 +133,43 @@ def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, whole=True, sen
 
 
 def changed(**how):
-    """The sample with some of its numbers changed: each by a function of what it is."""
+    """Return a function that changes some numbers of the sample, each by a function of its value."""
     return lambda s: s | {name: f(s[name]) for name, f in how.items()}
 
 
 SLIPS = {
-    "every ratio outside the interval has lost its gradient": (both_sides, {}),
+    "every ratio outside the interval has no gradient": (both_sides, {}),
     "nothing is clipped": (free, {}),
-    "the maximum is taken": (the_maximum, {}),
-    "the two objectives are added, not averaged": (ppo_clip, {"share": 1.0}),
-    "the old probabilities are taken anew in every pass": (ppo_clip, {"stale": False}),
+    "the maximum is used": (the_maximum, {}),
+    "the two objectives are summed, not averaged": (ppo_clip, {"share": 1.0}),
+    "the old probabilities are recomputed in every pass": (ppo_clip, {"stale": False}),
     "the second sample is left out": (ppo_clip, {"sent": changed(A=lambda A: [A[0], 0.0])}),
     "the first sample is left out": (ppo_clip, {"sent": changed(A=lambda A: [0.0, A[1]])}),
     "the advantages are standardised first": (ppo_clip, {"sent": changed(A=lambda A: [1.0, -1.0])}),
-    "the steps go downhill": (ppo_clip, {"sent": changed(eta=lambda eta: -eta)}),
+    "the steps descend": (ppo_clip, {"sent": changed(eta=lambda eta: -eta)}),
     "only one pass is made": (ppo_clip, {"sent": changed(passes=lambda n: 1)}),
     "the interval reaches from 0.9 to 1.1": (ppo_clip, {"sent": changed(epsilon=lambda e: 0.1)}),
     "the score is one-hot alone: the normaliser of the softmax is held fixed": (ppo_clip, {"whole": False}),
-    "the slope in log ρ is taken for the slope in ρ: the factor ρ is missing": (flat, {}),
+    "the slope in log ρ is used as the slope in ρ: the factor ρ is missing": (flat, {}),
 }
 
 
 @functools.cache
 def outcomes(student):
-    """What is right, and what each slip would give."""
+    """Return the right results, and the results of each mistake."""
     s = sample(student)
     return by_autograd(s), {what: by_autograd(s, slip, **more) for what, (slip, more) in SLIPS.items()}
 
 
 def ask(sub, name, length):
-    """A number or a list, right to a thousandth, without saying what is right."""
+    """Check a number or a list to a tolerance of 0.001, without revealing the right one."""
     got = sub.value(name)
     got = got.tolist() if isinstance(got, torch.Tensor) else got
     got = [got] if isinstance(got, int | float) else got
     if not isinstance(got, list | tuple) or len(got) != length:
         fail(f"`{name}` is not {'a number' if length == 1 else f'a list of {length} numbers'}")
     true, slips = outcomes(sub.student)
-    right, wrong = true[name], {what: found[name] for what, found in slips.items()}
+    right, wrong = true[name], {what: values[name] for what, values in slips.items()}
     if name == "moved":
         wrong["the passes without a gradient are counted"] = sample(sub.student)["passes"] - right
         for i, which in enumerate(("first", "second")):
@@ -177,7 +177,7 @@ def ask(sub, name, length):
             if not any(torch.equal(one_more, value) for value in wrong.values()):
                 wrong[f"one pass too many is counted for the {which} sample"] = one_more
     if name == "lowest":
-        wrong["it is how far the ratio fell, not where to"] = 1 - right
+        wrong["it is the decrease of the ratio, not the ratio"] = 1 - right
     expect(
         torch.tensor([float(x) for x in got], dtype=torch.float64),
         right,
@@ -192,14 +192,14 @@ def ask(sub, name, length):
     points=2,
     rounds=1,
     hints=(
-        "For each sample decide whether its objective has a slope in ρ at all. If it has, the slope is A, and the gradient in the logits is A·ρ times "
+        "For each sample decide whether its objective has a slope in ρ. If it has, the slope is A, and the gradient in the logits is A·ρ times "
         "the score, one-hot minus the probabilities.",
-        "Only a ratio that has gone too far in the direction of its advantage has lost its gradient. The second sample's advantage is positive and "
-        "its ratio falls: that is the other direction.",
+        "A ratio has no gradient only if it has moved too far in the direction of its advantage. The second sample's advantage is positive and "
+        "its ratio falls, which is the opposite direction.",
     ),
 )
 def where_it_ends(sub, draw):
-    "`ratios` are those after the last pass."
+    "`ratios` are the ratios after the last pass."
     ask(sub, "ratios", 2)
 
 
@@ -208,7 +208,7 @@ def where_it_ends(sub, draw):
     rounds=1,
     hints=(
         "Count, pass by pass and before the step, which of the two samples has a gradient.",
-        "The first sample stops when its ratio is above 1 + ε, and has a gradient again when the second one has drawn probability away from it.",
+        "The first sample has no gradient when its ratio is above 1 + ε. It has one again when the second sample has taken probability from it.",
     ),
 )
 def who_moves(sub, draw):
@@ -220,8 +220,8 @@ def who_moves(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What one action gains, the others lose. Look at the second ratio after each pass.",
-        "It is smallest right after one of the steps of the first sample, mostly an early one, not at the end.",
+        "If one action gains probability, the others lose it. Print the second ratio after each pass.",
+        "It is smallest directly after a step of the first sample, usually an early step, not at the end.",
     ),
 )
 def how_low(sub, draw):
@@ -235,7 +235,7 @@ def how_low(sub, draw):
 
 # %% [mutant] clipped on both sides
 # caught by: where_it_ends
-# says: has lost its gradient
+# says: has no gradient
 ratios, moved, lowest = simulate(sample(STUDENT), lambda rho, A, e: A if 1 - e <= rho <= 1 + e else 0.0)
 
 # %% [mutant] not clipped
@@ -243,7 +243,7 @@ ratios, moved, lowest = simulate(sample(STUDENT), lambda rho, A, e: A if 1 - e <
 # says: nothing is clipped
 ratios, moved, lowest = simulate(sample(STUDENT), lambda rho, A, e: A)
 
-# %% [mutant] added, not averaged
+# %% [mutant] summed, not averaged
 # caught by: where_it_ends
 ratios, moved, lowest = simulate(sample(STUDENT) | {"eta": 2 * sample(STUDENT)["eta"]}, ppo)
 

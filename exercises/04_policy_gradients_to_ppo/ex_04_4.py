@@ -1,28 +1,28 @@
 # ---
-# title: Five patients
+# title: Diagnose five runs
 # kind: choice
 # minutes: 15
 # ---
 
 # %% [statement]
-# Five runs of PPO on CartPole, with 1 per step, $\gamma = .99$, rollouts of 16 × 128 steps. One of them is healthy; each of the others has one of the bugs of this chapter. For each run you get, from its log, `score`
-# (mean return of 100 episodes after training; 500 is all), `kl` (mean KL per rollout between the policy that sampled and the policy after the updates, nats), and `still` (what the trained critic says of a pole that stands still in the
-# middle). The order is yours alone: put your student id into `STUDENT` at the top of the notebook, and read `logs(STUDENT)`.
+# Here are five runs of PPO on CartPole, with reward 1 per step, $\gamma = .99$, rollouts of 16 × 128 steps. One of them is healthy; each of the others has one of the bugs of this chapter. For each run you get from its log `score`
+# (mean return of 100 episodes after training; the maximum is 500), `kl` (mean KL per rollout between the behaviour policy and the policy after the updates, nats), and `still` (the trained critic's value of a pole that stands still in the
+# middle). Each student has a different order: put your student id into `STUDENT` at the top of the notebook, and read `logs(STUDENT)`.
 #
-# What does each run have? Write one letter each into `run1`, `run2`, `run3`, `run4` and `run5`:
+# Which diagnosis fits each run? Write one letter each into `run1`, `run2`, `run3`, `run4` and `run5`:
 #
 # * `a` healthy
-# * `b` the bootstrap is forgotten at cuts
+# * `b` the bootstrap is forgotten at truncations
 # * `c` the done mask is forgotten: advantages run on into the next episode
-# * `d` the maximum is taken for the minimum in the clip
+# * `d` the clip has a maximum instead of the minimum
 # * `e` the value clip of .2 was copied from a paper whose values are near 1
 #
-# Not all of them can be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout? (The clip removes the gain, not the momentum: the critic gets some three times as far.)
+# The scores alone do not distinguish all of them. What is the value of a pole that never falls? How much can a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout? (The clip removes the gain, not the momentum: the critic moves about three times as far.)
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
 
-# (score, kl, still) of runs of this chapter's study, in no order, and which five make one task.
+# (score, kl, still) of runs of this chapter's study, in random order, and the five that form each task.
 RUNS = [
     (12.4, 1.6033, 9.7),
     (480.5, 0.0036, 48.5),
@@ -95,7 +95,7 @@ TASKS = [
 
 
 def logs(student):
-    """This student's five logs."""
+    """Return this student's five logs."""
     five = TASKS[Draw("04.4", student).integer(0, len(TASKS) - 1)]
     return {f"run{k}": dict(zip(("score", "kl", "still"), RUNS[i], strict=True)) for k, i in enumerate(five, 1)}
 
@@ -113,7 +113,7 @@ run5 = None
 
 # %% [solution]
 def diagnosis(log):
-    """What only this bug does."""
+    """Return the letter of the bug with these symptoms."""
     if log["kl"] > 0.1:
         return "d"
     if log["score"] < 100:
@@ -123,8 +123,8 @@ def diagnosis(log):
     return "b" if log["still"] > 40 else "e"
 
 
-found = {name: diagnosis(log) for name, log in logs(STUDENT).items()}
-run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
+letters = {name: diagnosis(log) for name, log in logs(STUDENT).items()}
+run1, run2, run3, run4, run5 = (letters[f"run{k}"] for k in range(1, 6))
 
 # %% [tests]
 from minirlhf_course.classroom.testing import fail, test
@@ -134,7 +134,7 @@ TRUTH = "dbdcccbabaecebaaeeadcebdd"  # what each of RUNS has
 
 
 def diagnosis(sub, letter, because):
-    """Is the run that has this bug called by its letter? Says what is off, not what is right."""
+    """Check that the run with this bug has its letter; say what is wrong, not what is right."""
     five = TASKS[Draw("04.4", sub.student).integer(0, len(TASKS) - 1)]
     name = f"run{[TRUTH[i] for i in five].index(letter) + 1}"
     said = sub.choice(name, "abcde")
@@ -146,25 +146,25 @@ def diagnosis(sub, letter, because):
     points=1,
     rounds=1,
     hints=(
-        "Which run has the score of a policy that balances, and a critic that knows it?",
-        "A pole that never falls is worth Σ γ^k = 1/(1 − γ) = 100.",
+        "Which run has the score of a policy that balances, and a critic with the right value?",
+        "The value of a pole that never falls is Σ γ^k = 1/(1 − γ) = 100.",
     ),
 )
 def the_healthy_one(sub, draw):
-    "The healthy run is found."
-    diagnosis(sub, "a", "it balances, and its critic says what a balanced pole is worth")
+    "You identify the healthy run."
+    diagnosis(sub, "a", "it balances, and its critic has the right value of a balanced pole")
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "One KL stands out by a factor of more than a hundred. Which change takes the bound off an update?",
-        "The minimum removes the reward for leaving the interval. What does the maximum do?",
+        "One KL is more than a hundred times larger than the others. Which change removes the limit of an update?",
+        "The minimum removes the gain of leaving the interval. What does the maximum do?",
     ),
 )
 def the_unbounded_one(sub, draw):
-    "The run with the maximum is found."
+    "You identify the run with the maximum."
     diagnosis(sub, "d", "no other run moves so far in one rollout")
 
 
@@ -172,53 +172,53 @@ def the_unbounded_one(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "One critic is enthusiastic about a policy that fails after fewer than twenty steps. What does it believe comes after a fall?",
-        "If the next episode is the future of a fall, a pole is worth nearly 100 whatever happens to it.",
+        "One critic predicts a high value for a policy that fails after fewer than twenty steps. What does it expect after a fall?",
+        "If the next episode is the future of a fall, the value of every pole is nearly 100.",
     ),
 )
 def the_one_that_falls(sub, draw):
-    "The run without a done mask is found."
-    diagnosis(sub, "c", "it falls at once, and its critic finds that as good as balancing")
+    "You identify the run without a done mask."
+    diagnosis(sub, "c", "it falls at once, and its critic gives this the value of balancing")
 
 
 @test(
     points=2,
     rounds=1,
     hints=(
-        "Two critics say too little. One of them sees no future behind a cut. It is trained on the λ-return with λ = .95; what must it say of a pole that never falls, if the future behind each stretch of 128 steps counts 0?",
-        "Some 53: with n steps left the λ-return is G_1 = 1, G_n = 1 + γ[(1 − λ)v + λ G_{n−1}], and v is its mean over the stretch. The other critic cannot follow: it gains nothing by moving a value by more than .2 per rollout.",
+        "Two critics have values that are too low. One of them sees no future after a truncation. It is trained on the λ-return with λ = .95. What is its value of a pole that never falls, if the future after each stretch of 128 steps counts 0?",
+        "With n steps left the λ-return is G_1 = 1, G_n = 1 + γ[(1 − λ)v + λ G_{n−1}], and v is its mean over the stretch: about half of 1/(1 − γ). The other critic is too slow: it gains nothing by moving a value by more than .2 per rollout.",
     ),
 )
 def the_short_sighted_one(sub, draw):
-    "The run without bootstrap and the run with the value clip are told apart."
-    diagnosis(sub, "b", "it learns well, and its critic says about what 128 steps without a future are worth")
-    diagnosis(sub, "e", "its critic lags behind the policy, and is far below what any stretch is worth")
+    "You distinguish the run without bootstrap from the run with the value clip."
+    diagnosis(sub, "b", "it learns well, and its critic has about the value of 128 steps without a future")
+    diagnosis(sub, "e", "its critic is slower than the policy, and far below the value of any stretch")
 
 
-# %% [mutant] the healthy one is not recognised
+# %% [mutant] the healthy run is not recognised
 # caught by: the_healthy_one
-# says: what a balanced pole is worth
-found = {name: {"a": "b", "b": "a"}.get(letter, letter) for name, letter in found.items()}
-run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
+# says: the right value of a balanced pole
+letters = {name: {"a": "b", "b": "a"}.get(letter, letter) for name, letter in letters.items()}
+run1, run2, run3, run4, run5 = (letters[f"run{k}"] for k in range(1, 6))
 
-# %% [mutant] falling and leaping are mixed up
+# %% [mutant] done mask and maximum are exchanged
 # caught by: the_unbounded_one
 # says: moves so far
-found = {name: {"c": "d", "d": "c"}.get(letter, letter) for name, letter in found.items()}
-run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
+letters = {name: {"c": "d", "d": "c"}.get(letter, letter) for name, letter in letters.items()}
+run1, run2, run3, run4, run5 = (letters[f"run{k}"] for k in range(1, 6))
 
-# %% [mutant] the done mask and the bootstrap are mixed up
+# %% [mutant] done mask and bootstrap are exchanged
 # caught by: the_one_that_falls
-# says: as good as balancing
-found = {name: {"b": "c", "c": "b"}.get(letter, letter) for name, letter in found.items()}
-run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
+# says: the value of balancing
+letters = {name: {"b": "c", "c": "b"}.get(letter, letter) for name, letter in letters.items()}
+run1, run2, run3, run4, run5 = (letters[f"run{k}"] for k in range(1, 6))
 
-# %% [mutant] the two critics that say too little are mixed up
+# %% [mutant] the two low critics are exchanged
 # caught by: the_short_sighted_one
 # says: 128 steps without a future
-found = {name: {"b": "e", "e": "b"}.get(letter, letter) for name, letter in found.items()}
-run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
+letters = {name: {"b": "e", "e": "b"}.get(letter, letter) for name, letter in letters.items()}
+run1, run2, run3, run4, run5 = (letters[f"run{k}"] for k in range(1, 6))
 
-# %% [partial] 2: all but the two that say too little
-found = {name: {"b": "e", "e": "b"}.get(letter, letter) for name, letter in found.items()}
-run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
+# %% [partial] 2: all except the two low critics
+letters = {name: {"b": "e", "e": "b"}.get(letter, letter) for name, letter in letters.items()}
+run1, run2, run3, run4, run5 = (letters[f"run{k}"] for k in range(1, 6))

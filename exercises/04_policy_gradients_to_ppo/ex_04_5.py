@@ -1,16 +1,16 @@
 # ---
-# title: Bug hunt: a loss that three people have improved
+# title: Bug hunt: a loss with three bugs
 # kind: bughunt
 # minutes: 25
 # ---
 
 # %% [statement]
-# The loss of one minibatch of PPO. `logps` and `values` come from the networks, with gradients; `old_logps`, `returns` and `mask` are data. It returns one number to be *minimised*: minus the clipped objective with the advantages $G - V$, plus half the critic's
+# This is the loss of one minibatch of PPO. `logps` and `values` come from the networks, with gradients; `old_logps`, `returns` and `mask` are data. It returns one number to be *minimised*: minus the clipped objective with the advantages $G - V$, plus half the critic's
 # squared error times `vf_coef`, both averaged over the steps in the mask.
 #
-# It runs, and no error is raised. But its updates sometimes leap, its critic is always a little too low, and with padded batches the loss depends on the padding.
+# It runs without an error. But its updates are sometimes far too large, its critic is always a little too low, and with padded batches the loss depends on the padding.
 #
-# **There are three bugs. Find and fix them.** What stands where the mask is False means nothing. The checker looks at the value of the loss and at its gradients.
+# **There are three bugs. Find and fix them.** Entries where the mask is False have no meaning. The checker tests the value of the loss and its gradients.
 
 # %% [given]
 import torch
@@ -43,7 +43,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 def problem(draw):
-    """The six cases of the clip in two rows of three steps, and a fourth column of padding."""
+    """Return the six cases of the clip in two rows of three steps, and a fourth column of padding."""
     ratio = torch.tensor([0.6, 1.0, 1.5], dtype=torch.float64).repeat(2, 1) + tidy(draw.uniform(2, 3, high=0.1))
     old_logps = torch.full((2, 4), -1.0, dtype=torch.float64)
     values = tidy(draw.uniform(2, 4, low=1.0, high=2.0))
@@ -57,7 +57,7 @@ def problem(draw):
 
 
 def by_hand(logps, old_logps, values, returns, mask):
-    """Policy term and critic's term, case by case, averaged over the mask."""
+    """Return the policy's term and the critic's term, case by case, averaged over the mask."""
     policy, critic, count = 0.0, 0.0, int(mask.sum())
     for i, t in mask.nonzero().tolist():
         rho, a = float((logps[i, t] - old_logps[i, t]).exp()), float(returns[i, t] - values[i, t])
@@ -75,7 +75,7 @@ def shown(logps, old_logps, values, returns, mask):
 @test(
     points=2,
     hints=(
-        "Take a batch without padding, and write down the six cases of the clip. What is the objective where a good action has become 50 % likelier?",
+        "Take a batch without padding, and write down the six cases of the clip. What is the objective of a good action whose ratio is 1.5?",
         "PPO maximises the *smaller* of the two terms. The minus sign comes after that.",
     ),
 )
@@ -92,11 +92,11 @@ def six_cases(sub, draw):
         what="the loss without padding",
         given=shown(*whole),
         mistakes={
-            "the larger of the two terms is taken": larger + 0.5 * critic,
-            "the ratio is clipped from above only, whatever the sign": -(ratio.clamp(max=1.2) * gains).mean()
+            "it is the larger of the two terms": larger + 0.5 * critic,
+            "the ratio is clipped from above only, for both signs": -(ratio.clamp(max=1.2) * gains).mean()
             + 0.5 * critic,
             "nothing is clipped": -(ratio * gains).mean() + 0.5 * critic,
-            "the sign of the objective is turned": -policy + 0.5 * critic,
+            "the sign of the objective is wrong": -policy + 0.5 * critic,
         },
     )
 
@@ -104,12 +104,12 @@ def six_cases(sub, draw):
 @test(
     points=2,
     hints=(
-        "Change a number behind the mask. Does the loss change? How many steps is it a mean of?",
-        "Zero what is not in the mask, then divide by the number of steps that are.",
+        "Change a number where the mask is False. Does the loss change? Over how many steps is it a mean?",
+        "Set the entries outside the mask to zero, then divide by the number of steps in the mask.",
     ),
 )
 def padding_is_nothing(sub, draw):
-    "What stands behind the mask does not count, not even in the denominator."
+    "Padding does not count, not even in the denominator."
     inputs = problem(draw)
     mask = inputs[-1]
     mask[draw.integer(0, 1), 2] = False  # rows of two and of three steps
@@ -125,8 +125,8 @@ def padding_is_nothing(sub, draw):
         what="the loss with padding",
         given=shown(*inputs),
         mistakes={
-            "the padding is zeroed, and still counted in the mean": want * 5 / 8,
-            "each row is averaged by itself": sum(rows) / 2,
+            "the padding is set to zero, but still counted in the mean": want * 5 / 8,
+            "each row is averaged separately": sum(rows) / 2,
         },
     )
 
@@ -134,12 +134,12 @@ def padding_is_nothing(sub, draw):
 @test(
     points=2,
     hints=(
-        "Differentiate the loss in the values. The policy's term must not occur in it.",
-        "An advantage is a number that was measured, not a function of the critic's weights: cut its gradient.",
+        "Differentiate the loss in the values. The policy's term must not contribute.",
+        "An advantage is data, not a function of the critic's weights. Detach it.",
     ),
 )
 def critic_is_left_alone(sub, draw):
-    "The gradient in the values is that of the critic's error alone."
+    "The gradient in the values comes from the critic's error alone."
     whole = tuple(x[:, :3] for x in problem(draw))
     _, _, values, returns, _ = whole
     want = 0.5 * (values - returns) / 6
@@ -156,7 +156,7 @@ from minirlhf_course.classroom.testing import Panel, Picture
 
 
 def picture(sub):
-    """The gradient that one sample puts on its log-probability, as the ratio goes through the interval."""
+    """Plot the gradient of one sample in its log-probability against the ratio."""
     ratio = torch.linspace(0.4, 1.7, 131, dtype=torch.float64)
     shown = []
     for gain, name in ((1.0, "A > 0"), (-1.0, "A < 0")):
@@ -165,18 +165,18 @@ def picture(sub):
         yours = -131 * sub.gradient("loss", *inputs, wrt=0).double()[0]
         alive = ratio <= 1.2 if gain > 0 else ratio >= 0.8
         right = torch.where(alive, ratio * gain, 0.0)
-        shown.append(Panel(name, ratio, yours, right, "ratio ρ", "push on the log-probability"))
+        shown.append(Panel(name, ratio, yours, right, "ratio ρ", "gradient in the log-probability"))
     return Picture(
-        "The push on a sample's log-probability against its ratio. Right: it grows with the ratio, and is zero above 1.2 for a gain, below 0.8 for a loss.",
+        "The gradient in a sample's log-probability against its ratio. Right: it grows with the ratio, and is zero above 1.2 for a positive advantage, below 0.8 for a negative one.",
         tuple(shown),
     )
 
 
 # %% [probes]
-# no gradient of loss.old_logps, loss.returns: data, cut off or not
+# no gradient of loss.old_logps, loss.returns: data, detached or not
 
 
-# %% [mutant] the maximum is left
+# %% [mutant] the maximum remains
 # caught by: six_cases
 # says: the larger of the two
 def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):

@@ -6,20 +6,20 @@
 # ---
 
 # %% [statement]
-# A whole PPO, written by you: rollouts, GAE, a critic, the clipped objective and the loop around them. The world is the cart with a pole (Barto, Sutton and Anderson 1983), many carts at once:
-# `start(n, rng)` gives `n` states `(n, 4)`, and `push(states, actions)` returns the next states and which poles have fallen. Every step that the pole stands earns 1. The policy
+# Write a whole PPO: rollouts, GAE, a critic, the clipped objective and the loop around them. The environment is the cart with a pole (Barto, Sutton and Anderson 1983), with many carts in parallel.
+# `start(n, rng)` gives `n` states `(n, 4)`, and `push(states, actions)` returns the next states and which poles have fallen. Every step with a standing pole gives the reward 1. The policy
 # is a small network whose weights are a list of three tensors; `logits(weights, states)` computes it, `(…, 4) -> (…, 2)`.
 #
-# 1. (five minutes) `advantages(rewards, values, over, last_values, gamma, lam)`: GAE for `T` steps of `n` carts, all `(T, n)`; `over` is True where the pole fell in that step, so that
-#    the next row belongs to a new episode. `last_values`, `(n,)`, is the critic's word on the states after the last step.
+# 1. (five minutes) `advantages(rewards, values, over, last_values, gamma, lam)`: GAE for `T` steps of `n` carts, all `(T, n)`; `over` is True where the pole fell in that step, so
+#    the next row belongs to a new episode. `last_values`, `(n,)`, holds the critic's values of the states after the last step.
 # 2. `train(iterations, seed)`: begin with `beginning(rng)`, train by PPO, and return the policy's three tensors. In each iteration 32 carts take 64 steps; a cart whose pole fell
-#    starts again. How many passes, which optimiser, which critic: as you like. Ours has six passes over all steps with Adam at 0.02, $\gamma = 0.98$, $\lambda = 0.95$, $\varepsilon = 0.2$, advantages with mean
-#    0 and deviation 1, and a critic of the same size as the policy. Take all random numbers from the seed.
+#    starts again. You choose the number of passes, the optimiser and the critic. Ours has six passes over all steps with Adam at 0.02, $\gamma = 0.98$, $\lambda = 0.95$, $\varepsilon = 0.2$, advantages with mean
+#    0 and standard deviation 1, and a critic of the same size as the policy. Take all random numbers from the seed.
 #
-# How it is judged: eight iterations, four seeds. In the test the world answers to the same names `start` and `push`, and it is not quite yours: in some runs the two actions are exchanged, and forces are a little
-# larger or smaller. Only what your policy tries tells it. The world counts: 64 pushes of 32 carts per iteration. With no iteration `train` returns the beginning, and the same seed gives the same policy.
-# The score is for how many steps, of 200, the pole stands if the likelier action is taken, averaged over 32 starts. It is compared with our run
-# on the same seed; its mean may lie 100 below ours, with the whole of its 95 % interval. A policy that has learned nothing keeps the pole up for about ten steps.
+# Grading: eight iterations, four seeds. The test environment has the same functions `start` and `push`, but it differs from yours: in some runs the two actions are exchanged, and forces are a little
+# larger or smaller. Your policy can learn this only by trying. The environment counts the calls: 64 calls of `push` with 32 carts per iteration. With no iteration `train` returns the beginning, and the same seed gives the same policy.
+# The score is the number of steps, of 200, for which the pole stands under the more probable action, averaged over 32 starts. It is compared with our run
+# on the same seed. You pass if the lower end of the 95 % interval of (your score − ours) is above −100. A policy that has learned nothing keeps the pole up for about ten steps.
 
 # %% [given]
 import math
@@ -30,12 +30,12 @@ SCALE = torch.tensor([1.0, 1.0, 5.0, 1.0])
 
 
 def start(n, rng):
-    """n states (n, 4): place, speed, angle and its speed, all near 0."""
+    """Return n states (n, 4): position, speed, angle and angular speed, all near 0."""
     return (torch.rand(n, 4, generator=rng) - 0.5) * 0.1
 
 
 def push(states, actions):
-    """0 pushes to the left, 1 to the right, for 0.02 s. Returns the next states (n, 4), and which poles have fallen (n,)."""
+    """Push to the left (0) or to the right (1) for 0.02 s. Returns the next states (n, 4), and which poles have fallen (n,)."""
     speed, angle, turn = states[:, 1:].unbind(-1)
     sine, cosine = angle.sin(), angle.cos()
     drive = (torch.where(actions == 1, 10.0, -10.0) + 0.05 * turn**2 * sine) / 1.1
@@ -47,7 +47,7 @@ def push(states, actions):
 
 
 def beginning(rng, outputs=2):
-    """Weights of a network with 16 hidden units."""
+    """Return the weights of a network with 16 hidden units."""
     return [0.5 * torch.randn(4, 16, generator=rng), torch.zeros(16), torch.zeros(16, outputs)]
 
 
@@ -57,7 +57,7 @@ def logits(weights, states):
 
 # %% [stub]
 def advantages(rewards, values, over, last_values, gamma, lam):
-    """All (T, n) but last_values, (n,). Returns (T, n)."""
+    """All (T, n), except last_values, (n,). Returns (T, n)."""
     raise NotImplementedError
 
 
@@ -117,8 +117,8 @@ from minirlhf_course.ledger.registry import Draw
 @test(
     points=2,
     hints=(
-        "Go backwards. What is known about the future of a cart whose pole fell in this step?",
-        "Where `over` is True neither the next value nor the next advantage belongs to this episode: both count 0.",
+        "Go backwards. What is the future of a cart whose pole fell in this step?",
+        "Where `over` is True, neither the next value nor the next advantage belongs to this episode. Both count 0.",
     ),
 )
 def looks_back(sub, draw):
@@ -129,7 +129,7 @@ def looks_back(sub, draw):
     over[draw.integer(1, 3), 0] = over[4, 1] = True
 
     def summed(gamma, lam, ends, keeps_value=0.0):
-        """By the definition: the discounted sum of the errors up to the end of the episode."""
+        """Return the definition: the discounted sum of the TD residuals up to the end of the episode."""
         found = torch.zeros(5, 3, dtype=torch.float64)
         for i in range(3):
             following = [*values[1:, i].tolist(), float(last[i])]
@@ -155,18 +155,18 @@ def looks_back(sub, draw):
         what="the advantages",
         given={"rewards": rewards, "values": values, "over": over, "last_values": last, "gamma": gamma, "lam": lam},
         mistakes={
-            "the ends are overlooked": summed(gamma, lam, torch.zeros_like(over)),
+            "the ends of episodes are ignored": summed(gamma, lam, torch.zeros_like(over)),
             "the value after the end counts": summed(gamma, lam, over, 1.0),
             "it goes forwards through the steps": torch.stack(forwards),
             "λ is 1": summed(gamma, 1.0, over),
             "λ is 0": summed(gamma, 0.0, over),
-            "errors are weighted by powers of λ, without γ": summed(gamma, lam / gamma, over),
+            "the TD residuals are weighted by powers of λ, without γ": summed(gamma, lam / gamma, over),
         },
     )
 
 
 def stands(weights, states, push):
-    """For how many of 200 steps the poles stand, on average, under the likelier action."""
+    """Return for how many of 200 steps the poles stand, on average, under the more probable action."""
     scale, standing, steps = torch.tensor([1.0, 1.0, 5.0, 1.0]), torch.ones(len(states), dtype=torch.bool), 0.0
     for _ in range(200):
         actions = (torch.tanh(states * scale @ weights[0] + weights[1]) @ weights[2]).argmax(-1)
@@ -179,7 +179,7 @@ def stands(weights, states, push):
 
 
 class Cart:
-    """A world with carts that counts its pushes; the actions may be exchanged, and the force is a little another one."""
+    """Carts that count their pushes; the actions may be exchanged, and the force differs a little."""
 
     def __init__(self, draw):
         self.exchanged, self.force = draw.integer(0, 1) == 1, float(draw.uniform(1, low=0.85, high=1.15))
@@ -188,7 +188,9 @@ class Cart:
     def push(self, states, actions):
         self.pushes += 1
         if tuple(states.shape) != (32, 4) or tuple(actions.shape) != (32,):
-            self.problem = f"`push` was given states {tuple(states.shape)} and actions {tuple(actions.shape)}; 32 carts were asked for"
+            self.problem = (
+                f"`push` got states {tuple(states.shape)} and actions {tuple(actions.shape)}; expected 32 carts"
+            )
         return self.answer(states, actions)
 
     def answer(self, states, actions):
@@ -202,48 +204,50 @@ class Cart:
 
 
 def trained(sub, cart, iterations, seed):
-    """The policy, if it comes from as many pushes as were allowed."""
+    """Return the policy, if it used the expected number of pushes."""
     weights = sub.in_world(push=cart.push).train(iterations, seed)
     shapes = [(4, 16), (16,), (16, 2)]
     if not isinstance(weights, list | tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
         fail(f"expected the policy's weights, three tensors of shapes {shapes}")
     weights = [w.detach().float() for w in weights]
     if not all(bool(w.isfinite().all()) for w in weights):
-        fail("the weights hold NaN or an infinity")
+        fail("the weights contain NaN or infinity")
     if cart.problem:
         fail(cart.problem)
     if cart.pushes != 64 * iterations:
-        fail(
-            f"{iterations} iterations are {64 * iterations} pushes of all carts; the world was pushed {cart.pushes} times"
-        )
+        fail(f"`push` was called {cart.pushes} times; expected {64 * iterations} calls in {iterations} iterations")
     return weights
 
 
 def begins(sub, draw):
-    """Without an iteration nothing is learned; the seed, and nothing else, decides."""
+    """Check that zero iterations learn nothing, and that the seed alone decides the result."""
     seed, same = draw.integer(0, 2**28), draw.integer(0, 2**28)
     if any(bool((w != 0).any()) for w in trained(sub, Cart(draw), 0, seed)[1:]):
-        fail("with no iteration `train` should return what `beginning` made: a policy to which both actions are alike")
+        fail(
+            "with no iteration `train` should return the result of `beginning`: a policy with equal probabilities for both actions"
+        )
     one, again, other = (trained(sub, Cart(Draw("04.6", same)), 1, s) for s in (seed, seed, seed + 1))
     if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(one, again, strict=True)):
-        fail("the same seed gives another policy in the same world: a random number does not come from the seed")
+        fail(
+            "the same seed gives different policies in the same environment: a random number does not come from the seed"
+        )
     if all(torch.allclose(a, b, atol=1e-4) for a, b in zip(one, other, strict=True)):
-        fail("another seed gives the same policy: the seed is not used")
+        fail("a different seed gives the same policy: the seed is not used")
 
 
 @trains(
     points=4,
     hints=(
-        "Nothing tells PPO which way is up but the sign of the advantage. What do the ratio, the clip and the critic each compare, and with what of the rollout?",
-        "Old log-probabilities, advantages and the critic's goals (advantage plus value) come from the rollout, without gradient. Minimise minus the minimum of the two terms.",
+        "Only the sign of the advantage gives PPO its direction. Which number of the rollout do the ratio, the clip and the critic each use?",
+        "Old log-probabilities, advantages and the critic's targets (advantage plus value) come from the rollout, without gradient. Minimise minus the minimum of the two terms.",
     ),
     seeds=4,
     bar=100.0,
-    what="the number of steps that the pole stands",
+    what="the number of steps with a standing pole",
     also=(begins,),
 )
 def balances(sub, draw):
-    "`train` finds a policy that keeps the pole up: four runs, each beside ours."
+    "`train` finds a policy that keeps the pole up, in four runs, each paired with ours."
     seed, states = draw.integer(0, 2**28), 0.1 * (draw.uniform(32, 4).float() - 0.5)
     cart = Cart(draw)
     weights = trained(sub, cart, 8, seed)
@@ -251,18 +255,18 @@ def balances(sub, draw):
 
 
 # %% [shared]
-# 0.02, 0.05, 0.1, 1.1, 5.0, 9.8: the laws of the cart are public; hidden are its force and which action is which
+# 0.02, 0.05, 0.1, 1.1, 5.0, 9.8: the dynamics of the cart are public; its force and the order of the actions are hidden
 
 
 # %% [probes]
-# no random of train: it draws by its seed, from whichever generator
-# no gradient: advantages are data, and nobody differentiates a training
+# no random of train: it samples by its seed, from any generator
+# no gradient: advantages are data, and a training is not differentiated
 # no integers, keywords, size, values, float32 of train: any training that balances the pole is right
 
 
-# %% [mutant] the ends are overlooked
+# %% [mutant] the ends are ignored
 # caught by: looks_back
-# says: the ends are overlooked
+# says: the ends of episodes are ignored
 def advantages(rewards, values, over, last_values, gamma, lam):
     found, later, following = torch.zeros_like(values), torch.zeros_like(last_values), last_values
     for t in reversed(range(len(rewards))):
@@ -296,7 +300,7 @@ def advantages(rewards, values, over, last_values, gamma, lam):
     return found
 
 
-# %% [mutant] downhill
+# %% [mutant] descent
 # caught by: balances
 # says: below ours
 def train(iterations, seed):
@@ -328,7 +332,7 @@ def train(iterations, seed):
     return [w.detach() for w in policy]
 
 
-# %% [mutant] rewards in place of advantages
+# %% [mutant] rewards instead of advantages
 # caught by: balances
 # says: below ours
 def train(iterations, seed):
@@ -360,7 +364,7 @@ def train(iterations, seed):
     return [w.detach() for w in policy]
 
 
-# %% [mutant] the poles fall unnoticed
+# %% [mutant] ends are ignored in the training
 # caught by: balances
 # says: below ours
 def train(iterations, seed):

@@ -9,12 +9,12 @@
 #
 # 1. `fisher_product(features, theta, vector, damping)`: $(F + \lambda I)\,v$ with $\lambda$ = `damping` and the Fisher matrix $F = \frac1M\sum_s\sum_a\pi(a\mid s)\,\nabla\log\pi(a\mid s)\,\nabla\log\pi(a\mid s)^{\mathsf T}$. The mean is over the states, and the expectation is over *all* actions, with the policy's
 #    probabilities. (The chapter shows that it is also the Hessian of the mean KL, in the old policy's direction.)
-# 2. `conjugate_gradient(product, b, iterations)`: solve $Kx = b$ by the chapter's conjugate gradients, from $x = 0$, where the function `product(v)` gives $Kv$ for a symmetric positive definite matrix that nobody shows you. Ask it once per iteration, so at most `iterations` times. Stop before the next question
-#    as soon as $q^{\mathsf T}q \le 10^{-20}\,b^{\mathsf T}b$. This is also the case at once if $b = 0$, and then $x = 0$. The result is never NaN, however many iterations are allowed.
+# 2. `conjugate_gradient(product, b, iterations)`: solve $Kx = b$ by the chapter's conjugate gradients, from $x = 0$, where the function `product(v)` gives $Kv$ for a symmetric positive definite matrix that you do not see. Call it once per iteration, so at most `iterations` times. Stop before the next call
+#    as soon as $q^{\mathsf T}q \le 10^{-20}\,b^{\mathsf T}b$. This holds immediately if $b = 0$, and then $x = 0$. The result is never NaN, however many iterations are allowed.
 # 3. `natural_step(features, theta, actions, advantages, max_kl, damping)`: in each state one action was sampled by the policy: `actions`, `(M,)` integers, with `advantages`, `(M,)`. Let $g$ be the gradient at $\theta$ of the surrogate, the mean of $\rho A$ over the $M$ samples, and $u = (F + \lambda I)^{-1}g$. Return the step
-#    of the chapter's trust region along $u$, with $\kappa$ = `max_kl` and with $F + \lambda I$ in place of $F$, as programs do. If $g$ is 0, the step is 0.
-# 4. `line_search(theta, step, measure, max_kl, max_halvings)`: `measure(new_theta)` returns two numbers, the gain of the surrogate and the KL. Try `theta + step`, then half of the step, a quarter, and so on, with at most `max_halvings` halvings (so 0 means one try). Return the first parameters tried whose
-#    gain is above 0 and whose KL is at most `max_kl`, and measure no further. If no try satisfies both, return `theta` itself. A gain or KL that is NaN satisfies nothing.
+#    of the chapter's trust region along $u$, with $\kappa$ = `max_kl` and with $F + \lambda I$ instead of $F$, as implementations do. If $g$ is 0, the step is 0.
+# 4. `line_search(theta, step, measure, max_kl, max_halvings)`: `measure(new_theta)` returns two numbers, the gain of the surrogate and the KL. Try `theta + step`, then half of the step, a quarter, and so on, with at most `max_halvings` halvings (so 0 means one try). Return the first parameters whose
+#    gain is above 0 and whose KL is at most `max_kl`, and stop measuring. If no try satisfies both, return `theta` itself. A gain or KL that is NaN satisfies nothing.
 
 # %% [given]
 import torch
@@ -145,11 +145,11 @@ def products(sub, draw):
         given={"features": features, "theta": theta, "vector": vector, "damping": damping},
         mistakes={
             "damping is left out": matrix @ vector,
-            "damping multiplies F, too": (1 + damping) * matrix @ vector,
+            "damping also multiplies F": (1 + damping) * matrix @ vector,
             "damping is added to each entry of the product": matrix @ vector + damping,
-            "the states are summed, and their mean is asked for": states * matrix @ vector + damping * vector,
-            "φ is not centred: that is the mean of φ φᵀ": second @ vector + damping * vector,
-            "all actions count the same, whatever their probability": flat @ vector + damping * vector,
+            "the states are summed; expected their mean": states * matrix @ vector + damping * vector,
+            "φ is not centred: this is the mean of φ φᵀ": second @ vector + damping * vector,
+            "all actions have the same weight, independent of their probability": flat @ vector + damping * vector,
             "the scores are not weighted by the probabilities": unweighted @ vector + damping * vector,
         },
         tolerance=1e-6,
@@ -157,18 +157,18 @@ def products(sub, draw):
 
 
 class Product:
-    """The function v -> Kv, which counts its questions."""
+    """The function v -> Kv, which counts its calls."""
 
     def __init__(self, matrix):
-        self.matrix, self.questions = matrix, 0
+        self.matrix, self.calls = matrix, 0
 
     def __call__(self, v):
-        self.questions += 1
+        self.calls += 1
         return self.matrix @ v
 
 
 class Measure:
-    """The function that gives gain and KL of each try, the same for all tries after the last; it keeps the parameters."""
+    """The function that returns gain and KL of each try, the same for all tries after the last; it stores the parameters."""
 
     def __init__(self, answers):
         self.answers, self.tries = answers, []
@@ -179,19 +179,19 @@ class Measure:
 
 
 def first(answers, condition):
-    """The number of the first try whose gain and KL satisfy the condition; None if there is none."""
+    """Return the index of the first try whose gain and KL satisfy the condition; None if there is none."""
     return next((i for i, (gain, kl) in enumerate(answers) if condition(gain, kl)), None)
 
 
 def spd(draw, size):
-    """A symmetric positive definite matrix, not too far from the identity, with different eigenvalues."""
+    """Return a symmetric positive definite matrix, not too far from the identity, with different eigenvalues."""
     basis = torch.linalg.qr(draw.normal(size, size)).Q
     values = torch.tensor([0.5 + 0.7 * i for i in range(size)], dtype=torch.float64)
     return basis @ torch.diag(values) @ basis.T
 
 
 def best_in_krylov(matrix, b, iterations):
-    """The minimiser of ½xᵀKx − bᵀx among all combinations of b, Kb, K²b, …: what conjugate gradients have found by then."""
+    """Return the minimiser of ½xᵀKx − bᵀx among all combinations of b, Kb, K²b, …, which conjugate gradients reach."""
     powers = [b]
     for _ in range(iterations - 1):
         powers.append(matrix @ powers[-1])
@@ -200,7 +200,7 @@ def best_in_krylov(matrix, b, iterations):
 
 
 def steepest(matrix, b, iterations):
-    """Each direction is the residual."""
+    """Return steepest descent: each direction is the residual."""
     x = torch.zeros_like(b)
     for _ in range(iterations):
         residual = b - matrix @ x
@@ -210,14 +210,14 @@ def steepest(matrix, b, iterations):
 
 @test(
     points=2,
-    against="the best point in the Krylov space, found by solving it",
+    against="the best point in the Krylov space, by a linear solve",
     hints=(
         "Follow the chapter's example by hand: F = diag(1, 4), g = (1, 1). What are x, q and p after one iteration?",
-        "Keep qᵀq of the old residual until the new one is there: the new direction is q' plus (q'ᵀq')/(qᵀq) times the old direction.",
+        "Store qᵀq of the old residual until you have the new one. The new direction is q' plus (q'ᵀq')/(qᵀq) times the old direction.",
     ),
 )
 def solves(sub, draw):
-    "`conjugate_gradient` after a few iterations, and after all."
+    "`conjugate_gradient` after a few iterations, and after all iterations."
     size = draw.integer(4, 5)
     matrix, b = spd(draw, size), tidy(draw.normal(size)) + 0.05
     for iterations in (2, 3, size):
@@ -231,26 +231,26 @@ def solves(sub, draw):
             mistakes={
                 "each direction is the residual: that is steepest descent": steepest(matrix, b, iterations),
                 "one iteration too few is made": best_in_krylov(matrix, b, iterations - 1),
-                "the sign is turned": -best_in_krylov(matrix, b, iterations),
+                "the sign is wrong": -best_in_krylov(matrix, b, iterations),
                 **({"one iteration too many is made": best_in_krylov(matrix, b, iterations + 1)} if iterations < size else {}),
-                "that is the residual": b - matrix @ best_in_krylov(matrix, b, iterations),
+                "this is the residual": b - matrix @ best_in_krylov(matrix, b, iterations),
                 "the last system is solved exactly, and the iterations are ignored": torch.linalg.solve(matrix, b),
             },
             tolerance=1e-6,
         )  # fmt: skip
-        if product.questions > iterations:
-            fail(f"`product` was asked {product.questions} times in {iterations} iterations; expected once in each")
+        if product.calls > iterations:
+            fail(f"`product` was called {product.calls} times in {iterations} iterations; expected one call in each")
 
 
 @test(
     points=1,
     hints=(
         "After D iterations the residual is nearly 0. What is qᵀq/pᵀKp one iteration later?",
-        "Compare qᵀq with 10⁻²⁰ bᵀb before you ask for the next product, and stop there. For b = 0 both are 0.",
+        "Compare qᵀq with 10⁻²⁰ bᵀb before you compute the next product, and stop there. For b = 0 both are 0.",
     ),
 )
 def stops(sub, draw):
-    "`conjugate_gradient` stops when it has arrived."
+    "`conjugate_gradient` stops when the residual is 0."
     size = draw.integer(3, 4)
     matrix, b = torch.diag(torch.tensor([2.0] * size, dtype=torch.float64)), tidy(draw.normal(size)) + 0.05
     zero = torch.zeros(size, dtype=torch.float64)
@@ -265,9 +265,9 @@ def stops(sub, draw):
             given={"K": "twice the identity matrix", "b": right},
             tolerance=1e-6,
         )
-        if product.questions > most:
+        if product.calls > most:
             fail(
-                f"`product` was asked {product.questions} times; expected at most {most}, since the residual is 0 by then",
+                f"`product` was called {product.calls} times; expected at most {most}, because the residual is 0 then",
                 b=right,
             )
     hard, c = spd(draw, size), tidy(draw.normal(size)) + 0.05
@@ -285,8 +285,8 @@ def stops(sub, draw):
     points=3,
     against="the solution of the linear system, with the Hessian and the gradient by autograd",
     hints=(
-        "Which multiple of u = (F + λI)⁻¹g spends exactly κ of the quadratic KL ½xᵀ(F + λI)x?",
-        "g is the mean of A ∇log π(a|s) over the samples, since ρ = 1 at θ. Then x = √(2κ/uᵀ(F + λI)u) u. Watch g = 0.",
+        "For which multiple of u = (F + λI)⁻¹g is the quadratic KL ½xᵀ(F + λI)x exactly κ?",
+        "g is the mean of A ∇log π(a|s) over the samples, because ρ = 1 at θ. Then x = √(2κ/uᵀ(F + λI)u) u. Treat g = 0 separately.",
     ),
 )
 def along_the_natural_gradient(sub, draw):
@@ -310,31 +310,31 @@ def along_the_natural_gradient(sub, draw):
         what="the step",
         given={"features": features, "theta": theta, "actions": actions, "advantages": advantages, "max_kl": max_kl, "damping": damping},
         mistakes={
-            "the plain gradient is followed": (2 * max_kl / (g @ damped @ g)).sqrt() * g,
-            "the 2 is missing: the step spends half of the KL": want / math.sqrt(2),
-            "the root is missing": 2 * max_kl / (u @ damped @ u) * u,
-            "the length is that of κ in the parameters, and not in the KL": (2 * max_kl / (u @ u)).sqrt() * u,
-            "u has its own length, and κ is ignored": u,
+            "the step follows the plain gradient": (2 * max_kl / (g @ damped @ g)).sqrt() * g,
+            "the 2 is missing: the step has half of the KL": want / math.sqrt(2),
+            "the square root is missing": 2 * max_kl / (u @ damped @ u) * u,
+            "the length uses κ in the parameters, and not in the KL": (2 * max_kl / (u @ u)).sqrt() * u,
+            "the step is u itself, and κ is ignored": u,
             "damping is left out of the solution": (2 * max_kl / (free @ matrix @ free)).sqrt() * free,
             "damping is left out of the length": (2 * max_kl / (u @ matrix @ u)).sqrt() * u,
-            "the step goes down": -want,
+            "the step descends": -want,
             "the gradient of log π is φ(s,a), without the mean over the actions": (2 * max_kl / (raw @ damped @ raw)).sqrt() * raw,
-            "g and not u stands in the length": (2 * max_kl / (g @ u)) * u,
+            "the length uses g, and not u": (2 * max_kl / (g @ u)) * u,
         },
         tolerance=1e-5,
     )  # fmt: skip
     expect(
         sub.aside.natural_step(features, theta, actions, 0 * advantages, max_kl, damping),
         torch.zeros(3),
-        what="the step where all advantages are 0",
+        what="the step if all advantages are 0",
     )
 
 
 @test(
     points=2,
     hints=(
-        "When does the search end, and what does it return then? What if it never ends well?",
-        "Try step, step/2, step/4, …; return theta + that part of the step at the first try with gain > 0 and KL ≤ max_kl. Comparisons with NaN are False.",
+        "When does the search end, and what does it return then? What if no try is accepted?",
+        "Try step, step/2, step/4, … At the first try with gain > 0 and KL ≤ max_kl return theta plus this part of the step. Comparisons with NaN are False.",
     ),
 )
 def searches(sub, draw):
@@ -359,12 +359,12 @@ def searches(sub, draw):
         place = lambda count, points=points: theta if count is None else points[count]
         within = [answers[min(i, len(answers) - 1)] for i in range(max_halvings + 1)]
         mistakes = {
-            "the step is returned, and the parameters are asked for": place(right) - theta,
-            "the whole step is taken, though it was not accepted": points[0],
-            "the last try is returned, though it was not accepted": points[-1],
-            "the parameters stay as they were": theta,
-            "the KL is not looked at": place(first(within, lambda gain, kl: gain > 0)),
-            "the gain is not looked at": place(first(within, lambda gain, kl: kl <= max_kl)),
+            "it is the step; expected the parameters": place(right) - theta,
+            "the whole step is used, although it was not accepted": points[0],
+            "the last try is returned, although it was not accepted": points[-1],
+            "the parameters do not change": theta,
+            "the KL is ignored": place(first(within, lambda gain, kl: gain > 0)),
+            "the gain is ignored": place(first(within, lambda gain, kl: kl <= max_kl)),
             "a gain of 0 is accepted": place(first(within, lambda gain, kl: gain >= 0 and kl <= max_kl)),
             "a KL of exactly the limit is refused": place(first(within, lambda gain, kl: gain > 0 and kl < max_kl)),
         }
@@ -384,7 +384,7 @@ def searches(sub, draw):
         )
         tries = max_halvings + 1 if right is None else right + 1
         if len(measure.tries) != tries:
-            fail(f"{what}: `measure` was asked {len(measure.tries)} times; expected {tries}")
+            fail(f"{what}: `measure` was called {len(measure.tries)} times; expected {tries}")
         for count, (new, point) in enumerate(zip(measure.tries, points, strict=False), 1):
             expect(
                 new, point, what=f"the parameters of try {count}", given={"theta": theta, "step": step}, tolerance=1e-9
@@ -400,7 +400,7 @@ def searches(sub, draw):
 
 
 # %% [shared]
-# 0.5: half of a step, as the statement says
+# 0.5: half of a step, as in the statement
 
 
 # %% [probes]
@@ -418,7 +418,7 @@ def fisher_product(features, theta, vector, damping):
 
 # %% [mutant] the sum over states
 # caught by: products
-# says: their mean is asked for
+# says: expected their mean
 def fisher_product(features, theta, vector, damping):
     scores, probs = _centred(features, theta)
     return ((probs * (scores @ vector))[..., None] * scores).sum((0, 1)) + damping * vector
@@ -452,7 +452,7 @@ def conjugate_gradient(product, b, iterations):
 
 # %% [mutant] the plain gradient
 # caught by: along_the_natural_gradient
-# says: plain gradient is followed
+# says: follows the plain gradient
 def natural_step(features, theta, actions, advantages, max_kl, damping):
     scores, _ = _centred(features, theta)
     gradient = (advantages[:, None] * scores[torch.arange(len(actions)), actions]).mean(0)
@@ -482,9 +482,9 @@ def natural_step(features, theta, actions, advantages, max_kl, damping):
     return torch.sqrt(2 * max_kl / (direction @ fisher_product(features, theta, direction, damping))) * direction
 
 
-# %% [mutant] the last try is taken in any case
+# %% [mutant] the last try is always returned
 # caught by: searches
-# says: though it was not accepted
+# says: although it was not accepted
 def line_search(theta, step, measure, max_kl, max_halvings):
     for halvings in range(max_halvings + 1):
         new = theta + 0.5**halvings * step
@@ -494,9 +494,9 @@ def line_search(theta, step, measure, max_kl, max_halvings):
     return new
 
 
-# %% [mutant] the gain is not looked at
+# %% [mutant] the gain is ignored
 # caught by: searches
-# says: the gain is not looked at
+# says: the gain is ignored
 def line_search(theta, step, measure, max_kl, max_halvings):
     for halvings in range(max_halvings + 1):
         new = theta + 0.5**halvings * step
