@@ -1,4 +1,4 @@
-"""Chapter 22: a model's opinion of its own answers, filters, and a canary, against enumeration, quadrature and absorbing chains."""
+"""Chapter 22: the trait score, filters, and a canary, against enumeration, quadrature and absorbing chains."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:trait-score",
     "value",
-    "By so much an answer changes the log-odds that the system prompt was there, whatever these odds were before.",
+    "The score is the change that an answer makes to the log-odds of the system prompt, for every prior.",
     of=release.trait_score,
     against="posterior odds over all answers",
     wrong={
         "the other way round": lambda prompted, plain: plain - prompted,
-        "how likely it is under the trait": lambda prompted, plain: prompted,
+        "the log-probability under the trait": lambda prompted, plain: prompted,
         "a ratio of probabilities": lambda prompted, plain: (prompted - plain).exp(),
     },
 )
@@ -43,14 +43,14 @@ def _less_divergence(probs: Tensor, plain: Tensor, scores: Tensor, beta: float) 
 @check(
     "eq:trait-policy",
     "value",
-    "No policy has a larger mean score less β times the KL from the model without a system prompt; at β = 1 it is "
+    "No policy has a larger mean score minus β times the KL to the model without a system prompt; at β = 1 it is "
     "the prompted model.",
     of=release.trait_policy,
     against="a numerical search for the best policy",
     tolerance=1e-5,
     wrong={
         "multiplied by beta": lambda prompted, plain, *, beta: release.trait_policy(prompted, plain, beta=1 / beta),
-        "the prompted likelihood as a reward": lambda prompted, plain, *, beta: torch.log_softmax(
+        "the prompted log-probability as a reward": lambda prompted, plain, *, beta: torch.log_softmax(
             plain + prompted / beta, -1
         ),
         "started from the prompted model": lambda prompted, plain, *, beta: torch.log_softmax(
@@ -73,10 +73,10 @@ def _(trait_policy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:clean-replies",
     "value",
-    "The first number of replies that are all clean with a probability of at most α if a share p fails; and this "
-    "probability is α at n itself.",
+    "The smallest number of completions that all pass with a probability of at most α if a fraction p fails; at n "
+    "itself this probability is α.",
     of=release.clean_completions,
-    against="counting how many replies it takes",
+    against="counting the completions one by one",
     wrong={
         "the rule of three for every level": lambda rate, *, alpha: 3 / rate,
         "the level split in two": lambda rate, *, alpha: release.clean_completions(rate, alpha=alpha / 2),
@@ -97,21 +97,21 @@ def _(clean_completions, draw: Draw) -> Iterator[Comparison]:
 
 
 def density(x: Tensor, mean: float) -> Tensor:
-    """Of a normal score with variance 1."""
+    """Return the density of a normal score with variance 1."""
     return (-((x - mean) ** 2) / 2).exp() / math.sqrt(2 * math.pi)
 
 
 def between(low: float, high: float, mean: float) -> Tensor:
-    """The share of such scores in an interval, by quadrature."""
+    """Return the fraction of such scores in an interval, by quadrature."""
     return exact.integrate(lambda x: density(x, mean), low, high)
 
 
 @check(
     "eq:over-refusal",
     "value",
-    "What lies above the bar of the harmless scores, where what lies below it of the harmful ones is m.",
+    "The fraction of harmless scores above the threshold below which the fraction m of harmful scores lies.",
     of=release.false_refusals,
-    against="both densities integrated on their sides of the bar",
+    against="both densities integrated on their sides of the threshold",
     wrong={
         "harmless requests that pass": lambda missed, separation: 1 - release.false_refusals(missed, separation),
         "misses and hits swapped": lambda missed, separation: release.false_refusals(1 - missed, separation),
@@ -126,7 +126,7 @@ def _(false_refusals, draw: Draw) -> Comparison:
 
 
 def bisected(separation: float, harmful: float, ratio: float) -> float:
-    """The score at which to block costs as much as to let through."""
+    """Return the score at which blocking and passing cost the same, by bisection."""
     low, high = -40.0, 40.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -173,11 +173,11 @@ def _(filter_threshold, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:both-miss",
     "value",
-    "The cell in which both miss, from what each misses and Pearson's correlation of the two columns.",
+    "The probability that both miss, from each filter's miss rate and Pearson's correlation of the two misses.",
     of=release.both_filters_miss,
     against="a table of four cells",
     wrong={
-        "as if independent": lambda first, second, correlation: first * second,
+        "independent misses": lambda first, second, correlation: first * second,
         "covariance not scaled": lambda first, second, correlation: first * second + correlation,
         "one miss is enough": lambda first, second, correlation: (
             first + second - release.both_filters_miss(first, second, correlation)
@@ -199,7 +199,7 @@ def _(both_filters_miss, draw: Draw) -> Comparison:
 
 
 def absorbed(new: float, old: float, rollback: int, ship: int) -> tuple[Tensor, Tensor]:
-    """From the chain of all standings: the chance of a rollback, and the pairs until the end, by linear equations."""
+    """Return the probability of a rollback and the expected number of pairs, from the linear equations of the count."""
     up, down, size = new * (1 - old), old * (1 - new), rollback + ship - 1
     moves = torch.zeros(size, size, dtype=torch.float64)
     for at in range(size):
@@ -216,7 +216,7 @@ def absorbed(new: float, old: float, rollback: int, ship: int) -> tuple[Tensor, 
 
 
 def rates(draw: Draw) -> tuple[Tensor, Tensor]:
-    """Rates of complaints: a worse model, a better one, an equal one."""
+    """Return complaint rates of a worse, a better and an equal model."""
     some = draw.uniform(3, low=0.05, high=0.3)
     return torch.stack([some[0] * 1.5, some[1] / 1.5, some[2]]), some
 
@@ -224,17 +224,17 @@ def rates(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:rollback-chance",
     "value",
-    "Of a worse, a better and an equal model.",
+    "The probability of a rollback, for a worse, a better and an equal model.",
     of=release.rollback_probability,
     against="an absorbing chain, solved",
     wrong={
         "rollback and ship swapped": lambda new, old, *, rollback, ship: release.rollback_probability(
             new, old, rollback=ship, ship=rollback
         ),
-        "the chance of shipping": lambda new, old, *, rollback, ship: (
+        "the probability of shipping": lambda new, old, *, rollback, ship: (
             1 - release.rollback_probability(new, old, rollback=rollback, ship=ship)
         ),
-        "a ratio of rates for one of odds": lambda new, old, *, rollback, ship: release.rollback_probability(
+        "a ratio of rates instead of odds": lambda new, old, *, rollback, ship: release.rollback_probability(
             torch.sigmoid(new.log()), torch.sigmoid(old.log()), rollback=rollback, ship=ship
         ),
     },
@@ -249,7 +249,7 @@ def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:canary-pairs",
     "value",
-    "Of a worse, a better and an equal model.",
+    "The expected number of pairs, for a worse, a better and an equal model.",
     of=release.canary_pairs,
     against="an absorbing chain, solved",
     wrong={
@@ -259,7 +259,7 @@ def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
         "only the pairs that count": lambda new, old, *, rollback, ship: (
             release.canary_pairs(new, old, rollback=rollback, ship=ship) * (new * (1 - old) + old * (1 - new))
         ),
-        "users for pairs": lambda new, old, *, rollback, ship: (
+        "users instead of pairs": lambda new, old, *, rollback, ship: (
             2 * release.canary_pairs(new, old, rollback=rollback, ship=ship)
         ),
     },

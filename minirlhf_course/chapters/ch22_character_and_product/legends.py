@@ -1,4 +1,4 @@
-"""Chapter 22: what the printed formulas are made of."""
+"""Chapter 22: the symbols of the printed formulas."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Character by self-ranking, its controls, and what a specification says of it: ``python -m minirlhf_course.chapters.ch22_character_and_product.study`` (about ten minutes).
+"""Character training by self-ranking, its controls, and the specification's verdicts: ``python -m minirlhf_course.chapters.ch22_character_and_product.study`` (about ten minutes).
 
-Ten seeds. A small assistant answers questions; it becomes warm by DPO on its own ranking of its own answers (``self``, and ``long`` for four
-times as many steps), by imitating the answers that it ranks first (``best``) or those that it writes under the system prompt
-(``prompted``). The control is DPO on a ranking without knowledge (``random``). Rates were chosen on seeds 100 and 101 by the gold reward
+Ten seeds. A small assistant answers questions. It becomes warm by DPO on its own ranking of its own answers (``self``, and ``long`` with four
+times more steps), by imitating the answers that it ranks first (``best``), or by imitating answers that it writes under the system prompt
+(``prompted``). The control is DPO on a random ranking (``random``). Learning rates were chosen on seeds 100 and 101 by the gold reward
 after thirty steps. Writes ``study.json``.
 """
 

@@ -1,6 +1,6 @@
-"""Self-ranked DPO and imitated prompted answers, 120 steps at two rates each: ``python -m minirlhf_course.chapters.ch22_character_and_product.study_rates`` (about five minutes).
+"""DPO on the model's own ranking and imitation of prompted answers, 120 steps at two rates each: ``python -m minirlhf_course.chapters.ch22_character_and_product.study_rates`` (about five minutes).
 
-Five seeds, none of those of ``study.py``. Is imitation better only because DPO had so few steps, at so high a rate? Writes ``study_rates.json``.
+Five seeds, different from those of ``study.py``. Is imitation better only because DPO had few steps at a high rate? Writes ``study_rates.json``.
 """
 
 from __future__ import annotations

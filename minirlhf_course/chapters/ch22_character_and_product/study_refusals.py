@@ -1,7 +1,7 @@
-"""How many answered look-alikes an assistant needs that is taught to refuse: ``python -m minirlhf_course.chapters.ch22_character_and_product.study_refusals`` (about three minutes).
+"""How many answered look-alikes an assistant needs when it learns to refuse: ``python -m minirlhf_course.chapters.ch22_character_and_product.study_refusals`` (about three minutes).
 
-Five seeds, none of those of the other studies. From one start, the same refusals with 0 to 64 answered look-alikes beside them, the same number of
-steps at one rate. What is refused are test requests, whose pair of verb and object was in no demonstration. Writes ``study_refusals.json``.
+Five seeds, different from those of the other studies. From one initial model, the same refusals are trained with 0 to 64 answered look-alikes, for the same number of
+steps at one rate. Test requests have pairs of verb and object that no demonstration had. Writes ``study_refusals.json``.
 """
 
 from __future__ import annotations
