@@ -117,7 +117,7 @@ def _(total_return, draw: Draw) -> Comparison:
 @check(
     "eq:total-return",
     "value",
-    "Each sampled token has the whole discounted return; a token that nobody sampled costs no discount.",
+    "Each sampled token has the whole discounted return; a token that the policy did not sample adds no discount.",
     of=returns.total_return,
     against="the rewards of the sampled tokens, listed and discounted one by one",
     wrong={
@@ -167,7 +167,7 @@ def _(returns_to_go, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:baseline-identity",
     "gradient",
-    "Any baseline that does not depend on the action leaves the gradient as it is: E[∇log π · b] = 0.",
+    "A baseline that does not depend on the action does not change the gradient: E[∇log π · b] = 0.",
     of=returns.subtract_baseline,
     against="the gradient without a baseline, and finite differences of the expected return",
     wrong={
@@ -244,7 +244,7 @@ def _(policy_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:value-gradient",
     "value",
-    "The gradient of the values satisfies a Bellman equation of its own.",
+    "The gradient of the values satisfies a Bellman equation.",
     of=pg.value_gradient,
     against="differentiating the discounted rewards summed over time",
     wrong={
@@ -266,7 +266,7 @@ def _(value_gradient, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-theorem",
     "value",
-    "Unrolled, the recursion becomes a sum over states, weighted with how often the policy visits them.",
+    "Unrolled, the recursion becomes a sum over states, weighted with the policy's visits.",
     of=pg.policy_gradient_theorem,
     against="the gradient of the values, averaged over the start",
     wrong={

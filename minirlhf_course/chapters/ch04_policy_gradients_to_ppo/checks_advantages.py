@@ -133,7 +133,7 @@ def _(td_residuals, draw: Draw) -> Comparison:
 @check(
     "eq:td-residual",
     "holes",
-    "The next state is that of the next sampled token, the bootstrap after the last; nothing else is looked at.",
+    "The next value is the next sampled token's, or the bootstrap after the last token; no other position counts.",
     of=returns.td_residuals,
     against="plain Python over the sampled tokens",
     wrong={

@@ -24,7 +24,7 @@ chain(
 
 
 def _six_cases(ratio: float, advantage: float, epsilon: float) -> float:
-    """PPO's objective without a minimum and without a clip: who has gone too far has no more to gain."""
+    """Return PPO's objective case by case: a ratio that has moved too far has nothing more to gain."""
     if advantage > 0 and ratio > 1 + epsilon:
         return (1 + epsilon) * advantage
     if advantage < 0 and ratio < 1 - epsilon:
@@ -35,7 +35,7 @@ def _six_cases(ratio: float, advantage: float, epsilon: float) -> float:
 @check(
     "eq:clipped-surrogate",
     "six-cases",
-    "min(ρA, clip(ρ)A) takes the gain away from whoever has gone too far, and from nobody else.",
+    "min(ρA, clip(ρ)A) removes the gain of ratios that have moved too far in the advantage's direction, and of no others.",
     of=policy_losses.ppo_clip,
     against="six cases written out: two signs of the advantage, three places of the ratio",
     wrong={
@@ -67,7 +67,7 @@ def _(objective: Callable[..., Tensor], draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:clipped-value-loss",
     "value",
-    "A value that has moved further than c from where the rollout found it gains nothing by going on.",
+    "A value that has moved further than c from its value at the rollout gains nothing by moving on.",
     of=value_losses.value_clip,
     against="the two squares, the larger counts",
     wrong={
@@ -123,7 +123,7 @@ def _with(**changes: Any) -> Loss:
 @check(
     "eq:ppo-objective",
     "value",
-    "What is descended: minus the mean of clipped surrogate, entropy bonus and minus the critic's error.",
+    "The loss is minus the mean of the clipped surrogate plus the entropy bonus minus the critic's error.",
     of=po.loss,
     against="every step's three terms, by hand, and their mean",
     wrong={
@@ -157,12 +157,12 @@ def _(loss: Loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-gradient",
     "gradient",
-    "The entropy's gradient is a policy gradient in which each action earns its own surprise, −log π.",
+    "The entropy's gradient is a policy gradient in which the weight of each action is its surprise, −log π.",
     of=policy_losses.reinforce,
     against="finite differences of the entropy, summed over all actions",
     wrong={
         "sign reversed": lambda logps, old, a, mask: -policy_losses.reinforce(logps, old, a, mask),
-        "the probability is pushed, not its logarithm": lambda logps, old, a, mask: logps.exp() * a,
+        "the gradient of the probability, not of its logarithm": lambda logps, old, a, mask: logps.exp() * a,
     },
     tolerance=1e-8,
 )

@@ -19,7 +19,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:performance-difference",
     "value",
-    "What a new policy gains are the old advantages, collected where the new policy goes.",
+    "The gain of a new policy is the expected discounted sum of the old advantages under the new policy.",
     of=trust_region.performance_difference,
     against="difference of two expected returns, summed over time",
     wrong={
@@ -37,7 +37,7 @@ def _(performance_difference, draw: Draw) -> Comparison:
 @check(
     "eq:surrogate-gain",
     "gradient",
-    "At the old policy the surrogate is 0 and its gradient is that of the true objective.",
+    "At the old policy the surrogate is 0 and its gradient equals the true objective's gradient.",
     of=trust_region.surrogate_gain,
     against="differentiating the expected return",
     wrong={

@@ -1,7 +1,7 @@
 """CartPole with five seeds: ``python -m minirlhf_course.chapters.ch04_policy_gradients_to_ppo.study`` (about fifteen minutes).
 
-Six methods of chapter 04 at 100,000 steps each, PPO with value clipping, and the mistakes of its gallery. Settings were chosen on
-seeds 0 to 4; these are others. Writes ``study.json``.
+Seven methods of chapter 04 at 100,000 steps each, PPO with value clipping, and the mistakes of its gallery. Settings were chosen on
+seeds 0 to 4; the study uses other seeds. Writes ``study.json``.
 """
 
 import time

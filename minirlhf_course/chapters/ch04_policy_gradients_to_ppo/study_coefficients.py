@@ -2,7 +2,7 @@
 fifteen minutes).
 
 REINFORCE with a learned baseline when the common gradient norm is not clipped, and PPO with entropy bonuses of several sizes, on
-CartPole. Seeds and all other settings are those of ``study.py``, whose runs they are compared with. Writes
+CartPole. Seeds and all other settings are the same as in ``study.py``, with whose runs they are compared. Writes
 ``study_coefficients.json``.
 """
 
