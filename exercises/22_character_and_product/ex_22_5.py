@@ -160,7 +160,7 @@ def got_worse(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Ten rules are ten tests. Which p-value is below 5 % and above 0.5 %?", "Holm's correction multiplies the smallest p-value by the number of rules, ten, even if the other nine are unchanged."),
+    hints=("Ten rules are ten tests. Which p-value is below 5 % and above half a percent?", "Holm's correction multiplies the smallest p-value by the number of rules, ten, even if the other nine are unchanged."),
 )  # fmt: skip
 def one_of_ten(sub, draw):
     "You identify the release whose rule is red only without correction."
