@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 04 · Which way is up?
 #
-# Chapter 03 asked what a situation is worth. Now the policy is a function with parameters, and the question is in which direction to move them. The answer is an expectation, and there are
-# many ways to estimate it. **Which of them can be trusted after a handful of episodes, and how far may one step go before the estimate is about another policy?** First where everything can
-# be listed, then on CartPole, where it cannot.
+# Chapter 03 computed the values of states. Now the policy is a function with parameters. In which direction should we move them? The answer is an expectation, and there are
+# many ways to estimate it. **Which of them can you trust after a handful of episodes, and how far may one step go before the estimate describes another policy?** We begin with tasks in which we can
+# list every episode, and end with CartPole, in which we cannot.
 
 # %%
 import math
@@ -30,22 +30,21 @@ from minirlhf_course.report.plotting import PALETTE
 torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.StudyResults("ch04")  # five seeds of the runs on CartPole
-coefficients = evidence.StudyResults(
-    "ch04_coefficients"
-)  # the same seeds: entropy bonuses, and gradients that are not clipped
+study = evidence.StudyResults("ch04")  # five seeds of the runs on CartPole
+# the same seeds, with entropy bonuses and with gradients that are not clipped
+coefficients = evidence.StudyResults("ch04_coefficients")
 predict = Predictions("04")
 
 # %% [markdown]
 # ## Six estimators of one gradient
 #
-# A hill with three ledges: each step costs 1, the top pays 6. Within five steps there are 683 possible episodes, so we can list them all: their probabilities, what each would
-# say the gradient is, and hence the mean and the variance of every estimator, without drawing anything.
+# The hill has three ledges. Each step costs 1, and the top gives 6. Within five steps there are 683 possible episodes, so we can list them all with their probabilities and their
+# estimates of the gradient. This gives the exact mean and variance of every estimator, without sampling.
 #
 # All six have the same mean. Order them by variance: total return, reward-to-go, reward-to-go less the value, $Q$, advantage, TD residual.
 
 # %%
-factor = predict("By what factor do the largest and the smallest variance differ?", 2, 10, 50, 250)
+factor = predict("What is the ratio of the largest to the smallest variance?", 2, 10, 50, 250)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -71,27 +70,27 @@ factor.reveal(max(exact_variance.values()) / min(exact_variance.values()))
 
 # %%
 # figure: psi
-# alt: The variance of six estimators of the same gradient on a logarithmic axis, from 55 for the total return over 26, 20 and 7 to 2.2 for the TD residual and 1.1 for the advantage.
-#   Dots from four thousand drawn episodes lie on the exact bars.
+# alt: The variance of six estimators of the same gradient as bars on a logarithmic axis. The total return has the largest variance, then reward-to-go, Q, reward-to-go less the value, the TD residual and the advantage.
+#   Dots from four thousand sampled episodes agree with the exact bars.
 rng = generator("notebook", 4)
-drawn = {name: listed.sampled_variance(psi, count=4_000, rng=rng) for name, psi in listed.choices().items()}
+sampled = {name: listed.sampled_variance(psi, count=4_000, rng=rng) for name, psi in listed.choices().items()}
 fig, ax = plt.subplots(figsize=(6.4, 2.7), layout="constrained")
 names = list(exact_variance)
 ax.barh(names, list(exact_variance.values()), color=PALETTE["sky"], label="exact, over all episodes")
-ax.plot(list(drawn.values()), names, "o", color=PALETTE["black"], ms=4, label="from 4,000 drawn episodes")
+ax.plot(list(sampled.values()), names, "o", color=PALETTE["black"], ms=4, label="from 4,000 sampled episodes")
 ax.set(xscale="log", xlabel="variance of one episode's estimate", xlim=(0.5, 100))
 ax.invert_yaxis()
 ax.legend(frameon=False)
 plt.show()
 
 # %%
-assert all(abs(drawn[name] / exact_variance[name] - 1) < 0.25 for name in names)
+assert all(abs(sampled[name] / exact_variance[name] - 1) < 0.25 for name in names)
 
 # %% [markdown]
-# An average over $K$ episodes has a $K$-th of the variance. So the factor of 49 between the first line and the fifth says how many times fewer episodes a good $\Psi$ needs. Note what does *not* help: $Q$ has no
-# noise of its own at all, and is still worse than a noisy return less the value, because nearly all of its weights have the same sign.
+# An average over $K$ episodes has this variance divided by $K$. So a good $\Psi$ needs 49 times fewer episodes: this is the ratio of the first line to the fifth. Note what does *not* help. $Q$ has no
+# noise, and its variance is still larger than for a noisy return less the value, because nearly all of its weights have the same sign.
 #
-# The last line holds because the critic is the *true* value here. With another one the TD residual has a bias; the return less the value has none:
+# The last line is unbiased because the critic is the *true* value here. With another critic the TD residual has a bias; the return less the value has none:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -111,7 +110,7 @@ for name, psi in {
 # One decision, one logit: $\pi = (.9, .1)$, $Q = (1, 0)$. The value is .9.
 
 # %%
-value_or_none = predict("With which baseline is the variance smaller?", "with the value", "with none", "it is the same")
+value_or_none = predict("Which baseline gives the smaller variance?", "the value", "none", "both are equal")
 
 # %%
 pi, Q = torch.tensor([0.9, 0.1], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -122,11 +121,11 @@ spread = {name: float(pg.gradient_variance(pi, scores * (Q - b)[:, None])) for n
 for name, b in baselines.items():
     mean = float((pi[:, None] * scores * (Q - b)[:, None]).sum())
     print(f"{name:9} b = {b:.1f}: mean {mean:.4f}, variance {spread[name]:.4f}")
-value_or_none.reveal("with the value" if spread["the value"] < spread["none"] else "with none")
+value_or_none.reveal("the value" if spread["the value"] < spread["none"] else "none")
 
 # %%
 # figure: baseline
-# alt: The variance of the estimate as a function of the baseline is a parabola. At baseline 0 it is 0.0009, at the value 0.9 it is 0.0576, and its lowest point, zero, is at 0.1.
+# alt: The variance of the estimate as a function of the baseline is a parabola. Without a baseline the variance is small, at the value it is far larger, and at the best baseline it is zero.
 grid = torch.linspace(-0.3, 1.0, 100, dtype=torch.float64)
 fig, ax = plt.subplots(figsize=(5, 2.7), layout="constrained")
 ax.plot(grid, [float(pg.gradient_variance(pi, scores * (Q - b)[:, None])) for b in grid], color=PALETTE["blue"])
@@ -139,14 +138,14 @@ ax.set(xlabel="baseline", ylabel="variance", ylim=(-0.002, 0.085))
 plt.show()
 
 # %% [markdown]
-# The mean is .09 whatever the baseline. The rare action has the long score, −.9 against .1, and counts most in the best baseline: with $b = .1$ both actions give the same estimate, and there is no variance left. The
-# value is close to the $Q$ of the frequent action, whose score is short. That the value is often a good baseline is an experience, not a theorem.
+# The mean is .09 with every baseline. The rare action has the long score, −.9 against .1, and counts most in the best baseline. With $b = .1$ both actions give the same estimate, and no variance is left. The
+# value is close to the $Q$ of the frequent action, whose score is short. In practice the value is often a good baseline, but no theorem says so.
 #
-# A third candidate is the mean of the batch. Four samples each, all $2^4$ batches listed:
+# A third candidate is the mean of the batch. We list all $2^4$ batches of four samples:
 
 # %%
 own = predict(
-    "If the own sample is in that mean, is the estimate still unbiased?",
+    "The batch mean contains the sample itself. Is the estimate still unbiased?",
     "yes",
     "no, it is too short",
     "no, it is too long",
@@ -168,9 +167,9 @@ print("(K − 1)/K =", pg.group_mean_shrinkage(4))
 own.reveal("yes" if math.isclose(mean, 0.09) else "no, it is too short" if mean < 0.09 else "no, it is too long")
 
 # %% [markdown]
-# ## REINFORCE where states look alike
+# ## REINFORCE if states look alike
 #
-# The short corridor: three cells, each step costs 1, and in the second cell left and right are exchanged. The policy cannot tell the cells apart; it has one number, the probability $p$ of going right. A deterministic
+# The short corridor has three cells. Each step costs 1, and in the second cell left and right are exchanged. The policy cannot distinguish the cells; it has one number, the probability $p$ of going right. A deterministic
 # policy never arrives. What is the best $p$?
 
 
@@ -229,9 +228,9 @@ print(f"exact gradient   the last 40 updates: p = {sum(exact_climb[-40:]) / 40:.
 
 # %%
 # figure: corridor
-# alt: Left, the expected return as a function of the probability of going right, a curve with its maximum of minus 11.66 at 0.586. Right, that probability over 120 updates of REINFORCE
-#   from a start at 0.2, mean and range of four runs each, beside the same steps along the exact gradient: reward-to-go less the value follows the exact path in a narrow band and is still below the best probability after 120 updates;
-#   the total return wanders about it in a wide band.
+# alt: Left, the expected return as a function of the probability of going right, a curve with its maximum somewhat above one half. Right, this probability over 120 updates of REINFORCE
+#   from a start at 0.2, mean and range of four runs each, beside the same steps along the exact gradient. Reward-to-go less the value follows the exact path in a narrow band and is still below the best probability after 120 updates.
+#   The total return moves around it in a wide band.
 fig, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 p = torch.linspace(0.08, 0.95, 100, dtype=torch.float64)
 axes[0].plot(p, -2 * (2 - p) / (p * (1 - p)), color=PALETTE["black"])
@@ -247,9 +246,9 @@ axes[1].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Reward-to-go less the value follows the exact gradient closely; it has not arrived after 120 updates, because the exact gradient has not either: near the optimum the slope is small. The total return wanders about the same path; two of these four runs end beyond the best.
+# Reward-to-go less the value follows the exact gradient closely. Neither has arrived after 120 updates, because the slope is small near the optimum. The total return moves up and down around the same path; two of these four runs end above the best $p$.
 #
-# One step of each method by hand. Two actions with probabilities .6 and .4; the second was taken and earned 3, the baseline says 1, so $A = 2$. The step size is .1, and PPO goes through the same sample three times.
+# One step of each method by hand. Two actions have probabilities .6 and .4. The second was taken and got the return 3, and the baseline is 1, so $A = 2$. The step size is .1, and PPO makes three passes over the same sample.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -265,11 +264,11 @@ for step in (1, 2, 3):
     print(f"pass {step}: logits move by {pushed}; probability {now:.3f}, ratio {now / 0.4:.3f}")
 
 # %% [markdown]
-# The first pass is REINFORCE's step. The second begins inside the clip range and ends outside: the clip removes the gradient of a ratio that *has* left the range, and does not keep it in. The third pass does nothing.
+# The first pass is REINFORCE's step. The second begins inside the clip range and ends outside. The clip removes the gradient of a ratio that *has* left the range; it does not keep the ratio inside. The third pass changes nothing.
 #
-# ## Believing a critic: λ
+# ## How far to rely on a critic: λ
 #
-# GAE mixes the TD residual (λ = 0), which believes the critic at once, with the full return (λ = 1), which waits. Give it a *wrong* critic, one that says half of every value. How do
+# GAE mixes the TD residual (λ = 0), which relies on the critic, with the full return (λ = 1), which relies on the rewards. Give it a *wrong* critic, one that returns half of every value. How do
 # bias and variance change from λ = 0 to λ = 1?
 
 # %%
@@ -309,8 +308,8 @@ print(
 
 # %%
 # figure: lambda
-# alt: Squared bias and variance of the gradient estimate against lambda with a critic that is half the truth. The variance of one episode rises from 2.3 to 12, the squared bias falls from 0.15 to zero.
-#   The squared error of an average of 64 episodes is least at 0.69.
+# alt: Squared bias and variance of the gradient estimate against lambda, with a critic that returns half of every value. The variance rises with lambda, and the squared bias falls to zero.
+#   Their sum, the squared error of an average of 64 episodes, has its minimum between the middle and the right end.
 fig, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 ax.plot(lams, bias, color=PALETTE["red"], label="squared bias")
 ax.plot(lams, variance / 64, color=PALETTE["blue"], ls="--", label="variance, mean of 64 episodes")
@@ -320,15 +319,15 @@ ax.legend(frameon=False, loc="upper center")
 plt.show()
 
 # %% [markdown]
-# With few episodes a small λ is better, with many a large one, because noise averages out and the critic's error does not. For language models λ is .95 to 1.
+# With few episodes a small λ is better, with many a large λ, because noise averages out and the critic's error does not. Language models use λ from .95 to 1.
 #
 # ## Old samples
 #
-# A batch is used several times, so most updates are about a policy that did not draw it. Importance weights repair the mean. Take two policies that differ as $(.6,.4)$ and $(.5,.5)$ in every step. After one step
+# A batch is used several times, so most updates change a policy that did not sample it. Importance weights repair the mean. Take two policies with probabilities $(.6,.4)$ and $(.5,.5)$ in every step. After one step
 # the second moment of the weight is 1.04.
 
 # %%
-moment = predict("How large is the second moment of the weight after 100 steps?", 1.5, 5, 50, 5000)
+moment = predict("What is the second moment of the weight after 100 steps?", 1.5, 5, 50, 5000)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -346,14 +345,14 @@ print(
 moment.reveal(per_step**100)
 
 # %% [markdown]
-# PPO gives up the product over steps and keeps each step's own ratio: a bias for a variance that does not explode. It then makes sure that no ratio is worth pushing far from 1.
+# PPO drops the product over steps and keeps each step's own ratio. It accepts a bias for a variance that does not explode. The clip then removes the gain of moving a ratio far from 1.
 #
 # ## The clip, in six cases
 #
 # Advantage positive or negative; ratio below, inside or above $[.8, 1.2]$.
 
 # %%
-flat = predict("In how many of the six cases has PPO's objective no slope?", 0, 1, 2, 3, 4)
+flat = predict("In how many of the six cases is the slope of PPO's objective zero?", 0, 1, 2, 3, 4)
 
 # %%
 slopes = {}
@@ -368,8 +367,8 @@ flat.reveal(sum(slope == 0 for slope in slopes.values()))
 
 # %%
 # figure: clip
-# alt: Two panels, PPO's objective against the ratio for advantage plus one and minus one. With plus one it rises to 1.2 and is flat beyond; with minus one it is flat below 0.8 and falls without bound above.
-#   Dashed lines show the maximum in place of the minimum: flat where a ratio has gone the wrong way, and sloped where it should be flat.
+# alt: Two panels, PPO's objective against the ratio for advantage plus one and minus one. With plus one it rises to the upper end of the clip range and is flat beyond. With minus one it is flat below the lower end and falls without bound above.
+#   Dashed lines show the maximum in place of the minimum: flat if the ratio has moved in the wrong direction, and sloped where it should be flat.
 fig, axes = plt.subplots(1, 2, figsize=(7.4, 2.7), layout="constrained")
 ratio = torch.linspace(0.3, 1.9, 161)
 for ax, A in zip(axes, (1.0, -1.0), strict=True):
@@ -383,12 +382,12 @@ axes[0].legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Two of the six have none: the action is better than average and already 20 % likelier, or worse and already 20 % less likely. Where a ratio has gone the *wrong* way, the slope stays, and pulls it back. The maximum turns all
-# of that around.
+# In two of the six the slope is zero: the action is better than average and already 20 % more probable, or worse and already 20 % less probable. If a ratio has moved in the *wrong* direction, the slope stays and pulls it back. The maximum reverses
+# all of this.
 #
 # ## How far may a step go?
 #
-# The surrogate supposes that the new policy goes where the old one goes. In the short corridor that is badly wrong: from $p = .2$, "right" looks good in most states that one is in. What does the surrogate advise?
+# The surrogate assumes that the new policy visits the same states as the old policy. In the short corridor this is badly wrong: at $p = .2$, "right" looks good in most states that the policy visits. What does the surrogate advise?
 
 # %%
 short = steps.Exact(process, steps.alike(process), 0.95)
@@ -455,8 +454,8 @@ Markdown("\n".join(rows))
 
 # %%
 # figure: region
-# alt: Left, true gain and surrogate gain against the new probability of going right, starting from 0.2. They touch at 0.2; the surrogate is a straight line that rises to 19, the truth bends, peaks at 3.6 and
-#   falls below minus 6. Right, true gain against KL for steps in a longer corridor on a logarithmic axis. Up to a few hundredths of a nat the natural gradient gains most; beyond, it is the first of the three paths to fall, and all
+# alt: Left, true gain and surrogate gain against the new probability of going right, starting from 0.2. They touch at 0.2. The surrogate is a straight line that rises to the right edge. The true gain bends, has a far lower peak past the middle, and
+#   becomes negative. Right, true gain against KL for steps in a longer corridor on a logarithmic axis. Up to a few hundredths of a nat the natural gradient gains most. Beyond, it is the first of the three paths to fall, and all
 #   fall far below zero. The penalty and the clip end at a KL of a few hundredths with gains near 1.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 grid = torch.linspace(0.02, 0.99, 98).tolist()
@@ -481,7 +480,7 @@ for name, (colour, style) in lines.items():
     axes[1].plot(*walked[name], color=PALETTE[colour], ls=style, label=name)
 for name, colour, mark in (("PPO-clip, 300 passes", "green", "*"), ("PPO-penalty, β = 1", "purple", "D")):
     kls, gains = walked[name]
-    axes[1].plot(kls[-1], gains[-1], mark, color=PALETTE[colour], ms=9, mfc="none", label=f"{name}: where it ends")
+    axes[1].plot(kls[-1], gains[-1], mark, color=PALETTE[colour], ms=9, mfc="none", label=f"{name}: end point")
 axes[1].axhline(0, color="0.7", lw=0.8)
 axes[1].set(xscale="log", xlabel="KL(old‖new)", xlim=(3e-4, 4), ylim=(-4, 1.8), ylabel="true gain")
 axes[1].legend(frameon=False, fontsize=8, loc="lower left")
@@ -491,13 +490,13 @@ plt.show()
 assert walked["PPO-clip, 300 passes"][1][-1] > 0.5 > 0 > walked["no clip, 300 passes"][1][-1]
 
 # %% [markdown]
-# The surrogate promises more with every pass, +5.2 at the end, while the policy has become far worse than at the start. The table compares directions at the same KL: for small steps the natural gradient is the best direction there is. At a KL of .05 it is worse than the plain gradient, for a good reason: it climbs the
-# *surrogate* fastest, and out there the surrogate is wrong. A natural direction without a small region is no protection. Clip and penalty end at a KL of a few hundredths.
+# The surrogate promises more with every pass, +5.2 at the end, while the policy has become far worse than at the start. The table compares directions at the same KL. For small steps the natural gradient is the best of all directions. At a KL of .05 it is worse than the plain gradient: it climbs the
+# *surrogate* fastest, and at this distance the surrogate is wrong. A natural direction without a small region gives no protection. Clip and penalty end at a KL of a few hundredths.
 #
 # ## CartPole
 #
-# Now with networks and samples: a pole on a cart, 1 per step until it falls or 500 steps are over. The functions are those of chapters 12 and 13: `gae`, `whiten`, `ppo_clip`, `value_mse`; an episode is a row, a step takes the
-# place of a token. Which of the six methods below score 475 in all five seeds?
+# Now with networks and samples. A pole stands on a cart, and each step gives 1 until it falls or 500 steps are over. The functions are the same as in chapters 12 and 13: `gae`, `whiten`, `ppo_clip`, `value_mse`. An episode is a row, a step takes the
+# place of a token. The figure shows six of the chapter's seven methods; PPO-penalty is left out. Which of the six score 475 in all five seeds?
 
 # %%
 config = po.ControlConfig(seed=0)
@@ -512,7 +511,7 @@ print(f"trained policy, 100 new episodes: {reached:.1f}")
 
 # %%
 assert reached >= 475
-assert seen.holds("ppo_score", above=475) and seen.holds("ppo_seconds", below=60)
+assert study.holds("ppo_score", above=475) and study.holds("ppo_seconds", below=60)
 
 # %%
 METHODS = {
@@ -527,11 +526,11 @@ METHODS = {
 
 # %%
 # figure: methods
-# alt: Six panels, mean return against steps on CartPole with the range of five seeds: REINFORCE without and with a learned baseline, actor-critic, A2C, TRPO and PPO. PPO ends at 500 in all seeds, with
-#   a narrow band; the others reach less, later, or not in all seeds.
+# alt: Six panels, mean return against steps on CartPole with the range of five seeds: REINFORCE without and with a learned baseline, actor-critic, A2C, TRPO and PPO. PPO ends at the maximal return in all seeds, with
+#   a narrow band. The other methods reach lower returns, later, or not in all seeds.
 def draw_bands(ax, name, colour, scale=1.0, label=None):
-    """Mean and range over the study's seeds; where there is no study, nothing."""
-    curves = torch.tensor([seen.values(f"{name}_{i:02}") for i in range(poles.BINS)]) * scale  # (20, seeds)
+    """Draw mean and range over the study's seeds; without a study, nothing."""
+    curves = torch.tensor([study.values(f"{name}_{i:02}") for i in range(poles.BINS)]) * scale  # (20, seeds)
     if curves.numel():
         x = (torch.arange(poles.BINS) + 0.5) * 100 / poles.BINS
         ax.plot(x, curves.mean(1), color=colour, label=label)
@@ -543,7 +542,7 @@ fig, axes = plt.subplots(2, 3, figsize=(9, 4), sharex=True, sharey=True, layout=
 for ax, (name, title) in zip(axes.flat, METHODS.items(), strict=True):
     draw_bands(ax, name, PALETTE["blue"])
     ax.axhline(475, color="0.6", ls=":", lw=0.8)
-    scores = seen.values(f"{name}_score")
+    scores = study.values(f"{name}_score")
     ax.set(title=f"{title}\nscore {min(scores):.0f} to {max(scores):.0f}" if scores else title)
 for ax in axes[1]:
     ax.set(xlabel="thousand steps")
@@ -564,24 +563,24 @@ rows.append(f"| TRPO | {config.num_envs} × {config.num_steps} steps | 1, and 20
 Markdown("\n".join(rows))
 
 # %% [markdown]
-# All of them whiten Ψ over the rollout, so REINFORCE has a baseline, too: the rollout's mean. It got *worse* with a learned one. That cannot be the baseline. What else has the critic in common with the actor? (Look at `ControlConfig` before you read on.)
+# All of them whiten Ψ over the rollout, so REINFORCE has a baseline too: the rollout's mean. With a learned baseline it is *worse*. The baseline cannot be the cause. What else does the critic share with the actor? (Look at `ControlConfig` before you read on.)
 
 # %%
-joint = seen.values("reinforce_with_baseline_score")
+joint = study.values("reinforce_with_baseline_score")
 without_clip = po.train_policy(
     poles.cartpole, po.REINFORCE_WITH_BASELINE, replace(poles.EPISODES, max_grad_norm=1e9, seed=10)
 )
 print(f"clipped, not clipped, seed 10: {joint[0]:.0f}, {poles.score(without_clip):.0f}")
 print("five seeds, gradients of both clipped to a common norm of .5:", ", ".join(f"{x:.0f}" for x in joint))
 print("five seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.values("unclipped_score")))
-print("five seeds, no learned baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
+print("five seeds, no learned baseline:", ", ".join(f"{x:.0f}" for x in study.values("reinforce_score")))
 
 # %% [markdown]
-# The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy. (Adam would undo a factor that stays the same; this one changes, and Adam's ε of 10⁻⁵ does the rest.)
+# The critic's error is of the order of the return, so its gradient dominates the common norm, and the policy's gradient becomes short. (Adam would undo a constant factor. This factor varies, and Adam's ε of 10⁻⁵ may add to the effect; we did not store a study of it.)
 #
 # ## The entropy bonus
 #
-# PPO with $c_H$ times the entropy of the next action added to its objective, five seeds each. The policy's entropy at the end is measured in the states that it visits; an undecided policy of two actions has log 2 = .69 nats.
+# We add $c_H$ times the entropy of the next action to PPO's objective, five seeds each. We measure the final entropy in the states that the policy visits. A uniform policy over two actions has log 2 = .69 nats.
 
 # %%
 # table: bonus
@@ -592,12 +591,12 @@ for bonus in ("0", "0.01", "0.1", "1"):
 Markdown("\n".join(rows))
 
 # %% [markdown]
-# ## Epochs, not episodes
+# ## Many passes over one rollout
 #
-# One rollout of 2,048 steps, 64 passes over it instead of 8, with and without the clip.
+# We make 64 passes over one rollout of 2,048 steps, instead of 8, with and without the clip.
 
 # %%
-apart = predict("By what factor is the KL after 64 passes larger without the clip?", 1, 10, 100, 300)
+apart = predict("How many times larger is the KL after 64 passes without the clip?", 1, 10, 100, 300)
 
 
 # %%
@@ -638,18 +637,18 @@ apart.reveal(in_the_end["no clip"] / in_the_end["clip"])
 # %% [markdown]
 # ## A gallery of mistakes
 #
-# Each is one line of PPO changed. Which of them would you notice?
+# Each mistake changes one line of PPO. Which of them would you notice?
 #
-# 1. *Bootstrap forgotten:* at a cut, nothing comes after (`bootstrap = 0`).
-# 2. *Done mask forgotten:* the next episode is the future of a fall.
+# 1. *Bootstrap forgotten:* at a truncation the future is set to 0 (`bootstrap = 0`).
+# 2. *Done mask forgotten:* GAE treats the next episode as the future of a fall.
 # 3. *Maximum for minimum* in the clip.
 # 4. *Baseline not detached:* the policy's loss also trains the critic.
-# 5. *Baseline not detached*, and rewards of .01 per step, so that values are of order 1, as they are with a language model.
+# 5. *Baseline not detached*, with rewards of .01 per step, so that values are of order 1, as for a language model.
 
 # %%
 # figure: gallery
 # alt: Five panels with the returns of correct PPO in grey and of a mistake in red, means and ranges over five seeds: no bootstrap, no done mask, maximum for minimum, baseline not detached, and the last one with small
-#   rewards. Without the done mask and with the undetached baseline at small rewards the mean return falls below twenty and stays there; with the maximum the mean stays low while single seeds rise for a while and lose it again; without bootstrap it learns more slowly; undetached, like correct PPO.
+#   rewards. Without the done mask, and with the undetached baseline at small rewards, the mean return falls below twenty and stays there. With the maximum the mean stays low, while single seeds rise for a while and fall again. Without bootstrap it learns more slowly. Undetached, it learns like correct PPO.
 GALLERY = {
     "no_bootstrap": ("bootstrap forgotten", "ppo", 1.0),
     "ends_forgotten": ("done mask forgotten", "ppo", 1.0),
@@ -665,26 +664,26 @@ for ax, (name, (title, right, scale)) in zip(axes, GALLERY.items(), strict=True)
 axes[0].set(ylabel="return")
 plt.show()
 for name in ("ppo", *list(GALLERY)[:4], "small_rewards", "small_undetached", "ppo_value_clip"):
-    scores, worth = seen.values(f"{name}_score"), seen.values(f"{name}_value")
+    scores, values = study.values(f"{name}_score"), study.values(f"{name}_value")
     if scores:
         print(
-            f"{name:17} scores {', '.join(f'{x:5.0f}' for x in scores)}   critic's value of a still pole {min(worth):7.1f} to {max(worth):.1f}"
+            f"{name:17} scores {', '.join(f'{x:5.0f}' for x in scores)}   critic's value of a still pole {min(values):7.1f} to {max(values):.1f}"
         )
 
 # %%
-assert seen.holds("ends_forgotten_score", below=100) and seen.holds("small_undetached_score", below=100)
+assert study.holds("ends_forgotten_score", below=100) and study.holds("small_undetached_score", below=100)
 
 # %% [markdown]
-# Two of them learn to fall, the maximum hardly learns at all; and two learn well, one of them more slowly: without the right curve beside it nothing would show. Some numbers have a value that is known beforehand. A pole that stands still
-# is worth about $1/(1-\gamma) = 100$; the critic that never bootstraps says half of that. The leak lowers every value. At 80 that does no harm, because falling still counts 0; at −5 it is fatal, because then 0 is an improvement.
+# Two of them learn to fall, and the maximum hardly learns. The other two learn well, one of them more slowly: without the correct curve for comparison you would not notice. But some numbers have a known right value. A pole that stands still
+# has a value of about $1/(1-\gamma) = 100$; the critic that never bootstraps returns about half of it. The leak lowers every value. At 80 this does no harm, because a fall still counts 0. At −5 it is fatal, because then 0 is an improvement.
 #
-# Half of 100 can be predicted. Rollouts are stretches of 128 steps, and the critic is trained on the λ-return with λ = .95. With $n$ steps left before the cut that is $G_1 = 1$ and $G_n = 1 + \gamma[(1-\lambda)v + \lambda G_{n-1}]$, where $v$ is what the critic says; and the critic says the mean, $v = \frac{1}{128}\sum_n G_n$.
+# We can predict the half of 100. Rollouts are stretches of 128 steps, and the critic is trained on the λ-return with λ = .95. With $n$ steps left before the truncation this return is $G_1 = 1$ and $G_n = 1 + \gamma[(1-\lambda)v + \lambda G_{n-1}]$, where $v$ is the critic's value. The critic learns the mean, $v = \frac{1}{128}\sum_n G_n$.
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
 def mean_stretch(v, lam, gamma=0.99, length=128):
-    """Mean of the λ-returns of a stretch without a future, for a critic that says v."""
+    """Return the mean λ-return of a stretch without a future, for a critic whose value is v."""
     G = [1.0]
     while len(G) < length:
         G.append(1 + gamma * ((1 - lam) * v + lam * G[-1]))
@@ -702,8 +701,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * In the hill, replace the true value by the mean return of the batch as baseline. Where does it stand among the six?
-# * Start the long corridor's PPO from the policy where it stopped, and again. Does it reach the best that the unclipped passes met on their way?
+# * In the hill, use the mean return of the batch as the baseline instead of the true value. What is its rank among the six?
+# * Start the long corridor's PPO again from the policy where it stopped, several times. Does it reach the best gain that the unclipped passes had on their way?
 # * Give PPO rewards of 100 per step. What does `max_grad_norm` do to the critic?
 #
 # The graded exercises of this chapter: `minirlhf check 04`.
