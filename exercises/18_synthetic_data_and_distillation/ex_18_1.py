@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# A model has written 10,000 texts. `numbers(STUDENT)` gives `good`, the share of good ones, and for each of two filters how much it keeps of the good and of the bad texts. The filters err independently of each
-# other. Answer with numbers, to three digits behind the point (texts to a whole one).
+# A model has written 10,000 texts. `numbers(STUDENT)` gives `good`, the fraction of good texts, and for each of two filters the fractions of the good and of the bad texts that it keeps. The filters err independently of each
+# other. Answer with numbers, to three digits after the point (numbers of texts to a whole text).
 #
-# 1. `pure`: the share of good texts among those that both filters keep.
-# 2. `lost`: how many good texts the two filters throw away.
-# 3. `written`: how many texts the model would have to write so that 10,000 *good* ones pass both.
-# 4. `times`: how many filters like the first, each erring independently, have to stand one behind the other until at least 99 % of what passes is good.
+# 1. `pure`: the fraction of good texts among the texts that both filters keep.
+# 2. `lost`: the number of good texts that the two filters throw away.
+# 3. `written`: the number of texts that the model would have to write so that 10,000 *good* texts pass both filters.
+# 4. `times`: the smallest number of filters like the first, applied one after the other with independent errors, after which at least 99 % of the texts that pass are good.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -77,11 +77,11 @@ def passed(student, filters):
     rounds=1,
     hints=(
         "Follow good and bad texts separately.",
-        "Of the good texts a·c pass, of the bad ones b·d. What is the share of the good in the sum?",
+        "Of the good texts a·c pass, of the bad texts b·d. What fraction of the sum is good?",
     ),
 )
 def purity(sub, draw):
-    "`pure` is the share of good texts among those that both keep."
+    "`pure` is the fraction of good texts among the texts that both keep."
     _, first, second = numbers(sub.student)
     yes, no = passed(sub.student, (first, second))
     one_yes, one_no = passed(sub.student, (first,))
@@ -98,7 +98,10 @@ def purity(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("How many good texts were there, and how many pass?", "10,000·good of them, of which a·c pass both."),
+    hints=(
+        "How many good texts were there, and how many pass?",
+        "There were 10,000·good, and the fraction a·c of them passes both.",
+    ),
 )
 def losses(sub, draw):
     "`lost` is the number of good texts that do not pass."
@@ -116,10 +119,10 @@ def losses(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("What share of everything that is written is good and passes?", "good·a·c of it; divide."),
+    hints=("What fraction of all written texts is good and passes?", "The fraction good·a·c; divide."),
 )
 def needed(sub, draw):
-    "`written` is how many have to be written."
+    "`written` is the number of texts to write."
     yes, no = passed(sub.student, numbers(sub.student)[1:])
     expect(
         sub.number("written"), 10_000 * 10_000 / yes, what="`written`", tolerance=5e-4, reveal=False,

@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# The chapter replaces everything, or keeps everything. In between stands a pool that forgets: after each generation of $n$ draws from the model $p$, with shares $\hat p$, the new model is
+# The chapter replaces everything, or keeps everything. Between the two is a pool that forgets: after each generation of $n$ samples from the model $p$, with fractions $\hat p$, the new model is
 #
 # $$p' = (1-\kappa)\,p + \kappa\,\hat p , \qquad 0 < \kappa \le 1 .$$
 #
-# Derive two things, and write them as functions of numbers. No sampling: both are exact.
+# Derive two things, and write them as functions of numbers. Sample nothing: both are exact.
 #
-# 1. `kept(n, kappa, generations)`: the expected diversity $\mathbb E[D_g]$ after so many generations, as a share of $D_0$. (The diversity is the probability that two independent draws from the model differ.)
-# 2. `equivalent(n, kappa)`: how many draws $m$ a generation would have to have if everything were replaced ($\kappa = 1$), so that as much diversity is lost. Not rounded.
+# 1. `kept(n, kappa, generations)`: the expected diversity $\mathbb E[D_g]$ after this number of generations, as a fraction of $D_0$. (The diversity is the probability that two independent samples from the model differ.)
+# 2. `equivalent(n, kappa)`: the number $m$ of samples in a generation with which full replacement ($\kappa = 1$) would lose the same diversity. Do not round it.
 
 # %% [given]
 import torch
@@ -71,7 +71,7 @@ def after(p, n, kappa, generations):
     against="all samples of all generations",
 )
 def law(sub, draw):
-    "`kept` is what is left of the diversity."
+    "`kept` is the fraction of the diversity that is left."
     n, generations = [(2, 3), (3, 2), (4, 1)][draw.integer(0, 2)]
     kappa = [0.3, 0.5, 0.6, 0.8][draw.integer(0, 3)]
     truth = [0.5, 0.3, 0.2]
@@ -95,7 +95,7 @@ def law(sub, draw):
     against="all samples, and the law of replacing",
 )
 def same_loss(sub, draw):
-    "`equivalent` draws, all replaced, lose as much."
+    "`equivalent` samples, all replaced, lose the same diversity."
     n, kappa = draw.integer(2, 4), [0.3, 0.5, 0.7][draw.integer(0, 2)]
     truth = [0.5, 0.3, 0.2]
     lost = 1 - after(truth, n, kappa, 1) / diversity(truth)

@@ -7,11 +7,11 @@
 # %% [statement]
 # The pool of self-instruct. Texts are lists of integers, one for each word. Write two functions.
 #
-# 1. `overlap(a, b)`: twice the length of the longest common subsequence of two texts over the sum of their lengths, a number. Neither text is empty.
-# 2. `admit(pool, candidates, limit)`: go through the candidates in their order. One is let in if its overlap with *every* text that is in the pool by then is below `limit`; those let in before belong to the pool, which may be empty at first. Return
-#    the places of those that were let in, a list of integers. The lists that you were given stay as they are.
+# 1. `overlap(a, b)`: twice the length of the longest common subsequence of two texts divided by the sum of their lengths, a number. Neither text is empty.
+# 2. `admit(pool, candidates, limit)`: go through the candidates in their order. Admit a candidate if its overlap with *every* text of the current pool is below `limit`. Admitted candidates join the pool, which may be empty at first. Return
+#    the positions of the admitted candidates, a list of integers. Do not change the lists that you were given.
 #
-# Texts have up to forty words, so trying all subsequences takes too long. Think of the longest common subsequence of the beginnings of both.
+# Texts have up to forty words, so trying all subsequences takes too long. Think of the longest common subsequence of the prefixes of both texts.
 
 # %% [given]
 import torch
@@ -105,8 +105,8 @@ def bag(a, b):
 @test(
     points=2,
     hints=(
-        "A subsequence keeps the order and may leave words out. Compare the beginnings of both texts, word by word.",
-        "If the last words agree, the answer is one more than that of both texts without them; otherwise the better of leaving out one last word or the other.",
+        "A subsequence keeps the order and may leave words out. Compare the prefixes of both texts, word by word.",
+        "If the last words agree, the length is one more than for both texts without them. Otherwise leave out one last word or the other, and take the better result.",
     ),
     against="all subsequences of both",
 )
@@ -150,7 +150,7 @@ def alike(sub, draw):
 @test(
     points=1,
     hints=(
-        "Does your function try the same beginnings again and again?",
+        "Does your function try the same prefixes again and again?",
         "Keep a table: one row of numbers for each word of the first text.",
     ),
 )
@@ -166,11 +166,11 @@ def long_texts(sub, draw):
     points=2,
     hints=(
         "With which texts is the third candidate compared?",
-        "With the pool, and with those of the first two that were let in. Not with those that were not.",
+        "With the pool, and with those of the first two candidates that were admitted. Not with rejected candidates.",
     ),
 )
 def order(sub, draw):
-    "`admit` compares with the pool as it is by then; an overlap equal to the limit is too much."
+    "`admit` compares with the current pool; an overlap equal to the limit is too much."
     k = draw.permutation(12).tolist()
     pool = [k[:4]]
     candidates = [

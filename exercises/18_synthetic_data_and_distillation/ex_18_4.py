@@ -5,11 +5,11 @@
 # ---
 
 # %% [statement]
-# On-policy distillation compares teacher and student on the student's answers. Sampling is slow, so one takes several steps on the same answers, and by then an *older* student has written them. Let $D_t$ be the divergence at token
-# $t$: it depends on the beginning $y_{<t}$ and on the two models, not on $y_t$ or on what follows. We want the mean $\mathbb E_{y\sim\pi}\big[\sum_t D_t\big]$ under the student $\pi$ of now, from answers of the older $\pi_\text{old}$.
+# On-policy distillation compares teacher and student on the student's completions. Sampling is slow, so in practice several steps use the same completions. Then an *older* student has written them. Let $D_t$ be the divergence at token
+# $t$. It depends on the prefix $y_{<t}$ and on the two models, not on $y_t$ or on later tokens. We want the mean $\mathbb E_{y\sim\pi}\big[\sum_t D_t\big]$ under the current student $\pi$, from completions of the older $\pi_\text{old}$.
 #
-# Write `weights(logps, old_logps, mask)`, with which $\mathbb E_{y\sim\pi_\text{old}}\big[\sum_t w_t D_t\big]$ is exactly that. Of all that do it, return those that depend on the beginning $y_{<t}$ alone. They are data: no gradient flows through them.
-# What stands where `mask` is False is padding and may be NaN; the weights are 0 there.
+# Write `weights(logps, old_logps, mask)`, with which $\mathbb E_{y\sim\pi_\text{old}}\big[\sum_t w_t D_t\big]$ equals this mean exactly. Several weights do; return those that depend on the prefix $y_{<t}$ alone. They are data: no gradient flows through them.
+# Positions where `mask` is False are padding and may be NaN; the weights are 0 there.
 
 # %% [given]
 import torch
@@ -74,12 +74,12 @@ def by_prefix(rows, old_rows, mask, *, upto):
 @test(
     points=2,
     hints=(
-        "Which tokens decide whether position t is reached with this beginning? Does token t itself?",
-        "The probability of the beginning now over that of then: the product of the ratios of the tokens *before* t, which is 1 for the first token.",
+        "Which tokens decide whether position t is reached with this prefix? Does token t itself?",
+        "The probability of the prefix under the current student over its probability under the older student: the product of the ratios of the tokens *before* t, which is 1 for the first token.",
     ),
 )
 def beginnings(sub, draw):
-    "`weights` are the ratios of the beginnings."
+    "`weights` are the ratios of the prefixes."
     _, mask, (now, then) = answers(draw)
     some = draw.permutation(len(mask))[:4]
     now, then, mask = tidy(now[some]), tidy(then[some]), mask[some]
@@ -101,13 +101,13 @@ def beginnings(sub, draw):
 @test(
     points=2,
     hints=(
-        "Sum over all answers: does the mean come out?",
+        "Sum over all completions: does the mean come out?",
         "Multiply the ratios of all earlier tokens; do not normalise and do not clip.",
     ),
     against="the mean over all answers of the student of now",
 )
 def mean(sub, draw):
-    "The mean of the weighted divergences is that under the student of now."
+    "The mean of the weighted divergences is the mean under the current student."
     found, mask, (now, then) = answers(draw)
     values = {}
     spread = torch.zeros(mask.shape, dtype=torch.float64)

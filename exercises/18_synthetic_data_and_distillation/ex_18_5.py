@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# The three sayings of the chapter, and five students that have each seen 25,600 of them. The teacher's favourite saying has half of its answers, and .965 of all that it says is clean: the closer belongs to the opener. `students(STUDENT)` has five students in
-# an order of your own; all numbers are real, from ten seeds. Each row is a student:
+# The chapter's toy task has three sayings, and each of the five students has seen 25,600 of them. The teacher's favourite saying makes up half of its output, and .965 of its output is clean: the closer fits the opener. `students(STUDENT)` has five students in
+# an order of your own. All numbers come from ten seeds. Each row is a student:
 #
-# * `clean`, the share of its sayings that are clean, and `commonest`, that of its most frequent clean saying;
+# * `clean`, the fraction of its sayings that are clean, and `commonest`, the fraction of its most frequent clean saying;
 # * `forward`, KL(teacher‖student), and `reverse`, KL(student‖teacher), of whole sayings, in nats.
 #
-# Who is who? Answer `student_1`, `student_2`, `student_3`, `student_4` and `student_5` with letters, each used once.
+# Which row is which student? Answer `student_1`, `student_2`, `student_3`, `student_4` and `student_5` with letters, each used once.
 #
-# (a) remembers everything; learned from the teacher's *distributions* along fifty sayings, again and again\
-# (b) has forgotten the opener; learned from the teacher's distributions along the teacher's sayings (forward KL)\
-# (c) has forgotten the opener; reverse KL on its own sayings, word by word\
-# (d) has forgotten the opener; the same, and each word answers for what comes after it\
-# (e) remembers everything; learned from the *words* of fifty sayings, again and again
+# (a) sees the whole prefix; learned from the teacher's *distributions* along fifty sayings, many times\
+# (b) cannot see the opener; learned from the teacher's distributions along the teacher's sayings (forward KL)\
+# (c) cannot see the opener; reverse KL on its own sayings, word by word\
+# (d) cannot see the opener; the same, and each word gets credit for later words\
+# (e) sees the whole prefix; learned from the *words* of fifty sayings, many times
 
 # %% [given]
 import torch
@@ -103,12 +103,12 @@ def ask(sub, letter, said):
     points=1,
     rounds=1,
     hints=(
-        "Who can say clean sayings without knowing the opener?",
-        "One that gives up some of the sayings, all but one or two. What does the teacher's forward KL think of that?",
+        "Which student can say clean sayings without knowing the opener?",
+        "A student that gives up all sayings except one or two. What happens to the forward KL?",
     ),
 )
 def decided(sub, draw):
-    "The student that answers for what comes later is found."
+    "The student with credit for later words is identified."
     loses = "it has given up most of what the teacher says, so its forward KL is large, and yet it is clean"
     ask(sub, "d", dict.fromkeys("abce", loses))
 
@@ -117,12 +117,12 @@ def decided(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Two of those that have forgotten the opener are alike. Which divergence did each of them minimise?",
-        "Compare the two columns of the two: each is lower in its own.",
+        "Two of the students that cannot see the opener are similar. Which divergence did each of them minimise?",
+        "Compare both columns of the two students: each has the lower value of its own divergence.",
     ),
 )
 def covers(sub, draw):
-    "The student of the forward KL is found."
+    "The student of the forward KL is identified."
     unclean = "whoever remembers the opener says clean sayings"
     ask(
         sub, "b",
@@ -137,12 +137,12 @@ def covers(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Does comparing word by word on its own sayings make a student clean?",
-        "Of the two that mix it is the one with the smaller reverse KL.",
+        "Does a comparison word by word on its own sayings make a student clean?",
+        "Of the two students that mix, it has the smaller reverse KL.",
     ),
 )
 def seeks(sub, draw):
-    "The student of the reverse KL, word by word, is found."
+    "The student of the reverse KL, word by word, is identified."
     unclean = "whoever remembers the opener says clean sayings"
     ask(
         sub, "c",
@@ -157,12 +157,12 @@ def seeks(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What does a distribution over eight words tell that one word does not?",
-        "Two students are close to the teacher. The one that has seen distributions is closer, by both divergences together.",
+        "What does a distribution over eight words contain that one word does not?",
+        "Two students are close to the teacher. The student that learned from distributions is closer, by both divergences together.",
     ),
 )
 def taught_by_words(sub, draw):
-    "The student of fifty texts is found."
+    "The student of fifty texts is identified."
     ask(
         sub, "e",
         {

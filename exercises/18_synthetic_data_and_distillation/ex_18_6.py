@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# Eight outcomes, a model that counts, and a pool that keeps every draw there ever was. `family` prints the diversity of each generation, and the curve cannot be: although **everything is kept, the diversity goes on falling**, on average by the same share in each
-# generation, as if old draws were forgotten; run again with another seed it is **the same curve to the last digit**; and **every diversity is too large, the truth's in the first line too**: of eight equally likely outcomes two draws differ seven times in eight, and the line says 1.
+# There are eight outcomes, a model that counts, and a pool that keeps every sample. `family` prints the diversity of each generation, and the curve shows three faults. Although **everything is kept, the diversity keeps falling**, on average by the same fraction in each
+# generation, as if the pool forgot old samples. Run again with another seed, it is **the same curve to the last digit**. And **every diversity is too large, also the first line, for the original distribution**: of eight equally probable outcomes two samples differ seven times in eight, and the line says 1.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `draws(model, n, seed)`: `n` draws from the probabilities `model` `(V,)`. Returns their shares `(V,)`.
-# * `join(pool, shares, generation)`: the `generation`-th set of draws (the first is 1) joins a pool that holds all sets before, each as large as the others. Returns the shares of the new pool. The pool before the first set holds no draws.
-# * `diversity(model)`: the probability that two *independent* draws from `model` differ.
+# * `draws(model, n, seed)`: `n` samples from the probabilities `model` `(V,)`. Returns their fractions `(V,)`.
+# * `join(pool, shares, generation)`: the `generation`-th set of samples (the first is 1) joins a pool that holds all sets before, each of the same size. Returns the fractions of the new pool. The pool before the first set holds no samples.
+# * `diversity(model)`: the probability that two *independent* samples from `model` differ.
 
 # %% [given]
 import torch
@@ -85,7 +85,7 @@ def counted(sub, model, n, seed):
     ),
 )
 def fresh(sub, draw):
-    "`draws` are draws of the model, and other seeds give others."
+    "`draws` samples from the model, and other seeds give other samples."
     model = tidy_distribution(draw, 4)
     start = draw.integer(0, 2**20)
     seeds = [start + 1000 * k for k in range(40)]
@@ -124,7 +124,7 @@ def fresh(sub, draw):
 @test(
     points=2,
     hints=(
-        "How many sets does the pool hold after the third? What share of it is the newest?",
+        "How many sets does the pool hold after the third? What fraction of it is the newest set?",
         "After the j-th set it is 1/j of the pool, and the old pool is the rest. The first set is the whole pool.",
     ),
 )
@@ -153,11 +153,11 @@ def all_weigh_the_same(sub, draw):
     points=1,
     hints=(
         "What is the diversity of a fair coin?",
-        "Two independent draws agree with probability Σ p². There is nothing to correct: that factor belongs to draws *without* replacement, or to a scale from 0 to 1.",
+        "Two independent samples agree with probability Σ p². Nothing needs a correction: that factor belongs to samples *without* replacement, or to a scale from 0 to 1.",
     ),
 )
 def two_draws(sub, draw):
-    "`diversity` is the probability that two draws differ."
+    "`diversity` is the probability that two samples differ."
     model = tidy_distribution(draw, 5)
     p = model.tolist()
     want = sum(a * b for i, a in enumerate(p) for j, b in enumerate(p) if i != j)

@@ -6,16 +6,16 @@
 # ---
 
 # %% [statement]
-# The teacher says two words. The first is one of three openers, each as often as the others, and the second is the closer that belongs to it; now and then it slips. The student has two distributions over six words, one for the first word
-# and one for the second, *whatever the first was*. So it cannot be the teacher. It can say one of the three sayings, over and over; or a mixture in which closers do not fit their openers.
+# The teacher says two words. The first is one of three openers, each equally frequent. The second is the closer that belongs to it; now and then the teacher errs. The student has two distributions over six words, one for the first word
+# and one for the second, *whatever the first was*. So it cannot represent the teacher. It can say one of the three sayings, over and over, or a mixture in which closers do not fit their openers.
 #
 # It should say what the teacher would say: minimise the reverse KL of **whole sayings**, $\mathrm{KL}(\pi_S\|\pi_T)$, from its own sayings.
 #
-# 1. (five minutes) `apart(logits, teacher)`: the reverse KL of the student to the teacher at each word. `logits` `(2, 6)` is the student, `teacher` `(N, 2, 6)` the teacher's log-probabilities for both words after the beginnings of `N` sayings.
+# 1. (five minutes) `apart(logits, teacher)`: the reverse KL of the student to the teacher at each word. `logits` `(2, 6)` is the student, `teacher` `(N, 2, 6)` has the teacher's log-probabilities for both words after the prefixes of `N` sayings.
 #    Returns `(N, 2)`; gradients through `logits` count.
-# 2. `update(logits, words, teacher, lr)`: one step on `N` sayings `words` `(N, 2)` that the student has just sampled. Returns new logits `(2, 6)`. What you make of the samples is up to you; plain gradient descent with `lr` is enough. But where every saying is among `words` as often as the student says it, the step has to go straight down the gradient of that KL, however far; `lr = 0` changes nothing, and twice the `lr` goes twice as far.
+# 2. `update(logits, words, teacher, lr)`: one step on `N` sayings `words` `(N, 2)` that the student has just sampled. Returns new logits `(2, 6)`. You choose what to make of the samples; plain gradient descent with `lr` is enough. But where every saying appears in `words` with the student's frequency, the step has to follow the negative gradient of that KL, at any length; `lr = 0` changes nothing, and twice the `lr` goes twice as far.
 #
-# How it is judged: 150 steps of 64 sayings at `lr = 1`, on six seeds, each beside our run. The curve is minus the KL of whole sayings, exactly. Its mean may lie 0.5 below ours in the end, with the whole of its 95 % interval. A check shows both curves.
+# How it is judged: 150 steps of 64 sayings at `lr = 1`, on six seeds, each beside our run. The curve is minus the KL of whole sayings, computed exactly. You pass if the lower end of the 95 % interval of (the mean of your final values − ours) is at least −0.5. A check shows both curves.
 
 # %% [given]
 import torch
@@ -80,7 +80,7 @@ def whole(logits):
 @test(
     points=1,
     hints=(
-        "Which of the two distributions weighs the logarithms?",
+        "Which of the two distributions weights the logarithms?",
         "The student's: the sum of π_S (log π_S − log π_T), with log π_S = log_softmax(logits).",
     ),
 )
@@ -124,13 +124,13 @@ def one_long(step):
 @test(
     points=1,
     hints=(
-        "The gradient of the whole KL has two parts. The divergences at both words are one. What else depends on the student: how often it comes to the places where they are measured.",
+        "The gradient of the whole KL has two parts. One comes from the divergences at both words. The other comes from the sampling: the student decides how often it reaches each prefix.",
         "The second part is the mean of the divergence at the second word, as a plain number, times the gradient of the log-probability of the first: `.detach()` it, and subtract its mean.",
     ),
     against="the gradient of the KL of whole sayings, from all 36",
 )
 def downhill(sub, draw):
-    "Where every saying is as often among `words` as the student says it, `update` goes straight downhill."
+    "Where every saying appears in `words` with the student's frequency, `update` follows the negative gradient."
     logits, words = exactly([draw.permutation(6).tolist() for _ in range(2)])
     words = words[draw.permutation(len(words))]
     first, second = teacher_table()
@@ -192,8 +192,8 @@ def any_size(sub, draw):
 @trains(
     points=3,
     hints=(
-        "Look at your curve: does it stay at a mixture in which closers do not fit? What could tell the *first* word that it makes the second one hard?",
-        "A first word answers for the divergence of the second: beside the gradient of both divergences you need the policy gradient, the divergence at the second word times the gradient of the log-probability of the first. Subtract the mean.",
+        "Look at your curve: does it stay at a mixture in which closers do not fit? Which term of the gradient connects the *first* word with the divergence at the second?",
+        "The first word needs credit for the divergence at the second. In addition to the gradient of both divergences you need the policy gradient: the divergence at the second word times the gradient of the log-probability of the first. Subtract the mean.",
     ),
     seeds=6,
     bar=0.5,
@@ -201,7 +201,7 @@ def any_size(sub, draw):
     also=(any_size,),
 )
 def learns(sub, draw):
-    "In 150 steps the student decides: six runs, each beside ours."
+    "In 150 steps the student commits to a saying: six runs, each beside our reference run."
     logits = draw.normal(2, 6, scale=0.5)
     first, second = teacher_table()
     curve = [-whole(logits)]
