@@ -1,8 +1,8 @@
-"""The tool's words in the loss and out of it: ``python -m minirlhf_course.chapters.ch17_tools.study`` (three minutes).
+"""The tool's tokens in the loss and outside it: ``python -m minirlhf_course.chapters.ch17_tools.study`` (three minutes).
 
-Five seeds. A policy that asks the calculator in one of four products is asked with each choice of a tool, and trained by Dr. GRPO for 36 steps: with the tool's
-words masked, and with the mistake that they count as its own; of every step the shares of its 80 conversations that are right, and that have a call. The learning rate is the best of 2.5e-4, 5e-4, 1e-3 and 2e-3 for either way, by the mean reward
-of the run on seeds 100 and 101: .67 and .55 at 1e-3, .66 and .48 at 5e-4. Writes ``study.json``.
+Five seeds. A policy that calls the calculator for 25 % of the products is measured with each ``tool_choice``. Then Dr. GRPO trains it for 36 steps, with the tool's tokens
+masked, and with the mistake that they count as the policy's own. Each step records the fractions of its 80 conversations with a right answer and with a call. The learning rate is the best of 2.5e-4, 5e-4, 1e-3 and 2e-3 for either arm, by the mean
+reward of the run on seeds 100 and 101: .67 and .55 at 1e-3, .66 and .48 at 5e-4. Writes ``study.json``.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ EARLY = 12  # steps, of which the mean reward is taken beside that of all
 
 
 def one_seed(seed: int, plan: SFTConfig = IMITATE, run: OnlineConfig = IMPROVE, count: int = 200) -> dict[str, float]:
-    """Both ways from one start."""
+    """Return the measurements of both arms from one initial model."""
     train, test = products()
     start = imitator(seed, plan)
     numbers = {f"sft_{name}": value for name, value in measured(start, test[:count]).items()}
@@ -38,7 +38,7 @@ def one_seed(seed: int, plan: SFTConfig = IMITATE, run: OnlineConfig = IMPROVE, 
 
 
 def probe() -> dict[str, float | str]:
-    """A few steps of each; and with a price on calls, as nothing is right so early and only what differs teaches."""
+    """Run a few steps of each arm, with a price on calls: so early nothing is right, and only a price makes rewards differ."""
     few, short = replace(IMITATE, max_steps=40), replace(IMPROVE, max_steps=3, batch_size=3)
     numbers, start = one_seed(0, few, short, count=40), imitator(0, few)
     for name, masked in (("masked", True), ("all", False)):

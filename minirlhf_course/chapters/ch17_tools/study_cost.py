@@ -1,7 +1,7 @@
-"""When is it worth asking? ``python -m minirlhf_course.chapters.ch17_tools.study_cost`` (three minutes of one core).
+"""When a call pays: ``python -m minirlhf_course.chapters.ch17_tools.study_cost`` (three minutes of one core).
 
-Five seeds. Five places, whose usual value is right in one to nine of ten cases; a policy that asks by habit is trained by Dr. GRPO at each of four prices of a call.
-Learning rates were tried in a world of ten such places, on seeds 100 and 101: 5e-4, which is used, and 1e-3 earned the same, 2e-3 less.
+Five seeds. The usual value of five places is right in 10 % to 90 % of cases. A policy that calls by habit is trained by Dr. GRPO at each of four prices of a call.
+Learning rates were tried in an environment of ten such places, on seeds 100 and 101: 5e-4, which is used, and 1e-3 had the same reward, 2e-3 less.
 Writes ``study_cost.json``.
 """
 
@@ -19,7 +19,7 @@ COSTS = (0.2, 0.4, 0.6, 0.8)
 def one_seed(
     seed: int, plan: SFTConfig = SHOWN, run: OnlineConfig = IMPROVE, costs: tuple[float, ...] = COSTS, each: int = 80
 ) -> dict[str, float]:
-    """All prices from one start."""
+    """Return the measurements at all prices from one initial model."""
     start, numbers = imitator(seed, plan=plan), {}
     before = measured(start, 0.0, each=each)
     for place, steady in STEADY.items():
@@ -39,7 +39,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """A few steps at one price."""
+    """Run a few steps at one price."""
     few, short = replace(SHOWN, max_steps=30), replace(IMPROVE, max_steps=3, batch_size=4)
     start = imitator(1, plan=few)
     history = improved(start, 0.6, 1, short).history

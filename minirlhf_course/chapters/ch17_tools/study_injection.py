@@ -1,8 +1,8 @@
-"""Requests in a tool's output, before and after a policy has met some, and after it has met words that ask for nothing:
+"""Injected requests, before and after training on them, and after training on text that requests nothing:
 ``python -m minirlhf_course.chapters.ch17_tools.study_injection`` (two minutes of one core).
 
-Five seeds. The policy as it was fine-tuned, where only users ask for anything; after 60 steps on conversations of which a half has a request in the tool's
-output; after as many steps with nothing there, and after as many with remarks that ask for nothing. Writes ``study_injection.json``.
+Five seeds. The fine-tuned policy, in whose training only users made requests. The same after 60 steps on conversations, half of them with a request in the tool's
+output; after the same number of steps with nothing injected; and after the same number with remarks that request nothing. Writes ``study_injection.json``.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from minirlhf_course.evidence import Study, settings, trace
 
 
 def one_seed(seed: int, plan: SFTConfig = OBEY, defence: SFTConfig = DISTRUST, count: int = 200) -> dict[str, float]:
-    """All of them, on the same cases."""
+    """Return the measurements of all policies on the same cases."""
     return {
         f"{name}_{key}": value
         for name, trained in arms(seed, plan, defence).items()
@@ -22,7 +22,7 @@ def one_seed(seed: int, plan: SFTConfig = OBEY, defence: SFTConfig = DISTRUST, c
 
 
 def probe() -> dict[str, float | str]:
-    """A few steps of each."""
+    """Run a few steps of each arm."""
     plan, defence = replace(OBEY, max_steps=60), replace(DISTRUST, max_steps=4)
     numbers = one_seed(0, plan, defence, 12)
     for name, trained in arms(1, replace(plan, max_steps=3), replace(defence, max_steps=3)).items():

@@ -1,8 +1,8 @@
-"""Tools that lie or fail: checked, or no longer asked? ``python -m minirlhf_course.chapters.ch17_tools.study_lies`` (three minutes of one core).
+"""Tools with silent errors or reported failures: ``python -m minirlhf_course.chapters.ch17_tools.study_lies`` (three minutes of one core).
 
-Five seeds. The places of :mod:`.facts`; a policy that by habit answers from its head, asks once, or asks twice and compares is trained by Dr. GRPO with a
-tool that lies in two of five calls and costs nothing, with one that lies as often and costs .2 a call, and with one that fails in half of
-its calls at that price. Writes ``study_lies.json``.
+Five seeds. The places of :mod:`.facts`. A policy that by habit answers from memory, calls once, or calls twice and compares is trained by Dr. GRPO with three
+tools: silent errors in 40 % of calls, free; the same at a price of .2 per call; and reported failures in half of the calls at that price.
+Writes ``study_lies.json``.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ TOOLS: dict[str, dict[str, float]] = {
 
 
 def one_seed(seed: int, plan: SFTConfig = SHOWN, run: OnlineConfig = IMPROVE, each: int = 80) -> dict[str, float]:
-    """All tools from one start."""
+    """Return the measurements with all tools from one initial model."""
     start, numbers = imitator(seed, THREE_WAYS, plan), {}
     for way in WAYS:
         numbers[f"before_{way}"] = measured(start, 0.0, each=each).mean(way)
@@ -56,7 +56,7 @@ def one_seed(seed: int, plan: SFTConfig = SHOWN, run: OnlineConfig = IMPROVE, ea
 
 
 def probe() -> dict[str, float | str]:
-    """A few steps with each tool."""
+    """Run a few steps with each tool."""
     few, short = replace(SHOWN, max_steps=30), replace(IMPROVE, max_steps=3, batch_size=4)
     start = imitator(1, THREE_WAYS, few)
     history = improved(start, 0.6, 1, short, fail=0.3, lie=0.3).history

@@ -1,7 +1,7 @@
 """Thought, action, observation, against acting alone: ``python -m minirlhf_course.chapters.ch17_tools.study_thoughts`` (eight minutes of one core).
 
-Five seeds. Sums of one to three numbers that a register knows, shown with the sum so far as a thought, with as many words that say nothing, without either, and without
-either in three times the steps, since a conversation with thoughts shows up to three sums. One learning rate: of 1.5e-3, 3e-3 and 6e-3 the best for acting alone on seed
+Five seeds. Sums of one to three numbers that a register knows. Demonstrations contain the sum so far as a thought, the same number of empty words, or neither; the last also with
+three times the steps, since a conversation with thoughts shows up to three sums. One learning rate: of 1.5e-3, 3e-3 and 6e-3 the best for acting alone on seed
 100, which is not reported. Writes ``study_thoughts.json``.
 """
 
@@ -13,12 +13,12 @@ from minirlhf_course.evidence import Study, settings, trace
 
 
 def one_seed(seed: int, plan: SFTConfig = SHOWN, count: int = 150) -> dict[str, float]:
-    """All ways, on the same questions."""
+    """Return the measurements of all arms on the same questions."""
     return compared(seed, plan, count)
 
 
 def probe() -> dict[str, float | str]:
-    """A few steps of each."""
+    """Run a few steps of each arm."""
     found = one_seed(0, replace(SHOWN, max_steps=40), 4)
     # The longest way has 120 steps, after which two kinds of processors give one of the four questions another answer.
     numbers = {name: x for name, x in found.items() if not (name.startswith("longer") and name.endswith("right"))}

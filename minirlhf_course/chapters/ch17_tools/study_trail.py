@@ -1,8 +1,8 @@
-"""Acts that depend on thoughts: ``python -m minirlhf_course.chapters.ch17_tools.study_trail`` (four minutes of one core).
+"""Actions that depend on thoughts: ``python -m minirlhf_course.chapters.ch17_tools.study_trail`` (four minutes of one core).
 
-Five seeds. Walks from name to name, in which the sum of what was read decides what to look up next, shown with the sum and the next name as a thought, and without, in as
-many steps and at one learning rate, the best of three for acting alone. The thoughts of the one that thinks are then falsified. All seeds are asked the same walks, of which more
-than half go through names and digits that stand in the walks shown, alike for both ways. Writes ``study_trail.json``.
+Five seeds. Walks from name to name, in which the sum of the digits so far decides what to look up next. Demonstrations contain the sum and the next name as a thought, or nothing, with the
+same number of steps and one learning rate, the best of three for acting alone. Then the thoughts are falsified. All seeds get the same test walks. More
+than half of these go through names and digits of the training walks, alike for both arms. Writes ``study_trail.json``.
 """
 
 from dataclasses import replace
@@ -13,12 +13,12 @@ from minirlhf_course.evidence import Study, settings, trace
 
 
 def one_seed(seed: int, plan: SFTConfig = SHOWN, count: int = 300) -> dict[str, float]:
-    """All ways, on the same walks."""
+    """Return the measurements of both arms on the same walks."""
     return compared(seed, plan, count)
 
 
 def probe() -> dict[str, float | str]:
-    """A few steps of each."""
+    """Run a few steps of each arm."""
     numbers = one_seed(0, replace(SHOWN, max_steps=40), 12)
     for way in WAYS:
         numbers |= trace(way, shown(way, replace(SHOWN, max_steps=3, seed=1), count=60).history)

@@ -1,9 +1,9 @@
-"""What a turn's own credit is worth in the adventure: ``python -m minirlhf_course.chapters.ch17_tools.study_turns`` (half a minute of one core).
+"""Turn credit and its baselines in the adventure: ``python -m minirlhf_course.chapters.ch17_tools.study_turns`` (half a minute of one core).
 
-Twenty seeds. A table learns from 32 courses a step, with one reward at the end, with bonuses for the key and the door, and with bonuses and all rewards divided
-by 1.6, so that they add up to 1 as without; with the whole course's return and with that from the turn on, against the mean of the group, of the turn and of the place,
-each with the own course in it and without. All arms at two learning rates, the same for each; tried on seeds
-1000 to 1009 from .5 to 16, every arm is faster the larger its rate is, so that no rate is one arm's own. Writes ``study_turns.json``.
+Twenty seeds. A tabular policy learns from 32 episodes per step: with one reward at the end, with bonuses for the key and the door, and with bonuses and all rewards divided
+by 1.6, so that they add up to 1. Credit is the return of the episode or from the turn on. The baseline is the mean of the group, of the turn or of the state,
+with or without the episode itself. All arms have the same two learning rates. On seeds
+1000 to 1009, with rates from .5 to 16, every arm is faster with a larger rate, so that no arm has a best rate. Writes ``study_turns.json``.
 """
 
 from itertools import product
@@ -35,12 +35,12 @@ GOAL = 0.9
 
 
 def steps_to(curve: list[float]) -> int:
-    """Steps before the goal is reached; all of them, if it is not."""
+    """Return the number of steps before the goal is reached; all steps if it is not."""
     return next((step for step, value in enumerate(curve) if value >= GOAL), len(curve))
 
 
 def one_seed(seed: int, shorter: int = 1) -> dict[str, float]:
-    """Every arm with one seed: steps until nine of ten courses find the treasure, and the mean success over the run."""
+    """Return, for every arm, the steps until 90 % of episodes find the treasure, and the mean success over the run."""
     numbers: dict[str, float] = {}
     for world, (bonus, total) in WORLDS.items():
         for pace, rate in RATES.items():
@@ -53,7 +53,7 @@ def one_seed(seed: int, shorter: int = 1) -> dict[str, float]:
 
 
 def probe() -> dict[str, float | str]:
-    """A fifth of the steps."""
+    """Run a fifth of the steps."""
     return one_seed(1, 5) | settings(rates=tuple(RATES.values()), steps=tuple(STEPS.values()), bonus=BONUS, goal=GOAL)
 
 

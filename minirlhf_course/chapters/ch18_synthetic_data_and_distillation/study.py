@@ -1,8 +1,7 @@
-"""Students that cannot be their teacher, and generations of models: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study`` (about two minutes).
+"""Students that cannot represent their teacher, and generations of models: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study`` (about two minutes).
 
-Ten seeds. Every row of the table of distillations at equal tokens, by a student that has forgotten the first word; a higher temperature, and more of
-the teacher's probabilities; collapse of a table of
-counts and of a normal distribution, beside their laws. Writes ``study.json``.
+Ten seeds. Every distillation method with the same number of tokens, for a student that cannot see the first word; a higher temperature, and more of
+the teacher's probabilities; collapse of a categorical and of a normal distribution, beside their laws. Writes ``study.json``.
 """
 
 from minirlhf.recipes.distill import DISTILLATIONS
@@ -24,7 +23,7 @@ AT = (1, 10, 20)
 
 
 def one_seed(seed: int, steps: int = 400, families: int = generations.FAMILIES) -> dict[str, float]:
-    """Every student and every family with one seed."""
+    """Return the measurements of every student and every family."""
     world, numbers = Sayings(), {}
     students = {name: (DISTILLATIONS[name], True, 0) for name in FORGETFUL}
     students |= {name: (DISTILLATIONS[row], False, known) for name, (row, known) in FULL.items()}
@@ -44,7 +43,7 @@ def one_seed(seed: int, steps: int = 400, families: int = generations.FAMILIES) 
 
 
 def probe() -> dict[str, float | str]:
-    """Four steps of every student, three families."""
+    """Run four steps of every student, and three families."""
     return one_seed(0, steps=4, families=3) | settings(hot=HOT, **{name: DISTILLATIONS[name] for name in FORGETFUL})
 
 

@@ -1,7 +1,7 @@
-"""Teaching oneself with a hint, and being paid: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_hints`` (about five minutes).
+"""Self-distillation with a hint, and RL: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_hints`` (about five minutes).
 
-Ten seeds, each with a base model of its own. Every way of learning draws 3,200 answers, at the rate that was best on the five other seeds
-of ``study_rates``. Measured on 333 rows that nobody has seen: sorting, and reversing, which nobody practises. Writes ``study_hints.json``.
+Ten seeds, each with its own base model. Every method uses 3,200 completions, at the learning rate that was best on the five other seeds
+of ``study_rates``. Measured on 333 unseen rows: sorting, and reversing, which no method practises. Writes ``study_hints.json``.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ PLAN = hints.HintPlan()
 
 
 def one_seed(seed: int, pupil: hints.Pupil | None = None) -> dict[str, float]:
-    """The base model, with and without a hint, and what every way makes of it."""
+    """Return the measurements of the base model, with and without a hint, and after every method."""
     pupil = pupil or hints.Pupil(seed, PLAN)
     plan = pupil.plan
     numbers = {"base_shown": hints.right(pupil.base, hints.SHOWN, plan.measured)}
@@ -26,7 +26,7 @@ def one_seed(seed: int, pupil: hints.Pupil | None = None) -> dict[str, float]:
 
 
 def probe() -> dict[str, float | str]:
-    """Two steps of every way, from a base that sorts now and then, so that something is paid."""
+    """Run two steps of every method, from a base that sorts now and then, so that some rewards are positive."""
     few = replace(PLAN, base=brief(PLAN.base, 120), steps=2, answers=16, measured=64)
     pupil = hints.Pupil(1, few)
     numbers = one_seed(1, pupil)

@@ -1,7 +1,7 @@
 """Self-instruct with two filters and with one: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_instructions`` (about a minute).
 
-Five seeds. A model that is trained on forty questions writes 150 others, three times over; what is in the pool already is dropped, and, in
-one of two runs, what a small judge finds unlikely. The shares are those of the first 150. Writes ``study_instructions.json``.
+Five seeds. A model that is trained on forty questions writes 150 others, in three rounds. Questions of the pool are dropped and, in
+one of two runs, questions that a small judge finds improbable. The fractions are those of the first 150. Writes ``study_instructions.json``.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ ROUNDS, ALIKE = 3, 1.0
 def one_seed(
     seed: int, rounds: int = ROUNDS, plan: SFTConfig = instructions.TRAINING, written: int = instructions.WRITTEN
 ) -> dict[str, float]:
-    """Which questions are valid, and what the pool holds in the end, of valid questions and of others."""
+    """Return the fractions of valid questions, and the valid and other questions in the final pool."""
     numbers = {}
     for name, judged in {"both": True, "novelty": False}.items():
         found = instructions.grow(alike=ALIKE, judged=judged, seed=seed, rounds=rounds, plan=plan, written=written)
@@ -32,7 +32,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """Two rounds of a few questions."""
+    """Run two rounds of a few questions."""
     few = replace(instructions.TRAINING, max_steps=40, batch_size=16)
     return one_seed(1, 2, few, 40) | settings(training=instructions.TRAINING)
 

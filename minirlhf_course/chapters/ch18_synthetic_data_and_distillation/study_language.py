@@ -1,7 +1,7 @@
 """Language models that learn from language models: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_language`` (about eight minutes).
 
-Five seeds. Eight generations of small transformers, each trained from new weights on pages of the last one, on all pages that there ever
-were, on as many pages of the last one alone, or on those that the last one finds most typical; steps and rate are those that were best for
+Five seeds. Eight generations of small transformers, each trained from new weights: on pages of the last model, on all pages so far, on the same number of
+pages of the last model alone, or on the pages that the last model finds most probable per token. Steps and rate were best for
 real pages on the five other seeds of ``study_rates``. Writes ``study_language.json``.
 """
 
@@ -18,7 +18,7 @@ def one_seed(
     plan: SFTConfig = generations.TRAINING,
     pages: int = generations.PAGES,
 ) -> dict[str, float]:
-    """Every line of models, generation by generation; the first was trained on real pages."""
+    """Return the measurements of every line of models, generation by generation; the first model reads real pages."""
     numbers = {}
     for way in generations.LINES:
         for g, found in enumerate(generations.lineage(way, seed=seed, generations=count, plan=plan, pages=pages)):
@@ -27,7 +27,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """Two generations of few pages and few steps."""
+    """Run two generations of few pages and few steps."""
     few = replace(generations.TRAINING, max_steps=20, batch_size=8)
     return one_seed(1, 2, few, 24) | settings(training=generations.TRAINING)
 

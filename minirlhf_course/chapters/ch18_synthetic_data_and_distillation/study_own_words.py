@@ -1,8 +1,8 @@
-"""Students that learn along their own recitations, beside one that learns along right ones: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_own_words`` (about three minutes).
+"""On-policy students, beside a student that learns along right sequences: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_own_words`` (about three minutes).
 
-Five seeds, each with the circle and the teacher of ``study_slips``. All students have half the teacher's width, 200 steps and recitations of as many words.
-They differ in the share of steps along their own recitations, and one in the divergence. Each has the rate, of some a factor of 2 apart, at which it made
-fewest wrong words on seed 100. Writes ``study_own_words.json``.
+Five seeds, each with the circle and the teacher of ``study_slips``. All students have half the teacher's width, 200 steps and sequences of the same length.
+They differ in the fraction of on-policy steps, and one in the divergence. Each has the rate, of some a factor of 2 apart, with
+the fewest wrong words on seed 100. Writes ``study_own_words.json``.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ STUDENTS = {
 def one_seed(
     seed: int, school: SFTConfig = slips.SCHOOL, lessons: DistillConfig = slips.LESSONS, count: int = 400
 ) -> dict[str, float]:
-    """All students; ``foretold`` is what eq:exposure-errors makes of the errors after right words, if none is mended."""
+    """Return the measurements of all students; ``foretold`` is the prediction of eq:exposure-errors from the errors after right words, with δ = 0."""
     circle = slips.Circle(seed)
     teacher = slips.teacher(circle, school)
     numbers: dict[str, float] = {}
@@ -45,7 +45,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """Three steps of every model."""
+    """Run three steps of every model."""
     few = replace(slips.SCHOOL, max_steps=3), replace(slips.LESSONS, max_steps=3)
     recipes = {name: recipe for name, (recipe, _) in STUDENTS.items()}
     return one_seed(0, *few, count=16) | settings(school=slips.SCHOOL, lessons=slips.LESSONS, **recipes)

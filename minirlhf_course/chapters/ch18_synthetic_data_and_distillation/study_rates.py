@@ -1,7 +1,7 @@
 """Which learning rates and how many steps: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_rates`` (about three minutes).
 
-Five seeds that no other study of the chapter has. Every way of learning from hints at four rates; models of real pages at three
-rates, for three numbers of steps. The other studies train with what is best here on average. Writes ``study_rates.json``.
+Five seeds that no other study of the chapter has. Every method with hints, and RL, at four rates; models of real pages at three
+rates, for three numbers of steps. The other studies use what is best here on average. Writes ``study_rates.json``.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ PAGES = SFTConfig(batch_size=32, lr_scheduler_type="linear")
 def one_seed(
     seed: int, pupil: hints.Pupil | None = None, reading: SFTConfig = PAGES, steps: tuple[int, ...] = STEPS
 ) -> dict[str, float]:
-    """Right answers after every way at every rate, and nats per token of real pages."""
+    """Return the fractions of right rows after every method at every rate, and nats per token of real pages."""
     pupil, numbers = pupil or hints.Pupil(seed, hints.HintPlan()), dict[str, float]()
     for way in hints.WAYS:
         for rate in PAID if way == hints.PAID else TEACHING:
@@ -34,7 +34,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """Two steps of everything, from a base that sorts now and then, so that something is paid."""
+    """Run two steps of everything, from a base that sorts now and then, so that some rewards are positive."""
     plan = hints.HintPlan()
     few = replace(plan, base=brief(plan.base, 120), steps=2, answers=16, measured=64)
     pupil = hints.Pupil(1, few)

@@ -1,6 +1,6 @@
 """Pages retold as questions: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_rewriting`` (about two minutes).
 
-Five seeds, each with a world, a rewriter and readers of its own, the readers at two learning rates. Writes ``study_rewriting.json``.
+Five seeds, each with its own names, rewriter and readers, the readers at two learning rates. Writes ``study_rewriting.json``.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ RATES = (1000, 3000)
 def one_seed(
     seed: int, rewriter: SFTConfig = rewriting.REWRITER, reader: SFTConfig = rewriting.READER
 ) -> dict[str, float]:
-    """What the rewriter makes of pages, and how readers answer about names of which people asked, and of which nobody did."""
+    """Return the quality of the rewriter, and the readers' accuracy on names with and without people's questions."""
     home = rewriting.homes(seed)
     told = rewriting.retold(rewriting.rewriter(seed=seed, plan=rewriter), home, seed=seed)
     share = lambda hits: sum(hits) / len(told)
@@ -34,7 +34,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """A rewriter that has learned to retell some pages, and readers of a few steps."""
+    """Train a rewriter on some pages, and readers for a few steps."""
     few = replace(rewriting.REWRITER, max_steps=90), replace(rewriting.READER, max_steps=20)
     return one_seed(1, *few) | settings(rewriter=rewriting.REWRITER, reader=rewriting.READER)
 

@@ -1,7 +1,7 @@
-"""Students of a teacher who has practised with slips, two widths smaller and one as wide: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_slips`` (about three minutes).
+"""Students of a teacher that was trained with injected errors, two of them smaller and one as wide: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study_slips`` (about three minutes).
 
-Five seeds, each with a circle of words and a teacher of its own. Students of three widths learn along right recitations; those of half the teacher's
-width also along disturbed ones, and all of that width at two rates. Every student sees the same number of words. Writes ``study_slips.json``.
+Five seeds, each with its own circle of words and teacher. Students of three widths learn along right sequences. Students of half the teacher's
+width also learn along sequences with errors, and all of that width at two rates. Every student sees the same number of words. Writes ``study_slips.json``.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ STUDENTS = {
 def one_seed(
     seed: int, school: SFTConfig = slips.SCHOOL, lessons: DistillConfig = slips.LESSONS, count: int = 400
 ) -> dict[str, float]:
-    """The teacher and all of its students; ``foretold`` is what eq:exposure-errors makes of the errors after right words, if none is mended."""
+    """Return the measurements of the teacher and its students; ``foretold`` is the prediction of eq:exposure-errors from the errors after right words, with δ = 0."""
     circle = slips.Circle(seed)
     teacher = slips.teacher(circle, school)
     numbers = {f"teacher_{key}": value for key, value in slips.standing(circle, teacher, teacher, count).items()}
@@ -44,7 +44,7 @@ def one_seed(
 
 
 def probe() -> dict[str, float | str]:
-    """Three steps of every model."""
+    """Run three steps of every model."""
     few = replace(slips.SCHOOL, max_steps=3), replace(slips.LESSONS, max_steps=3)
     return one_seed(0, *few, count=16) | settings(school=slips.SCHOOL, lessons=slips.LESSONS)
 
