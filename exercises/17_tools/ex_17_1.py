@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# A policy answers five kinds of questions, each as frequent as the others. `numbers(STUDENT)` gives the price $c$ of a call, the probabilities $f$ that the tool says it failed and $\ell$ that it says something wrong, and how often the head is right about each of the five kinds.
-# A right answer earns 1. What the tool says is read without error and believed; after a failure the policy answers from its head. It makes one call at most. Answer to three digits behind the point.
+# A policy answers five kinds of questions, each equally frequent. `numbers(STUDENT)` gives the price $c$ of a call, the probability $f$ that the tool reports a failure, the probability $\ell$ that it returns a wrong value without a warning, and for each of the five kinds the probability of a right answer from memory.
+# A right answer gets a reward of 1. The policy reads and believes the tool's output without error; after a failure it answers from memory. It makes one call at most. Answer to three digits after the point.
 #
-# 1. `asked`: about how many of the five kinds does the best policy ask?
+# 1. `asked`: for how many of the five kinds does the best policy call the tool?
 # 2. `earned`: its mean reward.
-# 3. `edge`: how often the head would have to be right about a sixth kind so that asking and not asking earn the same.
-# 4. `blind`: the mean reward of the best policy that cannot tell the kinds apart, and asks always or never.
+# 3. `edge`: the probability of a right answer from memory, for a sixth kind, at which a call and no call have the same expected reward.
+# 4. `blind`: the mean reward of the best policy that cannot distinguish the kinds, and calls always or never.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -72,12 +72,12 @@ def with_call(student, head):
     points=1,
     rounds=1,
     hints=(
-        "For each kind: what is earned with a call, and what without?",
-        "With a call 1 − f − l + f·head − c. Count the kinds for which that is more than the head alone.",
+        "For each kind: what is the expected reward with a call, and without?",
+        "With a call 1 − f − l + f·head − c. Count the kinds for which this exceeds the probability from memory.",
     ),
 )
 def kinds_asked(sub, draw):
-    "`asked` counts the kinds about which a call pays."
+    "`asked` counts the kinds for which a call pays."
     c, f, l, heads = numbers(sub.student)
     want = float(sum(with_call(sub.student, head) > head for head in heads))
     wrong = {
@@ -97,7 +97,7 @@ def kinds_asked(sub, draw):
     hints=("Take the better of the two for each kind.", "The mean of max(with a call, without) over the five kinds."),
 )
 def best_reward(sub, draw):
-    "`earned` is what the best policy earns."
+    "`earned` is the mean reward of the best policy."
     c, f, l, heads = numbers(sub.student)
     want = sum(max(with_call(sub.student, head), head) for head in heads) / 5
     wrong = {
@@ -119,12 +119,12 @@ def best_reward(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Write down both sides with an unknown head, and set them equal.",
-        "1 − f − l + f·p − c = p. The head stands on both sides.",
+        "Write down both expected rewards with an unknown probability p from memory, and set them equal.",
+        "1 − f − l + f·p − c = p. The unknown p is on both sides.",
     ),
 )
 def at_the_edge(sub, draw):
-    "`edge` is where asking earns nothing and costs nothing."
+    "`edge` is where a call has the value 0."
     c, f, l, _ = numbers(sub.student)
     low, high = 0.0, 1.0
     for _ in range(60):
@@ -146,12 +146,12 @@ def at_the_edge(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Such a policy has two choices, and makes one of them for all five kinds.",
-        "The larger of two means: that with calls throughout, and that of the head.",
+        "Such a policy has two choices, and makes the same choice for all five kinds.",
+        "The larger of two means: with a call for every kind, and from memory for every kind.",
     ),
 )
 def cannot_tell(sub, draw):
-    "`blind` is what a policy earns that cannot tell the kinds apart."
+    "`blind` is the mean reward of the best policy that cannot distinguish the kinds."
     _, _, _, heads = numbers(sub.student)
     always, never = sum(with_call(sub.student, head) for head in heads) / 5, sum(heads) / 5
     want = max(always, never)

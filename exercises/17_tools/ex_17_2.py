@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# A tool gives the right value with probability $1-\ell$. Otherwise it gives one of $M$ wrong values, each as likely as the others. Calls are independent, also those about the same question. Whoever uses the tool reads without error. A right answer earns 1.
+# A tool gives the right value with probability $1-\ell$. Otherwise it gives one of $M$ wrong values, each equally probable. Calls are independent, also calls about the same question. The policy reads without error. A right answer gets a reward of 1.
 #
-# 1. `agree(lie, M)`: how often two calls about one question give the same value.
-# 2. `trust(lie, M)`: how often that value is then right.
-# 3. `third(lie, M)`: how often the answer is right if one calls twice; calls a third time only where the two differ, and then answers the value that two of the three have; and answers the first value where all three differ.
-# 4. `price(lie, M)`: the price of a call at which this earns as much, on average, as one call that is believed. (Every call is paid, the first as well.)
+# 1. `agree(lie, M)`: the probability that two calls about one question give the same value.
+# 2. `trust(lie, M)`: the probability that this value is right, if they agree.
+# 3. `third(lie, M)`: the probability of a right answer for this policy. It calls twice. It calls a third time only where the two differ, and then answers the value that two of the three have; where all three differ, it answers the first value.
+# 4. `price(lie, M)`: the price of a call at which this policy has the same expected reward as one call that is believed. (Every call is paid, the first as well.)
 #
 # All are functions of numbers. Nothing is sampled.
 
@@ -88,13 +88,13 @@ def answered(lie, M):
 @test(
     points=1,
     hints=(
-        "In how many ways can two calls agree?",
-        "Both are right, or both are wrong *and* name the same of M wrong values.",
+        "In which ways can two calls agree?",
+        "Both are right, or both are wrong *and* return the same of the M wrong values.",
     ),
     against="every pair of values",
 )
 def agreeing(sub, draw):
-    "`agree` is how often two calls agree."
+    "`agree` is the probability that two calls agree."
     lie, M = numbers(draw)
     expect(
         sub.agree(lie, M), same(lie, M), what="`agree`", given={"lie": lie, "M": M}, tolerance=1e-9,
@@ -108,11 +108,11 @@ def agreeing(sub, draw):
 
 @test(
     points=1,
-    hints=("Of all pairs that agree, which share is right?", "Bayes: (1−l)² over the probability of agreeing."),
+    hints=("Of all pairs that agree, what fraction is right?", "Bayes: (1−l)² over the probability of agreeing."),
     against="every pair of values",
 )
 def trusting(sub, draw):
-    "`trust` is how often agreement is right."
+    "`trust` is the probability that an agreed value is right."
     lie, M = numbers(draw)
     expect(
         sub.trust(lie, M), (1 - lie) ** 2 / same(lie, M), what="`trust`", given={"lie": lie, "M": M}, tolerance=1e-9,
@@ -128,12 +128,12 @@ def trusting(sub, draw):
     points=2,
     hints=(
         "Go through the pairs: right and right, right and wrong, wrong and right, two different wrong ones.",
-        "After right and wrong only the *same* wrong value again spoils it, since otherwise the first is answered. After wrong and right the third must be right.",
+        "After right and wrong, the answer is wrong only if the third call returns the *same* wrong value, since otherwise the first value is the answer. After wrong and right, the third value must be right.",
     ),
     against="every triple of values",
 )
 def with_a_third(sub, draw):
-    "`third` is how often the answer is right."
+    "`third` is the probability of a right answer."
     lie, M = numbers(draw)
     p = 1 - lie
     expect(
@@ -149,13 +149,13 @@ def with_a_third(sub, draw):
 @test(
     points=2,
     hints=(
-        "What is gained over one call, and how many calls are paid beyond the first, on average?",
-        "The second always, the third where two differ: 1 + (1 − agree). The gain is third − (1 − l).",
+        "What is the gain over one call, and how many calls after the first are paid, on average?",
+        "The second is always paid, the third where two differ: 1 + (1 − agree). The gain is third − (1 − l).",
     ),
     against="every triple of values, with the calls counted",
 )
 def break_even(sub, draw):
-    "`price` is where both earn the same."
+    "`price` is where both have the same expected reward."
     lie, M = numbers(draw)
     gain, calls = answered(lie, M) - (1 - lie), 2 - same(lie, M)
     expect(

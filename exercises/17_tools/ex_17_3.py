@@ -5,16 +5,16 @@
 # ---
 
 # %% [statement]
-# A policy writes calls such as `<call>find(key="red", count=3)</call>`. Write the reader.
+# A policy writes calls such as `<call>find(key="red", count=3)</call>`. Write the reader. Here `reply` is the policy's completion.
 #
-# 1. `bodies(reply)`: the texts between `<call>` and the next `</call>`, in their order. A `<call>` that is never closed runs to the end of the reply, since the sampler stopped there. Does the reply begin with `<think>` (white space before it does not count), everything up to
-#    the first `</think>` is a thought, and no call is read from it; a thought that does not end is all there is.
+# 1. `bodies(reply)`: the texts between `<call>` and the next `</call>`, in their order. A `<call>` that is never closed runs to the end of the completion, since the sampler stopped there. If the completion begins with `<think>` (white space before it does not count), everything up to
+#    the first `</think>` is a thought, and no call is read from it; without a `</think>` the whole completion is a thought.
 # 2. `parse(body)`: `(name, arguments)`, the arguments as a dictionary, or `()` if the text is no call. A call is a name, `(`, arguments separated by commas (there may be none), and `)`. An argument is a key, `=` and a value. Names and keys consist of the letters `a` to `z` and `_`.
-#    A value is a whole number, that is, at most twelve digits `0` to `9` with or without a `-` before them, returned as an int; or a text in double quotes, in which `\"` stands for a quote, `\\` for a backslash, a backslash before anything else makes it no call, and every other character stands for itself.
-#    Blanks (only `" "`) may stand around each of these parts, not within. No key may occur twice, and no comma may be left over.
-# 3. `calls(reply, tools)`: for each body, `(name, arguments)` if the tool is there and gets exactly the arguments that it has, else `()`. `tools` maps the name of a tool to the list of its keys.
+#    A value is one of two things. It is a whole number, that is, at most twelve digits `0` to `9` with or without a `-` before them, returned as an int. Or it is a text in double quotes, in which `\"` is a quote, `\\` is a backslash, a backslash before anything else makes the text no call, and every other character is itself.
+#    Blanks (only `" "`) are allowed around each of these parts, not within. No key may occur twice, and no comma may be left over.
+# 3. `calls(reply, tools)`: for each body, `(name, arguments)` if the tool exists and gets exactly its arguments, else `()`. `tools` maps the name of a tool to the list of its keys.
 #
-# Replies are written by a model. Whatever they are, nothing is evaluated and nothing is raised, and the time grows with the length of the text, not with its square.
+# Completions are written by a model. On any completion nothing is evaluated and no exception is raised, and the time grows with the length of the text, not with its square.
 
 # %% [given]
 import re
@@ -100,11 +100,11 @@ def word(draw):
     points=2,
     hints=(
         "Where does a body end, and what comes before the first call?",
-        "Take the thought off first. Then go on with what stands behind the `</call>` just found, as long as there is another `<call>`.",
+        "Remove the thought first. Then continue after the `</call>` just found, while there is another `<call>`.",
     ),
 )
 def finds(sub, draw):
-    "`bodies` finds what stands between the marks."
+    "`bodies` finds the texts between the marks."
     a, b = word(draw), word(draw)
     same(sub, "bodies", (f"so <call>{a}</call> and <call> {b} </call>.",), [a, f" {b} "])
     same(sub, "bodies", (f"no call {a}",), [])
@@ -131,8 +131,8 @@ def finds(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which parts has a call, and where may blanks stand?",
-        "Read from the left: name, bracket, then argument by argument, each with what ends it, a comma or the closing bracket.",
+        "Which parts does a call have, and where are blanks allowed?",
+        "Read from the left: name, bracket, then one argument after the other, each with its end, a comma or the closing bracket.",
     ),
 )
 def reads(sub, draw):
@@ -172,12 +172,12 @@ def reads(sub, draw):
 @test(
     points=2,
     hints=(
-        "What would Python accept that the statement does not?",
+        "What does Python accept that the statement does not allow?",
         "Digits of other scripts, an empty argument after the last comma, a key twice, words as values, single quotes: none of them is a call.",
     ),
 )
 def refuses(sub, draw):
-    "`parse` refuses what is none."
+    "`parse` refuses a text that is no call."
     a, n = word(draw), draw.integer(11, 97)
     refused = {
         "": "there is no name", a: "there is no bracket", f"{a}(": "the bracket is not closed", f"{a})": "there is no bracket that opens",
@@ -199,11 +199,11 @@ def refuses(sub, draw):
     points=2,
     hints=(
         "When does a call fit a tool?",
-        "Its name is a key of `tools`, and its keys are those of the tool, in any order, none missing and none too many.",
+        "Its name is a key of `tools`, and it has exactly the tool's keys, in any order.",
     ),
 )
 def fits(sub, draw):
-    "`calls` lets through what a tool can take."
+    "`calls` passes only calls that fit a tool."
     a, b, n = word(draw), word(draw), draw.integer(11, 97)
     tools = {a: ["key", "count"], f"{b}_": []}
     good = (a, {"key": b, "count": n})
@@ -235,7 +235,7 @@ def fits(sub, draw):
     ),
 )
 def survives(sub, draw):
-    "Whatever a reply is, it is read, and soon."
+    "Any completion is read, and quickly."
     a, many = word(draw), 20_000
     for body in (
         "(" * many, f"{a}(" * 3000, f'{a}(k="' + "\\" * (2 * many + 1), f'{a}(k="' + "\\\\" * many, " " * many, f"{a}(" + " " * many, "a" * many, f"{a}(k=" + "9" * many + ")",
@@ -268,7 +268,7 @@ def survives(sub, draw):
 
 # %% [edges]
 # survives: the time grows with the length of the text, not with its square
-# survives: Whatever they are, nothing is evaluated and nothing is raised
+# survives: On any completion nothing is evaluated and no exception is raised
 # refuses: no comma may be left over
 # refuses: No key may occur twice
 # reads: at most twelve digits

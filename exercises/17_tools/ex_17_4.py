@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# A conversation with a tool becomes one row of tokens, of which only the policy's own are learned from.
+# A conversation with a tool becomes one row of tokens. The policy learns only from its own tokens.
 #
-# 1. `row(prompt, turns)`: `prompt` is a list of tokens, `turns` a list of pairs `(said, heard)`: what the policy said in a turn and what was put behind it. Returns two lists, one entry for each token of the conversation: the tokens, and the number of the turn (0, 1, …) for tokens that the policy said, −1 for all
+# 1. `row(prompt, turns)`: `prompt` is a list of tokens, `turns` a list of pairs `(said, heard)`: the policy's tokens of a turn, and the tokens appended after it. Returns two lists, one entry for each token of the conversation: the tokens, and the number of the turn (0, 1, …) for the policy's tokens, −1 for all
 #    others.
-# 2. `advantages(rewards, there)`: for one group. `rewards` `(G, K)`: what each turn earned, anything where `there` `(G, K)` is False, that is, where the conversation has no such turn; turns are missing at the end only. The credit of a turn is the sum of the rewards from it on, less the mean of that over the **other**
-#    conversations of the group that have the turn; 0 where there is no other, and where the turn is not there.
-# 3. `loss(logits, ids, turn, credit)`: `logits` `(B, T, V)`, `ids` and `turn` `(B, T)` as in 1., `credit` `(B, K)`. The logits at position $t$ belong to the token at $t + 1$. Returns the mean of $-A\log\pi$ over all tokens of the batch that the policy said, $A$ being the credit of their turn. No row begins with a token
-#    that the policy said. Logits that belong to other tokens may be anything, NaN included, and get a gradient of exactly 0. No gradient runs through `credit`.
+# 2. `advantages(rewards, there)`: for one group. `rewards` `(G, K)`: the reward of each turn, anything where `there` `(G, K)` is False, that is, where the conversation has no such turn; turns are missing at the end only. The credit of a turn is the sum of the rewards from it on, minus the mean of this sum over the **other**
+#    conversations of the group that have the turn; 0 where there is no other, and where the turn is missing.
+# 3. `loss(logits, ids, turn, credit)`: `logits` `(B, T, V)`, `ids` and `turn` `(B, T)` as in 1., `credit` `(B, K)`. The logits at position $t$ belong to the token at $t + 1$. Returns the mean of $-A\log\pi$ over all of the policy's tokens in the batch, where $A$ is the credit of their turn. No row begins with a token
+#    of the policy. Logits that belong to other tokens may be anything, NaN included, and get a gradient of exactly 0. No gradient flows through `credit`.
 #
 # Gradients of `loss` in `logits` count.
 
@@ -86,12 +86,12 @@ def laid_out(prompt, turns):
 @test(
     points=1,
     hints=(
-        "In which order do the tokens stand?",
+        "In which order do the tokens appear?",
         "Prompt, said, heard, said, heard …; the second list grows beside the first.",
     ),
 )
 def in_a_row(sub, draw):
-    "`row` lays a conversation out."
+    "`row` puts a conversation into two lists."
     for turns, cut in ((1, False), (3, False), (2, True)):
         prompt, parts = talk(draw, turns)
         if cut:  # an answer came, and no turn was left
@@ -124,12 +124,12 @@ def credited(rewards, there, *, own=False, past=False, everybody=False):
     points=3,
     hints=(
         "Write down the sums from each turn on. Which conversations have turn k?",
-        "Over turn k: the sum of the others that have it, divided by how many they are. A turn that only one has gets 0.",
+        "For turn k: the sum over the other conversations that have it, divided by their number. A turn that only one conversation has gets 0.",
     ),
     against="loops over turns and conversations",
 )
 def beside_others(sub, draw):
-    "`advantages` compares a turn with the same turn of the others."
+    "`advantages` compares a turn with the same turn of the other conversations."
     there = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]])[draw.permutation(4)].bool()
     rewards = torch.where(there, draw.normal(4, 3), torch.nan)
     expect(
@@ -171,13 +171,13 @@ def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False,
 @test(
     points=2,
     hints=(
-        "Which logits belong to a token, and through how many tokens is the sum divided?",
+        "Which logits belong to a token, and by how many tokens is the sum divided?",
         "logits[:, :-1] against ids[:, 1:]. Divide by the number of tokens of the batch whose turn is not −1.",
     ),
     against="a sum, token by token",
 )
 def mean_loss(sub, draw):
-    "`loss` is the mean over what the policy said."
+    "`loss` is the mean over the policy's tokens."
     ids, turn, logits, credit = batch(draw)
     credit[0, 0] = 0.0  # as of a turn that nobody else has
     expect(
@@ -195,13 +195,13 @@ def mean_loss(sub, draw):
 @test(
     points=2,
     hints=(
-        "NaN times 0 is NaN. Where in your computation does the mask come in?",
+        "NaN times 0 is NaN. Where in your computation does the mask act?",
         "Replace the logits that do not count *before* the softmax, with `torch.where`.",
     ),
     against="the gradient of a sum, token by token",
 )
 def nobody_elses(sub, draw):
-    "The gradient of `loss` in the logits is right, and 0 where somebody else speaks, whatever stands there."
+    "The gradient of `loss` in the logits is right, and 0 at tokens that are not the policy's, for any logits there."
     ids, turn, logits, credit = batch(draw)
     mine = torch.cat([turn[:, 1:] >= 0, torch.zeros(2, 1, dtype=torch.bool)], 1)
     leaf = logits.clone().requires_grad_()

@@ -5,19 +5,19 @@
 # ---
 
 # %% [statement]
-# Four policies learn when to ask. Each meets easy questions, of which its head gets nine in ten right, and hard ones, of which it gets one in ten right; it reads a tool's output without error and believes it. A right answer earns 1. The policies are tables with one probability of asking for each of the two
-# kinds, begun at a half, and learn for 120 steps from groups of 32 conversations about questions of one kind. Each log has three columns, in per cent, means over the ten steps that end with the one named:
+# Four policies learn when to call a tool. Each gets easy questions, of which it answers 90 % rightly from memory, and hard questions, of which it answers 10 % rightly from memory. It reads a tool's output without error and believes it. A right answer gets a reward of 1. The policies are tabular, with one probability of a call for each of the two
+# kinds. They begin at one half, and learn for 120 steps from groups of 32 conversations about questions of one kind. Each log has three columns, in percent, means over the ten steps that end with the named step:
 #
-# * `easy`, how many conversations about easy questions hold a call;
-# * `hard`, the same of hard questions;
-# * `right`, how many answers to *hard* questions are right.
+# * `easy`, the percentage of conversations about easy questions with a call;
+# * `hard`, the same for hard questions;
+# * `right`, the percentage of right answers to *hard* questions.
 #
-# `logs(STUDENT)` has them in an order of your own; the numbers are those of real runs. Who has which tool? Answer `log_1`, `log_2`, `log_3` and `log_4` with letters, each used once.
+# `logs(STUDENT)` has them in an order of your own. The numbers come from real runs. Which policy has which tool? Answer `log_1`, `log_2`, `log_3` and `log_4` with letters, each used once.
 #
-# (a) a tool that always works, for nothing\
+# (a) a tool that always works, free\
 # (b) a tool that always works, at a price of .3 for each call\
-# (c) a tool that says in .35 of the calls that it failed, for nothing; the head answers then\
-# (d) a tool that says something wrong in .35 of the calls, for nothing
+# (c) a tool that reports a failure in .35 of the calls, free; the policy then answers from memory\
+# (d) a tool that returns a wrong value without a warning in .35 of the calls, free
 
 # %% [given]
 import itertools
@@ -97,12 +97,12 @@ def ask(sub, letter, said):
     points=1,
     rounds=1,
     hints=(
-        "Nearly every hard question is asked about. How often is the answer right then, with each tool?",
-        "A tool that works makes every hard question right. With (c) and (d) about two in three are.",
+        "Nearly every hard question leads to a call. How often is the answer right then, with each tool?",
+        "A tool that works makes every hard question right. With (c) and (d) about two in three are right.",
     ),
 )
 def works(sub, draw):
-    "The free tool that always works is found."
+    "The free tool that always works is identified."
     no = "nearly all hard questions are answered rightly, so the tool works"
     ask(sub, "a", {"b": "a price of .3 is more than the head errs about easy questions", "c": no, "d": no})
 
@@ -111,12 +111,12 @@ def works(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Work out for each tool whether a call about an easy question pays.",
-        "One less the price is less than the head's nine in ten; about hard questions it is more.",
+        "Compute for each tool whether a call about an easy question pays.",
+        "One minus the price is below the nine in ten from memory. For hard questions it is above the one in ten from memory.",
     ),
 )
 def priced(sub, draw):
-    "The tool with a price is found."
+    "The tool with a price is identified."
     no = "nearly all hard questions are answered rightly, so the tool works"
     ask(
         sub,
@@ -129,12 +129,12 @@ def priced(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What is lost by a failure for which nothing is paid?",
-        "Nothing: the head answers. So a free call is worth (1 − f)(1 − head), which is never less than 0.",
+        "What does a free failure cost?",
+        "Nothing: the policy answers from memory. So the value of a free call is (1 − f)(1 − head), which is never below 0.",
     ),
 )
 def fails(sub, draw):
-    "The tool that fails is found."
+    "The tool that fails is identified."
     no = "of the hard questions about a third stays wrong although it asks"
     ask(
         sub,
@@ -151,12 +151,12 @@ def fails(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What is lost by a lie about an easy question?",
-        "The answer. A call is worth 1 − l − head, which is less than 0 where the head is right nine times in ten.",
+        "What does a silent error cost on an easy question?",
+        "The answer. The value of a call is 1 − l − head, which is below 0 where memory is right in 90 % of cases.",
     ),
 )
 def lies(sub, draw):
-    "The tool that lies is found."
+    "The tool with silent errors is identified."
     no = "of the hard questions about a third stays wrong although it asks"
     ask(sub, "d", {"a": no, "b": no, "c": "it stops asking about easy questions; a free failure takes nothing away"})
 

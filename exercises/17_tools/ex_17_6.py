@@ -5,13 +5,12 @@
 # ---
 
 # %% [statement]
-# A secret digit is to be named. The policy says a digit at once, which is right one time in six, or it says `ASK`; then the tool says the digit, and the policy says one more token. `show` trains for 320 steps and prints the policy's own probabilities: that it asks, and that it is right. The
-# curve cannot be: a policy that asks could be right always, but in the end **it asks no more often than at the start**, and is right little more often than one that guesses. (One of the bugs does no harm as long as another is there.)
+# The task is to name a secret digit. The policy says a digit at once, which is right one time in six, or it says `ASK`; then the tool says the digit, and the policy says one more token. `show` trains for 320 steps and prints the policy's own probabilities of asking and of a right answer. A policy that asks could always be right. But at the end **it asks no more often than at the start**, and is right little more often than a policy that guesses. (One of the bugs does no harm while another is there.)
 #
-# The policy is a table with one row of logits for each context, plus a bias that all rows share; a step moves both uphill. **There are three bugs, one in each function. Find and fix them.**
+# The policy is tabular, with one row of logits for each context, plus a bias that all rows share; a step moves both along the gradient. **There are three bugs, one in each function. Find and fix them.**
 #
-# * `said(ids)`: which tokens the policy said. `ids` `(N, 3)` has one conversation a row: `digit, −1, −1`, or `ASK, tool's digit, token`.
-# * `credit(rewards, ids)`: for each token that the policy said, the reward of its conversation less the mean reward of all conversations; 0 at the others.
+# * `said(ids)`: which tokens are the policy's. `ids` `(N, 3)` has one conversation per row: `digit, −1, −1`, or `ASK, tool's digit, token`.
+# * `credit(rewards, ids)`: for each token of the policy, the reward of its conversation minus the mean reward of all conversations; 0 at the other tokens.
 # * `slopes(credits, ids, contexts, logits)`: the sum over all tokens of the credit times $\nabla\log\pi$, divided by the number of *conversations*, as a gradient in the logits: `(8, 7)`, a row for each context.
 
 # %% [given]
@@ -116,8 +115,8 @@ def spoken(ids):
 @test(
     points=2,
     hints=(
-        "Print `said` for a conversation with a call. Who said the token in the middle?",
-        "The tool. Only the first token and, after a call, the third are the policy's.",
+        "Print `said` for a conversation with a call. Whose token is the one in the middle?",
+        "The tool's. Only the first token and, after a call, the third are the policy's.",
     ),
 )
 def whose(sub, draw):
@@ -137,11 +136,11 @@ def whose(sub, draw):
     points=2,
     hints=(
         "Which tokens led to the reward?",
-        "All that the policy said, the call first of all: each has the reward of its conversation less the mean.",
+        "All of the policy's tokens, the call first of all: each has the reward of its conversation minus the mean.",
     ),
 )
 def credited(sub, draw):
-    "`credit` gives every token of the policy its share."
+    "`credit` gives every token of the policy its advantage."
     ids, _ = talks(draw)
     rewards = torch.tensor([float(draw.integer(0, 1)) for _ in range(len(ids))], dtype=torch.float64)
     rewards[:2] = torch.tensor([0.0, 1.0])

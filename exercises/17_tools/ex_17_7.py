@@ -6,15 +6,15 @@
 # ---
 
 # %% [statement]
-# A policy acts in four turns. At each it sees one of three situations, chooses one of three actions, and earns something: a point for the right action, and besides it what the *situation* pays or costs, whatever is done. A situation mostly stays as it is from one turn to the next, so that what a conversation
-# earns in all says more about its situations than about its actions. Groups hold 16 conversations.
+# A policy acts in four turns. At each turn it sees one of three situations and chooses one of three actions. Its reward has two parts: a point for the right action, and the gain or cost of the *situation*, whatever the action. A situation mostly stays the same from one turn to the next, so that the total reward of a conversation
+# depends more on its situations than on its actions. Groups hold 16 conversations.
 #
-# Write `credit(seen, rewards)`: `seen` `(P, G, H)`, the number of the situation at each of `H` turns of `G` conversations in each of `P` groups; `rewards` `(P, G, H)`, what each turn earned. Returns `(P, G, H)`, the credit of each turn. The groups have nothing to do with one another.
+# Write `credit(seen, rewards)`: `seen` `(P, G, H)`, the number of the situation at each of `H` turns of `G` conversations in each of `P` groups; `rewards` `(P, G, H)`, the reward of each turn. Returns `(P, G, H)`, the credit of each turn. The groups are independent.
 #
-# 1. A turn's credit must not depend on what was earned *before* it in its conversation.
-# 2. The mean of $\sum_i\sum_k A_{i,k}\,\nabla\log\pi$ over all groups there are must be $G$ times the gradient of the expected sum of rewards, **exactly**, for any $G \ge 2$, however situations follow from situations and actions. The only exception: a turn that has nothing to be compared with, by your own rule, gets 0.
-# 3. The last test trains: a policy with one row of logits for each situation, 40 steps, six seeds, each with six groups that learn for themselves, beside our runs. The curve is the probability of the right action. In the end its mean may lie .05 below ours, with the whole of its 95 % interval. Without a
-#    comparison that takes away the luck of situations it lies further below.
+# 1. A turn's credit must not depend on rewards *before* it in its conversation.
+# 2. The mean of $\sum_i\sum_k A_{i,k}\,\nabla\log\pi$ over all possible groups must be $G$ times the gradient of the expected sum of rewards, **exactly**, for any $G \ge 2$, however situations follow from situations and actions. The only exception: a turn without any comparison, by your own rule, gets 0.
+# 3. The last test trains: a policy with one row of logits for each situation, 40 steps, six seeds, each with six groups that learn independently, beside our runs. The curve is the probability of the right action. You pass if the lower end of the 95 % interval of (the mean of your final values − ours) is at least −.05. Without a
+#    comparison that removes the effect of the situations, your result is lower than that.
 
 # %% [given]
 import torch
@@ -67,7 +67,7 @@ def to_go(rewards):
     ),
 )
 def past(sub, draw):
-    "What was earned before a turn does not change its credit."
+    "Rewards before a turn do not change its credit."
     seen = torch.tensor([[[draw.integer(0, 1) for _ in range(3)] for _ in range(4)] for _ in range(2)])
     rewards, bonus = draw.normal(2, 4, 3), 1 + draw.uniform()
     before = asked(sub, seen, rewards)
@@ -84,12 +84,12 @@ def past(sub, draw):
 @test(
     points=1,
     hints=(
-        "Which turns led to what the last turn earned?",
-        "All of them: each has what was earned from it on, less something that does not depend on its own conversation.",
+        "Which turns led to the reward of the last turn?",
+        "All of them: each gets the rewards from it on, minus something that does not depend on its own conversation.",
     ),
 )
 def future(sub, draw):
-    "What a conversation earns from a turn on changes the turn's credit by just as much, where there are others to compare with."
+    "A reward from a turn on changes the turn's credit by the same amount, where there are other conversations to compare with."
     seen = torch.full((2, 3, 3), draw.integer(0, 1))
     rewards, bonus, turn = draw.normal(2, 3, 3), 1 + draw.uniform(), draw.integer(1, 2)
     moved = rewards.clone()
@@ -110,11 +110,11 @@ def future(sub, draw):
     points=1,
     hints=(
         "Which conversations may a turn be compared with?",
-        "With those of its own group. Every group has learned for itself.",
+        "With the conversations of its own group. The groups are independent.",
     ),
 )
 def apart(sub, draw):
-    "Groups have nothing to do with one another."
+    "The groups are independent."
     seen = torch.tensor([[[draw.integer(0, 1) for _ in range(3)] for _ in range(4)] for _ in range(3)])
     rewards = draw.normal(3, 4, 3)
     together = asked(sub, seen, rewards)
@@ -141,8 +141,8 @@ def courses(start, move, earned, pi):
 @test(
     points=3,
     hints=(
-        "May the conversation itself be among those with which it is compared?",
-        "No: then a part of its own return is taken off. The mean of the *others* does not depend on the own action.",
+        "May the conversation itself be part of its own baseline?",
+        "No: then a part of its own return is subtracted. The mean of the *other* conversations does not depend on its own action.",
     ),
     against="all groups of two and of three conversations, the gradient by autograd",
 )
@@ -185,15 +185,15 @@ def unbiased(sub, draw):
 @trains(
     points=3,
     hints=(
-        "Two conversations differ by six points because one stayed in a good situation. Is that the action's merit?",
-        "Compare a turn with the *same turn* of those of the group that are in the *same situation*, itself left out.",
+        "Two conversations differ by six points because one stayed in a good situation. Did the action cause this difference?",
+        "Compare a turn with the *same turn* of the other conversations of the group in the *same situation*.",
     ),
     seeds=6,
     bar=0.05,
     what="the right action",
 )
 def learns(sub, draw):
-    "In 40 steps the right actions become likely: six runs, each beside ours."
+    "In 40 steps the right actions become probable: six runs, each beside our reference run."
     P, G, H, C, A = 6, 16, 4, 3, 3
     rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
     best = torch.tensor([2, 0, 1])
