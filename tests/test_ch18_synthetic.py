@@ -321,7 +321,11 @@ def test_hints_rates_were_best_on_other_seeds():
     pages = {name: mean for name, mean in means.items() if name.startswith("pages_")}
     plan = generations.TRAINING
     assert min(pages, key=pages.__getitem__) == f"pages_{plan.max_steps}_{round(1e6 * plan.learning_rate)}"
-    others = {seed for name in ("ch18", "ch18_hints", "ch18_language") for seed in evidence.result(name)["seeds"]}
+    others = {
+        seed
+        for name in ("ch18", "ch18_hints", "ch18_labels", "ch18_language")
+        for seed in evidence.result(name)["seeds"]
+    }
     assert not others & set(found["seeds"])
 
 

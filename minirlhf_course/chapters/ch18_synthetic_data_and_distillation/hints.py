@@ -150,17 +150,20 @@ class Pupil:
 
     def taught(self, way: str, rate: float) -> Trained:
         """Train a copy of the base model with one method; its prompts have no hint."""
-        plan = self.plan
         if way == PAID:
             rl_config = self.plan.payment(rate, self.seed)
             return pipeline.rl(SORTS, self.base, RLPlan(DR_GRPO, rl_config, prompts=len(self.plain)), quiet=True)
-        model, tokenizer = copy.deepcopy(self.base.model), self.base.tokenizer
+        return self.distilled(TEACHING[way], rate)
+
+    def distilled(self, method: Distillation, rate: float) -> Trained:
+        """Train a copy of the base model by distillation from the hinted model, or on the data's answers."""
+        plan, model, tokenizer = self.plan, copy.deepcopy(self.base.model), self.base.tokenizer
         config = DistillConfig(
             max_steps=plan.steps, batch_size=plan.answers, learning_rate=rate, lr_scheduler_type=DECAY, seed=self.seed,
             max_completion_length=SORTS.max_completion_length,
         )  # fmt: skip
         history = train_distill(
-            model, self.base.model, self.plain, TEACHING[way], config, seen_by_teacher=self.told,
+            model, self.base.model, self.plain, method, config, seen_by_teacher=self.told,
             eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, quiet=True,
         )  # fmt: skip
         return Trained(model, tokenizer, history)
