@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 17 · When is it worth asking?
+# # 17 · When does a tool call pay?
 #
-# A model can answer from its head, or ask a tool and read what it says. **When should it ask, does it find that out by itself, and what becomes of it if it learns the tool's words as if they were its own?**
+# A model can answer from memory, or call a tool and read the result. **When should it call? Does training find this out? And what happens if the loss includes the tool's tokens?**
 #
-# The world has five places. Each has a usual value, which the model knows; today's value is still the usual one with a probability of .1 to .9, place by place. A register knows today's value, and a call has a price.
+# The task has five places. Each has a usual value, which the model knows. Today's value is still the usual value with a probability of .1 to .9, place by place. A register knows today's value, and a call has a price.
 
 # %%
 import sys
@@ -33,14 +33,14 @@ predict = Predictions("17")
 
 
 def mean(values):
-    """Of a list."""
+    """Return the mean of a list."""
     return sum(values) / len(values)
 
 
 # %% [markdown]
 # ## A call is a text
 #
-# Of its tools a model knows what the system message says.
+# The system message contains everything that a model knows about its tools.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -48,7 +48,7 @@ tools = Toolbox([calculator, run_python])
 print(calls.describe_tools(tools.schemas, "python"))
 
 # %% [markdown]
-# Whatever it writes has to be read. Here are four turns.
+# A reader must handle anything that the model writes. Here are four turns.
 
 # %%
 which = predict(
@@ -76,17 +76,17 @@ for turn in turns:
 which.reveal(made)
 
 # %% [markdown]
-# A call within a thought is not made, a forgotten end mark is forgiven, and what would have to be evaluated is refused with a reason that the model can read.
+# The reader does not make a call inside a thought. It accepts a missing end mark. It refuses an argument that would need evaluation, and gives a reason that the model can read.
 #
-# ## Tools of another program
+# ## MCP: tools of another program
 #
-# A *server* of the Model Context Protocol is a program of its own, which offers tools for a model to call, resources for an application to show, and prompts for a user to pick. This one is the register that knows today's values (`minirlhf_course/chapters/ch17_tools/register.py`). It is started here, and every line below went through its standard input and output.
+# A *server* of the Model Context Protocol is a separate program. It offers tools for a model to call, resources for an application to show, and prompts for a user to choose. This one is the register that knows today's values (`minirlhf_course/chapters/ch17_tools/register.py`). We start it here, and every line below went through its standard input and output. Client and server speak the revisions of the protocol up to November 2025, which begin with a handshake.
 
 # %%
 lost = predict(
-    "A model calls the server's tool for `attic`, of which the register knows nothing. What happens?",
+    "A model calls the server's tool for `attic`, which the register does not know. What happens?",
     "the error ends this program",
-    "the model is told in words that nothing is known",
+    "the model gets a sentence that says so",
     "the model gets an empty answer",
 )
 
@@ -101,15 +101,15 @@ with ToolServer([sys.executable, "-m", "minirlhf_course.chapters.ch17_tools.regi
         [call] = calls.read_calls(turn, box.schemas).calls
         answer = box.execute(call)
         print(turn, "\n   ", answer.content)
-said = "the model is told in words that nothing is known" if answer.content else "the model gets an empty answer"
+said = "the model gets a sentence that says so" if answer.content else "the model gets an empty answer"
 lost.reveal(said)
 
 # %% [markdown]
-# What a tool of this file could do, a tool of another program can, by the same `Toolbox`: a failure becomes a sentence, and the program goes on. But the description above came from whoever wrote the server, and it stands in the model's system message.
+# With the same `Toolbox`, a tool of another program works like a tool of this file: a failure becomes a sentence, and the program continues. But the author of the server wrote the description above, and it becomes part of the model's system message.
 #
-# ## A thought that decides
+# ## Does the thought decide the action?
 #
-# On a walk the sum of the digits so far, modulo 10, leads to the next name, and most names belong to two sums. Where nothing is known of a name, the next one in the list is asked.
+# On a walk the sum of the digits so far, modulo 10, leads to the next name, and most names belong to two sums. If a name is unknown, the next name in the list is looked up.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -118,11 +118,11 @@ for message in trail.talk(walk, "thinks"):
     print(f"{message['role']:10} {message['content']}")
 
 # %% [markdown]
-# Small models were shown such conversations with these thoughts and without (five seeds). Then a wrong sum was written into the first thought of those that think.
+# We trained small models on such conversations with these thoughts and without (five seeds). Then we wrote a wrong sum into the first thought of the models with thoughts.
 
 # %%
 led = predict(
-    "The thought says a wrong sum, which leads to another name. Where does the next call go, mostly?",
+    "The thought contains a wrong sum, which leads to another name. Where do most of the next calls go?",
     "where the right sum leads",
     "where the wrong sum leads",
     "somewhere else",
@@ -130,8 +130,8 @@ led = predict(
 
 # %%
 # figure: walks
-# alt: Two panels, means of five seeds as bars and each seed as a dot. Left, how many walks of three digits are right so far: with the sum so far as a thought two calls and three are right in all walks and the answer in nearly all;
-#   with nothing before an act two calls are right in nearly all, three in about two of five, the answer in about one of seven. Right, where the next call goes after a falsified thought: never where the right sum leads,
+# alt: Two panels, means of five seeds as bars and each seed as a dot. Left, the fraction of walks of three digits that are right so far: with the sum so far as a thought two calls and three are right in all walks and the answer in nearly all;
+#   with nothing before an action two calls are right in nearly all, three in about two of five, the answer in about one of seven. Right, where the next call goes after a falsified thought: never where the right sum leads,
 #   always where the wrong sum leads.
 ways = {"thinks": "the sum so far", "acts": "nothing"}
 looks = {"call_2": "two calls", "call_3": "three calls", "right": "answer"}
@@ -143,8 +143,8 @@ for i, (way, colour) in enumerate(zip(ways, ("blue", "red"), strict=True)):
             at + 0.32 * (i - 0.5), mean(found), 0.3, color=PALETTE[colour], label=ways[way] if at == 0 else None
         )
         axes[0].plot([at + 0.32 * (i - 0.5)] * len(found), found, "o", ms=3, color=PALETTE["black"], alpha=0.6)
-axes[0].set(title="share of walks of three digits that are right so far", xticks=range(3), xticklabels=looks.values())
-axes[0].legend(frameon=False, title="before each act", loc="center left", bbox_to_anchor=(1, 0.5))
+axes[0].set(title="fraction of walks of three digits, right so far", xticks=range(3), xticklabels=looks.values())
+axes[0].legend(frameon=False, title="before each action", loc="center left", bbox_to_anchor=(1, 0.5))
 went = {"right sum": walked.values("thinks_3_keeps"), "wrong sum": walked.values("thinks_3_follows")}
 axes[1].bar(range(2), [mean(values) for values in went.values()], 0.5, color=PALETTE["blue"])
 for at, values in enumerate(went.values()):
@@ -157,18 +157,18 @@ shares = {"where the right sum leads": right, "where the wrong sum leads": wrong
 led.reveal(max(shares, key=shares.get))
 
 # %% [markdown]
-# With thoughts nearly all is found. Without them the second call is right, too, as the digit just read is enough for it; the third needs more, the sum so far, and that nobody has written down. (Name and digit just read would be enough in three of four walks; acting alone has not learnt even that. Both were shown as many walks, in as many steps; with more, acting alone might do better.) The thought is not decoration: what it says is what is done.
+# With thoughts nearly all walks are right. Without thoughts the second call is right, too, since it needs only the digit just read. The third call needs the sum so far, which is written nowhere. The name and the digit just read would be enough in three of four walks, and acting alone has not learned even that. Both arms had the same number of walks and steps; with more, acting alone might do better. The thought decides the action.
 #
-# ## Set the price
+# ## Set the price of a call
 #
-# A right answer earns 1, and a call costs `COST`, whatever the answer. From its head the model is right at a place as often as the usual value still holds. Choose a price, and say at which places a trained model will ask.
+# A right answer gets a reward of 1, and a call costs `COST`. From memory the model is right at a place as often as the usual value still holds. Choose a price, and predict at which places a trained model will call.
 
 # %%
 COST = 0.6
 
 # %%
 asks_at = predict(
-    "A call costs .6. After training, at which places does the model ask in more than a tenth of the cases?",
+    "A call costs .6. After training, at which places does the model call in more than 10 % of cases?",
     "all of them",
     "none of them",
     "those whose usual value is right in fewer than four cases of ten",
@@ -176,11 +176,11 @@ asks_at = predict(
 )
 
 # %%
-# The model has been shown answers from the head and answers after a call, at each place in a mixture of its own.
+# The demonstrations contain answers from memory and answers after a call, in another mixture at each place.
 [begin] = [facts.imitator(0) for _ in progress([0], "demonstrations")]
 [trained] = [facts.improved(begin, COST, 0) for _ in progress([0], "reinforcement learning")]
 before, after = (facts.measured(model, COST) for model in (begin, trained))
-print("usual value right    worth of a call    asks before    after")
+print("usual value right    value of a call   calls before    after")
 for place, steady in sorted(STEADY.items(), key=lambda item: item[1]):
     print(f"{steady:12.1f} {1 - COST - steady:18.1f} {before.asks(place):16.2f} {after.asks(place):10.2f}")
 print(f"\nreward {before.reward:.2f} before, {after.reward:.2f} after")
@@ -196,21 +196,21 @@ else:
     )
 
 # %% [markdown]
-# Worths and best rewards are those of a policy that reads without error. Now the same at four prices, five seeds each. Asking pays at a place while $p_{\text{read}} - c$ exceeds how often its usual value is right. How well a policy reads is seen where nearly all ask, at a price of .2.
+# The values and the best rewards hold for a policy that reads without error. Now the same at four prices, five seeds each. A call pays at a place while $p_{\text{read}} - c$ exceeds the probability that its usual value is right. We take $p_{\text{read}}$ from the runs at a price of .2, where nearly all conversations call.
 
 # %%
 cheap = predict(
-    "A call costs .2, so that it pays at four places of five. What does training from these demonstrations lead to, mostly?",
-    "asking at these four and not at the fifth",
-    "asking everywhere",
-    "asking nowhere",
+    "A call costs .2, so that it pays at four places of five. What do most runs learn from these demonstrations?",
+    "calling at these four and not at the fifth",
+    "calling everywhere",
+    "calling nowhere",
 )
 
 # %%
 # figure: asking
-# alt: Share of conversations with a call after training, against how often the usual value is right, at prices of .2, .4, .6 and .8, one panel each; thin lines for five seeds, a thick line for their mean, and a
-#   dashed vertical line at the break-even, the share that is read right less the price. At .2 every run asks at every place, also beyond the break-even. At .4 three runs fall from asking to not asking between the
-#   places on either side of the line, and two ask everywhere. At .6 no run asks to the right of the line, and to its left some do. At .8 hardly any run asks anywhere.
+# alt: Fraction of conversations with a call after training, against the probability that the usual value is right, at prices of .2, .4, .6 and .8, one panel each; thin lines for five seeds, a thick line for their mean, and a
+#   dashed vertical line at the break-even, the probability of a right answer after reading minus the price. At .2 every run calls at every place, also beyond the break-even. At .4 three runs fall from calling to not calling between the
+#   places on either side of the line, and two call everywhere. At .6 no run calls to the right of the line, and to its left some do. At .8 hardly any run calls anywhere.
 fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.9), layout="constrained", sharey=True)
 levels = sorted(STEADY.values())
 reads = mean(priced.values("cost20_right"))
@@ -221,26 +221,26 @@ for ax, cost in zip(axes, (0.2, 0.4, 0.6, 0.8), strict=True):
     ax.plot(levels, [mean(column) for column in columns], "o-", lw=2, ms=4, color=PALETTE["blue"])
     ax.axvline(reads - cost, ls="--", lw=1.2, color=PALETTE["red"])
     ax.set(title=f"price {cost:.1f}", xlabel="usual value right", xticks=levels, ylim=(-0.03, 1.03))
-axes[0].set_ylabel("asks")
+axes[0].set_ylabel("calls")
 plt.show()
 everywhere = sum(
     min(row) > 0.5 for row in zip(*(priced.values(f"cost20_asks_{round(100 * p)}") for p in levels), strict=True)
 )
 placed = sum(x == 5 for x in priced.values("cost20_as_predicted"))
-cheap.reveal("asking everywhere" if everywhere > placed else "asking at these four and not at the fifth")
+cheap.reveal("calling everywhere" if everywhere > placed else "calling at these four and not at the fifth")
 
 # %%
 assert priced.all_exceed("cost20_asks", "cost80_asks") and priced.holds("cost80_asks", below=0.5)
 
 # %% [markdown]
-# **What to notice.** The price decides whether the model asks at all. Place by place it is slower: the worth of a call, averaged over places, moves all of them at once, and where a policy always asks, or never does, nothing more is tried. What the prediction says of each place is where the reward would be highest, not where sixty steps lead.
+# **What to notice.** The price decides whether the model calls at all. The individual places follow more slowly. The value of a call, averaged over places, moves all of them at once, and a policy that always or never calls tries nothing else. The formula gives the optimum for each place, not the result of sixty steps.
 #
-# ## A tool that lies
+# ## A tool with silent errors
 #
-# This register guesses in two of five calls, and nine of ten guesses are wrong; calls are free. At a place whose usual value is right nine times in ten one can answer from the head, ask once and believe, or ask twice, believe what agrees and otherwise take the usual value.
+# This register guesses in 40 % of calls, and 90 % of the guesses are wrong. Calls are free. Take a place whose usual value is right in 90 % of cases. The policy can answer from memory, call once and believe, or call twice, believe agreement and otherwise take the usual value.
 
 # %%
-liar = predict("Which earns most at this place?", "head", "once", "twice")
+liar = predict("Which has the highest expected reward at this place?", "head", "once", "twice")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -251,46 +251,46 @@ for steady in sorted(STEADY.values()):
 liar.reveal(facts.WAYS[max(range(3), key=lambda i: worths[i])])
 
 # %% [markdown]
-# Believing once is worse here than not asking. Asking twice is better than either, though only just: two lies seldom agree, so that what agrees is nearly always true, and the head is there for the rest.
+# Calling once is worse here than not calling. Calling twice is better than both, by a small margin. Two wrong values seldom agree, so an agreement is nearly always right, and the usual value covers the rest.
 #
-# ## On purpose: the tool's words as one's own
+# ## On purpose: a loss without the mask
 #
-# The mask of a rollout is 1 where the policy spoke. Leave it out, and the policy is trained to *say* what the tool says, too.
+# The mask of a rollout is 1 at the policy's tokens. Without the mask, the policy is also trained to *say* the tool's tokens.
 
 # %%
 worse = predict(
-    "Twenty-five steps, free calls, with the mask and without: which of these differs most between the two runs, as a share of what it is with the mask?",
-    "how often the model asks",
+    "We train for twenty-five steps with free calls, with the mask and without. Which of these differs most between the two runs, relative to its value with the mask?",
+    "how often the model calls",
     "how often it is right",
-    "how much the tool's words surprise it",
+    "the surprise of the tool's tokens",
 )
 
 # %%
 plan = replace(facts.IMPROVE, max_steps=25)
 runs = {
     name: facts.measured(facts.improved(begin, 0.0, 0, plan, kind=kind), 0.0)
-    for name, kind in progress({"masked": ToolEnv, "all words": LearnsAll}.items(), "training")
+    for name, kind in progress({"masked": ToolEnv, "all tokens": LearnsAll}.items(), "training")
 }
 free = facts.measured(begin, 0.0)
-print("              asks    right    −log π of the tool's words")
+print("             calls    right    −log π of the tool's tokens")
 for name, found in (("before", free), *runs.items()):
     print(f"{name:12}{1 - found.mean('head'):6.2f}{found.right:9.2f}{found.surprise:14.2f} nats")
 looks = {
-    "how often the model asks": lambda found: 1 - found.mean("head"),
+    "how often the model calls": lambda found: 1 - found.mean("head"),
     "how often it is right": lambda found: found.right,
-    "how much the tool's words surprise it": lambda found: found.surprise,
+    "the surprise of the tool's tokens": lambda found: found.surprise,
 }
-gap = {name: abs(1 - look(runs["all words"]) / look(runs["masked"])) for name, look in looks.items()}
+gap = {name: abs(1 - look(runs["all tokens"]) / look(runs["masked"])) for name, look in looks.items()}
 worse.reveal(max(gap, key=gap.get))
 
 # %%
 # figure: unmasked
-# alt: Three panels from the study with the calculator, five seeds. Left, the share of conversations with a call over the steps of training: under the mask nearly all ask after ten steps in every seed, with all words learned
-#   after twenty. Middle, the share of right answers: under the mask two in three after eight steps, with all words learned fewer than half in every seed; at the end of both nearly nine in ten. Right, surprise of the
-#   tool's words in nats per token: between five and a half and seven and a half before and under the mask, near two when all words are learned.
+# alt: Three panels from the study with the calculator, five seeds. Left, the fraction of conversations with a call over the steps of training: with the mask nearly all call after ten steps in every seed, with all tokens learned
+#   after twenty. Middle, the fraction of right answers: with the mask two in three after eight steps, with all tokens learned fewer than half in every seed; at the end of both nearly nine in ten. Right, surprise of the
+#   tool's tokens in nats per token: between five and a half and seven and a half before and with the mask, near two when all tokens are learned.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 2.9), layout="constrained", width_ratios=(3, 3, 2))
-BLOCK, ways = 4, {"masked": ("masked", "blue"), "all": ("all words", "red")}
-for ax, what, title in ((axes[0], "call", "share that ask"), (axes[1], "right", "share of right answers")):
+BLOCK, ways = 4, {"masked": ("masked", "blue"), "all": ("all tokens", "red")}
+for ax, what, title in ((axes[0], "call", "fraction with a call"), (axes[1], "right", "fraction of right answers")):
     for way, (label, colour) in ways.items():
         curves = [unmasked.values(f"{way}_{what}_{step}") for step in range(1, 37)]  # step by step, the seeds of each
         blocks = [[mean(seed) for seed in zip(*curves[i : i + BLOCK], strict=True)] for i in range(0, 36, BLOCK)]
@@ -302,29 +302,29 @@ axes[1].legend(frameon=False, loc="lower right")
 names = ("sft_surprise", "masked_surprise", "all_surprise")
 for row in zip(*(unmasked.values(name) for name in names), strict=True):
     axes[2].plot(range(3), row, "o-", ms=4, lw=1, color=PALETTE["black"], alpha=0.5)
-axes[2].set(title="surprise of the tool's words", ylabel="nats per token", xlim=(-0.3, 2.3), ylim=(0, None))
-axes[2].set_xticks(range(3), ["before", "masked", "all words"])
+axes[2].set(title="surprise of the tool's tokens", ylabel="nats per token", xlim=(-0.3, 2.3), ylim=(0, None))
+axes[2].set_xticks(range(3), ["before", "masked", "all tokens"])
 plt.show()
 
 # %%
 assert unmasked.all_exceed("masked_early", "all_early") and unmasked.all_exceed("masked_surprise", "all_surprise")
-assert runs["all words"].surprise < runs["masked"].surprise
+assert runs["all tokens"].surprise < runs["masked"].surprise
 
 # %% [markdown]
-# In the world of the calculator, where a call says three or four digits that nobody can guess, the lesson that nobody needs costs time: asking, and with it right answers, comes later (left and middle panel).
+# In the calculator task a call returns three or four digits that the model cannot guess. Learning them costs time: calls, and with them right answers, come later (left and middle panel).
 #
-# ## What a turn has earned
+# ## Turn-level credit
 #
-# A text adventure: fetch the key, open the door, take the treasure, in at most seven turns. With a bonus of .3 for key and door, each turn may be credited with the whole course or with what comes from it on, and compared with the mean of the group or with that of the same turn. All $4^7$ courses can be listed, so that the variance of each estimate of the gradient is exact.
+# In a text adventure the policy fetches the key, opens the door and takes the treasure, in at most seven turns. With a bonus of .3 for key and door, each turn may get the return of the whole episode or the return from this turn on. The baseline may be the mean of the group or of the same turn. We list all $4^7$ episodes, so that the variance of each gradient estimate is exact.
 
 # %%
-for bonus in progress([0.0, adventure.BONUS], "every course is played"):
+for bonus in progress([0.0, adventure.BONUS], "listing all episodes"):
     adventure.courses(bonus)
 
 # %%
 calm = predict(
-    "Which has the smallest variance?",
-    "whole course, mean of the group",
+    "Which estimate has the smallest variance?",
+    "whole episode, mean of the group",
     "from the turn on, mean of the group",
     "from the turn on, mean of the same turn",
 )
@@ -332,7 +332,7 @@ calm = predict(
 # %%
 # NBVAL_CHECK_OUTPUT
 credits = {
-    "whole course, mean of the group": (False, adventure.mean_of_group),
+    "whole episode, mean of the group": (False, adventure.mean_of_group),
     "from the turn on, mean of the group": (True, adventure.mean_of_group),
     "from the turn on, mean of the same turn": (True, adventure.mean_of_turn),
 }
@@ -353,30 +353,30 @@ torch.testing.assert_close(first, second, rtol=0, atol=1e-12)
 torch.testing.assert_close(first, third, rtol=0, atol=1e-12)
 
 # %% [markdown]
-# All three have the same mean. With one reward at the end the first two are the same number. With bonuses the right return against the wrong baseline is worse than the whole course.
+# All three have the same mean. With one reward at the end the first two are the same number. With bonuses the right return with the wrong baseline has a higher variance than the whole episode.
 #
-# And does a language model that plays it learn faster? From the study, eight seeds: it imitates courses of which one in twenty-five succeeds, and learns by Dr. GRPO from 32 courses a step.
+# Does a language model that plays the adventure learn faster? From the study, eight seeds: it imitates episodes of which one in twenty-five succeeds, and learns by Dr. GRPO from 32 episodes per step.
 
 # %%
 # figure: player
-# alt: Two panels, the share of courses that find the treasure over the steps, a thin line for each of eight seeds and a thick one for their mean. Left, at the smaller learning rate, both kinds of credit rise from nearly none to more than four
-#   in five; turns are ahead on the way, and one run of whole courses finds no treasure in its first ten steps. Right, at the larger one, both rise faster; one run of whole courses is behind the others and breaks down after step 20, from about four in five to less than one in five,
-#   and ends at two in five; one of turns falls as low as a third for a single step.
+# alt: Two panels, the fraction of episodes that find the treasure over the steps, a thin line for each of eight seeds and a thick one for their mean. Left, at the smaller learning rate, both credit-assignment methods rise from nearly none to more than four
+#   in five; turn credit is higher on the way, and one run of trajectory credit finds no treasure in its first ten steps. Right, at the larger rate, both rise faster; one run of trajectory credit is below the others and collapses after step 20, from about four in five to less than one in five,
+#   and ends at two in five; one run of turn credit falls to a third for a single step.
 fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrained", sharey=True)
 for ax, (pace, rate) in zip(axes, {"slow": ".001", "fast": ".002"}.items(), strict=True):
-    for arm, label, colour in (("course", "whole courses", "red"), ("turn", "turns", "blue")):
+    for arm, label, colour in (("course", "trajectory credit", "red"), ("turn", "turn credit", "blue")):
         curves = [player.values(f"{arm}_{pace}_{step}") for step in range(1, 25)]  # step by step, the seeds of each
         ax.plot(range(1, 25), curves, lw=0.6, alpha=0.35, color=PALETTE[colour])
         ax.plot(range(1, 25), [mean(seeds) for seeds in curves], lw=2, color=PALETTE[colour], label=label)
-    ax.set(title=f"credit at a learning rate of {rate}", xlabel="step", ylim=(0, 1.03))
-axes[0].set_ylabel("share that find the treasure")
+    ax.set(title=f"learning rate {rate}", xlabel="step", ylim=(0, 1.03))
+axes[0].set_ylabel("fraction with the treasure")
 axes[0].legend(frameon=False, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# Turns are ahead on the way at either rate, in seven of eight runs, by less than eight seeds resolve among six comparisons (the lead at .001, looked at by itself, would be told apart). And one run of whole courses each makes a third of the lead at .001, where it finds no treasure in its first ten steps, and half of that at .002, where it is slow (.31 at step 10, the others .47 to .84) and breaks down after step 20, from .78 to .16 within two steps.
+# At equal rates turn credit is higher on the way in seven of eight runs, but the difference is not significant after correction for six comparisons. (At .001 it would be, uncorrected.) One bad run of trajectory credit accounts for 1/3 of the difference at .001: it finds no treasure in its first ten steps. Another accounts for half of the difference at .002. It is slow (.31 at step 10, the others .47 to .84) and collapses after step 20, from .78 to .16 within two steps.
 #
-# How much of the lead one sees depends on the rates: where each has the one that was better for it on two other seeds, .001 for whole courses and .002 for turns, it is twice as large, and told apart among the six.
+# The third row below compares rates that were chosen on two other seeds, .001 for trajectory credit and .002 for turn credit. This difference is twice as large, and significant. But the choice was wrong for trajectory credit: on these eight seeds it does better at .002 in seven runs. So the third row measures the choice of the rate as much as the credit. It is no evidence for turn credit.
 
 # %%
 arms = [f"{arm}_{pace}_mean" for arm in ("turn", "course") for pace in ("slow", "fast")]
@@ -384,10 +384,12 @@ lead = player.differences(arms)  # all six pairs, as one family
 for label, pair in {
     "both at .001": ("turn_slow_mean", "course_slow_mean"),
     "both at .002": ("turn_fast_mean", "course_fast_mean"),
-    "turns at .002, whole courses at .001": ("turn_fast_mean", "course_slow_mean"),
+    "turn credit at .002, trajectory credit at .001": ("turn_fast_mean", "course_slow_mean"),
 }.items():
     low, high = lead[pair].interval
-    print(f"turns lead by {lead[pair].mean:.2f} ({low:+.2f} to {high:+.2f}), in {lead[pair].above} of 8 runs: {label}")
+    print(
+        f"turn credit − trajectory credit {lead[pair].mean:.2f} [{low:+.2f}, {high:+.2f}], higher in {lead[pair].above} of 8 runs: {label}"
+    )
 
 # %%
 assert lead["turn_fast_mean", "course_slow_mean"].significant
@@ -400,8 +402,8 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Set `COST` to .5, where asking is worth on average as much as not asking. Does the model tell the places apart better or worse than at .2?
-# * Give `facts.improved` a tool that lies (`lie=0.4`) and begin with `facts.imitator(0, facts.THREE_WAYS)`. Does it learn to ask twice? And at a price of .2?
-# * In the adventure, double `BONUS`. How much variance does turn credit now save?
+# * Set `COST` to .5, where a call has on average the value 0. Does the model distinguish the places better or worse than at .2?
+# * Give `facts.improved` a tool with silent errors (`lie=0.4`) and begin with `facts.imitator(0, facts.THREE_WAYS)`. Does it learn to call twice? And at a price of .2?
+# * In the adventure, double `BONUS`. How much variance does turn credit remove now?
 #
 # The graded exercises of this chapter: `minirlhf check 17`.
