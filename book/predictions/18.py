@@ -30,11 +30,11 @@ def _new_questions():
 
 
 new_questions = Ask(
-    "A model that was trained on forty questions of a world writes 150 of its own, and {every:.0f} % of these are valid: the world can answer them. Those that are in the pool already are dropped. Which share of the others is valid?",
+    "A model that was trained on forty questions of a toy task writes 150 of its own. {every:.0f} % of these are valid: the task has an answer to them. Questions that are already in the pool are dropped. What fraction of the rest is valid?",
     {
-        "more than 82 %": "Without the copies, what is left is what the model has worked out for itself. From forty questions it has not worked out much: it is right mostly where it repeats one of them.",
-        "about 82 %": "So it would be if copies were right as often as the rest. But a copy of one of the forty is right in any case.",
-        "between half and 82 %": "A copy of one of the forty is right in any case, so the others are right less often. But in the mean of the seeds at least {dropped:.0f} % of what it writes is in the pool already, and of the few others only {new:.0f} % are valid.",
+        "more than 82 %": "Without the copies, only the model's own inventions are left. It has learned little from forty questions: it is mostly right where it repeats one of them.",
+        "about 82 %": "This would hold if copies were valid as often as the rest. But a copy of one of the forty is always valid.",
+        "between half and 82 %": "A copy of one of the forty is always valid, so the rest is valid less often. Averaged over the seeds, at least {dropped:.0f} % of its questions are already in the pool, and only {new:.0f} % of the rest are valid.",
         "less than half": "",
     },
     _new_questions,
@@ -44,7 +44,7 @@ new_questions = Ask(
 
 
 def _squared():
-    """What is learned from a teacher's draws if each is weighed by the teacher's probability of it."""
+    """What a student learns from a teacher's samples that are weighted by the teacher's probability."""
     teacher, logits = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     logits.requires_grad_()
     steps = torch.optim.LBFGS([logits], max_iter=100, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
@@ -61,11 +61,11 @@ def _squared():
 
 
 weighed_draws = Ask(
-    "The teacher's distribution is .5, .3, .2. Tokens y are drawn from the teacher, and the loss is the student's −log p(y) times the teacher's probability of y. Which probability does the student learn to give to the first token?",
+    "The teacher's distribution is .5, .3, .2. Tokens y are sampled from the teacher, and the loss is the student's −log p(y) times the teacher's probability of y. What probability does the student learn for the first token?",
     Typed(
         within=0.06,
-        low="It would be {first:.1f} if each draw had the weight 1, or if the sum ran over the vocabulary. The first token is drawn more often than the others, and each time it has more weight: the teacher's probability counts twice.",
-        high="The weights favour the likelier tokens, but the others are drawn and weighed, too. Their shares are those of the squares, .25, .09 and .04, and do not vanish.",
+        low="It would be {first:.1f} if each sample had the weight 1, or if the sum ran over the vocabulary. The first token is sampled more often than the others, and each time it has more weight. The teacher's probability counts twice.",
+        high="The weights favour the more probable tokens, but the others are sampled and weighted, too. Their probabilities are proportional to the squares .25, .09 and .04, and do not vanish.",
     ),
     _squared,
 )
@@ -83,14 +83,14 @@ def _wrong_words():
 
 
 wrong_words = Ask(
-    "A student errs in one word of a hundred as long as all before it is right. After its first error it is never right again (δ = 0). It says 20 words. How many of them are wrong on average?",
+    "A student errs in one word of a hundred while all words before are right. After its first error it is never right again (δ = 0). It writes 20 words. How many of them are wrong on average?",
     Typed(
         within=1.35,
         factor=True,
         unit="words",
         form=".1f",
-        low="If errors stayed alone there would be {alone:.1f}. But the first one spoils all words behind it as well, on average about half of the 20.",
-        high="Where it errs it loses about half of the words. But {clean:.0f} % of its answers have no error at all.",
+        low="Isolated errors would give {alone:.1f}. But the first error makes all later words wrong as well, on average about half of the 20.",
+        high="A sequence with an error loses about half of its words. But {clean:.0f} % of the sequences have no error.",
     ),
     _wrong_words,
 )
@@ -108,10 +108,10 @@ def _price():
 
 
 price_of_clean = Ask(
-    "The forgetful student that learned by the forward KL is {before:.2f} nats from the teacher, by KL(teacher‖student) of whole sayings. How far, by the same measure, is the one that learned with both parts of the gradient, whose sayings are nearly all clean?",
+    "The forgetful student that learned by the forward KL has a KL(teacher‖student) of whole sayings of {before:.2f} nats. Another student learned with both parts of the gradient, and nearly all its sayings are clean. How far is it from the teacher by the same KL?",
     {
-        "nearer": "Each of its sayings is like one of the teacher's. But this KL asks whether the student says all that the teacher says, and by it the student is {after:.1f} nats away.",
-        "about as far": "To be clean, a student that forgets the first word has to give sayings up. What it hardly says any more costs much in this KL, by which it is {after:.1f} nats away.",
+        "nearer": "Each of its sayings is like one of the teacher's. But this KL measures whether the student says everything that the teacher says. By this measure the student is {after:.1f} nats away.",
+        "about as far": "To be clean, a student that forgets the first word has to give up sayings. Sayings that it hardly produces cost much in this KL: it is {after:.1f} nats away.",
         "several times as far": "",
     },
     _price,
@@ -133,10 +133,10 @@ def _two_hints():
 
 
 two_hints = Ask(
-    "The student learns by the reverse KL from the model that is shown the one hint or the other. Which of the three tokens does it then say most?",
+    "The student learns by the reverse KL from the model that is shown one of the two hints. Which of the three tokens becomes the most probable?",
     {
-        "the first or the second, one of them alone": "So it may be where one teacher has both modes. Here the mean over two teachers counts, and who says the first token alone pays log 1/.001, about 7 nats, whenever the other hint was given.",
-        "the first and the second, equally often": "That is the mean of the two, {mean:.2f} each, which the forward KL learns. The reverse KL multiplies, and what either hint all but forbids becomes rare: {each:.2f} each.",
+        "the first or the second, one of them alone": "This can happen where one teacher has both modes. Here the loss is the mean over two teachers. A student that says the first token alone pays log 1/.001, about 7 nats, whenever the other hint was given.",
+        "the first and the second, equally often": "That is the mean of the two, {mean:.2f} each, which the forward KL learns. The reverse KL multiplies, and a token that either hint nearly excludes becomes rare: {each:.2f} each.",
         "the third": "",
     },
     _two_hints,
@@ -151,12 +151,12 @@ def _kept():
 
 
 everything_kept = Ask(
-    "Each set has 100 draws, and the first set is real. After a thousand sets the real draws are a thousandth of the pool. How much of the diversity is lost on average, in percent?",
+    "Each set has 100 samples, and the first set is real. After a thousand sets 0.1 % of the pool is real. How much of the diversity is lost on average, in percent?",
     Typed(
         within=0.3,
         unit="%",
-        low="The first set alone loses {first:.0f} % of the diversity, as any hundred draws do. Each later one loses less, the second a quarter of that and the third a ninth, but together they lose another {rest:.2f} %.",
-        high="Where each set replaces the last one, nearly all is lost. But here the j-th set moves the pool by 1/j of the way only, and what is lost by that is smaller by the square, 1/j².",
+        low="The first set alone loses {first:.0f} % of the diversity, as any hundred samples do. Each later set loses less, the second 1/4 of that and the third 1/9, but together they lose another {rest:.2f} %.",
+        high="Where each set replaces the last one, nearly all diversity is lost. But here the j-th set moves the pool only by 1/j of the way, and the loss shrinks with the square, 1/j².",
     ),
     _kept,
 )
@@ -180,11 +180,11 @@ def _typical():
 
 
 typical_pages = Ask(
-    "Where pages are replaced, the eighth model has a loss of {replace_7:.2f} nats per token of real pages; one that has learned nothing and finds all tokens equally likely has {nothing:.2f}. Which loss has the eighth where each model hands on those 400 of its 1,200 pages that it finds likeliest per token?",
+    "Where pages are replaced, the eighth model has a loss of {replace_7:.2f} nats per token of real pages. A model that has learned nothing, with all tokens equally probable, has {nothing:.2f}. Now each model passes on only those 400 of its 1,200 pages that it finds most probable per token. What is the loss of the eighth model?",
     {
-        "less than 1.72": "The likeliest pages may hold fewer slips. But they are also more alike, and each model learns from the last one's choice alone.",
-        "1.72 to 2": "The second model is only somewhat worse than the second where nothing is chosen, {typical_1:.2f} nats against {replace_1:.2f}. But each chooses again among pages of a model that has learned from a choice: the third has {typical_2:.1f} nats, the eighth {typical_7:.1f}.",
-        "2 to 4.14": "To have learned nothing is not the worst: a model that is sure of other words than stand in real pages is more surprised by real pages. The third has {typical_2:.1f} nats, the eighth {typical_7:.1f}.",
+        "less than 1.72": "The most probable pages may contain fewer errors. But they are also more alike, and each model learns only from the last one's selection.",
+        "1.72 to 2": "The second model is only slightly worse than the second model without selection, {typical_1:.2f} nats against {replace_1:.2f}. But each model selects again among pages of a model that learned from a selection: the third has {typical_2:.1f} nats, the eighth {typical_7:.1f}.",
+        "2 to 4.14": "A model that has learned nothing is not the worst case. A model that is confident of words that real pages do not have has a higher loss on real pages. The third has {typical_2:.1f} nats, the eighth {typical_7:.1f}.",
         "more than 4.14": "",
     },
     _typical,
