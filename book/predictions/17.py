@@ -18,7 +18,7 @@ def _empty_words():
     [found] = evidence.differences({"waits": waits, "acts": acts}).values()
     [gain] = evidence.differences({"thinks": thinks, "acts": acts}).values()
     if not found.significant and found.interval[1] < gain.mean / 10:
-        answer = "about as often as with nothing before an act"
+        answer = "about as often as with nothing before an action"
     elif found.mean > gain.mean / 2:
         answer = "nearly as often as with the sum so far"
     else:
@@ -33,11 +33,11 @@ def _empty_words():
 
 
 empty_words = Ask(
-    "A model that is shown as many empty words in place of each thought has as many tokens to compute in. After equally many steps of training, how often does it find the sum of three numbers?",
+    "A model is shown empty words instead of each thought, in the same number. So it can compute over the same number of tokens. After the same number of training steps, how often does it find the sum of three numbers?",
     {
-        "nearly as often as with the sum so far": "Tokens give it room, but by then it has not found out what to do there. With the partial sums each demonstration shows each step of the adding. Without thoughts, three times the questions and steps lead to shares from {least:.2f} to {most:.2f}, depending on the run; for empty words that was not tried.",
-        "more often than with nothing, but far less than with the sum": "A little more room might help. Of that nothing is seen: {waits:.2f} of the answers are right with empty words, {acts:.2f} with nothing and {thinks:.2f} with the sum, and a difference of {seen:.2f} would have been found. A guess would be right in .10.",
-        "about as often as with nothing before an act": "",
+        "nearly as often as with the sum so far": "Tokens give it room, but after this training it has not learned to use them. With the partial sums, each demonstration shows each step of the addition. Without thoughts, three times the questions and steps lead to {least:.2f} to {most:.2f} across seeds. We did not try this for empty words.",
+        "more often than with nothing, but far less than with the sum": "More room could help, but we see no effect. The fraction of right answers is {waits:.2f} with empty words, {acts:.2f} with nothing and {thinks:.2f} with the sum. The first two did not differ significantly (minimum detectable difference {seen:.2f} at 80 % power). Chance is .10.",
+        "about as often as with nothing before an action": "",
     },
     _empty_words,
 )
@@ -46,7 +46,7 @@ empty_words = Ask(
 
 
 def _after(steps: int, advantage: float) -> torch.Tensor:
-    """log π of a tool's three words after so many pushes."""
+    """Return the mean log π of a tool's three words after a number of gradient steps."""
     spoken = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
     logits = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64)
     for _ in range(steps):
@@ -67,10 +67,10 @@ def _pushed():
 
 
 pushed_away = Ask(
-    "The tool's words are counted in the loss, and the conversations with a call do worse than the others of their group, by the same amount whatever the tool says. As long as the policy goes on calling, where does the push take it at the tool's words?",
+    "The loss includes the tool's tokens. The conversations with a call score below their group, by the same amount for every output of the tool. While the policy keeps calling, where does the gradient move it at the tool's tokens?",
     {
-        "nowhere": "What is the same for all words would cancel if the policy had drawn them, as a baseline does. The tool draws them from a distribution of its own, and what is left is proportional to P − π: zero only for a policy that speaks just like the tool.",
-        "towards what the tool says": "That is imitation, as if by fine-tuning. It is so where the conversations with a call do better than the others; here the advantage has the other sign.",
+        "nowhere": "A constant would cancel if the policy had sampled the words, as a baseline does. But the tool samples them from its own distribution. The gradient is proportional to P − π, and zero only for a policy that speaks exactly like the tool.",
+        "towards what the tool says": "That is imitation, as in fine-tuning. It happens where the conversations with a call score above their group; here the advantage has the other sign.",
         "away from what the tool says, further and further": "",
     },
     _pushed,
@@ -90,12 +90,12 @@ def _key():
 
 
 key_found = Ask(
-    "Four conversations of one group earn, turn by turn: .3, 0, 1; then .3, 0, 0; then 0, .3; then 0, 0. Which advantage does turn credit give to the second turn of the third conversation, the one that finds the key there?",
+    "Four conversations of one group get these rewards, turn by turn: .3, 0, 1; then .3, 0, 0; then 0, .3; then 0, 0. The third conversation finds the key in its second turn. Which advantage does turn credit give to this turn?",
     Typed(
         within=0.01,
         form=".3f",
-        low="{whole:.3f} is what the whole conversation earned less the mean of the group. From turn 2 on the four earned 1, 0, .3 and 0, on average {mean:.3f}, and this one {found:.1f}.",
-        high="The turn earned {found:.1f}. But that is compared with what all four earned from their second turn on, {mean:.3f} on average, since one of them still earned 1.",
+        low="{whole:.3f} is the total reward of the conversation minus the mean of the group. From turn 2 on the four received 1, 0, .3 and 0, on average {mean:.3f}, and this one {found:.1f}.",
+        high="The turn received {found:.1f}. But this is compared with the rewards of all four from their second turn on, {mean:.3f} on average, since one of them still received 1.",
     ),
     _key,
 )
@@ -114,10 +114,10 @@ def _levelled():
 
 
 levelled = Ask(
-    "With bonuses of .3 for the key and for the door a course earns up to 1.6 in place of 1. All its rewards are divided by 1.6; the learning rate stays, and advantages are not divided by the group's deviation. How many steps does the table need then, where it needed {end:.0f} with the reward at the end alone?",
+    "With bonuses of .3 for the key and for the door, an episode gets up to 1.6 instead of 1. Now all rewards are divided by 1.6. The learning rate stays, and advantages are not divided by the group's standard deviation. The tabular policy needed {end:.0f} steps with the reward at the end alone. How many does it need now?",
     {
-        "fewer than 27": "Bonuses do tell early courses apart. But at a given rate larger rewards are larger steps, and without these the gain is gone: the table takes {level:.0f} steps.",
-        "about 27": "The rewards again add up to 1, but the treasure is now only {treasure:.3f} of that, and the push that it gives is smaller in proportion. The table takes {level:.0f} steps.",
+        "fewer than 27": "Bonuses do distinguish early episodes. But at a given rate larger rewards mean larger steps. Without larger steps the gain is gone: the policy takes {level:.0f} steps.",
+        "about 27": "The rewards again add up to 1, but the treasure is now only {treasure:.3f} of that, and its gradient shrinks by the same factor. The policy takes {level:.0f} steps.",
         "more than 27": "",
     },
     _levelled,
@@ -127,7 +127,7 @@ levelled = Ask(
 
 
 def _break_even():
-    """The share of lies at which a free call is worth nothing, by bisection."""
+    """Return the percentage of silent errors at which a free call has the value 0, by bisection."""
     read, head = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.8, dtype=torch.float64)
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -141,13 +141,13 @@ def _break_even():
 
 
 too_many_lies = Ask(
-    "A call is free, the tool never says that it failed, its outputs are read without error and believed, and the head is right in {head:.0f} % of the cases. Which share of lies makes the tool no better than no tool?",
+    "A call is free, the tool never reports a failure, and the policy reads and believes its outputs without error. From memory the policy is right in {head:.0f} % of cases. Which percentage of silent errors makes the tool no better than no tool?",
     Typed(
         within=3,
         unit="%",
         form=".0f",
-        low="With fewer lies than {share:.0f} % the tool is right in more than {head:.0f} % of the cases, more often than the head.",
-        high="A tool that is right more often than not need not be better than the head, which is right in {head:.0f} %. At 50 % of lies the call is worth {half:.1f}.",
+        low="With fewer silent errors than {share:.0f} % the tool is right in more than {head:.0f} % of cases, more often than the memory.",
+        high="A tool that is right in most cases can be worse than the memory, which is right in {head:.0f} %. With 50 % silent errors the value of the call is {half:.1f}.",
     ),
     _break_even,
 )
@@ -159,15 +159,15 @@ def _remarks():
     control, remarks, after = (seeds("ch17_injection", f"{arm}_new_right") for arm in ("control", "remarks", "after"))
     share = (sum(remarks) - sum(control)) / (sum(after) - sum(control))
     if share < 0.2:
-        return "hardly more than after training with nothing planted"
+        return "hardly more than after training with nothing injected"
     return "about half way between" if share < 0.8 else "as many as after training on requests"
 
 
 only_remarks = Ask(
-    "Another policy is trained for as many steps, with remarks that ask for nothing in place of the planted requests. How many of its answers are right where requests with new words are planted?",
+    "Another policy is trained for the same number of steps, with remarks that request nothing instead of the injected requests. How many of its answers are right when requests with new words are injected?",
     {
-        "hardly more than after training with nothing planted": "It has met no request in a tool's output, so that it cannot have learned to refuse one. It need not: it has learned that words may follow the value, and that the answer is made without them.",
-        "about half way between": "A remark is less than a request, so that half of the lesson seems to be missing. But what was missing before was to know that anything may stand behind the value in a tool's output, and a remark shows that, too.",
+        "hardly more than after training with nothing injected": "It has seen no request in a tool's output, so it cannot have learned to refuse one. It does not need to. It has learned that words may follow the value, and that the answer does not contain them.",
+        "about half way between": "A remark is less than a request, so part of the training seems to be missing. But before training the policy did not know that anything can follow the value in a tool's output. A remark shows that, too.",
         "as many as after training on requests": "",
     },
     _remarks,
@@ -188,14 +188,14 @@ def _read_again():
 
 
 read_again = Ask(
-    "An engine begins each turn from the start. A prompt has 500 tokens, and in twenty turns the policy writes 100 tokens each, behind each of which an answer of 400 is put. How many tokens does the engine read in all?",
+    "An engine begins each turn from the start. A prompt has 500 tokens. In each of twenty turns the policy writes 100 tokens, and a result of 400 tokens is appended. How many tokens does the engine read in total?",
     Typed(
         within=1.25,
         factor=True,
         unit="tokens",
         form=",.0f",
-        low="About {once:.0f} thousand are the whole conversation, read once, and {prompts:.0f} thousand are twenty prompts. But the second turn reads the first, the third reads both, and so on.",
-        high="The last turn reads about {once:.0f} thousand tokens and the first only the prompt; on average it is about half of what the last one reads.",
+        low="The whole conversation, read once, has about {once:.0f} thousand tokens, and twenty prompts have {prompts:.0f} thousand. But the second turn reads the first, the third reads both, and so on.",
+        high="The last turn reads about {once:.0f} thousand tokens and the first only the prompt. The average is about half of the last.",
     ),
     _read_again,
 )
