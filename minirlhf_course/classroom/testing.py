@@ -80,6 +80,9 @@ class Surroundings(Protocol):
     def reference(self, run: Callable[[Asked, Draw], Sequence[float]], base: int, k: int) -> Sequence[float]:
         """Return the reference solution's curve for one seed."""
 
+    def ours(self) -> Asked:
+        """Return the reference solution."""
+
 
 class Asked:
     """A test's view of a submission: ``sub.f(x)``, ``sub.value("v")``, ``sub.gradient("f", x)``, ``sub.student``."""

@@ -28,6 +28,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ from minirlhf_course.evidence import paired
 from minirlhf_course.ledger.registry import Draw
 
 FLAT = 1e-9  # a curve whose range is smaller counts as constant
+AGAIN = 8  # calls of the runs that are asked again, at most
 SHOWN = 8  # number of points of a curve that are shown
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -68,6 +70,8 @@ def trains(
     seeds: int = 6,
     what: str = "the policy's score",
     also: tuple[Callable[[Asked, Draw], None], ...] = (),
+    fixed: tuple[str, ...] = (),
+    alike: tuple[str, ...] = (),
 ) -> Callable[[Curve], Training]:
     """Make the decorated function, one run, a hidden test over paired seeds.
 
@@ -78,6 +82,9 @@ def trains(
         seeds: number of paired runs; at least 3.
         what: the name of the last entry in the message.
         also: checks of what the answer does, run in this order if it passes the bar; each raises :class:`Failure`.
+        fixed: functions whose result the statement fixes. Some calls of the runs are asked again, in another order, and
+            compared with the solution's results.
+        alike: functions with a free method. They are asked again as well, and must answer as in the runs.
 
     Raises:
         ValueError: no docstring, no points, not two hints, fewer than three seeds, or a bar that is not positive.
@@ -90,11 +97,14 @@ def trains(
     def build(run: Curve) -> Training:
         def compare(sub: Asked, draw: Draw) -> None:
             base = draw.integer(0, 2**31 - 1)
-            candidate = [run_once(run, sub, base, k) for k in range(seeds)]
+            calls = _Calls(sub._submission, {*fixed, *alike})
+            recorded = Asked(calls, sub._beside, sub._world, sub._called)
+            candidate = [run_once(run, recorded, base, k) for k in range(seeds)]
             reference = [list(sub.beside.reference(run, base, k)) for k in range(seeds)]
             judge(candidate, reference, bar, what)
             for check in also:
                 check(sub, draw)
+            ask_again(sub, calls.made, fixed, draw)
 
         compare.__name__, compare.__doc__ = run.__name__, run.__doc__
         hidden_test = test(points=points, hints=hints, rounds=1)(compare)
@@ -102,6 +112,69 @@ def trains(
         return Training(**{**fields, "probed": False}, curve=run, seeds=seeds, bar=bar, also=also)
 
     return build
+
+
+# -- calls of the runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a run. ``wrt``: the argument of a gradient; None: a plain call."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    wrt: int | None
+    result: Any
+
+    def ask(self, submission: Any) -> Any:
+        """Return the result of the same call of another submission, or of the same one later."""
+        if self.wrt is None:
+            return submission.call(self.name, self.args, self.kwargs)
+        return submission.gradient(self.name, self.args, self.kwargs, self.wrt)
+
+
+class _Calls:
+    """A submission that records the calls of some of its functions."""
+
+    def __init__(self, submission: Any, names: set[str]) -> None:
+        self.submission, self.names, self.made = submission, names, list[_Call]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.submission, name)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *world: Any) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        result = self.submission.call(name, args, kwargs, *world)
+        if name in self.names:
+            self.made.append(_Call(name, args, kwargs, None, result))
+        return result
+
+    def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        result = self.submission.gradient(name, args, kwargs, wrt)
+        if name in self.names:
+            self.made.append(_Call(name, args, kwargs, wrt, result))
+        return result
+
+
+def ask_again(sub: Asked, calls: Sequence[_Call], fixed: Sequence[str], draw: Draw) -> None:
+    """Ask an eighth of the calls of the runs again, at most ``AGAIN``, the latest first.
+
+    Raises:
+        Failure: the answer is another one than in the run, or another one than the solution's for a function in ``fixed``.
+    """
+    if not calls:
+        return
+    count = min(AGAIN, math.ceil(len(calls) / 8))
+    ours = sub.beside.ours()._submission
+    for at in sorted(draw.permutation(len(calls))[:count].tolist(), reverse=True):
+        made = calls[at]
+        if made.name in fixed:
+            what = f"the result of `{made.name}` in a run of the training"
+            expect(made.result, made.ask(ours), what=what, tolerance=1e-3, reveal=False)
+        what = f"the result of `{made.name}`, asked again with the inputs of the training,"
+        expect(made.ask(sub._submission), made.result, what=what, tolerance=1e-3, reveal=False)
 
 
 # -- judging -----------------------------------------------------------------------------------------------------
