@@ -114,8 +114,9 @@ def one_step(sub, draw):
         value = exact.regularised_value(leaf.softmax(-1), ref.softmax(-1), rewards, beta)
         return lr * torch.autograd.grad(value, leaf)[0]
 
-    for beta in (0.2, float(draw.uniform(1, low=0.6, high=3.0))):
-        lr = float(draw.uniform(1, low=0.1, high=1.0))
+    drawn_lr = float(draw.uniform(1, low=0.1, high=1.0))
+    # also the numbers of the training, and ten times its learning rate
+    for beta, lr in ((0.2, 0.5), (0.5, 0.5), (1.0, 5.0), (float(draw.uniform(1, low=0.6, high=3.0)), drawn_lr)):
         step = lambda rate, beta=beta: sub.step(logits, ref, drawn, rewards[drawn], beta, rate)
         steps_by(step, logits, lr)
         slips = {f"{times:g} β is charged in place of β": exact_step(times * beta, lr) for times in (0, 0.5, 2)}
@@ -132,6 +133,7 @@ def one_step(sub, draw):
     bar=0.1,
     what="minus the distance from the frontier",
     also=(one_step,),
+    alike=("step",),
 )
 def frontier(sub, draw):
     "Your three policies are close to the frontier: five runs, each beside ours."

@@ -161,6 +161,7 @@ def one_step(sub, draw):
     bar=0.06,
     what="the smaller of old and new",
     also=(one_step,),
+    alike=("step",),
 )
 def keeps(sub, draw):
     "After 60 steps the new kinds are learned and the old ones kept (six runs, each paired with ours)."

@@ -178,7 +178,8 @@ def any_size(sub, draw):
     logits, shown = base(draw, users), talks(draw, users, assistants, 5)
     lr = float(draw.uniform(1, low=1, high=20))
     step = lambda rate: sub.step(logits, shown, rate)
-    steps_by(step, logits, lr)
+    for rate in (lr, 10.0, 100.0):
+        steps_by(step, logits, rate)
     rows = [[ASSISTANT, *ids, END] for talk in shown for who, ids in talk if who == "assistant"]
     pairs = torch.tensor([pair for row in rows for pair in zip(row[:-1], row[1:], strict=True)])
     leaf = logits.clone().requires_grad_()
@@ -196,6 +197,7 @@ def any_size(sub, draw):
     bar=0.1,
     what="minus the KL of a completion",
     also=(any_size,),
+    fixed=("step",),
 )
 def answers(sub, draw):
     "After 60 steps the model answers as the demonstrators do (six runs, each paired with ours)."

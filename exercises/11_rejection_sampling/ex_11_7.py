@@ -195,6 +195,16 @@ def one_step(sub, draw):
     each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)[kept.flatten()]
     [slope] = torch.autograd.grad(each.mean(), leaf)
     points_along(moved(step(lr), weights), lr * slope, times=(0.2, 1.5))
+    average = float(moved(step(lr), weights).norm() / (lr * slope).norm())  # a mean over tokens makes smaller steps
+    for rate in (8.0, 80.0):
+        steps_by(step, weights, rate)
+    new = weights
+    for _ in range(5):
+        leaf = new.clone().requires_grad_()
+        each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)[kept.flatten()]
+        new = new + 8.0 * average * torch.autograd.grad(each.mean(), leaf)[0]
+    got = weights_of(sub.update(weights, games, tokens, mask, marks, 8.0, 5), weights)
+    expect(got.softmax(-1), new.softmax(-1), what="the policy after five steps", reveal=False, tolerance=1e-3)
 
 
 @trains(
@@ -207,6 +217,7 @@ def one_step(sub, draw):
     bar=0.15,
     what="the fraction of games won",
     also=(one_step,),
+    alike=("update",),
 )
 def learns(sub, draw):
     "In 12 rounds the policy learns the game from its own best completions: six runs, each paired with a run of our solution."

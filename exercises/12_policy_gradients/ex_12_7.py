@@ -121,7 +121,8 @@ def along_the_gradient(sub, draw):
     better = torch.stack([draw.permutation(4) < 2 for _ in range(16)]).double()
     low, lr = float(draw.uniform(1, low=-1, high=3)), float(draw.uniform(1, low=1, high=10))
     step = lambda rate: sub.step(weights, games, tokens, mask, low + better, rate)
-    steps_by(step, weights, lr)
+    for rate in (lr, 8.0, 80.0):
+        steps_by(step, weights, rate)
     leaf = weights.clone().requires_grad_()
     each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)
     [slope] = torch.autograd.grad(((better.flatten() - 0.5) * each).mean(), leaf)
@@ -140,6 +141,7 @@ def along_the_gradient(sub, draw):
     bar=0.15,
     what="the fraction of games won",
     also=(along_the_gradient,),
+    alike=("step",),
 )
 def learns(sub, draw):
     "In 40 steps the policy learns the game: six runs, each beside our run."

@@ -183,6 +183,7 @@ def every_argument(sub, draw):
     bar=0.15,
     what="the fraction of games won",
     also=(every_argument,),
+    fixed=("update",),
 )
 def learns(sub, draw):
     "In 12 batches the policy learns the game: six runs, each paired with ours."

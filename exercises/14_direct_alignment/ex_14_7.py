@@ -126,6 +126,7 @@ def every_argument(sub, draw):
     bar=0.08,
     what="minus the KL from the best policy, in nats,",
     also=(every_argument,),
+    fixed=("train",),
 )
 def arrives(sub, draw):
     "`train` brings the policy near the optimum for this reward and β: six runs, each beside our run."

@@ -117,6 +117,7 @@ def unbiased(sub, draw):
     seeds=6,
     bar=0.05,
     what="pass@8",
+    fixed=("credit",),
 )
 def learns(sub, draw):
     "In 150 steps pass@8 rises: six runs, each paired with ours."

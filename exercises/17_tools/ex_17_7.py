@@ -191,6 +191,7 @@ def unbiased(sub, draw):
     seeds=6,
     bar=0.05,
     what="the right action",
+    alike=("credit",),
 )
 def learns(sub, draw):
     "In 40 steps the right actions become probable: six runs, each beside our reference run."

@@ -199,6 +199,7 @@ def any_size(sub, draw):
     bar=0.5,
     what="minus the KL of whole sayings",
     also=(any_size,),
+    alike=("update",),
 )
 def learns(sub, draw):
     "In 150 steps the student commits to a saying: six runs, each beside our reference run."

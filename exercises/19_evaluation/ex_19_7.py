@@ -47,7 +47,7 @@ def update(logits, facts, replies, earned, lr):
 # %% [tests]
 import torch
 from minirlhf_course.classroom.testing import expect, fail, test
-from minirlhf_course.classroom.training import moved, steps_by, trains, weights_of
+from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 
 FACTS, PENALTY, STEPS = 24, 3.0, 30
 
@@ -135,6 +135,12 @@ def any_size(sub, draw):
     times = float(moved(sub.update(logits, facts, replies, earned, lr), logits).norm() / right.norm())
     if not 0.55 < times < 1.9:
         fail(f"the norm of a step is {times:.3g} times the norm of `lr` times the gradient", lr=lr)
+    some = facts < 8  # 512 questions, as in the training
+    right = torch.where(torch.arange(FACTS)[:, None] < 8, right / lr * FACTS / 8, 0.0)
+    step = lambda rate: sub.update(logits, facts[some], replies[some], earned[some], rate)
+    for rate in (40.0, 400.0):
+        steps_by(step, logits, rate)
+        points_along(moved(step(rate), logits), rate * right, tolerance=0.05, times=(0.95, 1.05))
 
 
 @trains(
@@ -147,6 +153,7 @@ def any_size(sub, draw):
     bar=0.05,
     what="the expected grade",
     also=(priced.run, any_size),
+    alike=("update",),
 )
 def learns_to_abstain(sub, draw):
     "In 30 steps the model answers what it knows and nothing else: four runs, each paired with ours."

@@ -142,6 +142,7 @@ def all_alike(sub, draw):
     seeds=6,
     bar=0.025,
     what="quality",
+    fixed=("credit",),
 )
 def learns(sub, draw):
     "Quality rises in 80 steps (six runs, each with its own judge, each paired with ours)."

@@ -142,6 +142,7 @@ def slope(sub, draw):
     seeds=6,
     bar=0.02,
     what="minus the KL to π*",
+    fixed=("loss",),
 )
 def learns(sub, draw):
     "In 120 steps the policy comes near π*, in six runs, each paired with ours."
