@@ -135,12 +135,6 @@ def any_size(sub, draw):
     times = float(moved(sub.update(logits, facts, replies, earned, lr), logits).norm() / right.norm())
     if not 0.55 < times < 1.9:
         fail(f"the norm of a step is {times:.3g} times the norm of `lr` times the gradient", lr=lr)
-    some = facts < 8  # 512 questions, as in the training
-    right = torch.where(torch.arange(FACTS)[:, None] < 8, right / lr * FACTS / 8, 0.0)
-    step = lambda rate: sub.update(logits, facts[some], replies[some], earned[some], rate)
-    for rate in (40.0, 400.0):
-        steps_by(step, logits, rate)
-        points_along(moved(step(rate), logits), rate * right, tolerance=0.05, times=(0.95, 1.05))
 
 
 @trains(
@@ -209,6 +203,11 @@ def one_step(sub, draw):
             "`lr` is missing": right / unit,
         },
     )
+    some = facts < 8  # 512 questions, as in the training
+    right = torch.where(torch.arange(FACTS)[:, None] < 8, right * FACTS / 8, 0.0)
+    for rate in (40.0, 400.0):
+        moves = moved(sub.update(logits, facts[some], replies[some], earned[some], rate), logits)
+        points_along(moves, rate * right, tolerance=0.05, times=(0.95, 1.05))
 
 
 # %% [probes]
