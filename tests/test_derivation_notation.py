@@ -1,10 +1,13 @@
 """Derivations in the notation that people write: it is read, what is false still gets a counterexample, and an unknown sign
 is answered with the nearest known one."""
 
+from pathlib import Path
+
 import pytest
 from facts import raises
 
 from minirlhf.core.errors import UserError
+from minirlhf_cli import main
 from minirlhf_course.ledger.formulas import derivation, derivation_names
 from minirlhf_course.ledger.formulas.spellings import spelled
 
@@ -76,6 +79,71 @@ def test_derivation_defines_a_function_of_the_completion(tmp_path):
     advantage = r"A(x,y) = r(x,y) - \mathbb{E}_{y'\sim\pi_\theta}[r(x,y')]"
     first, second = verdicts(tmp_path, advantage, r"\mathbb{E}_{y\sim\pi_\theta(\cdot|x)}[A(x,y)] = 0")
     assert first["defines"] and second["holds"]
+
+
+SAMPLES = Path(__file__).parent / "samples/derivations"
+#: Which of the forty and the twenty are refused: a gradient of an undefined J, a sample and its tokens in one formula, a maximum over policies, an undefined target.
+REFUSED = {"forty.md": {"28-policy-gradient-theorem", "39-gspo-ratio"}, "twenty.md": {"13-opt-value", "18-ppo-value"}}
+#: Equates a KL divergence with its estimate of one token.
+FALSE = {"24-k3"}
+
+
+def outcomes(step, tmp_path):
+    """The verdict on one step alone; None where it is refused."""
+    path = tmp_path / "mine.md"
+    path.write_text(f"$$\n{step.latex}\n$$ (one)\n")
+    _, steps = derivation.read(path)
+    [found] = derivation_names.check([step.as_data() for step in steps], SEED)
+    return None if "broken" in found else found
+
+
+@pytest.mark.parametrize("sample", sorted(REFUSED))
+def test_derivation_sample_is_read(sample, tmp_path):
+    _, steps = derivation.read(SAMPLES / sample)
+    found = {step.label: outcomes(step, tmp_path) for step in steps}
+    assert len(found) == {"forty.md": 40, "twenty.md": 20}[sample]
+    assert {label for label, verdict in found.items() if verdict is None} == REFUSED[sample]
+    assert {label for label, verdict in found.items() if verdict and not verdict["holds"]} <= FALSE
+
+
+def test_derivation_sample_notices_misprints_of_what_it_compares(tmp_path):
+    """What is compared does not hold whatever is printed."""
+    found = [outcomes(step, tmp_path) for sample in sorted(REFUSED) for step in derivation.read(SAMPLES / sample)[1]]
+    compared = [verdict for verdict in found if verdict and verdict["holds"] and not verdict["defines"]]
+    assert len(compared) > 30
+    assert all(len(verdict["missed"]) < verdict["misprints"] for verdict in compared)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\hat{A}_t = \delta_t + \gamma \hat{A}_{t+1}",
+        r"V^\pi(s) = \max_a Q^\pi(s,a)",
+        r"p(y_w \succ y_l \mid x) = \sigma(r(x,y_l) - r(x,y_w))",
+        r"\mathrm{std}(\mathbf{r})^2 = \frac{1}{G}\sum_{i=1}^G (r_i - \mathrm{mean}(\mathbf{r}))^2",
+        r"\mathrm{KL}(\pi_{\mathrm{bon}}\|\pi_{\mathrm{ref}}) \ge \log n",
+    ],
+)
+def test_derivation_that_is_false_about_families_gets_a_counterexample(formula, tmp_path):
+    [verdict] = verdicts(tmp_path, formula)
+    assert not verdict["holds"]
+
+
+def test_derivation_of_a_definition_alone_is_not_counted_as_compared(tmp_path):
+    path = tmp_path / "mine.md"
+    path.write_text("$$\nh = 1\n$$ (one)\n")
+    _, steps = derivation.read(path)
+    [found] = derivation_names.check([step.as_data() for step in steps], SEED)
+    assert found["unused"] and not derivation.passed(found)
+    assert main(["verify", str(path)]) == 1
+
+
+def test_derivation_may_define_a_number_that_is_known(tmp_path):
+    [verdict] = verdicts(
+        tmp_path,
+        r"\mathbb{E}_{y\sim\pi_\theta}[r(x,y) \nabla_\theta\log\pi_\theta(y|x)] = \mathbb{E}_{y\sim\pi_\theta}[(r(x,y) - b) \nabla_\theta\log\pi_\theta(y|x)], \quad b = 3",
+    )
+    assert verdict["holds"]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
     if args.html:
         report.write(Path(args.html), path.name, text, steps, verdicts, seed)
         print(f"saved to {args.html}")
-    return 0 if all(verdict["holds"] for verdict in verdicts) else 1
+    return 0 if all(map(derivation.passed, verdicts)) else 1
 
 
 def _verify(checks: list[Check], seed: int, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from minirlhf.core.folders import write_text_atomic
-from minirlhf_course.ledger.formulas.derivation import Step, report_lines
+from minirlhf_course.ledger.formulas.derivation import Step, passed, report_lines
 from minirlhf_course.ledger.formulas.displays import displays, fences
 from minirlhf_course.report import templates
 
@@ -85,11 +85,11 @@ def write(
         step.line: {"label": step.label, "mark": ["not tried"], "holds": None} for step in steps
     }
     for step, verdict in zip(steps, verdicts, strict=False):
-        marks[step.line] |= {"mark": report_lines(verdict), "holds": verdict["holds"]}
+        marks[step.line] |= {"mark": report_lines(verdict), "holds": passed(verdict)}
     parts = [
         part | {"picture": drawn(part["latex"])} if part["kind"] == "display" else part for part in _parts(text, marks)
     ]
-    num_passed = sum(bool(verdict["holds"]) for verdict in verdicts)
+    num_passed = sum(map(passed, verdicts))
     write_text_atomic(
         path, templates.render("derivation", title=name, parts=parts, held=num_passed, steps=len(steps), seed=seed)
     )

@@ -90,6 +90,8 @@ def library() -> dict[str, str]:
 
 def _mark(verdict: Verdict) -> str:
     """Describe what was verified for a step that holds."""
+    if verdict.get("unused"):
+        return "read, but not compared: no other step uses this definition; add one, or give its value in a legend"
     if verdict.get("defines"):
         return "a definition, so there is nothing to compare; later steps can use it"
     parts = [f"worst error {scientific(verdict['error'])}"]
@@ -122,6 +124,11 @@ def report_lines(verdict: Verdict) -> list[str]:
     return ["does not hold", *_failure(verdict["counterexample"])]
 
 
+def passed(verdict: Verdict) -> bool:
+    """Whether a step holds, and something was compared: by itself, or by the step that uses its definition."""
+    return bool(verdict["holds"]) and not verdict.get("unused")
+
+
 def report(path: Path, steps: Sequence[Step], verdicts: Sequence[Verdict], seed: int) -> str:
     """Report the steps up to the first that fails, with its counterexample.
 
@@ -138,12 +145,12 @@ def report(path: Path, steps: Sequence[Step], verdicts: Sequence[Verdict], seed:
         first, *details = report_lines(verdict)
         location = "" if verdict["holds"] else f" (line {step.line})"
         lines += [
-            f"{'✓' if verdict['holds'] else '✗'} {step.label:<{width}}  {first}{location}",
+            f"{'✗' if not verdict['holds'] else '·' if verdict.get('unused') else '✓'} {step.label:<{width}}  {first}{location}",
             *(f"    {line}" for line in details),
         ]
         lines += [f"    would hold as well: {variant}" for variant in verdict.get("missed", ())]
     num_untried = len(steps) - len(verdicts)
     if num_untried:
         lines.append(f"{num_untried} later {'step was' if num_untried == 1 else 'steps were'} not tried")
-    num_holding = sum(bool(verdict["holds"]) for verdict in verdicts)
+    num_holding = sum(map(passed, verdicts))
     return "\n".join([*lines, f"{num_holding} of {len(steps)} steps hold, seed {seed}"])

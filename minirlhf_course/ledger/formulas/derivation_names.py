@@ -30,7 +30,7 @@ from torch import Tensor
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.randomness import derive_seed
 from minirlhf.equations.rlhf import optimal_logps
-from minirlhf_course.ledger.formulas import misprints, proof
+from minirlhf_course.ledger.formulas import derivation_signs, misprints, proof
 from minirlhf_course.ledger.formulas import values as v
 from minirlhf_course.ledger.formulas.items import FormulaError, nested, show, tokens
 from minirlhf_course.ledger.formulas.reader import FormulaParser
@@ -54,6 +54,7 @@ def objects(seed: int, vocab_size: int, max_len: int) -> dict[str, Any]:
     names |= {"old": draw.distribution(len(policy)), "rewards": draw.normal(len(policy))}
     names |= {"beta": float(draw.uniform(low=0.4, high=0.9)), "mask": lm.completions().mask}
     names |= {"logps": lm.completion_token_logps()[0], "ref_logps": ref.completion_token_logps()[0].detach()}
+    names["_inputs"] = derivation_signs.inputs(Draw(seed, "signs of a derivation"), lm)
     names["expectation"] = lambda f, under=policy: (under * f).sum(-1)
     names["gradient"] = lambda x: _gradient(x, lm)
     return names
@@ -115,15 +116,8 @@ def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]
         if not verdicts[-1]["holds"]:
             return verdicts
     used = set().union(*(space.get("_used", ()) for space in spaces))
-    for k, verdict in enumerate(verdicts):
-        if verdict["defines"] and not used & set(verdict["defines"]):
-            name = verdict["defines"][0]
-            message = (
-                f"the formula cannot be evaluated: {name} is defined, but no step uses it; a legend gives it a value"
-            )
-            facts = {"argument": "formula", "value": name, "problem": "FormulaError", "expected": None}
-            broken = {"holds": False, "broken": message, "line": steps[k]["line"], "facts": facts}
-            return [*verdicts[:k], broken]
+    for verdict in verdicts:
+        verdict["unused"] = bool(verdict["defines"]) and not used & set(verdict["defines"])
     return verdicts
 
 
@@ -138,7 +132,7 @@ def _step(step: Mapping[str, Any], spaces: Sequence[dict[str, Any]]) -> dict[str
         claims = _sides(space, step["line"])
         sides = bool(claims)
         if "legend" in space or not claims:
-            printed.append(_values(space, step["line"]))
+            printed.append(_values(space, step))
             before = set(space.setdefault("_defined", {}))
             claims += _read(step, printed[-1], bool(space.get("linear", False)), space)
         for claim in claims:
@@ -208,11 +202,13 @@ def _sides(space: Mapping[str, Any], line: int) -> list[proof.Claim]:
     return [proof.Claim("left = right", "=", left, right)] if discrepancy(left, right) >= 0 else []
 
 
-def _values(space: Mapping[str, Any], line: int) -> dict[str, Any]:
+def _values(space: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, Any]:
     legend = space.get("legend", {})
     if not isinstance(legend, dict) or not all(isinstance(key, str) for key in legend):
-        raise _Broken("legend must be a dictionary {symbol in LaTeX: value}", line, argument="legend", problem="type")
-    return signs(space) | space.get("_defined", {}) | {spelled(key): meaning for key, meaning in legend.items()}
+        message = "legend must be a dictionary {symbol in LaTeX: value}"
+        raise _Broken(message, step["line"], argument="legend", problem="type")
+    known = signs(space) | derivation_signs.signs(space, tokens(spelled(step["latex"])))
+    return known | space.get("_defined", {}) | {spelled(key): meaning for key, meaning in legend.items()}
 
 
 def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool, space: dict[str, Any]) -> list[proof.Claim]:
@@ -236,6 +232,7 @@ def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool, spac
             space["_used"] |= reader.used
             if new:
                 return claims
+        if isinstance(error, FormulaError) and error.problem in ("not used", "no legend"):
             error = _reason(printed, values, linear, error)
         near = _nearest(error, values)
         message = f"the formula cannot be evaluated: {' '.join(str(error).split())[:300]}"
@@ -267,21 +264,28 @@ def _defined(printed: list[str], values: Mapping[str, Any], linear: bool, name: 
             if term.free == {"y"} and name.endswith("( y )"):
                 each = torch.stack([v.tensor(term.value({"y": y})) for y in values["y"]])
                 return {name: each, name.removesuffix("( y )").strip(): each}
+            return {name: term}
     return {}
 
 
 #: A sign with its scripts, and perhaps the completion on which it depends, as :func:`show` writes it.
-_SYMBOL = re.compile(r"(\\?[A-Za-z]+(?:\{[A-Za-z]\})?)(?: [_^] (?:\{[^{}]*\}|\S+))*(?: \( y \))?")
+_SYMBOL = re.compile(
+    r"(?:\\(?:hat|tilde|bar) )?(\\text\{[^{}]*\}|\\?[A-Za-z]+(?:\{[A-Za-z]\})?)(?: [_^] (?:\{[^{}]*\}|\( \S+ \)|\S+))*(?: [A-Za-z])?(?: \( \S+ \))?"
+)
 
 
 def _reason(printed: list[str], values: Mapping[str, Any], linear: bool, error: FormulaError) -> FormulaError:
-    """Return why the left side of a formula, of which ``error`` says that it is not used, cannot be read."""
+    """Return why a formula cannot be read in which ``error`` blames a left side that is only a name for the right one."""
     for clause in proof.clauses_of(nested(printed), []):
-        if show(clause.sides[0]) == error.value:
-            try:
-                FormulaParser(values, linear).term(clause.sides[0])
-            except FormulaError as reason:
-                return reason
+        left = show(clause.sides[0])
+        if left == error.value or (
+            clause.signs[:1] == ["="] and left.startswith(str(error.value)[:4]) and _SYMBOL.fullmatch(left)
+        ):
+            for side in clause.sides[::-1]:
+                try:
+                    FormulaParser(values, linear).term(side)
+                except FormulaError as reason:
+                    return reason
     return error
 
 
