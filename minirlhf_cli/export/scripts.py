@@ -256,9 +256,9 @@ def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         options: dict[str, Any] = {f"optim.{key}": getattr(config, name) for name, key in optim_names.items()}
         options |= {
             "data.train_files": ScriptRelativePath("data.parquet"), "data.messages_key": "messages", "data.train_batch_size": config.batch_size,
-            "data.max_length": data.whole, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": ScriptRelativePath("model"),
+            "data.max_length": data.whole, "data.use_dynamic_bsz": False, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": ScriptRelativePath("model"),
             "trainer.total_training_steps": config.max_steps, "trainer.total_epochs": _epochs(config.batch_size, told, data),
-            "trainer.seed": config.seed, "trainer.logger": "[console]", "trainer.default_local_dir": ScriptRelativePath("out"),
+            "trainer.logger": "[console]", "trainer.default_local_dir": ScriptRelativePath("out"),
             "trainer.save_freq": config.max_steps, "trainer.n_gpus_per_node": Shell("$GPUS"),
             "checkpoint.save_contents": "[model,optimizer,extra,hf_model]", **_verl_lora(told, data, "model"), **found.options,
         }  # fmt: skip
@@ -276,6 +276,7 @@ def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
     names = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed", "max_steps",
               "batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]  # fmt: skip
     options = _named(1, {name: getattr(config, name) for name in names}) | {
+        f"{_ROLLOUT}.seed": config.seed, f"{_ACTOR}.data_loader_seed": config.seed,
         f"{_ROLLOUT}.top_k": config.top_k or -1, f"{_ACTOR}.ppo_mini_batch_size": prompts, f"{_ROLLOUT}.name": "vllm",
         f"{_ROLLOUT}.tensor_model_parallel_size": 1, f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
@@ -292,7 +293,7 @@ def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         ratio = told.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.optim.{key}": getattr(config, name) for name, key in optim_names.items()}
         options |= {
-            "critic.optim.lr": config.learning_rate * ratio, "critic.model.path": ScriptRelativePath("model"),
+            "critic.optim.lr": config.learning_rate * ratio, "critic.data_loader_seed": config.seed, "critic.model.path": ScriptRelativePath("model"),
             "critic.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         }  # fmt: skip
     if found.options.get(f"{_ACTOR}.policy_loss.loss_mode") == "geo_mean":

@@ -293,7 +293,11 @@ def sft(told: RunSpec) -> ExportPlan:
         NoCounterpartError: another loss, packed rows, or learned tokens other than the assistant's.
     """
     refuse_sft_settings(ENGINE, told, "assistant")
-    return ExportPlan(SFT_TRAINER, {}, ("every reply of the assistant is learned from, here those behind the context",))
+    differs = (
+        "every reply of the assistant is learned from, here those behind the context",
+        f"the order of the rows is the same for every seed (here: {told.config.seed})",
+    )
+    return ExportPlan(SFT_TRAINER, {}, differs)
 
 
 def reward(told: RunSpec) -> ExportPlan:
