@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import random
 import re
 from functools import partial
@@ -31,6 +32,7 @@ from minirlhf.recipes import (
     KLInReward,
     RewardToGo,
 )
+from minirlhf.recipes.distill import DISTILLATIONS
 from minirlhf.recipes.offline import PREFERENCES, describe_preference
 from minirlhf.recipes.options import name_of
 from minirlhf.recipes.parts import ScoredRollout, gfpo_shortest, mask_truncated_completions, penalize_overlong
@@ -448,3 +450,38 @@ def test_describe_names_source_and_recipe():
         assert recipe.source in text and recipe.name in text
         assert "<lambda>" not in text
         assert dataclasses.asdict(recipe)["name"] == recipe.name
+
+
+@pytest.mark.parametrize(
+    ("row", "option", "value"),
+    [(recipes.DAPO, "epsilon_high", -1), (recipes.GRPO, "beta", -0.1), (recipes.PPO, "critic_lam", 2.0), 
+     (recipes.VESPO, "vespo_k_pos", -1), (recipes.GRPO, "num_minibatches", 0), (PREFERENCES["dpo"], "beta", -1.0), (DISTILLATIONS["kd"], "temperature", -1.0)],
+    ids=lambda value: getattr(value, "name", str(value)),
+)  # fmt: skip
+def test_recipe_refuses_a_wrong_number_at_once(row, option, value):
+    with raises(UserError, value=value):
+        row.with_(**{option: value})
+    assert row.with_(**{option: row.numbers()[option].value}).numbers()[option].value == row.numbers()[option].value
+
+
+@pytest.mark.parametrize(
+    "row", [*recipes.RECIPES.values(), *PREFERENCES.values(), *DISTILLATIONS.values()], ids=lambda row: row.name
+)
+def test_recipe_refuses_nan_in_every_number(row):
+    unbounded = {"chosen_win_rate", "rejected_win_rate", "alpha"}
+    for option, found in row.numbers().items():
+        if not isinstance(found.value, bool) and option not in unbounded:
+            with pytest.raises(UserError):
+                row.with_(**{option: math.nan})
+
+
+def test_describe_without_defaults_lists_the_choices_of_the_recipe_only():
+    text = recipes.describe(recipes.GRPO.with_(entropy_coef=0.01), defaults=False)
+    assert "entropy_coef" in text and "objective" in text and "kl " in text
+    assert not any(name in text for name in ("ptx_coef", "corrections", "refill", "decoupled"))
+    assert "ptx_coef" in recipes.describe(recipes.GRPO)
+
+
+def test_distillation_has_no_option_without_an_effect():
+    with raises(UserError, value="renormalise"):
+        DISTILLATIONS["kd"].with_(renormalise=False)

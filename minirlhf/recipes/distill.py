@@ -118,7 +118,6 @@ class Distillation(ConfigurableRecipe):
         "": ("name", "source", "deviations", "compared", "weights", "own_answers", "from_teacher"),
         "compared": ("divergence", "loss"),
         "compared.divergence": ("temperature", "beta", "k"),
-        "weights": ("renormalise",),
     }
 
     _: KW_ONLY
@@ -142,6 +141,9 @@ class Distillation(ConfigurableRecipe):
         divergence = filled(self.compared.divergence, temperature=temperature)
         row = self.row and self.row.resolved(temperature=temperature)
         return replace(self, row=row, compared=replace(self.compared, divergence=divergence))
+
+    def _try(self) -> None:
+        self.resolved(temperature=1.0).validate()
 
     def validate(self, vocabulary: int = 1000) -> None:
         """Compute the loss of a synthetic completion, so that an invalid number is reported before anything is trained.

@@ -93,6 +93,9 @@ class PreferenceRecipe(ConfigurableRecipe):
         """The paper, as declared by the loss's ``@equation``."""
         return Equation.of(self.loss).source
 
+    def _try(self) -> None:
+        self.validate()
+
     def validate(self) -> bool:
         """Compute the loss of two synthetic examples, so that an invalid number is reported before anything is loaded.
 

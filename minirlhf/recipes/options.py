@@ -80,8 +80,8 @@ class ConfigurableRecipe:
         ``source`` the result is a new row.
 
         Raises:
-            UserError: no part or function takes one of the names, a name is set beside the part that has it, or a new row has
-                no name.
+            UserError: no part or function takes one of the names, a name is set beside the part that has it, a function
+                rejects a number, or a new row has no name.
         """
         variant, used = self, set[str]()
         for place, names in self.PLACES.items():
@@ -99,11 +99,34 @@ class ConfigurableRecipe:
             if "name" not in changes:
                 message = f"{_title(row)} with source={changes['source']!r}: a row of its own needs a name too"
                 raise UserError(message, argument="name", problem="missing")
-            return replace(variant, row=None, deviations=changes.get("deviations", ()))
-        variant = replace(variant, row=row)
-        changed = variant.differences()
-        name = f"{_title(row)} with {_listed(changed)}" if changed else row.name
-        return replace(variant, name=changes.get("name", name))
+            variant = replace(variant, row=None, deviations=changes.get("deviations", ()))
+        else:
+            variant = replace(variant, row=row)
+            changed = variant.differences()
+            name = f"{_title(row)} with {_listed(changed)}" if changed else row.name
+            variant = replace(variant, name=changes.get("name", name))
+        variant._refuse_numbers(changes, self)
+        return variant
+
+    def _try(self) -> None:
+        """Compute the loss of made-up completions. A kind of recipe without numbers has nothing to compute."""
+
+    def _refuse_numbers(self, changes: Mapping[str, Any], before: Self) -> None:
+        """Raise the error of a function that rejects one of the numbers; what else is missing may still be set."""
+        numbers = {name for name, value in changes.items() if isinstance(value, int | float)}
+        if not numbers:
+            return
+        try:
+            self._try()
+        except UserError as problem:
+            if problem.argument in numbers:
+                raise
+            if numbers == changes.keys() - {"name"}:  # the function may call its argument otherwise: is it the number?
+                try:
+                    before._try()
+                except UserError:
+                    return
+                raise
 
     def differences(self) -> dict[str, Any]:
         """Return the options, outermost first, whose values differ from those of the row; empty for a row itself."""

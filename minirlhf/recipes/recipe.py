@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -120,6 +120,9 @@ class Recipe(ConfigurableRecipe):
                 _at_least(0, True, critic_warmup=critic.critic_warmup)
         except (ValueError, TypeError) as problem:
             raise UserError.about(f"{self.name}: {problem}", problem) from None
+
+    def _try(self) -> None:
+        self.resolved(max_completion_length=4096).validate(64)
 
     def unused_options(
         self,
@@ -258,9 +261,16 @@ def summary(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def describe(recipe: Recipe) -> str:
-    """Return a header for a run: source, choices, and every known deviation from the paper."""
+def describe(recipe: Recipe, *, defaults: bool = True) -> str:
+    """Return a header for a run: source, choices, and every known deviation from the paper.
+
+    Args:
+        defaults: whether to list also the choices that most recipes make.
+    """
     choices = {**vars(recipe.collect), "credit": recipe.credit, **vars(recipe.update)}
+    if not defaults:
+        usual = {f.name: f.default for part in (recipe.collect, recipe.update) for f in fields(part)}
+        choices = {name: value for name, value in choices.items() if value != usual.get(name, MISSING)}
     lines = recipe.heading(recipe.source) + [f"  {name:16} {name_of(value)}" for name, value in choices.items()]
     per_rollout = recipe.update.num_iterations * recipe.update.num_minibatches
     has_ratio = head(recipe.update.objective) is not policy_losses.reinforce
