@@ -287,7 +287,7 @@ def run_online(
     graded_run = GradedRun.of(source, config, resume=resume, given=given, asks=dependencies, idle=unused)
     run = graded_run.run
     recipe = generation_settings(recipe, run.config)
-    print(recipes.describe(recipe))
+    print(recipes.describe(recipe, defaults=False))
 
     def train(model: Any, problems: list[Problem], reward: Reward, config: OnlineConfig, **kwargs: Any) -> None:
         pretraining = None if texts is None else conversations(run.tokenizer, texts)

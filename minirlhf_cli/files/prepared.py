@@ -131,6 +131,7 @@ class Prepared(Generic[E]):
         declare_ends(plain, self.tokenizer)
         checkpoints.save(out / "model", plain, self.tokenizer)
         write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
+        print(f"model saved to {out / 'model'}")
         return result
 
 
@@ -152,6 +153,8 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
         if not len(held):
             reason = "all rows have the same prompt" if source.eval_fraction else "eval_fraction = 0"
             print(f"{source.data}: nothing is held out ({reason}), so nothing is measured on an eval set")
+        else:
+            print(f"{source.data}: {len(train)} rows to train on, {len(held)} held out")
         return train, held
     held = load(source.eval_data)
     print("\n".join([str(held), *held.notes()]))
