@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.stages import named
     from minirlhf_cli.files import start
     from minirlhf_cli.files.judge_files import compare, match
-    from minirlhf_cli.files.measure import as_json
+    from minirlhf_cli.files.measure import as_json, p_text
 
     for name in ("limit", "batch_size", "max_completion_length"):
         if (value := getattr(args, name)) is not None and value < 1:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     ties = len(tally.pairs) - tally.won - tally.lost
     print(
         f"  won {tally.won}, lost {tally.lost}, tied (the two orders disagree or neither wins) {ties}, identical "
-        f"completions {len(tally.equal)}; sign test over prompts: p = {tally.sign_test_p:.3f}"
+        f"completions {len(tally.equal)}; sign test over prompts: {p_text(tally.sign_test_p)}"
     )
     if tally.verdicts.unreadable:
         print(f"  fraction of outputs without a readable verdict: {tally.verdicts.unreadable:.3f}")

@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.core.errors import UserError
     from minirlhf.core.folders import require_writable, write_text_atomic
     from minirlhf_cli.files import start
+    from minirlhf_cli.files.measure import p_text
     from minirlhf_cli.files.specification import RulesRequest, Specification, check
     from minirlhf_cli.reports import specification as page
     from minirlhf_cli.settings import from_mapping, read_yaml
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             if r.change is not None:
                 print(
                     f"  {r.clause.name:<{width}}  {r.change.difference.value:+.3f}   better on {r.change.better}, worse on "
-                    f"{r.change.worse}, p = {r.change.p_value:.3f}{'   got worse' if r.regressed else ''}"
+                    f"{r.change.worse}, {p_text(r.change.p_value)}{'   got worse' if r.regressed else ''}"
                 )
     blocking = [r.clause.name for r in rules if r.blocks_release]
     has_must = any(r.clause.level == "must" for r in rules)

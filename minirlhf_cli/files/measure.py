@@ -343,7 +343,12 @@ class ModelPair:
     p_value: float
 
     def __str__(self) -> str:
-        return f"{self.difference}   better on {self.better}, worse on {self.worse}, p = {self.p_value:.3f}"
+        return f"{self.difference}   better on {self.better}, worse on {self.worse}, {p_text(self.p_value)}"
+
+
+def p_text(p: float) -> str:
+    """``p = 0.012``; ``p < 0.001`` for what three decimals would show as 0."""
+    return "p < 0.001" if p < 0.0005 else f"p = {p:.3f}"
 
 
 def compare(found: Mapping[str, SampledCompletions]) -> list[ModelPair]:
