@@ -22,7 +22,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup real tour test test-fast test-all explore lint format types costs verify mutants chapter studies fuzz chance book slides notebooks lab clean
+.PHONY: help setup real tour test test-fast test-all engines explore lint format types costs verify mutants chapter studies fuzz chance book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
