@@ -268,7 +268,9 @@ class TrainingLoop:
             model.eval()
         self._load_best()
         if not self.quiet and self.history.rows and not progress.in_kernel():  # a notebook prints its own summary
-            text = self._headline()
+            text = ", ".join(
+                f"{k} {v:.4g}" for i, (k, v) in enumerate(self.history.last.items()) if 0 < i < 4 or k == "kl"
+            )
             print(f"{self.name}: {self.step - first} steps in {time.perf_counter() - start:.1f} s ({text})", flush=True)
 
     def update(self, losses: Iterable[Tensor], *, only: str | None = None) -> dict[str, float]:
@@ -322,17 +324,11 @@ class TrainingLoop:
         self.history.append(self.step, **metrics, **measured)
         if measured and self.watch is not None and self.watch.keep_best:
             self._keep_if_best(measured)
-        text = self._headline()
+        text = ", ".join(f"{k} {v:.4g}" for i, (k, v) in enumerate(self.history.last.items()) if 0 < i < 4 or k == "kl")
         if self._bar is not None and not self._bar.disable:
             self._bar.set_postfix_str(text, refresh=False)
         elif not self.quiet and self.out is not None and (self.step == 0 or (self.step + 1) % self._tenth == 0):
             print(f"{self.name}: step {self.step + 1} of {self.config.max_steps}: {text}", file=sys.stderr, flush=True)
-
-    def _headline(self) -> str:
-        """Return the first three metrics of the last step as text, and the KL divergence if the step has one."""
-        last = self.history.last
-        names = [*list(last)[1:4], *(["kl"] if "kl" in list(last)[4:] else [])]
-        return ", ".join(f"{name} {last[name]:.4g}" for name in names)
 
     # -- the best checkpoint ------------------------------------------------------------------------------------
 
