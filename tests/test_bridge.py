@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from facts import raises
+from patience import finished
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
@@ -313,6 +315,40 @@ def test_export_to_trl_trains_and_comes_back(trainer, asked, exported, tmp_path)
         float((a - b).detach().abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True)
     )
     assert 0 < moved < 1
+
+
+#: The trainers whose scripts are launched, and the options of their runs; gradients are not clipped, so that their scale is compared too.
+SHARED = {"sft": [], "dpo": [], "reward": [], "grpo": [], "grpo with a hook": ["--recipe", "maxrl"]}
+PROCESSES = [
+    *("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no"),
+]
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", SHARED)
+def test_export_under_accelerate_with_two_processes_makes_the_same_steps(name, tmp_path):
+    odd = [
+        "--limit",
+        "7",
+        "--max-steps",
+        "4",
+    ]  # five rows to train on, two a step: the third step is over the end of an epoch
+    run, out = run_of(name.split()[0], tmp_path, "--max-grad-norm", "1000", *odd, *SHARED[name]), tmp_path / "big"
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    env |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    script = str(Path(__file__).parent / "launched.py")
+    for launcher, word in (([], "one"), (["-m", "accelerate.commands.launch", *PROCESSES], "two")):
+        done = finished([sys.executable, *launcher, script, word], usually=30, cwd=out, env=env)
+        assert done.returncode == 0, done.stdout[-2000:]
+    assert "2 process(es)" in done.stdout
+    one, first, second = (torch.load(out / f"{file}.pt") for file in ("one-0", "two-0", "two-1"))
+    far = lambda a, b: float((a - b).norm() / a.norm())
+    assert len(one) == len(first) == len(second) == 4
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert max(far(a, b) for a, b in zip(one, first, strict=True)) < EXACT
+    assert far(*one[:2]) > 100 * EXACT  # two steps are not one step twice
 
 
 def test_export_grader_is_the_runs(tmp_path, monkeypatch):

@@ -117,6 +117,9 @@ def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
     options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
     # TRL's defaults: truncation at 1,024 tokens; dropout in online training, where we have none.
     options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": data.row}
+    # The rows left over at the end of an epoch: one process takes them as a smaller batch, several fill it up with others.
+    whole_batches = not isinstance(told.recipe, Recipe) and data.row is None and data.rows >= rows
+    options |= {"dataloader_drop_last": True} if whole_batches else {}
     options |= {"disable_dropout": getattr(config, "disable_dropout", True)} if told.trainer == "reward" else {}
     task_type = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
     lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}

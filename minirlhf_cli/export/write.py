@@ -49,7 +49,10 @@ OWN = "own_grader.py"
 #: A difference of a run that kept its best checkpoint.
 BEST = ("the weights of the last step are kept there, and here those that measured best (load_best_model_at_end)",)
 #: Differences of a run in any other engine, for every recipe.
-ELSEWHERE = ("random numbers: other prompts meet in a batch, and other replies are sampled",)
+ELSEWHERE = (
+    "random numbers: other prompts meet in a batch, and other replies are sampled, in each process by its own random numbers",
+    "a batch ends with its epoch there; here it goes on with the rows of the next epoch",
+)
 #: Further differences of the two engines that sample with vLLM and that we never started.
 NOT_STARTED = (
     "it was never started by us: the names of its options are held to the version above, its equations were compared on shared tensors",
