@@ -141,7 +141,7 @@ six_per_cent = Ask(
         unit="pairs",
         form=",.0f",
         low="The distance of each from 5 matters, not the ratio of 6 and 10. A pair moves the count by .01 on average instead of .05, and the bound is equally far away.",
-        high="A test on a fixed number of pairs would need about {fixed:.0f} times more: 25 times for a fifth of the difference, multiplied by {noise:.2f} for the smaller variance. This count drifts to a fixed bound, at a fifth of the pace.",
+        high="A test on a fixed number of pairs would need about {fixed:.0f} times as many: 25 times as many for a fifth of the difference, multiplied by {noise:.2f} for the smaller variance. This count drifts to a fixed bound, at a fifth of the pace.",
     ),
     _six_per_cent,
 )
