@@ -1,6 +1,7 @@
 """Evidence: what makes a study stale and what does not, and that a claim holds only by three deviations between seeds."""
 
 import ast
+import contextlib
 import functools
 import inspect
 import json
@@ -468,6 +469,14 @@ def test_probe_settings_list_options_of_plan():
         probe.settings(broken=[1, 2])
 
 
+def another(row, name, value):
+    """The row with another value of an option, the first that it accepts."""
+    for other in (value + 1, value - 1, value / 2):
+        with contextlib.suppress(UserError):
+            return row.with_(**{name: other})
+    raise AssertionError(f"{row.name}: no other value of {name} is accepted")
+
+
 def test_probe_settings_list_every_option_of_recipes():
     for row in RECIPES.values():
         said = probe.settings(a=row)
@@ -476,7 +485,7 @@ def test_probe_settings_list_every_option_of_recipes():
                 found = [value for key, value in said.items() if re.search(rf"[. ]{name}$", key)]
                 assert (probe.NONE_VALUE if option.value is None else option.value) in found, (row.name, name)
                 if option.is_number and not isinstance(option.value, bool | None):
-                    changed = row.with_(**{name: option.value + 1})
+                    changed = another(row, name, option.value)
                     assert probe.moved(said, probe.settings(a=changed)), (row.name, name)
     assert probe.moved(probe.settings(a=GRPO), probe.settings(a=GRPO.with_(kl=None)))["a: update.kl"] == (
         "a: update.kl minirlhf.recipes.parts.KLInLoss → none"
