@@ -89,7 +89,7 @@ def test_seconds_measure_the_process_of_the_answer(submission):
 
 
 def test_aside_is_not_recorded_for_probes():
-    from minirlhf_course.classroom.probes import Recorder
+    from minirlhf_course.classroom.derivation import Recorder
 
     recorder = Recorder({"double": lambda x: 2 * x}, "ada")
     sub = Asked(recorder)

@@ -7,8 +7,8 @@ import torch
 from facts import raises
 
 from minirlhf.core.errors import UserError
+from minirlhf_course.classroom import derivation, nested, probes, proof, release, side_by_side
 from minirlhf_course.classroom import exercise as sources
-from minirlhf_course.classroom import nested, probes, proof, release, side_by_side
 from minirlhf_course.classroom.grading import run_tests
 from minirlhf_course.classroom.runner import Local
 
@@ -210,7 +210,7 @@ def test_side_effects_of_function_that_only_a_training_calls_are_noted(exercise,
     text = text.replace("    expect(sub.best(x), x.argmax(-1))", "    return [float(sub.best(x))]")
     exercise.path.write_text(text)
     trained = sources.read(exercise.path)
-    assert not probes.plan(trained, suite_seed, "ada").calls["best"]
+    assert not derivation.plan(trained, suite_seed, "ada").calls["best"]
     spoiling = "def best(x):\n    y = x.argmax(-1)\n    x.zero_()\n    return y"
     for kind, code in (("inputs", spoiling), ("random", WRONG["random"][2])):
         failed = graded(trained, code, suite_seed).first_failure
@@ -229,7 +229,7 @@ def test_probe_plan_asks_until_answers_differ(exercise):
     """Else a wrong answer that is this constant would earn all points, once in 27 draws."""
     lucky, right = 0, side_by_side.solution(exercise, "ada")
     for seed in range(80):
-        calls = probes.plan(exercise, seed, "ada").calls["best"]
+        calls = derivation.plan(exercise, seed, "ada").calls["best"]
         said = [right["best"](*c.args).item() for c in calls]
         assert len(set(said)) > 1
         lucky += len(calls) > 3
@@ -329,7 +329,7 @@ def test_probe_of_awkward_numbers_accepts_right_answers(eps, spread, suite_seed)
 
 
 def test_probe_of_ties_is_not_made_where_solution_picks_one_of_equal_numbers(exercise, suite_seed):
-    made = probes.plan(exercise, suite_seed, "ada").by_function
+    made = derivation.plan(exercise, suite_seed, "ada").by_function
     assert not [p for p in made["best"] if p.kind == "ties"]
     first = "def best(x): return torch.tensor([row.index(max(row)) for row in x.tolist()])"
     last = "def best(x): return x.shape[-1] - 1 - x.flip(-1).argmax(-1)"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
+from minirlhf_course.classroom import derivation, probes, side_by_side, testing
 from minirlhf_course.classroom import exercise as sources
-from minirlhf_course.classroom import probes, side_by_side, testing
 from minirlhf_course.classroom.cells import Cells, code_cells
 from minirlhf_course.classroom.exercise import Exercise
 from minirlhf_course.classroom.runner import Ended, Limits, Missing, SandboxedSubmission, Server
@@ -186,7 +186,7 @@ def run_tests(
 
 def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
     """Probe each function that has passed all tests that call it; a failed probe fails the last of these tests."""
-    plan = probes.plan(outcome.exercise, seed, submission.student)
+    plan = derivation.plan(outcome.exercise, seed, submission.student)
     for name in (name for name, kind in outcome.exercise.asks.items() if kind == "function"):
         called_by = plan.called_by.get(name, ())
         indices = [i for i, r in enumerate(outcome.results) if r.test.name in called_by or name in r.called]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.randomness import derive_seed
-from minirlhf_course.classroom import cheats, grading, nested, probes, release, side_by_side
+from minirlhf_course.classroom import cheats, derivation, grading, nested, probes, release, side_by_side
 from minirlhf_course.classroom.exercise import Exercise, Variant, compiled
 from minirlhf_course.classroom.runner import Local
 from minirlhf_course.classroom.testing import Failure
@@ -219,7 +219,7 @@ def personal(exercise: Exercise, seed: int) -> str:
 def probed(exercise: Exercise, seed: int, rounds: int) -> str:
     """Return the problem if the solution has no answer to a probe that is not switched off."""
     for i in range(rounds):
-        for kind, name, argument in probes.plan(exercise, derive_seed(seed, i), "ada").unusable:
+        for kind, name, argument in derivation.plan(exercise, derive_seed(seed, i), "ada").unusable:
             target = f"{name}.{argument}" if argument else name
             return f"the solution has no answer to the probe {kind!r}; mend it, or write in [probes]: # no {kind} of {target}: why"
     return ""
@@ -227,7 +227,7 @@ def probed(exercise: Exercise, seed: int, rounds: int) -> str:
 
 def machine(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
     """Grade the generated mutants of every graded function; a mutant that earns all points is a problem."""
-    plan = probes.plan(exercise, seed, "ada")
+    plan = derivation.plan(exercise, seed, "ada")
     namespace = side_by_side.solution(exercise, "ada") if plan.by_function else {}
     for name, function_probes in plan.by_function.items():
         is_random = bool({"", name} & set(exercise.off.get("random", {})))

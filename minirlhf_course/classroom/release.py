@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
-from minirlhf_course.classroom import probes
+from minirlhf_course.classroom import derivation, probes
 from minirlhf_course.classroom.checker import call
 from minirlhf_course.classroom.exercise import DEFAULT_STUDENT, Exercise, compiled
 from minirlhf_course.classroom.testing import show
@@ -77,7 +77,7 @@ def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
 
 def _probed(e: Exercise) -> str:
     """Return the sentences about the probes that the functions of an exercise really have."""
-    plan = probes.plan(e, 0, DEFAULT_STUDENT)
+    plan = derivation.plan(e, 0, DEFAULT_STUDENT)
     kinds = {name: {p.kind for p in plan.by_function.get(name, ())} for name in e.asks if e.asks[name] == "function"}
     tried: dict[str, list[str]] = {}
     for name, present in kinds.items():
