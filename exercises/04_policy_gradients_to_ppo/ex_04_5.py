@@ -29,17 +29,21 @@ def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
 
 # %% [solution]
 def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    # Select before you compute: the gradient of `where` behind a NaN is NaN.
+    logps, old_logps, values, returns = (x[mask] for x in (logps, old_logps, values, returns))
     advantages = (returns - values).detach()
     ratio = torch.exp(logps - old_logps)
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
     policy_loss = -torch.min(ratio * advantages, clipped * advantages)
     value_loss = 0.5 * (values - returns) ** 2
-    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+    return (policy_loss + vf_coef * value_loss).mean()
 
 
 # %% [tests]
+import math
+
 import torch
-from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
@@ -135,7 +139,7 @@ def padding_is_nothing(sub, draw):
     points=2,
     hints=(
         "Differentiate the loss in the values. The policy's term must not contribute.",
-        "An advantage is data, not a function of the critic's weights. Detach it.",
+        "An advantage is data, not a function of the critic's weights. Detach it. And select by the mask before you compute: 0 times NaN is NaN in a gradient, too.",
     ),
 )
 def critic_is_left_alone(sub, draw):
@@ -149,6 +153,20 @@ def critic_is_left_alone(sub, draw):
         what="the gradient of the loss in the values",
         given=shown(*whole),
     )
+    inputs = problem(draw)
+    mask = inputs[-1]
+    empty = [torch.where(mask, x, math.nan) for x in inputs[:4]]
+    _, _, values, returns = inputs[:4]
+    critic_slope = torch.where(mask, 0.5 * (values - returns) / mask.sum(), 0.0)
+    expect(
+        sub.aside.gradient("loss", *empty, mask, wrt=2),
+        critic_slope,
+        what="the gradient of the loss in the values, with NaN in the padding",
+        given=shown(*empty, mask),
+    )
+    slopes = sub.aside.gradient("loss", *empty, mask, wrt=0)
+    if isinstance(slopes, torch.Tensor) and not bool(slopes.isfinite().all()):
+        fail("the gradient of the loss in `logps` is not finite where the padding holds NaN", yours=slopes)
 
 
 # %% [picture]

@@ -34,8 +34,8 @@ def regulate(ref, rewards, beta, target, gain, steps):
 def regulate(ref, rewards, beta, target, gain, steps):
     rows = []
     for _ in range(steps):
-        policy = torch.softmax(ref.log() + rewards / beta, -1)
-        kl = (policy * (policy / ref).log()).sum()
+        logps = torch.log_softmax(ref.log() + rewards / beta, -1)  # finite where a probability is 0
+        kl = (logps.exp() * (logps - ref.log())).sum()
         rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
         error = torch.clamp(kl / target - 1, -0.2, 0.2)
         beta = beta * (1 + gain * error)
@@ -156,6 +156,21 @@ def next_price(sub, draw):
                 "the change is added to β, not multiplied": beta + gain * error,
                 "β is multiplied by an exponential, not by 1 + η·error": beta * math.exp(gain * error),
             },
+        )
+    surest = -math.log(float(ref[rewards.argmax()]))  # the KL of a policy that is certain
+    for extreme, spent in ((0.001, surest), (50.0, tilted(ref, rewards, 1 / 50.0)[0])):
+        target = 2 * spent
+        expect(
+            sub.aside.regulate(ref, rewards, extreme, target, 0.5, 2)[:, 0],
+            torch.tensor([extreme, 0.9 * extreme], dtype=torch.float64),
+            what="the first two values of β, far from 1,",
+            given={"ref": ref, "rewards": rewards, "beta": extreme, "target": target, "gain": 0.5},
+        )
+        expect(
+            sub.aside.regulate(ref, rewards, extreme, target, 0.5, 1)[0, 1],
+            spent,
+            what="the KL, with β far from 1,",
+            given={"ref": ref, "rewards": rewards, "beta": extreme},
         )
 
 

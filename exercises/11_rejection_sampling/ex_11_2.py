@@ -8,7 +8,7 @@
 # Two teams use the *same* model and the same reward model. Team A submits the best of $n$ completions, team B the best of $m$. All $n + m$ are sampled independently.
 #
 # Derive, then write, `wins(probs, rewards, n, m)`: the probability that A's completion has the higher reward, plus half the probability that the two rewards are equal.
-# `probs` are the model's probabilities of all its completions, and `rewards` their rewards; several may be equal. Do not sample: the result is exact. Gradients through
+# `probs` are the model's probabilities of all its completions, some of which may be 0, and `rewards` their rewards; several may be equal. Do not sample: the result is exact. Gradients through
 # `probs` are checked, along changes after which the probabilities still sum to 1.
 #
 # A check for your derivation: without ties and with very many completions, the result must tend to a simple expression in $n$ and $m$.
@@ -27,8 +27,9 @@ def wins(probs, rewards, n, m):
 def wins(probs, rewards, n, m):
     upto = (probs * (rewards <= rewards[:, None])).sum(-1)
     below = (probs * (rewards < rewards[:, None])).sum(-1)
-    tied = upto - below
-    best = (upto**n - below**n) * probs / tied  # the distribution of A's completion
+    i = torch.arange(n)[:, None]
+    # The distribution of A's completion: (Fⁿ − F⁻ⁿ)/(F − F⁻) written as a sum, so that a probability may be 0.
+    best = probs * (upto**i * below ** (n - 1 - i)).sum(0)
     return (best * (upto**m + below**m) / 2).sum()
 
 
@@ -130,7 +131,7 @@ def tied_rewards(sub, draw):
     against="autograd through all ways to sample n + m completions",
 )
 def slope(sub, draw):
-    "The gradient through `probs`, along changes after which they still sum to 1."
+    "The gradient through `probs`, along changes after which they still sum to 1, and a probability of 0."
     probs = tidy_distribution(draw, 4)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
     n, m = [(3, 2), (1, 3)][draw.integer(0, 1)]
@@ -143,6 +144,15 @@ def slope(sub, draw):
         what="the gradient of `wins`, minus its mean,",
         given={"probs": probs, "rewards": rewards, "n": n, "m": m},
         mistakes={"no gradient reaches `probs`": torch.zeros_like(want)},
+    )
+    probs = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)[draw.permutation(3)]
+    rewards = draw.permutation(3).double()
+    won, _, tied = played(probs, rewards, 2, 1)
+    expect(
+        sub.aside.wins(probs, rewards, 2, 1),
+        won + tied / 2,
+        what="`wins`, with a probability of 0,",
+        given={"probs": probs, "rewards": rewards, "n": 2, "m": 1},
     )
 
 

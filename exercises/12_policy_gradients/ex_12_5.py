@@ -10,7 +10,7 @@
 # that sampled, every ratio must be exactly 1, and the loss must be the mean of $-A$ over the tokens.
 #
 # `logits` are the model's outputs at every position of `ids`, prompt and completion together: `logits[:, s]` predicts the token at
-# `s + 1`. The completion is the last `T` tokens of each row. `mask` is True on its own tokens; elsewhere the other arguments may be NaN.
+# `s + 1`. The completion is the last `T` tokens of each row. `mask` is True on its own tokens; elsewhere the other arguments may be NaN, and the gradient in the logits is still finite.
 #
 # The function runs. Its loss falls. **There are three bugs. Find and fix them.** Each of them has been in published code.
 
@@ -33,17 +33,19 @@ def ppo_loss(logits, ids, old_logps, advantages, mask, temperature, epsilon):
 # %% [solution]
 def ppo_loss(logits, ids, old_logps, advantages, mask, temperature, epsilon):
     width = old_logps.shape[1]
-    all_logps = torch.log_softmax(logits / temperature, -1)[:, -width - 1 : -1]
-    logps = all_logps.gather(-1, ids[:, -width:, None]).squeeze(-1)
-    ratio = torch.exp(logps - old_logps)
+    # Select before the softmax: behind a NaN the gradient is NaN, even if its weight is 0.
+    all_logps = torch.log_softmax(logits[:, -width - 1 : -1][mask] / temperature, -1)
+    logps = all_logps.gather(-1, ids[:, -width:][mask][:, None]).squeeze(-1)
+    ratio = torch.exp(logps - old_logps[mask])
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
-    objective = torch.minimum(ratio * advantages, clipped * advantages)
-    return -objective[mask].mean()
+    return -torch.minimum(ratio * advantages[mask], clipped * advantages[mask]).mean()
 
 
 # %% [tests]
+import math
+
 import torch
-from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 EPSILON = 0.2
 
@@ -148,7 +150,7 @@ def at_its_temperature(sub, draw):
     hints=(
         "The clip is pessimistic. It has two estimates of the gain of a step: which one does a pessimist use?",
         "A good token gains nothing beyond 1 + ε. With the maximum it gains without limit, and a bad token that has become rare "
-        "enough keeps its gradient.",
+        "enough keeps its gradient. Select by the mask before you compute: 0 times NaN is NaN in a gradient, too.",
     ),
 )
 def pessimistic(sub, draw):
@@ -173,6 +175,12 @@ def pessimistic(sub, draw):
             ),
         },
     )
+    empty = logits.clone()
+    empty[1, 3] = math.nan  # these logits predict the last token of row 1, which is padding
+    junk = [torch.where(mask, x, math.nan) for x in (old, advantages)]
+    slopes = sub.aside.gradient("ppo_loss", empty, ids, *junk, mask, temperature, EPSILON, wrt=0)
+    if isinstance(slopes, torch.Tensor) and not bool(slopes.isfinite().all()):
+        fail("the gradient of the loss in the logits is not finite where the padding holds NaN", yours=slopes)
 
 
 # %% [probes]

@@ -19,7 +19,7 @@
 # where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it measures your distance from an equilibrium that you do not know.
 #
 # **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker are cyclic, like rock, paper and scissors,
-# and $\beta$ is so small that repeated best responses hardly ever converge.
+# $\beta$ is 0.08 or more, and still so small that repeated best responses hardly ever converge.
 #
 # The checker searches all distributions.
 

@@ -57,7 +57,8 @@ def drawn(start, rounds, K, miss, alarm, repair, harm):
 
 
 def enough(target, start, K, miss, alarm, repair, harm):
-    if target <= end(miss, alarm, repair, harm):
+    after_one = drawn(start, 1, K, miss, alarm, repair, harm)  # below the limit where the factor is negative
+    if target <= end(miss, alarm, repair, harm) and after_one > target:
         return math.inf
     rounds = 0
     while drawn(start, rounds, K, miss, alarm, repair, harm) > target:
@@ -143,6 +144,11 @@ def passes_in_turn(sub, draw):
             "this is one pass": last + (start - last) * factor,
         },
     )  # fmt: skip
+    given, start = (0.05, 0.9, 0.95, 0.9), 0.9  # the factor is negative: the fraction jumps over the limit in each pass
+    expect(
+        sub.aside.in_turn(start, passes, *given), share(start, passes, step(*given)), what="`in_turn` with frequent changes",
+        given={"miss, alarm, repair, harm": given, "start": start, "passes": passes}, tolerance=1e-9,
+    )  # fmt: skip
 
 
 @test(
@@ -197,6 +203,13 @@ def rounds_enough(sub, draw):
         fail("a target below the limit is never reached, but `enough` does not return infinity")
     if sub.enough(sub.end(*given), start, K, *given) != math.inf:
         fail("the limit itself is approached and never reached, but `enough` does not return infinity")
+    often = (0.1, 0.9, 0.9, 0.9)  # with K = 1 the first round ends below the limit of 0.5, at 0.19
+    for target, want in ((0.3, 1.0), (0.15, math.inf)):
+        if sub.aside.enough(target, 1.0, 1, *often) != want:
+            fail(
+                f"`enough` should return {want:g}: with frequent changes the first round ends below the limit, at 0.19",
+                given={"target": target, "start": 1.0, "K": 1, "miss, alarm, repair, harm": often},
+            )
 
 
 # %% [edges]

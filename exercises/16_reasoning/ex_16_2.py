@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# One question has two answers. The policy gives the first with probability $p = \sigma(z)$. A group of $G$ completions is sampled ($G$ is odd), completion $i$ gets the reward $r_i$, and its advantage is $A_i = r_i - \bar r$ with the mean of the group. The step of the logit is
+# One question has two answers. The policy gives the first with probability $p = \sigma(z)$. A group of $G$ completions is sampled ($G$ is odd and at most 999), completion $i$ gets the reward $r_i$, and its advantage is $A_i = r_i - \bar r$ with the mean of the group. The step of the logit is
 # $\frac1G\sum_i A_i\,\partial\log\pi(y_i)/\partial z$. What is its **expectation**, exactly, for this $G$?
 #
 # 1. `paid_by_truth(p, group)`: the first answer is right: its reward is 1, the reward of the other answer is 0.

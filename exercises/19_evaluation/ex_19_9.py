@@ -12,7 +12,7 @@
 #    $0 \le c \le n$ for every problem, and both ends of both ranges occur. $n$ may be some thousands, where binomial coefficients have hundreds of digits; the result is still a number from 0 to 1, right to six decimals.
 # 2. `benchmark_score(num_samples, num_correct, k)`: the mean of these estimates over the problems of a benchmark, one number. Here $n$ may be smaller than $k$ for some problems. Such a problem is left out. If all problems are left out, the score is NaN.
 # 3. `plug_in_bias(p, n, k)`: many papers report $1 - (1 - c/n)^k$ instead. Suppose that each of the $n$ completions is right with probability $p$, independently of the others. Return the expectation of this estimate minus the true value $1 - (1-p)^k$, as
-#    an exact number, not a simulated one. $p$ is a float from 0 to 1, both ends included; $n$ and $k$ are at least 1, and $k$ may be larger than $n$.
+#    an exact number, not a simulated one. $p$ is a float from 0 to 1, both ends included; $n$ and $k$ are at least 1, $n$ may be some thousands here too, and $k$ may be larger than $n$.
 
 # %% [given]
 import math
@@ -51,10 +51,12 @@ def benchmark_score(num_samples, num_correct, k):
 
 
 def plug_in_bias(p, n, k):
+    if p in (0, 1):
+        return 0.0  # c is certain
     expected_miss = 0.0
     for c in range(n + 1):
-        chance = math.comb(n, c) * p**c * (1 - p) ** (n - c)
-        expected_miss += chance * (1 - c / n) ** k
+        ways = math.lgamma(n + 1) - math.lgamma(c + 1) - math.lgamma(n - c + 1)  # the logarithm of C(n, c)
+        expected_miss += math.exp(ways + c * math.log(p) + (n - c) * math.log1p(-p)) * (1 - c / n) ** k
     return (1 - p) ** k - expected_miss
 
 
@@ -250,6 +252,12 @@ def of_the_plug_in(sub, draw):
             sub.aside.plug_in_bias(sure, n, 3), 0.0, what=f"the bias at p = {sure:g}", given={"n": n, "k": 3}, tolerance=1e-8
         )  # fmt: skip
     expect(sub.aside.plug_in_bias(p, n, 1), 0.0, what="the bias at k = 1", given={"p": p, "n": n}, tolerance=1e-8)
+    n = draw.integer(1100, 3000)  # k = 3 by the third moment of the number of wrong completions
+    third = n * (1 - p) + 3 * n * (n - 1) * (1 - p) ** 2 + n * (n - 1) * (n - 2) * (1 - p) ** 3
+    expect(
+        sub.aside.plug_in_bias(p, n, 3), (1 - p) ** 3 - third / n**3, what="the bias with thousands of samples",
+        given={"p": p, "n": n, "k": 3}, tolerance=1e-8,
+    )  # fmt: skip
 
 
 # %% [edges]
@@ -258,6 +266,7 @@ def of_the_plug_in(sub, draw):
 # of_thousands: $n$ may be some thousands
 # of_a_benchmark: If all problems are left out, the score is NaN
 # of_the_plug_in: both ends included
+# of_the_plug_in: $n$ may be some thousands here too
 # of_the_plug_in: $k$ may be larger than $n$
 
 

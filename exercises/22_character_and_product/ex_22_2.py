@@ -11,7 +11,7 @@
 # 2. `carried(beta, rounds)`: the change carries over to the prompted model. In every round it is multiplied by the same factors as the model itself (and normalised). Answer the same question.
 # 3. `crest(logps, prompted_logps, which)`: over all exponents $\lambda = 1/\beta$, positive or not, find the one at which completion number `which` is most probable. Its score lies strictly between the lowest and the highest. `logps` and `prompted_logps` are $(N,)$ log-probabilities of all completions. Answer within $10^{-5}$; $|\lambda|$ is below 50.
 #
-# `beta` is above 0 and `rounds` is 1 or more. All results are numbers.
+# `beta` is at least 0.01 and `rounds` is from 1 to 100. All results are numbers.
 
 # %% [given]
 import math
@@ -134,6 +134,7 @@ def the_prompt_stays(sub, draw):
         (0.5, 2),
         (0.5, 1),
         (0.5, 3),
+        (5000.0, 2),
     ):
         end = start
         for _ in range(rounds):
