@@ -157,6 +157,13 @@ def first_word(sub, draw):
         what="the labels, with end-of-sequence tokens in the prompt",
         given={"input_ids": turns, "attention_mask": real, "prompt_lengths": lengths},
     )
+    full = torch.tensor([[1, 2, 3, EOS], [4, 5, 6, EOS]])
+    expect(
+        sub.sft_labels(full, torch.ones_like(full), torch.tensor([1, 2]), EOS),
+        torch.tensor([[-100, 2, 3, EOS], [-100, -100, 6, EOS]]),
+        what="the labels of a batch without padding",
+        given={"input_ids": full},
+    )
 
 
 @test(

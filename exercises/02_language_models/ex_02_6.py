@@ -196,6 +196,16 @@ def draws(sub, draw):
         expect_independent(got, next_seed, float((probs[0] ** 2).sum()), "the tokens of two neighbouring seeds")
         half = DRAWS // 2
         expect_independent(got[:half], got[half:], float((probs[0] ** 2).sum()), "the rows of one call")
+    whole, far = written_out(logits, temperature, 0, 1.0)[0], sub.aside.sample(rows, seed + 8_192_000, temperature)
+    near = sub.aside.sample(rows, seed, temperature)  # the distance is a multiple of 1,000 and of 2^16
+    expect_independent(near, far, float((whole**2).sum()), "the tokens of two seeds that are 8,192,000 apart")
+    rare = torch.tensor([0.6, 0.3996, 0.0004], dtype=torch.float64)
+    expect_draws(
+        sub.aside.sample(rare.log().repeat(50_000, 1), seed),
+        rare,
+        50_000,
+        "tokens of which one has a probability of 0.0004",
+    )
     mixed = sub.sample(logits.repeat(DRAWS, 1), seed, temperature, 0, 1.0)
     for i, row in enumerate(written_out(logits, temperature, 0, 1.0)):
         expect_draws(mixed[i::2], row, DRAWS, f"rows {i}, {i + 2}, {i + 4}, … of a mixed batch")
@@ -242,6 +252,13 @@ def speaks(sub, draw):
         agree,
         "the texts of two seeds",
     )
+    alike = table[:1].repeat(3, 1)  # all rows are the same, so all tokens are independent
+    first, second = (sub.aside.generate(alike, torch.full((DRAWS,), start), 3, seed + i) for i in (0, 1))
+    agree = float((alike[0].softmax(-1) ** 2).sum())
+    for a, b in ((first, second), (second, first)):
+        expect_independent(
+            a[:, 1:].flatten(), b[:, :-1].flatten(), agree, "the tokens of two neighbouring seeds, one step apart"
+        )
 
 
 # %% [shared]
@@ -253,6 +270,7 @@ def speaks(sub, draw):
 # no keywords, size, values, float32 of sample: any right sampler has its own random numbers; the tests count
 # no keywords, size, values, float32 of generate: the same
 # no keywords of token_probs.top_k: 0 is not a number of tokens; it keeps all
+# no ties of token_probs.logits: which of several equally likely tokens are kept is left open
 
 
 # %% [mutant] the temperature multiplies

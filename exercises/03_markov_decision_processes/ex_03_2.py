@@ -117,6 +117,12 @@ def one_sweep(sub, draw):
 def near_enough(sub, draw):
     "`solve` is within `error` of the best values, also when γ is near 1."
     P, r = world(draw, 2)
+    expect(
+        sub.aside.solve(P, r, 0.0, 0.1),
+        r.amax(-1),
+        what="the values with γ = 0, where one sweep proves all,",
+        given={"P": P, "r": r, "gamma": 0.0, "error": 0.1},
+    )
     for gamma, error in ((0.5, 1e-6), (0.95, 0.1)):
         r_ = r if gamma == 0.5 else r.abs() + 1.0  # all rewards positive: the values rise slowly from zero
         best, _ = exact_mdp.best_values(P, r_, gamma=gamma)

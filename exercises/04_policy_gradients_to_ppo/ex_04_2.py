@@ -49,6 +49,8 @@ def targets(rewards, values, last_value, terminated, gamma, lam):
 
 
 # %% [tests]
+import math
+
 import torch
 from minirlhf_course.classroom.testing import expect, test, tidy
 
@@ -110,6 +112,18 @@ def to_the_end(sub, draw):
                 "the value is not subtracted": want + values,
             },
         )
+        expect(
+            sub.aside.gae(rewards, values, math.nan, True, gamma, lam),
+            want,
+            what="the advantages of an episode that has ended, with a last value of NaN",
+            given=shown(rewards, values, math.nan, True, gamma, lam),
+        )
+    ones = torch.ones(200, dtype=torch.float64)
+    expect(
+        sub.aside.gae(ones, torch.zeros_like(ones), last, True, 1.0, 1.0),
+        torch.arange(200, 0, -1, dtype=torch.float64),
+        what="the advantages of 200 steps with rewards of 1, values of 0 and γ = λ = 1",
+    )
 
 
 def mixture_of(rewards, values, last, gamma, lam):

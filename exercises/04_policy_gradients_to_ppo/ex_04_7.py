@@ -351,6 +351,8 @@ def searches(sub, draw):
         "the last try": ([(0.3, over), (0.2, over), (0.1, under)], 2, 2),
         "a single try that fails": ([(0.3, over), (0.1, under)], 0, None),
         "no try within the KL": ([(0.3, over)] * 8, 3, None),
+        "a KL half a per cent above the limit first": ([(0.1, 1.005 * max_kl), (0.05, under)], 3, 1),
+        "many halvings": ([(0.3, over)] * 15 + [(0.1, under)], 20, 15),
     }
     for what, (answers, max_halvings, right) in cases.items():
         measure = Measure(answers)
@@ -368,6 +370,8 @@ def searches(sub, draw):
             "a gain of 0 is accepted": place(first(within, lambda gain, kl: gain >= 0 and kl <= max_kl)),
             "a KL of exactly the limit is refused": place(first(within, lambda gain, kl: gain > 0 and kl < max_kl)),
         }
+        if what == "NaN first":
+            mistakes = {"a gain of NaN is accepted": points[0], "a KL of NaN is accepted": points[1]}
         expect(
             got,
             place(right),

@@ -185,6 +185,14 @@ def winner(sub, draw):
                 ),
             },
         )
+    names = draw.permutation(5)  # one alternative beats three of the four others, and none beats all
+    rankings = names[torch.tensor([[1, 2, 0, 4, 3], [4, 2, 3, 1, 0], [0, 3, 1, 4, 2]])]
+    expect(
+        sub.aside.condorcet_winner(rankings),
+        -1.0,
+        what="the Condorcet winner of five alternatives",
+        given={"rankings": rankings},
+    )
 
 
 @test(

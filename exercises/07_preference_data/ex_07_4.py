@@ -128,8 +128,11 @@ def all_pairs(sub, draw):
 def the_path(sub, draw):
     "The prompt is the conversation before the completions, along the best completions."
     given = tree(draw, 3)
+    below = copy.deepcopy(given)
+    for turn, _ in turns_of(below):
+        turn["replies"] = [[text, grade - 10] for text, grade in turn["replies"]]  # grades may be below 0
     path = {turn["replies"][0][0].split(".")[0]: prompt for turn, prompt in turns_of(given)}
-    for row in rows_of(sub, given):
+    for row in rows_of(sub, given) + rows_of(sub.aside, below):
         want = path[row["chosen"].split(".")[0]]
         if row["prompt"] != want:
             why = "the prompt is wrong"

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # A backbone has computed one number for every token of a batch, `scores` of shape $(B, S)$. `attention_mask` has the same shape. It is 1 on real tokens and 0 on padding,
-# which is on the left or on the right. A row has at least one real token, and its real tokens are contiguous. The scores at padding may be anything, even NaN.
+# which is on the left or on the right, for each row by itself. A row has at least one real token, and its real tokens are contiguous. The scores at padding may be anything, even NaN.
 #
 # Write two poolings, both `(scores, attention_mask)` to $(B,)$:
 #
@@ -115,6 +115,16 @@ def on_the_left(sub, draw):
         torch.stack([row[-1] for row in found]),
         given={"scores": scores, "attention_mask": mask},
     )
+    left = padded(found, "left", 2)
+    for first in (0, 1):  # rows of both kinds in one batch
+        chosen = (torch.arange(len(found)) % 2 == first)[:, None]
+        scores, mask = (torch.where(chosen, a, b) for a, b in zip(left, padded(found, "right", 2), strict=True))
+        expect(
+            sub.aside.last_token(scores, mask),
+            torch.stack([row[-1] for row in found]),
+            what="`last_token`, with some rows padded on the left and others on the right,",
+            given={"scores": scores, "attention_mask": mask},
+        )
 
 
 @test(

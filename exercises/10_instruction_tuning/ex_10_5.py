@@ -165,6 +165,11 @@ def ending(sub, draw):
                 "both tokens get one half": 0.5,
             },
         )
+    expect(sub.aside.ends(0.5, 1), 0.5, what="`ends` of equal tokens in the limit", given={"p": 0.5})
+    odds = (0.5001 / 0.4999) ** 2000
+    expect(
+        sub.aside.ends(0.5001, 0.9995), odds / (1 + odds), what="`ends` near a = 1", given={"p": 0.5001, "a": 0.9995}
+    )
 
 
 # %% [edges]

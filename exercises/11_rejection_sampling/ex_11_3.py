@@ -37,7 +37,7 @@ def select(rewards, k, most):
 # %% [tests]
 import math
 
-from minirlhf_course.classroom.testing import Failure, expect, show, test, tidy
+from minirlhf_course.classroom.testing import Failure, expect, fail, show, test, tidy
 
 
 def by_definition(rewards, k, most):
@@ -132,6 +132,12 @@ def ungraded(sub, draw):
     wanted(sub, rewards, 3, 3)
     rewards[1, :2] = torch.tensor([-0.5, 0.5])
     wanted(sub, rewards, 4, 2)
+    lowest = torch.tensor([[-math.inf, 1.0], [2.0, -math.inf]], dtype=torch.float64)[draw.permutation(2)]
+    wanted(sub.aside, lowest, 4, 2)  # minus infinity is a grade like others
+    none = torch.full((2, 3), math.nan, dtype=torch.float64)
+    wanted(sub.aside, none, 3, 2)
+    if sub.aside.select(none, 3, 2).is_floating_point():
+        fail("where nothing can be kept, `select` returns a tensor of floats; expected an empty tensor of integers")
 
 
 # %% [edges]

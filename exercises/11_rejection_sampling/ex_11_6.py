@@ -137,6 +137,10 @@ def diverse(sub, draw):
     expect_independent(
         others[:size], answers[:size], float((law[0] ** 2).sum()), "the answers of two neighbouring seeds"
     )
+    _, others = pair(sub.aside.replies(logits, size, temperature, seed + 8_192_000), "replies")
+    expect_independent(  # the distance is a multiple of 1,000 and of 2^16
+        others[:size], answers[:size], float((law[0] ** 2).sum()), "the answers of two seeds that are 8,192,000 apart"
+    )
 
 
 def best_rows(rewards, size):

@@ -111,6 +111,12 @@ def of_the_reward(sub, draw):
             "every token gets all of it, as without a critic": torch.ones(n, dtype=torch.float64),
         },
     )
+    expect(
+        sub.aside.reward_share(n, 0.0),
+        by_autograd(n, 0.0, True),
+        what="the coefficient of the reward at λ = 0",
+        given={"n": n},
+    )
 
 
 @test(
@@ -143,6 +149,12 @@ def of_the_values(sub, draw):
             - eye,
             "the next value already carries a factor λ": lam * upper - eye,
         },
+    )
+    expect(
+        sub.aside.value_share(n, 0.0),
+        by_autograd(n, 0.0, False),
+        what="the coefficients of the values at λ = 0",
+        given={"n": n},
     )
 
 

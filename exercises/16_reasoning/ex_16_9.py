@@ -220,6 +220,11 @@ def letters(sub, draw):
             given={"text": repr(empty)},
             mistakes={"it gets 0, where it has nothing in a foreign script": 0.0},
         )
+    for odd, want in (("a\U00017000", 0.5), ("\u30fca", 0.5)):  # a letter without a name, and one of KATAKANA-HIRAGANA
+        expect(
+            sub.aside.language(odd, "LATIN"), want, what="the fraction of LATIN", given={"text": repr(odd)}
+        )  # fmt: skip
+    expect(sub.aside.language("\u30fc", "KATAKANA"), 0.0, what="the fraction of KATAKANA", given={"text": "'\u30fc'"})
 
 
 @test(
@@ -302,6 +307,10 @@ def hostile(sub, draw):
         got = sub.aside.reward(completion, "7", "LATIN", 1.0, 1.0)
         shown = repr(completion[:24]) + f" … ({len(completion)} characters)"
         expect(got, want, what="the reward of a hostile completion", given={"completion": shown})
+    blanks = lambda many: " " * many + "a" + " " * many + "</answer></think><answer>"
+    short, long = (sub.seconds("parts", blanks(many)) for many in (200, 1600))
+    if long > 24 * short + 0.1:
+        fail(f"`parts` needs {long / short:.0f} times as long for 8 times as many blanks; expected about 8 times")
 
 
 # %% [edges]

@@ -115,6 +115,14 @@ def finds(sub, draw):
         sub, "bodies", (f"<think>or <call>{a}</call>?</think> <call>{b}</call>",), [b], "no call is read from a thought"
     )
     same(sub, "bodies", (f"\n <think>or <call>{a}</call>",), [], "a thought that does not end is all there is")
+    for space in ("\t", "\u00a0", "\r\n "):
+        same(
+            sub.aside,
+            "bodies",
+            (f"{space}<think><call>{a}</call></think>",),
+            [],
+            "white space before `<think>` does not count",
+        )
     same(sub, "bodies", (f"well <think><call>{a}</call></think>",), [a], "the reply does not begin with a thought")
     same(
         sub,

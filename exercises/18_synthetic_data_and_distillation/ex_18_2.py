@@ -87,6 +87,8 @@ def law(sub, draw):
             "one generation is counted that is not there": (1 - kappa**2 / n) ** (generations + 1),
         },
     )  # fmt: skip
+    single = {"n": 1, "kappa": 1.0, "generations": generations}
+    expect(sub.aside.kept(1, 1.0, generations), 0.0, what="`kept` where one draw replaces everything", given=single)
 
 
 @test(

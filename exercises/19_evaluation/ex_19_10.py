@@ -254,6 +254,15 @@ def found_places(sub, draw):
             ),
         },
     )
+    for place, where in ((0, "first"), (8 - n, "last")):
+        item, document = line(parts[0][place : place + n]), line(parts[0])
+        if list(sub.aside.contaminated([item], [document], n)) != [0]:
+            fail(
+                f"the item is the {where} run of a document, and `contaminated` misses it",
+                item=item,
+                document=document,
+                n=n,
+            )
 
 
 @test(

@@ -180,6 +180,12 @@ def bend_of_kl(sub, draw):
             "half the variance is differentiated once more": 0.5 * variance + strength * skew,
         },
     )
+    expect(
+        sub.aside.kl_bend(ref, proxy, -1.0),
+        twice(kl_at(ref, proxy), -1.0),
+        what="the second derivative of the KL at a strength of −1",
+        given={"ref": ref, "proxy": proxy, "strength": -1.0},
+    )
 
 
 @test(

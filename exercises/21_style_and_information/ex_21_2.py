@@ -55,7 +55,7 @@ def best_slope(gold_std, style_std, covariance):
 import math
 
 import torch
-from minirlhf_course.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def replies(gold_std, style_std, covariance):
@@ -147,6 +147,13 @@ def threshold_of_the_liking(sub, draw):
             sub.worth_it(*three), want, what="`worth_it`", given={"gold_std, style_std, covariance": three}, tolerance=1e-6,
             mistakes={say: x for say, x in known.items() if x == x and x != want},
         )  # fmt: skip
+    for correlation in (0.704, 0.71):  # on both sides of the root of a half
+        three = (1.0, 1.0, correlation)
+        want, got = threshold(three), sub.aside.worth_it(*three)
+        if math.isinf(want) != math.isinf(float(got)):
+            fail(f"`worth_it` is {float(got):.6g} at a correlation of {correlation}; expected {want:.6g}")
+        if math.isfinite(want):
+            expect(got, want, what="`worth_it`", given={"gold_std, style_std, covariance": three}, tolerance=1e-6)
 
 
 @test(
@@ -174,6 +181,8 @@ def not_all_the_way(sub, draw):
             "the sign is wrong": -best,
         },
     )  # fmt: skip
+    small = (0.02, 0.02, 0.0003)
+    expect(sub.aside.best_slope(*small), 0.75, what="`best_slope`", given={"gold_std, style_std, covariance": small})
 
 
 # %% [probes]

@@ -97,6 +97,11 @@ def both_laws(sub, draw):
             "within a style all completions are equally probable": by_hand(laws, torch.zeros_like(replies), style),
         },
     )  # fmt: skip
+    near = torch.where(style == -1, 0.2, torch.where(style == 0.5, 0.4, 1.3)).double()  # styles are not whole numbers
+    got = sub.aside.mixed(laws, replies, near)
+    expect(
+        got.exp() if isinstance(got, torch.Tensor) else got, want, what="the probabilities of `mixed`", given={"laws": laws, "replies": replies, "style": near},
+    )  # fmt: skip
 
 
 @test(
