@@ -137,6 +137,7 @@ def of_marks(sub, draw):
                 "the white space at the ends is gone": want.strip(),
                 "every `<` gets a space": content.replace("<", "< "),
                 "every `<|` gets a space, also where no mark follows": content.replace("<|", "< |"),
+                "every `<|im_` gets a space, also where no mark follows": content.replace("<|im_", "< |im_"),
             },
             content=repr(content),
         )  # fmt: skip

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# On a pair a judge prefers the better completion by $d > 0$ nats, and has a position bias of $b \ge 0$ nats towards the first position. Each verdict is sampled independently: shown first, the better completion gets the verdict with probability $\sigma(d + b)$, shown second with $\sigma(d - b)$. `difference` is a tensor `(N,)` of such $d$, `bias` is one number.
+# On a pair a judge prefers the better completion by $d > 0$ nats, and has a position bias of $b \ge 0$ nats towards the first position. Each verdict is sampled independently: shown first, the better completion gets the verdict with probability $\sigma(d + b)$, shown second with $\sigma(d - b)$. `difference` is a tensor `(N,)` of such $d$, `bias` is one number, and `draws` is at most 1,000.
 # All functions return one value for each pair, `(N,)`.
 #
 # * `one_order(difference, bias, draws)`: how often the majority of `draws` verdicts (an odd number) names the better completion, all of them in **one** order, which is chosen once for each pair, by a fair coin.
@@ -111,7 +111,7 @@ def in_one_order(sub, draw):
             "the order is chosen once for a pair, not for each verdict": column(by_listing([mean(x)] * n) for x in d.tolist()),
             "the better completion is shown first only half of the time": column(by_listing([sigma(x + b)] * n) for x in d.tolist()),
             "this is a single verdict": column(mean(x) for x in d.tolist()),
-            "the position bias does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
+            "the position bias is left out, and it does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
         },
     )  # fmt: skip
 
@@ -143,11 +143,11 @@ def in_both_orders(sub, draw):
         sub.both_orders(d, b, n), want, what="`both_orders`", given={"difference": d, "bias": b, "draws in each order": n}, tolerance=1e-9,
         mistakes={
             "the two orders have different probabilities; their mean gives another distribution": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
-            "verdicts are sampled with the position bias; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
+            "the position bias is left out, and it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
             "all verdicts are counted together, not first each order separately": column(
                 (by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()
             ),
-            "a tie is half a win": want - ties / 2, "a tie is half a win, not a whole one": want + ties / 2,
+            "a tie counts as no win; it is half a win": want - ties / 2, "a tie counts as a whole win; it is half a win": want + ties / 2,
         },
     )  # fmt: skip
 

@@ -141,7 +141,7 @@ def descends(sub, draw):
         sub.fit(features, first, second, labels, steps, lr), descended(), what="the rewards of `fit`", given={"labels": labels, "steps": steps, "lr": lr}, tolerance=1e-9,
         mistakes={
             "the loss is increased": descended(1.0), "the loss is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
-            "soft labels are not rounded": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
+            "the labels are rounded, and soft labels should stay as they are": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
         },
     )  # fmt: skip
 
