@@ -264,7 +264,7 @@ def test_search_index_holds_what_a_reader_sees(site: Path) -> None:
     for page, kind, sections in script_of(site, "search-data.js", "minirlhfPages"):
         code = set(
             TEX.findall(
-                plain("".join(re.findall("<code.*?</code>|<pre.*?</pre>", text_of(site / f"{page}.html"), re.S)))
+                plain(" ".join(re.findall("<code.*?</code>|<pre.*?</pre>", text_of(site / f"{page}.html"), re.S)))
             )
         )
         for anchor, title, said, *_ in sections:
