@@ -166,7 +166,7 @@ def _remarks():
 only_remarks = Ask(
     "Another policy is trained for the same number of steps, with remarks that request nothing instead of the injected requests. How many of its answers are right when requests with new words are injected?",
     {
-        "hardly more than after training with nothing injected": "It has seen no request in a tool's output, so it cannot have learned to refuse one. It does not need to. It has learned that words may follow the value, and that the answer does not contain them.",
+        "hardly more than after training with nothing injected": "It has seen no request in a tool's output, so it cannot have learned to refuse one. It does not need to refuse one. It has learned that words may follow the value, and that the answer does not contain them.",
         "about half way between": "A remark is less than a request, so part of the training seems to be missing. But before training the policy did not know that anything can follow the value in a tool's output. A remark shows that, too.",
         "as many as after training on requests": "",
     },
