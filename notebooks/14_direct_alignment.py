@@ -883,7 +883,7 @@ for k, group in enumerate(scores.argsort(descending=True).chunk(4)):
 assert fallen[scores.topk(400).indices].mean() < fallen[scores.topk(400, largest=False).indices].mean() - 0.5
 
 # %% [markdown]
-# With a higher score the log-probability falls further. Whether the score is useful as a filter is another question, which needs several seeds:
+# In this run the log-probability falls further with a higher score. Whether the score is useful as a filter is another question, which needs several seeds:
 
 # %%
 by_quarter = evidence.StudyResults("ch14_displacement")

@@ -105,7 +105,7 @@ def same_loss(sub, draw):
         sub.equivalent(n, kappa), 1 / lost, what="`equivalent`", tolerance=1e-7, given={"n": n, "kappa": kappa},
         mistakes={
             "κ is taken as it is and not by its square": n / kappa,
-            "a model that moves slowly is taken to be worth fewer draws, where it is worth *more*": n * kappa**2,
+            "the result is fewer samples than n, but a model that moves slowly loses as little as *more* samples would": n * kappa**2,
         },
     )  # fmt: skip
 

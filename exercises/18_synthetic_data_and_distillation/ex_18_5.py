@@ -123,7 +123,7 @@ def decided(sub, draw):
 )
 def covers(sub, draw):
     "The student of the forward KL is identified."
-    unclean = "whoever remembers the opener says clean sayings"
+    unclean = "a student that remembers the opener says clean sayings"
     ask(
         sub, "b",
         {
@@ -143,7 +143,7 @@ def covers(sub, draw):
 )
 def seeks(sub, draw):
     "The student of the reverse KL, word by word, is identified."
-    unclean = "whoever remembers the opener says clean sayings"
+    unclean = "a student that remembers the opener says clean sayings"
     ask(
         sub, "c",
         {
