@@ -164,7 +164,7 @@ for layer, heads in enumerate(attended, 1):
 # %%
 # figure: heads
 # alt: A heat map for each attention head of the two layers: rows are the positions of the queries, columns the positions of the keys. All weight is on and below the diagonal. In the first
-#   layer the heads attend mostly to the position itself and the one before it. In the second layer both heads, in the row of the word before the animal's name, attend to the animal in the question.
+#   layer the largest weight of most rows is on the position itself. In the second layer both heads, in the row of the word before the animal's name, attend to the animal in the question.
 fig, axes = plt.subplots(1, 4, figsize=(9, 3.1), sharey=True, layout="constrained")
 maps = {f"layer {layer}, head {n}": m for layer, heads in enumerate(attended, 1) for n, m in enumerate(heads, 1)}
 for ax, (title, weight_map) in zip(axes, maps.items(), strict=True):
@@ -694,7 +694,7 @@ assert thinking[1.0] > 0.95 and thinking[1.5] < 0.85
 
 # %% [markdown]
 # If there is one right answer, a high temperature only harms. If there are many, the coldest completion is not the best. So choose the temperature by the kind of
-# prompt: low for facts and arithmetic, middle for open questions, and high only if a reliable grader chooses among the completions afterwards.
+# prompt: low for facts and arithmetic, middle for open questions, and high only with truncation and if a reliable grader chooses among the completions afterwards.
 #
 # ## In-context learning and chain of thought
 #

@@ -563,7 +563,7 @@ rows.append(f"| TRPO | {config.num_envs} × {config.num_steps} steps | 1, and 20
 Markdown("\n".join(rows))
 
 # %% [markdown]
-# All of them whiten Ψ over the rollout, so REINFORCE has a baseline too: the rollout's mean. With a learned baseline it is *worse*. The baseline cannot be the cause. What else does the critic share with the actor? (Look at `ControlConfig` before you read on.)
+# All of them whiten Ψ over the rollout, so REINFORCE has a baseline too: the rollout's mean. With a learned baseline it is *worse*. A baseline does not change the mean of the gradient, so look for another cause first. What else does the critic share with the actor? (Look at `ControlConfig` before you read on.)
 
 # %%
 joint = study.values("reinforce_with_baseline_score")

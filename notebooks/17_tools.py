@@ -118,7 +118,7 @@ for message in trail.talk(walk, "thinks"):
     print(f"{message['role']:10} {message['content']}")
 
 # %% [markdown]
-# We trained small models on such conversations with these thoughts and without (five seeds). Then we wrote a wrong sum into the first thought of the models with thoughts.
+# We trained small models on such conversations with these thoughts and without (five seeds). More than half of the test walks have the same names and digits as a training walk, for both. Then we wrote a wrong sum into the first thought of the models with thoughts.
 
 # %%
 led = predict(
@@ -233,7 +233,7 @@ cheap.reveal("calling everywhere" if everywhere > placed else "calling at these 
 assert priced.all_exceed("cost20_asks", "cost80_asks") and priced.holds("cost80_asks", below=0.5)
 
 # %% [markdown]
-# **What to notice.** The price decides whether the model calls at all. The individual places follow more slowly. The value of a call, averaged over places, moves all of them at once, and a policy that always or never calls tries nothing else. The formula gives the optimum for each place, not the result of sixty steps.
+# **What to notice.** The price decides whether the model calls at all. The individual places follow more slowly. A likely reading: the shared weights follow the value of a call averaged over places, and a policy that always or never calls tries nothing else. The formula gives the optimum for each place, not the result of sixty steps.
 #
 # ## A tool with silent errors
 #
@@ -311,11 +311,11 @@ assert unmasked.all_exceed("masked_early", "all_early") and unmasked.all_exceed(
 assert runs["all tokens"].surprise < runs["masked"].surprise
 
 # %% [markdown]
-# In the calculator task a call returns three or four digits that the model cannot guess. Learning them costs time: calls, and with them right answers, come later (left and middle panel).
+# In the calculator task a call returns three or four digits that the model cannot guess. With all tokens in the loss, calls and with them right answers come later (left and middle panel). We did not separate two possible causes: updates that imitate the digits, and Adam's scale.
 #
 # ## Turn-level credit
 #
-# In a text adventure the policy fetches the key, opens the door and takes the treasure, in at most seven turns. With a bonus of .3 for key and door, each turn may get the return of the whole episode or the return from this turn on. The baseline may be the mean of the group or of the same turn. We list all $4^7$ episodes, so that the variance of each gradient estimate is exact.
+# In a text adventure the policy fetches the key, opens the door and takes the treasure, in at most seven turns. With a bonus of .3 for key and door, each turn may get the return of the whole episode or the return from this turn on. The baseline may be the mean of the group or of the same turn. We list all $4^7$ episodes and take the exact means as baselines. So the variance of each gradient estimate is exact in the limit of a large group.
 
 # %%
 for bonus in progress([0.0, adventure.BONUS], "listing all episodes"):

@@ -18,7 +18,7 @@
 #    token `x`. From each start token in `starts`, `(B,)`, sample `length` further tokens, one after the other: `(B, length)`. The given code has such a
 #    model, counted from two sentences. `read(generate(TABLE, …))` prints its texts.
 #
-# How your answer is tested: the test counts hundreds of your tokens and compares the counts with the exact distribution by an exact test. A right
+# How your answer is tested: the test counts thousands of your tokens and compares the counts with the exact distribution by an exact test. A right
 # sampler fails it in one of a million tests at most.
 
 # %% [given]

@@ -11,7 +11,7 @@
 #
 # 1. (five minutes) `target(reward, next_values, over, gamma)`: the target of one step. `next_values` is the list of action values of the next state.
 # 2. `learn(world, episodes, alpha, gamma, epsilon, seed)`: learn action values by $\varepsilon$-greedy Q-learning from this number of episodes and return them, a list of `S` lists of `A` numbers,
-#    or a tensor `(S, A)`, all 0 at first. `world["states"]` and `world["actions"]` are the numbers of states and actions. An episode is cut off after 100 steps. Use the seed for all random numbers of your own.
+#    or a tensor `(S, A)`, all 0 at first. `world["states"]` and `world["actions"]` are the numbers of states and actions. An episode is truncated after 100 steps. Use the seed for all random numbers of your own.
 #    You cannot read the tables of the environment: `walk` asks it, and it answers only for the state that the agent is in, or for state 0, where the next episode begins. It counts the episodes. Among equally good actions choose at random.
 #
 # How your answer is tested: in five environments your learner gets 150 episodes with $\alpha = 0.3$, $\gamma = 0.9$, $\varepsilon = 0.2$. The score is the exact discounted value, from state 0, of acting greedily by the returned values.

@@ -238,7 +238,7 @@ def begins(sub, draw):
 @trains(
     points=4,
     hints=(
-        "Only the sign of the advantage gives PPO its direction. Which number of the rollout do the ratio, the clip and the critic each use?",
+        "The advantage decides whether an action becomes more or less probable, and by how much. Which number of the rollout do the ratio, the clip and the critic each use?",
         "Old log-probabilities, advantages and the critic's targets (advantage plus value) come from the rollout, without gradient. Minimise minus the minimum of the two terms.",
     ),
     seeds=4,
