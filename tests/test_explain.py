@@ -11,9 +11,11 @@ from minirlhf import recipes
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation
 from minirlhf.data.formats import Problem
+from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.trainers import samples
+from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf_cli import dispatch
 from minirlhf_course.report import explain
@@ -58,7 +60,7 @@ def columns(step, name):
 def test_explain_shares_and_clips_follow_from_objective_of_ppo(ppo):
     """Once more from what was kept, with the whole batch at once: derivative of Σ w·objective by every log-probability."""
     out, recipe, history = ppo
-    assert samples.steps(out) == [0, 1, 2]
+    assert samples.steps(out) == [1, 2, 3]
     clipped_somewhere = False
     for number in samples.steps(out):
         step = samples.read(out, number)
@@ -82,11 +84,11 @@ def test_explain_shares_and_clips_follow_from_objective_of_ppo(ppo):
 
 def test_explain_token_rewards_of_ppo_add_up_to_reward_less_kl(ppo):
     out, _, history = ppo
-    step = samples.read(out, 0)  # the policy is its own reference here, so nothing is charged yet
+    step = samples.read(out, 1)  # the policy is its own reference here, so nothing is charged yet
     for sample in step.samples:
         assert sample.rewards == pytest.approx([0.0] * (len(sample.tokens) - 1) + [sample.reward], abs=1e-5)
         assert sample.values == [0.0] * len(sample.tokens)
-    last = samples.read(out, 2)
+    last = samples.read(out, 3)
     assert any(abs(sum(s.rewards) - s.reward) > 1e-4 for s in last.samples)
     assert sum(s.reward for s in last.samples) / 8 == pytest.approx(history["reward"][2])
 
@@ -94,7 +96,7 @@ def test_explain_token_rewards_of_ppo_add_up_to_reward_less_kl(ppo):
 def test_explain_grpo_has_one_advantage_per_sample_and_no_values(tmp_path, capsys):
     train("grpo", tmp_path / "run", steps=2)
     step = samples.read(tmp_path / "run")
-    assert step.step == 1 and step.recipe == "grpo"
+    assert step.step == 2 and step.recipe == "grpo"
     for sample in step.samples:
         assert len(set(sample.advantages)) == 1 and sample.values is None and not any(sample.clipped)
     assert dispatch(["explain", str(tmp_path / "run"), "--sample", "2"]) == 0
@@ -105,6 +107,18 @@ def test_explain_grpo_has_one_advantage_per_sample_and_no_values(tmp_path, capsy
     assert [float(re.search(r"\s([+-]\d\.\d{3})\s+1\.000", row).group(1)) for row in rows] == pytest.approx(
         step.samples[2].advantages, abs=1e-3
     )
+
+
+def test_steps_are_numbered_alike_in_metrics_samples_checkpoints_and_messages(tmp_path, capsys):
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "run"
+    rows.write_text("".join(json.dumps({"prompt": f"say {w}", "answer": "1"}) + "\n" for w in ("a", "b", "c")))
+    argv = ["train", "grpo", "--data", str(rows), "--grader", "numeric", "--out", str(out), "--max-steps", "2"]
+    argv += ["--batch-size", "2", "--num-generations", "2", "--max-completion-length", "4", "--save-steps", "1"]
+    assert dispatch(argv) == 0
+    assert "step 1 of 2" in capsys.readouterr().err
+    assert History.read(out)["step"] == [1, 2] == samples.steps(out) == checkpoints.steps(out)
+    assert dispatch(["explain", str(out), "--step", "2"]) == 0
+    assert capsys.readouterr().out.startswith("Step 2,")
 
 
 def test_explain_page_is_self_contained(ppo, tmp_path, capsys):
@@ -123,7 +137,7 @@ def test_explain_page_is_self_contained(ppo, tmp_path, capsys):
 
 
 def test_explain_summary_of_ungraded_sample_differs(ppo):
-    step = samples.read(ppo[0], 0)
+    step = samples.read(ppo[0], 1)
     sample = samples.Sample(**{**vars(step.samples[0]), "valid": False})
     changed = samples.StepSamples(step.step, step.recipe, step.batch, step.num_generations, [sample])
     assert explain.summary(changed, 0) != explain.summary(step, 0)
@@ -132,7 +146,7 @@ def test_explain_summary_of_ungraded_sample_differs(ppo):
 @pytest.mark.parametrize(
     ("argv", "facts"),
     [
-        (["RUN", "--step", "7"], {"argument": "step", "value": 7, "expected": (0, 2)}),
+        (["RUN", "--step", "7"], {"argument": "step", "value": 7, "expected": (1, 3)}),
         (["RUN", "--sample", "8"], {"argument": "--sample", "value": 8, "expected": (0, 7)}),
         (["RUN", "--sample", "-1"], {"argument": "--sample", "value": -1}),
         (["nowhere"], {"argument": "num_logged_samples", "problem": "missing", "file": "nowhere"}),

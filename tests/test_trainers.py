@@ -401,7 +401,7 @@ def test_loop_resume_skips_damaged_checkpoint(model, tokenizer, chats, tmp_path)
         with pytest.warns(UserWarning, match="step-000003"):
             history = train_sft(fresh(), chats, config, out=out, resume=True, **run)
         assert (out / "checkpoints/step-000004/model.safetensors").read_bytes() == wanted
-        assert history["step"] == [0, 1, 2, 3]
+        assert history["step"] == [1, 2, 3, 4]
 
 
 def test_loop_resume_rewrites_half_written_metrics_line(model, tokenizer, chats, tmp_path):
@@ -409,10 +409,16 @@ def test_loop_resume_rewrites_half_written_metrics_line(model, tokenizer, chats,
     run = {"pad_token_id": 0, "tokenizer": tokenizer, "quiet": True, "out": tmp_path}
     train_sft(model, chats, config, **run)
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 2, "lo')
+        file.write('{"step": 3, "lo')
     longer = dataclasses.replace(config, max_steps=4)
     train_sft(tiny_model("nano", tokenizer, seed=3), chats, longer, resume=True, **run)
-    assert History.read(tmp_path)["step"] == [0, 1, 2, 3]
+    assert History.read(tmp_path)["step"] == [1, 2, 3, 4]
+
+
+def test_history_resume_renumbers_rows_of_older_versions(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 0, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n')
+    assert History.resume(file, 2).rows == [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}]
 
 
 def test_loop_stops_unchanged_at_non_finite_loss_or_gradient(model, tokenizer, tmp_path):
@@ -520,14 +526,14 @@ def test_from_mapping_reads_text_and_yaml_values_alike():
 
 def test_history_reads_what_it_wrote_and_plots_it(tmp_path):
     history = History(tmp_path / "metrics.jsonl")
-    for step in range(4):
-        history.append(step, loss=1 / (step + 1), **({"kl": 0.5} if step == 2 else {}))
+    for step in range(1, 5):
+        history.append(step, loss=1 / step, **({"kl": 0.5} if step == 3 else {}))
     again = History.read(tmp_path)
     assert again.rows == history.rows and len(again) == 4
     assert again["loss"] == pytest.approx([1, 0.5, 1 / 3, 0.25])
     assert again["kl"] == pytest.approx([float("nan")] * 2 + [0.5, float("nan")], nan_ok=True)
     again.truncate(2)
-    assert History.read(tmp_path)["step"] == [0, 1]
+    assert History.read(tmp_path)["step"] == [1, 2]
     axes = history.plot("loss")
     assert axes.flat[0].lines[0].get_ydata().tolist() == pytest.approx(history["loss"])
     with pytest.raises(KeyError) as missing:

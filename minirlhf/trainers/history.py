@@ -13,7 +13,7 @@ from minirlhf.core.folders import write_text_atomic
 
 
 class History:
-    """Rows ``{"step": k, name: number, ...}`` in the order of their steps."""
+    """Rows ``{"step": k, name: number, ...}`` in the order of their steps, the first of which is 1."""
 
     def __init__(self, path: Path | None = None, rows: Sequence[dict[str, float]] = ()) -> None:
         self.path = path
@@ -46,18 +46,23 @@ class History:
 
     @classmethod
     def resume(cls, path: Path, step: int) -> History:
-        """Return the history of a run that resumes at ``step``; later rows and an incomplete last row are deleted."""
+        """Return the history of a run that resumes after ``step``; later rows and an incomplete last row are deleted.
+
+        Runs of older versions count their rows from 0; theirs get the numbers of today.
+        """
         if not path.is_file():
             return cls(path)
         complete_lines, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
         write_text_atomic(path, complete_lines and complete_lines + "\n")
         history = cls.read(path)
+        if history.rows and history.rows[0]["step"] == 0:
+            history.rows = [{**row, "step": row["step"] + 1} for row in history.rows]
         history.truncate(step)
         return history
 
     def truncate(self, step: int) -> None:
-        """Delete all rows from ``step`` on; a resumed run writes them again."""
-        self.rows = [row for row in self.rows if row["step"] < step]
+        """Delete all rows after ``step``; a resumed run writes them again."""
+        self.rows = [row for row in self.rows if row["step"] <= step]
         if self.path is not None:
             write_text_atomic(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
 

@@ -113,6 +113,8 @@ class TrainingLoop:
         quiet: no progress bar and no final line.
 
     Attributes:
+        step: the number of finished steps. Where steps have a number (metrics, samples, checkpoints, messages), the first
+            is 1.
         memory: tensors that are carried from step to step and saved in the checkpoints.
 
     Raises:
@@ -309,7 +311,7 @@ class TrainingLoop:
     def _non_finite(self, quantity: str, value: float, *, argument: str) -> NonFiniteLoss:
         hint = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"
         return NonFiniteLoss(
-            f"{self.name}: the {quantity} is {value} at step {self.step}: lower the learning rate{hint}",
+            f"{self.name}: the {quantity} is {value} at step {self.step + 1}: lower the learning rate{hint}",
             argument=argument,
             value=value,
             problem="not finite",
@@ -321,7 +323,7 @@ class TrainingLoop:
         measured: Mapping[str, float] = {}
         if self.watch is not None and (self.step + 1) % self.watch.every == 0:
             measured = self.watch.measure()
-        self.history.append(self.step, **metrics, **measured)
+        self.history.append(self.step + 1, **metrics, **measured)
         if measured and self.watch is not None and self.watch.keep_best:
             self._keep_if_best(measured)
         text = ", ".join(f"{k} {v:.4g}" for i, (k, v) in enumerate(self.history.last.items()) if 0 < i < 4 or k == "kl")

@@ -167,7 +167,7 @@ def train_in_env(
         metrics, stats = update_policy(loop, shaped, recipe, config, pretraining=texts) if frac_kept != 0 else ({}, [])
         if loop.out is not None and config.num_logged_samples:
             step_samples = samples.record(
-                shaped, recipe, stats, world.tokenizer, step=step, count=config.num_logged_samples
+                shaped, recipe, stats, world.tokenizer, step=step + 1, count=config.num_logged_samples
             )
             samples.write(loop.out, step_samples)
         env_metrics = world.metrics()

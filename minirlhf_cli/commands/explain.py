@@ -13,7 +13,7 @@ from pathlib import Path
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: a run, a step and a sample."""
     parser.add_argument("run", metavar="RUN", help="folder of an online run")
-    parser.add_argument("--step", type=int, metavar="K", help="step, counted from 0 (default: the last)")
+    parser.add_argument("--step", type=int, metavar="K", help="step, counted from 1 (default: the last)")
     parser.add_argument("--sample", type=int, default=0, metavar="I", help="sample, counted from 0 (default: 0)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page with the figure")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="write the figure alone, as PNG")

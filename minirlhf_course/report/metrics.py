@@ -46,7 +46,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             "step",
             "optimizer updates, or rollouts in online training",
-            "The number of the row, from 0.",
+            "The number of the step, from 1.",
             "Counts up by one.",
             "A jump means that rows were lost. A resumed run has no jump, because it writes the rows after its checkpoint again.",
             EVERY,
@@ -296,7 +296,7 @@ METRICS: dict[str, Metric] = {
             "nats",
             "Largest |log π − log π_old| of a token of the batch, before each update of a rollout, averaged over its updates.",
             "With one update per rollout it is rounding error, below 1e-3; with several below about 1.",
-            "Several nats, or several times its usual value, in the first rollouts, or with kl not 0 at step 0: training and sampling disagree on the "
+            "Several nats, or several times its usual value, in the first rollouts, or with kl not 0 at step 1: training and sampling disagree on the "
             "log-probabilities (temperature, mask, precision), so every ratio is wrong. Large later: too many or too large steps on one rollout.",
             ("online",),
         ),
