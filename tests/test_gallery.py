@@ -11,9 +11,14 @@ import pytest
 from facts import raises
 
 from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation
+from minirlhf.data.formats import Problem
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import RECIPES
 from minirlhf.recipes.parts import ProcessSupervision
 from minirlhf.trainers.history import History
+from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf_cli import dispatch
 from minirlhf_cli.commands import gallery as command
@@ -109,7 +114,7 @@ def test_diagnose_accuses_no_sft_of_trained_model(seed):
 
 def test_diagnosis_rules_are_shown_by_gallery_failures():
     shown = {name for failure in EVERY.values() for name in failure.findings}
-    unshown = {"not_a_number", "kl_runs_away", "unknown_words", "one_reward"}
+    unshown = {"not_a_number", "kl_runs_away", "unknown_words", "one_reward", "one_completion"}
     assert {rule.name for rule in RULES} - shown == unshown - shown
     assert shown <= {rule.name for rule in RULES}
 
@@ -130,6 +135,7 @@ ONLINE = {"reward": line(0.2, 0.8, wobble=0.02), "reward_std": line(0.4, 0.4), "
         ("grader_fails", {"frac_invalid": [0.1] * 20}),
         ("unknown_words", {"frac_unknown": [0.6]}),
         ("one_reward", {"reward": [0.0] * 3, "reward_std": [0.0] * 3}),
+        ("one_completion", {"frac_most_common": line(0.1, 1.0), "completion_length": line(8, 1)}),
         ("start_disagrees", {"kl": line(0.2, 0.5)}),
         ("reference_moves", {"kl": [0.0] * 20, "neg_logp": line(2.0, 0.5, 20)}),
         ("no_signal", {"frac_reward_zero_std": [0.9] * 20, "reward_std": [0.1] * 20}),
@@ -168,6 +174,7 @@ HEALTHY_BUT_RESTLESS = {
     "rounding in bfloat16, 400 tokens": {**ONLINE, "kl": line(0.05, 1.0), "completion_length": [400.0] * 40},
     "a small beta": {"loss": line(0.693, 0.685), "margin": line(0.0, 0.01), "accuracy": line(0.5, 0.9)},
     "a critic, and hard prompts": {**ONLINE, "frac_reward_zero_std": [0.8] * 40, "explained_variance": line(0.1, 0.5), "value": line(0.2, 0.8)},
+    "yes and no": {**ONLINE, "frac_most_common": line(0.1, 0.6)},
     "a watched metric that is missing in some rows": {"loss": line(2, 1), "neg_logp": [math.nan, *line(1.2, 0.7, 39)]},
 }  # fmt: skip
 
@@ -175,6 +182,33 @@ HEALTHY_BUT_RESTLESS = {
 @pytest.mark.parametrize("name", HEALTHY_BUT_RESTLESS)
 def test_diagnose_accuses_no_restless_run(name):
     assert diagnose(made_up(**HEALTHY_BUT_RESTLESS[name])) == []
+
+
+@pytest.mark.parametrize(("paid", "length"), [("", 1), ("red", 2)])
+def test_diagnose_finds_run_that_ends_in_one_completion(paid, length):
+    """The reward pays one text, also the empty one, whatever the prompt."""
+    words = word_tokenizer(["red", "blue", "green"])
+    problems = [Problem(conversation(text)) for text in ("red", "blue", "green", "red blue")]
+    config = OnlineConfig(max_steps=40, batch_size=4, num_generations=8, max_completion_length=3, learning_rate=3e-3)
+
+    def pays(_, completions):
+        return [float(text.strip() == paid) for text in completions]
+
+    history = train_online(
+        tiny_model("nano", words), problems, pays, RECIPES["dr_grpo"], config, tokenizer=words, quiet=True
+    )
+    assert history["frac_most_common"][0] < 0.7 and history["completion_length"][-1] == pytest.approx(length, abs=0.3)
+    assert "one_completion" in names(history)
+
+
+def test_diagnose_accuses_no_run_of_a_single_prompt():
+    words = word_tokenizer(["red", "blue", "green"])
+    config = OnlineConfig(max_steps=12, batch_size=4, num_generations=4, max_completion_length=2, learning_rate=1e-2)
+    history = train_online(
+        tiny_model("nano", words), [Problem(conversation("red"))], lambda _, texts: [float(t == "red") for t in texts],
+        RECIPES["dr_grpo"], config, tokenizer=words, quiet=True,
+    )  # fmt: skip
+    assert all("frac_most_common" not in row for row in history)
 
 
 def title_of(name):

@@ -81,8 +81,8 @@ def lengths_of(problems, completions):
     return [float(len(text)) for text in completions]
 
 
-def run_online(recipe, prompt="hi"):
-    problems = [Problem(conversation(prompt))]
+def run_online(recipe, *prompts):
+    problems = [Problem(conversation(prompt)) for prompt in prompts or ("hi",)]
     return train_online(tiny_model("nano", WORDS), problems, lengths_of, recipe, SAMPLED, tokenizer=WORDS, quiet=True)
 
 
@@ -105,8 +105,8 @@ class Silent:
 
 
 def run_rejection():
-    config = RejectionConfig(**TINY, num_prompts=1, num_generations=2, max_completion_length=4)
-    problems = [Problem(conversation("hi"))]
+    config = RejectionConfig(**TINY, num_prompts=2, num_generations=2, max_completion_length=4)
+    problems = [Problem(conversation("hi")), Problem(conversation("cats"))]
     return train_rejection(tiny_model("nano", WORDS), problems, lengths_of, config, tokenizer=WORDS, quiet=True)
 
 
@@ -130,7 +130,7 @@ RUNS = {
     "offline": [run_offline],
     "online": [
         lambda: run_online(GRPO),
-        lambda: run_online(GRPO, "hi bees"),
+        lambda: run_online(GRPO, "hi bees", "hi"),
         lambda: run_online(PPO),
         lambda: run_online(PPO.with_(critic_warmup=1)),
         lambda: run_online(DAPO.with_(shape=())),

@@ -373,6 +373,12 @@ def test_observe_equals_computation_by_hand(world):
     assert metrics["kl"] == pytest.approx(sum(kl) / 4)
     assert metrics["neg_logp"] == pytest.approx(-float(torch.cat(logps).mean()))
     assert metrics["completion_length"] == sum(map(len, logps)) / 4
+    assert "frac_most_common" not in metrics  # all of one prompt
+    rollout.input_ids[0, 0] += 1
+    assert compute_metrics(graded, graded, None)["frac_most_common"] == 0.25
+    same = dataclasses.replace(rollout, input_ids=rollout.input_ids.clone(), mask=rollout.mask.clone())
+    same.completion_ids[1:3], same.mask[1:3] = same.completion_ids[0], same.mask[0]
+    assert compute_metrics(dataclasses.replace(graded, rollout=same), graded, None)["frac_most_common"] == 0.75
 
 
 def test_improve_caps_minibatches_at_completions(world):

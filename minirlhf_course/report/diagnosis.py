@@ -349,6 +349,13 @@ def no_baseline(c: Curves) -> str:
     )
 
 
+def one_completion(c: Curves) -> str:
+    """Nearly all completions are the same text, which may be empty, although the prompts of a step differ."""
+    same = c.last("frac_most_common") > 0.9
+    length = f", {c.path('completion_length')}" if c.has("completion_length") else ""
+    return f"{c.path('frac_most_common')}{length}" if same else ""
+
+
 def noise_rises(c: Curves) -> str:
     change, _ = c.change("neg_logp")
     # If the reward gains more than its standard deviation within a prompt, the higher entropy does no harm.
@@ -454,6 +461,7 @@ RULES = (
     DiagnosisRule("no_baseline", "rewards are used without a baseline", ("loss", "reward", "frac_reward_zero_std"), no_baseline),
     DiagnosisRule("gold_falls", "the reward is exploited", ("reward",), gold_falls),
     DiagnosisRule("length_runs_away", "length is rewarded", ("completion_length", "frac_terminated"), length_runs_away),
+    DiagnosisRule("one_completion", "completions become one text, whatever the prompt", ("frac_most_common",), one_completion, rows=10),
     DiagnosisRule("kl_runs_away", "no constraint keeps the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
     DiagnosisRule("reward_falls", "the reward is minimised", ("reward", "frac_reward_zero_std"), reward_falls, ("steps_too_large", "kl_runs_away", "no_signal", "no_baseline")),
     DiagnosisRule("steps_too_small", "steps are too small", (), steps_too_small),

@@ -213,6 +213,15 @@ METRICS: dict[str, Metric] = {
             ASKING,
         ),
         Metric(
+            "frac_most_common",
+            "fraction of completions, 0 to 1",
+            "Completions of the step that equal the most frequent one; logged if the prompts of the step differ.",
+            "Low where prompts have different answers, also when each is answered right.",
+            "Rises to 1: the policy writes one text, which may be empty, whatever the prompt. Read a few samples; the "
+            "reward pays for this text.",
+            ASKING,
+        ),
+        Metric(
             "frac_invalid",
             "fraction of completions, 0 to 1",
             "Completions for which the grader returned no number; they are left out.",
