@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 
 from minirlhf.core.errors import UserError
 
 _SPLIT = "--batch-size is the whole batch, which --micro-batch-size splits"
+_RECIPE = "the recipe decides it: minirlhf train RECIPE (minirlhf recipes lists them)"
+_VLLM = "completions are sampled by the library itself; an exported script (minirlhf export) can use vLLM"
+_ATTENTION = "the attention is the library's own, or that of the model"
+_PADDING = "batches are padded by the library, whose masks leave padding out"
 _ONE_MACHINE = "minirlhf trains on one device; export the run (minirlhf export) to train on more"
 
 #: An option of another library, with underscores -> its counterparts here, the first one that a command has counts, or
@@ -41,7 +46,34 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
     "precision": ("--dtype",),
     "load_in_4bit": ("quantised weights are not trained here; --lora-r trains an adapter",),
     "load_in_8bit": ("quantised weights are not trained here; --lora-r trains an adapter",),
-    "attn_implementation": ("the attention is the library's own, or that of the model",),
+    "attn_implementation": (_ATTENTION,),
+    "flash_attn": (_ATTENTION,),
+    "use_flash_attention_2": (_ATTENTION,),
+    "mixed_precision": ("--bf16",),
+    "torch_compile": ("models are not compiled here",),
+    "use_liger_kernel": ("the losses are plain PyTorch",),
+    "optimizer": ("the optimizer is AdamW",),
+    "actor_learning_rate": ("--learning-rate",),
+    "critic_learning_rate": ("--critic-learning-rate-ratio, a multiple of --learning-rate",),
+    "critic_lr": ("--critic-learning-rate-ratio, a multiple of --learning-rate",),
+    "actor_lr": ("--learning-rate",),
+    "warmup": ("--warmup-steps, a number of steps",),
+    "grad_clip": ("--max-grad-norm",),
+    "bs": ("--batch-size",),
+    "batch": ("--batch-size",),
+    "rollout_batch_size": ("--batch-size, the prompts of a step",),
+    "generation_batch_size": ("--batch-size, the prompts of a step, each with --num-generations completions",),
+    "steps_per_generation": ("--num-iterations", "every step samples anew"),
+    "ppo_mini_batch_size": ("--num-minibatches, their number",),
+    "padding_side": (_PADDING,),
+    "pad_token": (_PADDING,),
+    "pad_to_multiple_of": (_PADDING,),
+    "group_by_length": (_PADDING,),
+    "dataloader_num_workers": ("data are read in one process, before the run",),
+    "dataset_num_proc": ("data are read in one process, before the run",),
+    "num_workers": ("data are read in one process, before the run",),
+    "shuffle_dataset": ("every pass is in a new order, which --seed decides",),
+    "data_seed": ("--seed",),
     "model_name_or_path": ("--model",),
     "model_name": ("--model",),
     "pretrain": ("--model",),
@@ -93,10 +125,35 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
     "loss_type": ("--loss", "the recipe decides the loss: minirlhf train RECIPE, such as dapo or dr_grpo"),
     "advantage_estimator": ("the recipe decides it: minirlhf train RECIPE, such as rloo or reinforce_pp",),
     "adv_estimator": ("the recipe decides it: minirlhf train RECIPE, such as rloo or reinforce_pp",),
+    "importance_sampling_level": (_RECIPE,),
+    "use_kl_loss": (_RECIPE,),
+    "kl_penalty": (_RECIPE,),
+    "kl_loss_type": (_RECIPE,),
+    "kl_estimator": (_RECIPE,),
+    "mask_truncated_completions": (_RECIPE,),
+    "gae_lambda": ("--lam", "only recipes with a critic have it: minirlhf train ppo"),
+    "cliprange_low": ("--epsilon",),
+    "clip_eps": ("--epsilon",),
+    "clip": ("--epsilon",),
+    "target_kl": ("no step is stopped by its KL; --beta and --epsilon hold the policy",),
+    "sync_ref_model": ("the reference stays as it is",),
     "scale_rewards": ("the recipe decides it: grpo divides by the group's standard deviation, dr_grpo does not",),
     "reward_funcs": ("--grader, also FILE.py:NAME",),
     "reward_fn": ("--grader, also FILE.py:NAME",),
     "reward_function": ("--grader, also FILE.py:NAME",),
+    "input_key": ("--prompt-field",),
+    "prompt_key": ("--prompt-field",),
+    "prompt_column": ("--prompt-field",),
+    "output_key": ("--completion-field",),
+    "response_column": ("--completion-field",),
+    "chosen_key": ("--chosen-field",),
+    "rejected_key": ("--rejected-field",),
+    "label_key": ("--answer-field",),
+    "answer_column": ("--answer-field",),
+    "train_files": ("--data",),
+    "val_files": ("--eval-data",),
+    "dataset_test_split": ("--eval-data",),
+    "eval_split": ("--eval-data",),
     "reward_weights": ("--grader A*0.9+B*0.1",),
     "tasks": ("--task",),
     "metric_for_best_model": ("--load-best-model-at-end, which takes the run's own measure on the eval set",),
@@ -115,8 +172,27 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
     "use_peft": ("--lora-r",),
     "lora_rank": ("--lora-r",),
     "lora_target_modules": ("adapters are on all linear layers",),
-    "use_vllm": ("completions are sampled by the library itself; an exported script (minirlhf export) can use vLLM",),
-    "vllm_mode": ("completions are sampled by the library itself; an exported script (minirlhf export) can use vLLM",),
+    "use_vllm": (_VLLM,),
+    "vllm_mode": (_VLLM,),
+    "vllm_gpu_memory_utilization": (_VLLM,),
+    "gpu_memory_utilization": (_VLLM,),
+    "tensor_parallel_size": (_VLLM,),
+    "nproc_per_node": (_ONE_MACHINE,),
+    "num_gpus": (_ONE_MACHINE,),
+    "log_completions": ("--num-logged-samples",),
+    "num_completions_to_print": ("--num-logged-samples",),
+    "save_total_limit": ("the two newest checkpoints are kept",),
+    "push_to_hub": ("the model is a folder; upload it with huggingface_hub",),
+    "hub_model_id": ("the model is a folder; upload it with huggingface_hub",),
+    "max_seq_len": ("--max-length",),
+    "seq_len": ("--max-length",),
+    "model_max_length": ("--max-length",),
+    "prompt_max_len": ("--max-length", "a prompt is never cut; --drop-long true leaves out long ones"),
+    "temp": ("--temperature",),
+    "n": ("--num-generations",),
+    "repetition_penalty": ("samples come from the policy itself, so that their probabilities are known",),
+    "num_beams": ("samples come from the policy itself, so that their probabilities are known",),
+    "response_template": ("--train-on assistant, the default; the chat template says what the assistant wrote",),
     "deepspeed": (_ONE_MACHINE,),
     "fsdp": (_ONE_MACHINE,),
     "num_processes": (_ONE_MACHINE,),
@@ -130,7 +206,7 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
 
 
 def hint(kind: str, name: str, options: Collection[str]) -> UserError | None:
-    """Return the error for an option of another library; None if no other library is known to have it.
+    """Return the error for an option that another library has, or whose name is near none here; else None.
 
     Args:
         kind: what is unknown: ``option of 'minirlhf train sft'``.
@@ -147,4 +223,8 @@ def hint(kind: str, name: str, options: Collection[str]) -> UserError | None:
         return UserError(
             f"unknown {kind} {name!r}: {here}", argument=kind, value=name, expected=expected, problem="unknown"
         )
-    return None
+    plain = [option.lstrip("-").replace("-", "_") for option in options]
+    if len(plain) <= 20 or difflib.get_close_matches(key, plain, n=1, cutoff=0.6):
+        return None
+    message = f"unknown {kind} {name!r}: no name here is like it (--help lists them)"
+    return UserError(message, argument=kind, value=name, problem="unknown")

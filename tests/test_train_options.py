@@ -191,6 +191,10 @@ def test_train_micro_batch_size_changes_nothing_without_dropout(trainer, tmp_pat
         ("--num-train-epochs", "--epochs"),
         ("--use-vllm", None),
         ("--output-dir=x", "--out"),
+        ("--input-key", "--prompt-field"),
+        ("--mixed-precision", "--bf16"),
+        ("--flash-attn", None),
+        ("--quux", None),
     ],
 )
 def test_cli_names_the_counterpart_of_an_option_of_another_library(option, here):
@@ -224,7 +228,9 @@ def test_counterparts_are_options_that_there_are_and_their_names_are_none():
     assert {name for name in named if name.startswith("--")} <= options
     every_option = {option.removeprefix("--").replace("-", "_") for option in options}
     everywhere = [name for name in COUNTERPARTS if name in every_option]
-    assert set(everywhere) <= {"loss_type", "num_epochs"}, "an option of some trainers may be foreign to the others"
+    assert set(everywhere) <= {"loss_type", "num_epochs", "n"}, (
+        "an option of some trainers may be foreign to the others"
+    )
     assert TRAINERS
 
 
