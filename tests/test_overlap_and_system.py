@@ -37,6 +37,14 @@ def test_words_ignore_case_and_punctuation():
     assert words("It's  Ärger, no?\n7.5") == ["it", "s", "ärger", "no", "7", "5"]
 
 
+def test_overlap_finds_short_texts_that_are_the_same():
+    test, train = (
+        loaders.load([{"prompt": text, "answer": "1"} for text in texts])
+        for texts in (["Say one", "Say two"], ["say one!"])
+    )
+    assert [item.overlap for item in overlap_with_training(test, train, n=8)] == [1.0, None]
+
+
 def test_cli_data_overlap_writes_every_item(tmp_path, capsys):
     files = {}
     for name, rows in (("test", TEST), ("train", TRAIN)):

@@ -38,6 +38,12 @@ def test_a_single_completion_without_a_score_is_still_dropped():
         loaders.load([{"prompt": "q", "responses": ["good"]}])
 
 
+def test_a_row_without_its_rating_is_dropped():
+    rows = [{"prompt": "q", "completion": "a", "rating": rating} for rating in (3, "")]
+    records = loaders.load(rows)
+    assert len(records) == 1 and records.dropped[0].argument == "rating"
+
+
 @pytest.mark.parametrize("label", [1.0, True, "true", 1])
 def test_labels_may_be_floats(label):
     [row] = loaders.load([{"prompt": "q", "completion": "good", "label": label}]).examples
@@ -65,3 +71,5 @@ def test_train_reward_regression_on_rated_single_completions(tmp_path):
     assert len(metrics) == 2 and not any("accuracy" in row for row in metrics)
     assert trained_on(str(out), str(data)) and trained_on(str(out / "model"), str(data))
     assert not trained_on(str(out), str(out / "metrics.jsonl"))
+    (tmp_path / "copy.jsonl").write_bytes(data.read_bytes())
+    assert trained_on(str(out), str(tmp_path / "copy.jsonl"))

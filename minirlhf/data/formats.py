@@ -147,7 +147,8 @@ def parse_rated(row: Row) -> Ranking:
     completion = _without(prompt, _reply(row, "completion", row["prompt"]))
     name = "rating" if row.get("rating") is not None else "score"
     rating = _number(row, name)
-    assert rating is not None  # the format has the field
+    if rating is None:
+        raise InvalidRecordError(f"{name} is empty", argument=name, problem="empty")
     return _rank(prompt, [completion], [rating], keep_scores=True, alone=True)
 
 
@@ -244,7 +245,7 @@ def parse_gsm8k(row: Row) -> Problem:
     if final is None:
         raise UserError(
             "field 'answer' does not end in '#### number', the format of GSM8K; for a plain answer use the fields 'prompt' "
-            "and 'answer', for multiple choice 'question', 'choices' and 'answer'",
+            "and 'answer' (--prompt-field question), for multiple choice 'question', 'choices' and 'answer'",
             argument="answer",
             expected="####",
         )
@@ -270,14 +271,18 @@ def parse_problem(row: Row) -> Problem:
     """``{"prompt": ...}``, a text or messages, with the optional answer for a grader in ``reference``.
 
     The answer may also be in ``answer`` or ``ground_truth``, the names that other libraries use. A list holds several
-    right answers.
+    right answers. Without any of them a grader reads ``solution``, which is also a completion to imitate.
     """
     present = [name for name in ANSWERS if row.get(name) not in (None, "")]
     if len({str(row[name]) for name in present}) > 1:
         message = f"fields {' and '.join(map(repr, present))} differ; expected one answer"
         raise UserError(message, argument="answer", value=present, problem="mismatch")
+    present = present or [name for name in ("solution",) if row.get(name) not in (None, "")]
     reference, more = _right_answers(row[present[0]], present[0]) if present else (None, ())
-    return Problem(_prompt(row), reference, alternatives=more)
+    worked = row.get("solution")
+    return Problem(
+        _prompt(row), reference, worked if isinstance(worked, str) and worked.strip() else None, alternatives=more
+    )
 
 
 def parse_rlvr(row: Row) -> Problem:
@@ -381,7 +386,7 @@ FORMATS: dict[str, Format] = {
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("verl", ("prompt", "reward_model"), parse_verl, ("data_source", "ability", "extra_info")),
-        Format("problem", ("prompt",), parse_problem, ANSWERS),
+        Format("problem", ("prompt",), parse_problem, (*ANSWERS, "solution")),
     )
 }
 
@@ -424,7 +429,8 @@ def detect(found: Iterable[str]) -> Format:
     needs = "; ".join(f"{form.name}: {', '.join(form.fields)}" for form in FORMATS.values())
     corrections = _misspelt(names)
     raise UserError(
-        f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; known formats: {needs}"
+        f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; name them by --prompt-field "
+        f"and kin, or use a known format: {needs}"
         + (
             f"; did you mean {' and '.join(f'{right!r} instead of {name!r}' for name, right in corrections.items())}?"
             if corrections
@@ -538,6 +544,8 @@ def _reply(row: Row, field: str, prompt: object) -> list[Message]:
 
     ``prompt`` is the value of the field ``prompt``.
     """
+    if isinstance(row[field], Mapping):
+        return read_messages([row[field]], field)
     if not isinstance(row[field], str):
         return _messages(row, field, "text or ")
     text = _text(row, field)

@@ -196,14 +196,18 @@ class Generator:
 
 
 def trained_on(model: str, data: str) -> bool:
-    """Return whether the model is that of a run whose training data is this file."""
+    """Return whether the model is that of a run whose training data is this file, or one with the same content."""
     folder = Path(model).expanduser()
     for file in (folder / "config.json", folder.parent / "config.json"):
         try:
             used = json.loads(file.read_text(encoding="utf-8"))["noted"]["source"]["data"]
         except (OSError, ValueError, TypeError, KeyError):  # not the settings of a run
             continue
-        if isinstance(used, str) and Path(data).exists() and Path(used).resolve() == Path(data).resolve():
+        if not isinstance(used, str) or not Path(data).exists():
+            continue
+        first, second = Path(used), Path(data)
+        are_files = first.is_file() and second.is_file()
+        if first.resolve() == second.resolve() or (are_files and start.file_digest(first) == start.file_digest(second)):
             return True
     return False
 

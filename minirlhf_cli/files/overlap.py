@@ -27,7 +27,8 @@ class OverlapItem:
     Attributes:
         number: its place in the data, from 1.
         text: what was compared.
-        overlap: the fraction of its n-grams that occur in the training data; None if it has fewer than n words.
+        overlap: the fraction of its n-grams that occur in the training data. A text of fewer than n words has 1 if it
+            is one of the training texts, else None.
         shared: the first n-gram that occurs there, as text.
     """
 
@@ -46,13 +47,16 @@ def overlap_with_training(evaluation: Records, training: Records, *, n: int, who
     """
     if n < 1:
         raise UserError(f"--n {n}: expected at least 1", argument="--n", value=n, expected=1)
-    seen = {gram for example in training.examples for text in texts_of(example) for gram in ngrams(words(text), n=n)}
+    texts = [tuple(words(text)) for example in training.examples for text in texts_of(example)]
+    seen = {gram for text in texts for gram in ngrams(text, n=n)}
+    short = {text for text in texts if 0 < len(text) < n}
     items = []
     for number, example in enumerate(evaluation.examples, 1):
         text = "\n".join(texts_of(example)) if whole else prompt_of(example)
         tokens = words(text)
         if len(tokens) < n:
-            items.append(OverlapItem(number, text, None))
+            is_there = tuple(tokens) in short
+            items.append(OverlapItem(number, text, 1.0 if is_there else None, " ".join(tokens) if is_there else ""))
             continue
         shared = next((gram for gram in ngrams(tokens, n=n) if gram in seen), ())
         items.append(OverlapItem(number, text, ngram_overlap(tokens, seen, n=n), " ".join(map(str, shared))))
@@ -83,7 +87,7 @@ def report(items: Sequence[OverlapItem], n: int, num_shown: int) -> list[str]:
         f"  share one with the training data    {len(hit):,} of {len(compared):,} ({len(hit) / max(1, len(compared)):.1%})",
         f"  share half of them or more          {half:,}",
         f"  mean fraction shared                {mean:.3f}",
-        f"  shorter than {n} words, not compared  {len(items) - len(compared):,}",
+        f"  shorter than {n} words, not there     {len(items) - len(compared):,}",
     ]
     lines += [""] * bool(hit)
     lines += [f"  item {i.number}: {i.overlap:.2f} shared, first {i.shared[:80]!r}" for i in hit[:num_shown]]

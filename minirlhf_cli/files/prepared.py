@@ -158,8 +158,14 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
         return train, held
     held = load(source.eval_data)
     print("\n".join([str(held), *held.notes()]))
-    if held.examples == records.examples:
-        print(f"{source.eval_data}: the eval set is the training data, so its numbers are not those of new data")
+    known = {start.digest([example]) for example in records.examples}
+    if again := sum(start.digest([example]) in known for example in held.examples):
+        these = (
+            "the eval set is the training data"
+            if again == len(held)
+            else f"{again} of {len(held)} rows are also training data"
+        )
+        print(f"{source.eval_data}: {these}, so its numbers are not those of new data")
     if type(held.examples[0]) is not type(records.examples[0]):
         message = f"{source.eval_data}: in format {held.format}, the data to train on in {records.format}"
         raise UserError(message, argument="format", value=held.format, expected=records.format, file=source.eval_data)
