@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import re
 from itertools import groupby
@@ -23,7 +24,7 @@ from minirlhf.data.loaders import Scan, load
 from minirlhf.data.records import Problem
 from minirlhf.data.types import pair
 from minirlhf.feedback import graders
-from minirlhf.feedback.rewards import reference_reward
+from minirlhf.feedback.rewards import reference_reward, score
 from minirlhf.models import checkpoints
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
@@ -400,8 +401,36 @@ def test_load_preference_rows_that_differ_in_thought_or_call_only():
     assert found.chosen[0]["reasoning_content"] == "hm so"
 
 
+PARTS = {
+    "Responses API": ([{"type": "output_text", "text": "so"}], says("so")),
+    "a thought": ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "so"}], says("so", reasoning_content="hm")),
+    "a thought beside text": ([{"type": "thinking", "text": "hm"}, "so"], says("so", reasoning_content="hm")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_load_content_in_parts(name):
+    content, expected = PARTS[name]
+    [found] = load([{"messages": [Q, says(content)]}]).conversations()
+    assert found.messages == [Q, expected]
+
+
+@pytest.mark.parametrize("output", [{"degrees": 4}, [{"town": "Rome"}]])
+def test_load_tool_output_that_is_data_is_written_as_json(output):
+    tool = {"role": "tool", "content": output}
+    [found] = load([{"messages": [Q, says(None, tool_calls=[{"name": "look"}]), tool, says("so")]}]).conversations()
+    assert json.loads(found.messages[2]["content"]) == output
+
+
+def test_load_completions_that_are_one_message():
+    [found] = load([{"prompt": "q", "chosen": says("a"), "rejected": says("b")}]).comparisons()
+    assert (found.prompt, found.chosen, found.rejected) == ([Q], [says("a")], [says("b")])
+
+
 #: A row, and (argument, value, expected) of the error about it.
 BROKEN = {
+    "a thought of the user": ([{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}, says("so")],
+                              ("messages[0].content[0]", "thinking", "text")),
     "a picture": ([Q, says([{"type": "image", "url": "x"}])], ("messages[1].content[0]", "image", "text")),
     "a call without a name": ([Q, says(None, tool_calls=[{"arguments": {}}])],
                               ("messages[1].tool_calls[0]", {"arguments": {}}, ["name", "arguments"])),
@@ -533,6 +562,9 @@ PROBLEMS = {
     "answer only": ({"problem": "q", "answer": "4"}, "worked", ("4",), None),
     "several answers": ({"prompt": "q", "answer": [4, "four", "four"]}, "problem", ("4", "four"), None),
     "no answer": ({"prompt": "q", "answer": []}, "problem", ("",), None),
+    "TRL's solution": ({"prompt": ASKED, "solution": "$4$"}, "problem", ("$4$",), "$4$"),
+    "answer and solution": ({"prompt": "q", "answer": "4", "solution": "2 + 2 = 4"}, "problem", ("4",), "2 + 2 = 4"),
+    "a solution that is no text": ({"prompt": "q", "answer": "4", "solution": ["4"]}, "problem", ("4",), None),
 }  # fmt: skip
 
 
@@ -551,6 +583,21 @@ def test_reward_of_several_right_answers_is_of_the_best():
     [problem] = load([{"prompt": "q", "answer": ["0", "7"]}]).problems()
     reward = reference_reward(graders.get("numeric"))
     assert reward([problem] * 4, ["so 0", "so 7", "so 5", "no"]) == [1.0, 1.0, 0.0, 0.0]
+    words = load([{"prompt": "q", "answer": answers} for answers in (["zero", "0"], ["0", "zero"], ["zero", "nil"])])
+    first, second, third = (reward([problem], ["so 0"])[0] for problem in words.problems())
+    assert first == second == 1.0 and math.isnan(third)  # a word is no number to compare with
+
+
+def test_score_failure_names_the_reference_that_cannot_be_compared():
+    problems = load([{"prompt": "q", "answer": "none"}]).problems()
+    assert "'none'" in str(score(reference_reward(graders.get("numeric")), problems, ["7"]).failure)
+
+
+def test_reward_without_a_reference_names_the_fields_of_the_row():
+    problems = load([{"prompt": "q", "target": "4"}]).problems()
+    with raises(UserError, argument="reference", problem="missing") as refused:
+        reference_reward(graders.get("numeric"))(problems, ["4"])
+    assert "target" in str(refused.value)
 
 
 def test_grader_of_each_row_is_named_by_its_field():
@@ -745,6 +792,39 @@ def test_train_tells_what_is_odd_about_the_rows(tmp_path, capsys):
 
 def loaders_notes(rows):
     return load(rows).notes()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "mark"),
+    [
+        ("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", "<|im_start|>"),
+        ("[INST] hi [/INST]", "[INST]"),
+        ("### Instruction:\nhi\n\n### Response:", "### Instruction"),
+        ("### Human: hi\n### Assistant:", "### Human"),
+        ("User: hi\n\nAssistant:", "User: hi"),
+        ("What does [INSTALL] mean, and <|end|>? A: nothing", ""),
+        ("The user: asked\n\n# Instruction\n", ""),
+        ("\n\nHuman: hi\n\nAssistant:", ""),
+    ],
+)
+def test_records_notes_name_marks_of_turns_in_prompts(prompt, mark):
+    notes = loaders_notes([{"prompt": prompt, "chosen": "a", "rejected": "b"}] * 2)
+    assert len(notes) == bool(mark) and all(mark in note and "2 of 2 prompts" in note for note in notes)
+
+
+@pytest.mark.parametrize(("labels", "told"), [([1.0, 0.0], 1), ([True, False], 0), ([1, 0, -1], 0), ([1, 1], 1)])
+def test_records_notes_name_steps_without_a_wrong_one(labels, told):
+    row = {"prompt": "q", "completions": ["a"] * len(labels), "labels": labels}
+    assert len(loaders_notes([row])) == told
+
+
+def test_train_tells_rows_that_are_in_both_sets(tmp_path, capsys):
+    data, other = (
+        write_rows(tmp_path / name, rows) for name, rows in (("a.jsonl", PAIRS[:4]), ("b.jsonl", PAIRS[3:6]))
+    )
+    flags = ["--data", str(data), "--eval-data", str(other), "--max-steps", "1", "--batch-size", "2"]
+    assert dispatch(["train", "dpo", *flags, "--out", str(tmp_path / "run")]) == 0
+    assert "1 of 3 rows are also training data" in capsys.readouterr().out
 
 
 def test_encode_textbook_rows_with_a_template_of_their_layout():

@@ -96,6 +96,17 @@ class Records:
             notes.append(f"{single} of {len(self)} rows have one reply with a score: {only}")
         if len(labels) == 1:
             notes.append(f"every label is {labels.pop()}: there is nothing to tell apart")
+        steps = {label for e in self.examples if isinstance(e, StepLabeledCompletion) for label in e.labels}
+        if steps and len(steps - {0}) < 2:
+            notes.append(
+                "the steps lack labels of one kind: true or 1 is right, false or -1 wrong, 0 neither of the two"
+            )
+        laid_out = [mark[0] for e in self.examples if (mark := transcripts.MARKS.search(_whole_prompt(e)))]
+        if len(laid_out) > 0.05 * len(self):
+            notes.append(
+                f"{len(laid_out)} of {len(self)} prompts hold marks of turns ({laid_out[0].strip()[:40]!r}), which stay as "
+                "text: the chat template writes its own turns around them"
+            )
         return [f"{self.source}: {note}" for note in notes]
 
     def conversations(self) -> list[Conversation]:
@@ -182,6 +193,7 @@ class Records:
             if converted is None:
                 message = (
                     f"{self.source}: its rows, read as {self.format!r}{note}, do not have {needed}, which this needs"
+                    + ("; --completion-field NAME and kin read another field" if self.ignored else "")
                 )
                 raise UserError(message, **facts)
             records += converted
@@ -481,6 +493,11 @@ def _group_keys(examples: Sequence[Example]) -> list[str]:
         if len(set(keys)) > 1:
             break
     return keys
+
+
+def _whole_prompt(example: Example) -> str:
+    messages: list[Message] = example.messages if isinstance(example, Conversation) else example.prompt
+    return "\n".join(message["content"] for message in messages)
 
 
 def _num_user_turns(example: Example) -> int:

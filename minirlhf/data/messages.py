@@ -113,9 +113,12 @@ def _message(message: object, where: str, content: str = "content") -> Message:
     raw = message.get("content")
     if raw is None and not calls and isinstance(message.get("function_calls"), str):
         raw = message["function_calls"]  # calls in a language of their own are learned as they are written
-    result: Message = {"role": role, "content": "" if raw is None and calls else _content(raw, f"{where}.{content}")}
+    if role == "tool" and _is_data(raw):
+        raw = json.dumps(raw, ensure_ascii=False)
+    text, inner = ("", "") if raw is None and calls else _content(raw, f"{where}.{content}", role)
+    result: Message = {"role": role, "content": text}
     if role == "assistant":
-        thought = next((message[name] for name in THOUGHTS if message.get(name)), None)
+        thought = next((message[name] for name in THOUGHTS if message.get(name)), inner or None)
         if thought is not None:
             result["reasoning_content"] = require_text(thought, f"{where}.reasoning_content")
     if calls:
@@ -131,18 +134,39 @@ def _message(message: object, where: str, content: str = "content") -> Message:
     return result
 
 
-def _content(value: object, field: str) -> str:
-    """Return the content of a message as text: a text, or a list of parts that are text."""
+#: Types of parts of a content that are text.
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+def _is_data(content: object) -> bool:
+    """Return whether the output of a tool is data and neither text nor a list of parts."""
+    typed = isinstance(content, list) and all(
+        isinstance(p, str) or (isinstance(p, Mapping) and "type" in p) for p in content
+    )
+    return isinstance(content, Mapping | list) and not typed
+
+
+def _content(value: object, field: str, role: str) -> tuple[str, str]:
+    """Return the content of a message as text, and the thought in it: a text, or a list of parts.
+
+    A part is text. A part of the type ``thinking`` is a thought, which only the assistant has.
+    """
     if not isinstance(value, list):
-        return require_text(value, field)
-    texts = []
+        return require_text(value, field), ""
+    texts, thoughts = [], []
     for i, part in enumerate(value):
         where = f"{field}[{i}]"
-        if isinstance(part, Mapping) and part.get("type", "text") != "text":
-            error = f"{where} is of the type {str(part['type'])[:40]!r}; expected text, the only type that is read"
-            raise UserError(error, argument=where, value=part["type"], expected="text")
-        texts.append(require_text(part.get("text") if isinstance(part, Mapping) else part, where))
-    return "".join(texts)
+        named = part.get("type", "text") if isinstance(part, Mapping) else "text"
+        if named == "thinking" and role == "assistant":
+            thoughts.append(require_text(part["thinking"] if "thinking" in part else part.get("text"), where))
+        elif named in TEXT_PARTS:
+            texts.append(require_text(part.get("text") if isinstance(part, Mapping) else part, where))
+        else:
+            error = (
+                f"{where} is of the type {str(named)[:40]!r}; expected text or a thought of the assistant (thinking)"
+            )
+            raise UserError(error, argument=where, value=named, expected="text")
+    return "".join(texts), "\n".join(thoughts)
 
 
 def _calls(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

@@ -115,7 +115,7 @@ def require_written(learned: str, message: Message, turn: int) -> None:
 
     White space is ignored. ``learned`` is what the template marks or writes as the assistant's turn ``turn`` (from 0).
     """
-    written = squeezed(learned)
+    written, is_apart = squeezed(learned), bool(message.get("reasoning_content"))
     thought, answer = thought_and_answer(message)
     said = {"content": [answer], "reasoning_content": [thought], "tool_calls": _call_words(message)}
     for field, texts in said.items():
@@ -126,7 +126,11 @@ def require_written(learned: str, message: Message, turn: int) -> None:
                 f"the tokenizer's chat template leaves out the {part} {missing[0][:40]!r} of the assistant's message "
                 f"{turn + 1}, so it would not be learned; expected a template that writes it (--chat-template FILE), "
                 "--train-on last if it writes it in the last turn only"
-                + (", or the thought in the content, between <think> and </think>" if part == "thought" else ""),
+                + (
+                    ", or the thought in the content, between <think> and </think>"
+                    if part == "thought" and is_apart
+                    else ""
+                ),
                 argument="chat_template",
                 value=turn + 1,
                 expected=field,

@@ -14,6 +14,13 @@ _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
 #: The same where one line break separates the turns.
 _LINE_TURN = re.compile(r"(?:\A|\n)(Human|Assistant):")
 
+#: Marks of turns in a text that a chat template has already rendered, or that is written as a dialogue of another form.
+MARKS = re.compile(
+    r"<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|\[INST\]|<\|(?:user|assistant)\|>|<｜(?:User|Assistant)｜>"
+    r"|^### ?(?:Instruction|Response|Human|User|Assistant)\b|\A\s*(?:User|USER|Human|Q): .*\n+(?:Assistant|ASSISTANT|AI|A):\s*\Z",
+    re.MULTILINE | re.DOTALL,
+)
+
 
 def transcript(text: str, field: str = "text") -> list[Message]:
     """Return the messages of an HH-RLHF transcript; consecutive turns of the same speaker become one."""

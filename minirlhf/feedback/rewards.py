@@ -157,9 +157,10 @@ def _score_part(
             except Exception as error:
                 values.append(math.nan)
                 failure = failure or f"{type(error).__name__}: {error} on the completion {text[:60]!r}"
-    for value, text in zip(values, completions, strict=True):
+    for problem, value, text in zip(problems, values, completions, strict=True):
         if failure is None and value is not None and not math.isfinite(value):
-            failure = f"the grade {value} on the completion {text[:60]!r}"
+            against = "" if problem.reference is None else f", compared with the reference {problem.reference[:60]!r}"
+            failure = f"the grade {value} on the completion {text[:60]!r}{against}"
     return values, failure
 
 
@@ -222,14 +223,17 @@ def reference_reward(grader: Callable[[str, str], float], thoughts: ThoughtTags 
         scores = []
         for problem, completion in zip(problems, completions, strict=True):
             if problem.reference is None and grader not in ALONE:
+                columns = f"; found the fields {', '.join(problem.columns)}" if problem.columns else ""
                 raise UserError(
-                    f"no reference to grade against for the prompt {problem.prompt[-1]['content'][:60]!r}",
+                    f"no reference to grade against for the prompt {problem.prompt[-1]['content'][:60]!r}{columns}; "
+                    "--answer-field NAME reads another field",
                     argument="reference",
                     problem="missing",
                 )
             is_unfinished = is_open(problem.generation_prompt, thoughts) and thoughts[1] not in completion
             text = thoughts[0] + completion if is_unfinished and grader not in WHOLE else completion
-            scores.append(max(grader(text, answer) for answer in problem.answers))
+            grades = [grader(text, answer) for answer in problem.answers]
+            scores.append(max([grade for grade in grades if not math.isnan(grade)], default=math.nan))
         return scores
 
     return reward
