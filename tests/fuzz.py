@@ -124,6 +124,25 @@ def mangle(rng: random.Random, value: object) -> object:
 
 # -- the targets: each makes an input and tries it; "read", or the UserError -------------------------------------------
 
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"place": "Rome"}}}
+#: Layouts that no file of samples holds, a good row of each.
+LAYOUTS: tuple[dict[str, object], ...] = (
+    {"prompt": "Is tea healthy?", "completion": "Mostly.", "rating": 4.5},
+    {"prompt": [{"role": "user", "content": "Is tea healthy?"}], "completion": "Mostly.", "score": "3"},
+    {"prompt": "2 + 2?", "completions": ["2 + 2 is 4.", "So 5."], "labels": [True, False]},
+    {"problem": "What is half of 14?", "solution": "14/2 = \\boxed{7}"},
+    {"question": "Which is a fish?", "choices": ["wren", "trout"], "answer": "B"},
+    {"instruction": "Name a fish.", "input": "in one word", "output": "Trout"},
+    {"prompt": "Q 0 yes?", "chosen": "Q 0 yes? Yes.", "rejected": "Q 0 yes? No.", "score_chosen": 2, "score_rejected": 1},
+    {"prompt": "Count.", "reference": ["1", "one"], "tools": TOOLS, "chat_template_kwargs": {"enable_thinking": False}},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]}]},
+    {"messages": [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}, {"role": "function", "name": "look", "content": "sun"}, {"role": "assistant", "content": "Sun."}]},
+    {"messages": [{"role": "system", "content": "Call.", "functions": json.dumps(TOOLS)}, {"role": "user", "content": "Go"}, {"role": "assistant", "content": None, "function_calls": "look(place='Rome')\nlook(place='Oslo')"}]},
+    {"messages": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Yes.", "reasoning": "May I?", "tool_calls": [CALL]}], "tools": json.dumps(TOOLS)},
+    {"conversations": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "thinking": "A greeting."}]},
+)  # fmt: skip
+
 
 class Loaders:
     """Files of every format in every container; what is read is converted to every record and tokenised."""
@@ -134,6 +153,7 @@ class Loaders:
             [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             for path in sorted(SAMPLES.glob("*.jsonl"))
         ]
+        self.rows += [[row] * 3 for row in LAYOUTS]
         self.files = [(".csv", (SAMPLES / "preference.csv").read_bytes())]
         for rows in self.rows:
             text = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -174,6 +194,11 @@ BRACKETS = "{{ bos_token }}{% for m in messages %}{% if (m['role'] == 'user') !=
 HEADERS = "{% set ns = namespace(n=0) %}{%- for m in messages %}{% set ns.n = ns.n + 1 %}{{- '<h>' + m.role + '</h>\n' + m.content | trim + '<e>' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<h>assistant</h>\n' }}{%- endif %}"
 MACRO = "{% macro turn(m) %}{{ m['role'] ~ ': ' ~ m['content'] }}{% endmacro %}{% for m in messages %}{{ turn(m) }}{{ messages | length }}{% endfor %}{{ messages[0].content[:3] | upper }}"
 
+#: A thought in a field of its own, tools, calls with arguments as an object, and a thought that the prompt opens or not.
+THINKS = "{% if tools %}<t>{{ tools | tojson }}<e>\n{% endif %}{% for m in messages %}<h>{{ m.role }}</h>\n{% if m.role == 'assistant' %}{% if loop.last or m.reasoning_content %}<think>\n{{ (m.reasoning_content or '') | trim }}\n</think>\n\n{% endif %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}\n<tool_call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %} {{ k }}={{ v | tojson }}{% endfor %}</tool_call>{% endfor %}{% else %}{{ m.content }}{% endif %}<e>\n{% endfor %}{% if add_generation_prompt %}<h>assistant</h>\n{{ '<think>\n\n</think>\n\n' if enable_thinking is defined and not enable_thinking else '<think>\n' }}{% endif %}"
+#: The content as parts, and two marked blocks in a turn.
+PARTS = "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{% if m.role == 'assistant' %}{% generation %}{{ part.text }}{% endgeneration %}{% generation %}{{ eos_token }}{% endgeneration %}{% else %}{{ part['text'] }}{% endif %}{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+
 
 class Templates:
     """Chat templates, most of them damaged, and conversations, some with odd messages."""
@@ -190,6 +215,8 @@ class Templates:
             BRACKETS,
             HEADERS,
             MACRO,
+            THINKS,
+            PARTS,
         ]
 
     def make(self, rng: random.Random) -> tuple[str, list]:
@@ -206,6 +233,12 @@ class Templates:
         messages = chat.conversation(*said)
         if rng.random() < 0.2:
             rng.choice(messages)["role"] = rng.choice(("system", "tool", "", "assistant"))
+        if rng.random() < 0.3:
+            more = {"reasoning_content": "so", "tool_calls": [CALL], "tools": TOOLS, "function_calls": "look()"}
+            field = rng.choice(list(more))
+            rng.choice(messages)[field] = more[field]
+        if rng.random() < 0.1:
+            messages[0]["chat_template_kwargs"] = {"enable_thinking": rng.random() < 0.5}
         return template, messages
 
     def run(self, made: tuple[str, list]) -> None:
