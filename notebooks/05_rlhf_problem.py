@@ -48,8 +48,8 @@ n = reward.argmax()
 print(f"…\n{world.replies[n]:18} {ref[n]:9.3f} {reward[n]:13.1f} {gold[n]:6.1f}")
 
 # %% [markdown]
-# The reward model counts words: 1 for each "nice", ½ for each "very". The gold reward subtracts 1 for each repeated word. The reward model ranks nearly everything
-# that the reference writes sensibly. But the completion with the highest proxy reward is one that the reference writes twice
+# The reward model counts words: 1 for each "nice", ½ for each "very". The gold reward subtracts 1 for each repeated word. For most of what the reference writes, its order
+# agrees with the gold reward. But the completion with the highest proxy reward is one that the reference writes twice
 # in a thousand times, and no user wants it.
 #
 # A policy is trained for high reward, minus $\beta$ for each nat of KL from the reference. Which completion does the optimal policy prefer
@@ -162,7 +162,7 @@ value = float(rlhf.optimal_value(ref.log(), reward, beta=0.5))  # β log Z
 # figure: frontier
 # alt: Left, expected reward against KL. The exact frontier rises steeply and flattens towards the best reward, 3. A cloud of random
 #   policies lies below it. Four RLOO policies are on the frontier, where the optimum for their beta is. Four GRPO
-#   policies are a little below it, three of them further right. A straight tangent at beta 0.5 meets the axis of zero KL at the optimal objective.
+#   policies are a little below it, all four further right than the optimum for their beta. A straight tangent at beta 0.5 meets the axis of zero KL at the optimal objective.
 #   Right, gold reward against KL along the same frontier: it rises to a peak at about 0.5 nats and falls below zero.
 betas = torch.logspace(2, -1.6, 200, dtype=torch.float64)
 curve = torch.tensor([place(tilt(ref, reward, beta)) for beta in betas.tolist()])  # (200, 3)
@@ -200,7 +200,7 @@ plt.show()
 
 # %% [markdown]
 # **What to notice.** No policy lies above the curve: no method can beat the frontier. RLOO converges to the frontier, at the point of
-# its β. GRPO with the same β converges elsewhere and a little below the curve, with more KL at the three larger β. So *the same β means different things in different methods*:
+# its β. GRPO with the same β converges elsewhere and a little below the curve, with more KL here at all four β (over five seeds, at the three larger β). So *the same β means different things in different methods*:
 # compare methods at equal KL, never at equal β. The right panel shows the gold reward. It falls while the proxy reward still rises.
 
 # %%

@@ -122,7 +122,7 @@ assert float((right - left).abs().max()) < 1e-4 and share > 0.5
 #
 # ## One completion, five readings
 #
-# The running sum: add six numbers modulo 5, one line for each. A simulated writer makes an error at one step in ten and continues from what it wrote. One error makes the answer wrong, although all later steps are valid.
+# The running sum: add seven numbers modulo 5, with one line for each of the six additions. A simulated writer makes an error at one step in ten and continues from what it wrote. One error makes the answer wrong, although all later steps are valid.
 
 # %%
 sums = Trained(*zoo.load("running-sum-sft"))

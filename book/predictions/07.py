@@ -17,7 +17,7 @@ def _readings():
 
 
 ratings_or_pairs = Ask(
-    "Forty annotators read ten of twenty completions each. Each reading has noise, with the same standard deviation as the differences between completions, and each annotator's scale has an offset of the same size. Each gives ten ratings from 1 to 5, or five comparisons of the same ten completions. Which labels recover the order of the twenty better?",
+    "Forty annotators read ten of twenty completions each. Each reading has noise, with the same standard deviation as the quality of the completions, and each annotator's scale has an offset of the same size. Each gives ten ratings from 1 to 5, or five comparisons of the same ten completions. Which labels recover the order of the twenty better?",
     {
         "the five comparisons": "A comparison does not depend on the annotator's offset. But five comparisons are five bits about ten readings, and ten ratings are ten numbers. With this much noise the second effect is larger: Kendall's τ with the true order is {comparisons:.2f} with comparisons and {mean_rating:.2f} with ratings.",
         "the ten ratings": "",
