@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mutations import ROOT, Mutant, mutants
+from mutations import ROOT, Mutant, modules, mutants
 
 RESULT = ROOT / "benchmarks" / "mutants.json"
 SURVIVORS = ROOT / "benchmarks" / "survivors.toml"
@@ -74,10 +74,10 @@ def change(mutant: Mutant) -> None:
 
 def touched(call: Callable[[], object]) -> set[Place]:
     """The functions of the equations that ran during a call."""
-    folder, seen = str(ROOT / "minirlhf" / "equations"), set()
+    files, seen = {str(path) for path in modules()}, set()
 
     def note(frame: Any, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(folder):
+        if event == "call" and frame.f_code.co_filename in files:
             seen.add(frame.f_code)
 
     sys.setprofile(note)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUATIONS = ROOT / "minirlhf" / "equations"
+CHAPTERS = ROOT / "minirlhf_course" / "chapters"
 
 #: one function in place of another, both ways
 TWINS = [
@@ -92,8 +94,9 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Unique, and the same when lines move."""
-        return f"{self.module.removeprefix('minirlhf.equations.')}.{self.place}: {self.change}"
+        """Unique, and the same when lines move; an equation of chapter 6 alone begins with ``ch06.``."""
+        home = re.sub(r"^minirlhf_course\.chapters\.(ch\d\d)\w*\.equations$", r"\1", self.module)
+        return f"{home.removeprefix('minirlhf.equations.')}.{self.place}: {self.change}"
 
 
 Change = tuple[str, ast.expr]  # kind of mistake, and what stands there instead
@@ -291,4 +294,9 @@ class _replaced:
 
 def mutants(wanted: Callable[[Mutant], bool] = lambda mutant: True) -> list[Mutant]:
     """All mutants of all equations, module by module."""
-    return [m for path in sorted(EQUATIONS.rglob("*.py")) for m in of_module(path) if wanted(m)]
+    return [m for path in modules() for m in of_module(path) if wanted(m)]
+
+
+def modules() -> list[Path]:
+    """The files that hold equations: the library's, and those that only one chapter needs."""
+    return [*sorted(EQUATIONS.rglob("*.py")), *sorted(CHAPTERS.glob("*/equations.py"))]

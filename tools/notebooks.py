@@ -362,16 +362,18 @@ def without_bars(notebook) -> list[str]:
 
 
 def lineage(notebook) -> dict[str, str]:
-    """``{cell id: digest}`` of the code cells: of a cell's code and of that before it which draws nothing, comments aside.
+    """``{cell id: digest}`` of the code cells: of a cell's code and of that before it which draws nothing.
 
-    Cells of IPython's commands, which Python cannot parse, are taken by their text.
+    Comments do not count, nor do lines that import: a function that has moved to another module prints what it did. Cells of IPython's
+    commands, which Python cannot parse, are taken by their text.
     """
     found, before = {}, ""
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
         try:
-            code = ast.dump(ast.parse(cell.source))
+            body = ast.parse(cell.source).body
+            code = "".join(ast.dump(line) for line in body if not isinstance(line, ast.Import | ast.ImportFrom))
         except SyntaxError:
             code = cell.source
         found[cell.id] = digest(before + code)

@@ -340,9 +340,10 @@ def write_pages(app: Sphinx, config: Any) -> None:
     modules = [m for m in provenance.all_modules() if m.startswith("minirlhf.equations.") or m in holders]
     modules = [m for m in modules if provenance.module_path(m).name != "__init__.py"]
     pages = {f"{m}.md": f"# `{m}`\n\n```{{api}} {m}\n```\n" for m in modules}
-    entries = "\n".join(f"{m.removeprefix('minirlhf.').removeprefix('equations.')} <{m}>" for m in modules)
+    entries = "\n".join(f"{_entry_title(m)} <{m}>" for m in modules)
     pages["index.md"] = (
-        "# I · The library's equations\n\nEvery function names the section of this book that derives it.\n\n"
+        "# I · The equations in code\n\nEvery function names the section of this book that derives it. What only one chapter needs "
+        "is listed under the chapter's name.\n\n"
         f"```{{toctree}}\n{entries}\n```\n"
     )
     for stale in set(folder.glob("*.md")) - {folder / name for name in pages}:
@@ -350,6 +351,12 @@ def write_pages(app: Sphinx, config: Any) -> None:
     for name, text in pages.items():
         if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
             (folder / name).write_text(text, encoding="utf-8")
+
+
+def _entry_title(module: str) -> str:
+    """``core.exact``, ``kl``, or ``ch06_nature_of_preferences`` for the equations that only chapter 6 needs."""
+    chapter = re.fullmatch(r"minirlhf_course\.chapters\.(\w+)\.equations", module)
+    return chapter[1] if chapter else module.removeprefix("minirlhf.").removeprefix("equations.")
 
 
 def without_page(app: Sphinx, env: Any, node: Any, contnode: nodes.Node) -> nodes.Node | None:

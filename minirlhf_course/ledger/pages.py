@@ -176,12 +176,18 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
 # -- where an equation is implemented ----------------------------------------------------------------------------
 
 
+def holds_equations(module: str) -> bool:
+    """Whether it is the oracle's, a module of the library's equations, or holds those that only one chapter needs."""
+    is_chapters = module.startswith("minirlhf_course.chapters.") and module.endswith(".equations")
+    return is_chapters or module.startswith(("minirlhf.core.", "minirlhf.equations."))
+
+
 @functools.cache
 def homes() -> dict[str, tuple[Callable[..., Any], ...]]:
-    """Map each label to the functions and classes in core and equations that declare it by ``@equation``."""
+    """Map each label to the functions and classes that declare it by ``@equation``."""
     functions: dict[str, tuple[Callable[..., Any], ...]] = {}
     for name in provenance.all_modules():
-        if name.startswith(("minirlhf.core.", "minirlhf.equations.")):
+        if holds_equations(name):
             for _, member in inspect.getmembers(importlib.import_module(name), callable):
                 if getattr(member, "__module__", None) == name:
                     for label in Equation.of(member).labels:
