@@ -26,7 +26,7 @@ from minirlhf.data.chat import PLAIN, conversation, encode_prompt
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, FILLER, POLITE, PRAISE, features
-from minirlhf.equations import merging, signals
+from minirlhf.equations import merging
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.mdp import greedy_policy
 from minirlhf.equations.preference_losses import PairLogps, dpo
@@ -44,6 +44,7 @@ from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch01_introduction import equations as signals
 from minirlhf_course.chapters.ch01_introduction import human_feedback as hf
 from minirlhf_course.classroom.predictions import Predictions
 from minirlhf_course.report.plotting import PALETTE, smooth

@@ -3,8 +3,8 @@
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf.equations.signals import compounding_mistakes, imitation_logit_gradient
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch01_introduction.equations import compounding_mistakes, imitation_logit_gradient
 
 
 def _not_this():

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import merging, signals
+from minirlhf.equations import merging
+from minirlhf_course.chapters.ch01_introduction import equations
 from minirlhf_course.ledger.inputs.processes import endless, jacobian
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
@@ -28,7 +29,7 @@ def _softmax(logits: Tensor) -> Tensor:
     "eq:softmax-derivative",
     "value",
     "Raising one logit raises its own probability and takes from all others what they have.",
-    of=signals.softmax_derivative,
+    of=equations.softmax_derivative,
     against="finite differences of e^z / Σ e^z",
     wrong={
         "as if every logit moved its own probability only": lambda z: torch.diag_embed(
@@ -54,14 +55,14 @@ def _(derivative, draw: Draw) -> Comparison:
     "eq:imitation-push",
     "gradient",
     "∂ log π(y)/∂z = (∂π(y)/∂z) / π(y): the example's logit rises by 1 − π(y), every other falls by its probability.",
-    of=signals.imitation_logit_gradient,
+    of=equations.imitation_logit_gradient,
     against="the derivatives of the probabilities, divided by that of the example",
     wrong={
         "only the example is moved": lambda z, y: torch.nn.functional.one_hot(y, z.shape[-1]).to(z.dtype),
         "all others are pushed down alike": lambda z, y: (
             torch.nn.functional.one_hot(y, z.shape[-1]) - 1.0 / z.shape[-1]
         ).to(z.dtype),
-        "sign reversed: the gradient of the loss, not the push": lambda z, y: -signals.imitation_logit_gradient(z, y),
+        "sign reversed: the gradient of the loss, not the push": lambda z, y: -equations.imitation_logit_gradient(z, y),
     },
     tolerance=1e-8,
     follows="eq:softmax-derivative",
@@ -69,7 +70,7 @@ def _(derivative, draw: Draw) -> Comparison:
 def _(push, draw: Draw) -> Iterator[Comparison]:
     logits, y = draw.normal(4), draw.integer(0, 3)
     got = push(logits, torch.tensor(y))
-    yield got, signals.softmax_derivative(logits)[y] / _softmax(logits)[y]
+    yield got, equations.softmax_derivative(logits)[y] / _softmax(logits)[y]
     yield got, exact.finite_difference(lambda z: _softmax(z)[y].log(), logits)
 
 
@@ -78,7 +79,7 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
     "gradient",
     "The gradient of the expected reward is the average of the imitation pushes of one's own samples, each times "
     "its reward.",
-    of=signals.reward_logit_gradient,
+    of=equations.reward_logit_gradient,
     against="finite differences of Σ π r, and the pushes of all examples, weighed by how often they come and what they earn",
     wrong={
         "the average is not taken off": lambda z, r: z.softmax(-1) * r,
@@ -92,7 +93,7 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
     logits = draw.permutation(4) * 0.6 + draw.uniform(4, high=0.3)
     rewards = draw.permutation(4) * 1.0 + draw.uniform(4, low=0.5, high=0.8)
     got = push(logits, rewards)
-    samples = torch.stack([signals.imitation_logit_gradient(logits, torch.tensor(y)) for y in range(4)])  # (V, V)
+    samples = torch.stack([equations.imitation_logit_gradient(logits, torch.tensor(y)) for y in range(4)])  # (V, V)
     yield got, (_softmax(logits) * rewards) @ samples
     yield got, exact.finite_difference(lambda z: (_softmax(z) * rewards).sum(), logits)
 
@@ -101,13 +102,13 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
     "eq:compounding-mistakes",
     "value",
     "On the path the clone errs with probability ε, and leaves it; off the path it always errs.",
-    of=signals.compounding_mistakes,
+    of=equations.compounding_mistakes,
     against="a chain of two states, on the expert's path and off it, pushed forward step by step",
     wrong={
         "mistakes do not compound": lambda error, *, steps: error * steps,
         "the quadratic approximation": lambda error, *, steps: error * steps**2 / 2,
         "the first step cannot fail": lambda error, *, steps: (
-            signals.compounding_mistakes(error, steps=steps) - (1 - (1 - error) ** steps)
+            equations.compounding_mistakes(error, steps=steps) - (1 - (1 - error) ** steps)
         ),
     },
 )
@@ -128,7 +129,7 @@ def _gumbel(x: Tensor) -> Tensor:
     "eq:trajectory-preference",
     "value",
     "A judge who feels each trajectory's total with Gumbel noise prefers a this often.",
-    of=signals.trajectory_preference,
+    of=equations.trajectory_preference,
     against="two people's luck: each sum plus Gumbel noise, which is larger, by quadrature",
     wrong={
         "means instead of sums": lambda a, b: torch.sigmoid(a.mean(-1) - b.mean(-1)),
@@ -154,14 +155,14 @@ def _(preference, draw: Draw) -> Comparison:
     "gradient",
     "Where people's feedback is the advantage of the learner's own policy, COACH's expected step is the policy "
     "gradient.",
-    of=signals.coach_update,
+    of=equations.coach_update,
     against="gradient of the expected return, by differentiating the sum over time",
     wrong={
         "the probability is pushed, not its logarithm": lambda feedback, scores: (
-            signals.coach_update(feedback, scores) * torch.linspace(0.2, 0.8, len(feedback))[:, None]
+            equations.coach_update(feedback, scores) * torch.linspace(0.2, 0.8, len(feedback))[:, None]
         ),
-        "praise only": lambda feedback, scores: signals.coach_update(feedback.clamp(min=0), scores),
-        "only the sign of the feedback": lambda feedback, scores: signals.coach_update(feedback.sign(), scores),
+        "praise only": lambda feedback, scores: equations.coach_update(feedback.clamp(min=0), scores),
+        "only the sign of the feedback": lambda feedback, scores: equations.coach_update(feedback.sign(), scores),
     },
 )
 def _(update, draw: Draw) -> Comparison:

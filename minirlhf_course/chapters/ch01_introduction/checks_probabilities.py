@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import signals
+from minirlhf_course.chapters.ch01_introduction import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -23,7 +23,7 @@ def _moved(logits: Tensor, push: Tensor, v: int, step: Tensor) -> Tensor:
     "eq:probability-change",
     "value",
     "Logits that move by η g change each probability by η times its derivative along g; the changes add up to nothing.",
-    of=signals.probability_change,
+    of=equations.probability_change,
     against="finite differences of the probabilities along the push",
     wrong={
         "the push on the logits is read as the change": lambda z, g, *, learning_rate: learning_rate * g,
@@ -31,7 +31,7 @@ def _moved(logits: Tensor, push: Tensor, v: int, step: Tensor) -> Tensor:
         "what one gains, all others lose alike": lambda z, g, *, learning_rate: (
             learning_rate * z.softmax(-1) * (g - g.mean(-1, keepdim=True))
         ),
-        "the step is forgotten": lambda z, g, *, learning_rate: signals.probability_change(z, g, learning_rate=1.0),
+        "the step is forgotten": lambda z, g, *, learning_rate: equations.probability_change(z, g, learning_rate=1.0),
     },
     tolerance=1e-8,
 )
@@ -48,7 +48,7 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
     "eq:probability-change",
     "who-gains",
     "Imitating a rare reply raises the other rare ones, the false ones among them, and takes from the frequent ones.",
-    of=signals.probability_change,
+    of=equations.probability_change,
     against="the threshold Σ π² − π(y): of the replies that were not shown, those below it gain and those above it lose",
     wrong={
         "every other reply loses": lambda z, g, *, learning_rate: learning_rate * (1 - 2 * (g < 0)) * z.softmax(-1),
@@ -61,5 +61,5 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
     probs, y = logits.softmax(-1), draw.integer(2, 4)
     others = torch.arange(5) != y
     threshold = (probs * probs).sum() - probs[y]
-    got = change(logits, signals.imitation_logit_gradient(logits, torch.tensor(y)), learning_rate=0.3)
+    got = change(logits, equations.imitation_logit_gradient(logits, torch.tensor(y)), learning_rate=0.3)
     yield got[others] / probs[others], 0.3 * (threshold - probs[others])

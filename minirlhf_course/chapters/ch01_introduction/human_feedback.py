@@ -19,7 +19,7 @@ from minirlhf.equations.mdp import (
     policy_values,
 )
 from minirlhf.equations.reward_losses import bradley_terry_loss
-from minirlhf.equations.signals import coach_update, trajectory_preference
+from minirlhf_course.chapters.ch01_introduction.equations import coach_update, trajectory_preference
 
 GAMMA = 0.95
 SLIP_OF_THE_FINGER = 0.1  # probability that a simulated annotator gives the opposite feedback

@@ -1,7 +1,8 @@
-"""The training signals of post-training side by side: one demonstration, reward, comparison or judgement.
+"""The equations that only chapter 1 needs: the signals of post-training side by side.
 
-A logit gradient is the direction ``(..., V)`` in which a gradient step moves the logits z of a choice among V outcomes,
-which are next tokens or whole completions. It sums to 0.
+They compare one demonstration, reward, comparison or judgement. A logit gradient is the direction ``(..., V)`` in which
+a gradient step moves the logits z of a choice among V outcomes, which are next tokens or whole completions. It sums
+to 0.
 """
 
 from __future__ import annotations
