@@ -9,7 +9,6 @@ from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsW
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations.language import (
-    completion_logp,
     min_p_logits,
     nll,
     perplexity,
@@ -18,6 +17,7 @@ from minirlhf.equations.language import (
     top_k_logits,
     top_p_logits,
 )
+from minirlhf_course.chapters.ch02_language_models.equations import completion_logp
 from minirlhf_course.ledger.registry import Draw
 
 RULES = [

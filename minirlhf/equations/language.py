@@ -15,7 +15,6 @@ from torch import Tensor
 
 from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
-from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.core.validate import (
     MASK,
@@ -25,7 +24,6 @@ from minirlhf.core.validate import (
     at_least,
     finite,
     number,
-    require_mask,
     shape,
     takes,
     under_mask,
@@ -61,28 +59,6 @@ def _logits(name: str, logits: Tensor, arguments: Arguments) -> Tensor:
 LOGITS = Rule("(..., V) without NaN or +inf, a token possible in every row", _logits)
 
 # -- sequences ----------------------------------------------------------------------------------------------------
-
-
-@takes(logits=shape("B S V"), input_ids=shape("B S"), mask=shape("B S"))
-@equation("eq:chain-rule", source='Bengio et al. (2003), "A neural probabilistic language model".')
-def completion_logp(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Log-probability ``(B,)`` of a completion, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
-
-    One forward pass over prompt and completion gives every factor, because each position receives the true tokens
-    before it. The mask is set on the tokens that count, and never on the first token, which no position predicts.
-    """
-    require_mask(mask)
-    if bool(mask[:, 0].any()):
-        raise ArgumentError(
-            f"mask of shape {tuple(mask.shape)} is set on the first token, which no position predicts",
-            argument="mask",
-            problem="first token",
-        )
-    not_scored = torch.nn.functional.pad(
-        ~mask[:, 1:].bool(), (0, 1), value=True
-    )  # (B, S), True where the next token does not count
-    logits = logits.masked_fill(not_scored[..., None], 0.0)  # so that NaN there cannot reach a gradient
-    return sequence_logps(token_logps(logits, input_ids, temperature), mask[:, 1:])  # (B, S-1) -> (B,)
 
 
 @takes(mask=MASK, logps=under_mask())

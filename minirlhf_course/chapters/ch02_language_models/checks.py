@@ -13,6 +13,7 @@ from minirlhf.core import exact, logprobs
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.masking import masked_sum
 from minirlhf.equations import language
+from minirlhf_course.chapters.ch02_language_models import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 # -- sequences ----------------------------------------------------------------------------------------------------
@@ -53,19 +54,19 @@ def _(token_logps, draw: Draw) -> Comparison:
     "eq:chain-rule",
     "value",
     "The log-probability of a completion is the sum of the log-probabilities of its tokens, EOS included, padding not.",
-    of=language.completion_logp,
+    of=equations.completion_logp,
     against="probability of each response, the product along its path through the table",
     wrong={
         "mean over the tokens instead of the sum": lambda logits, ids, mask, **o: (
-            language.completion_logp(logits, ids, mask, **o) / mask.sum(-1)
+            equations.completion_logp(logits, ids, mask, **o) / mask.sum(-1)
         ),
-        "end-of-sequence token left out": lambda logits, ids, mask, **o: language.completion_logp(
+        "end-of-sequence token left out": lambda logits, ids, mask, **o: equations.completion_logp(
             logits, ids, mask & (ids != 0) | (torch.arange(mask.shape[1]) == 1), **o
         ),
-        "padding counted": lambda logits, ids, mask, **o: language.completion_logp(
+        "padding counted": lambda logits, ids, mask, **o: equations.completion_logp(
             logits, ids, (torch.arange(mask.shape[1]) > 0).expand_as(mask), **o
         ),
-        "temperature forgotten": lambda logits, ids, mask, *, temperature: language.completion_logp(logits, ids, mask),
+        "temperature forgotten": lambda logits, ids, mask, *, temperature: equations.completion_logp(logits, ids, mask),
     },
 )
 def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
@@ -80,11 +81,11 @@ def _(completion_logp, draw: Draw) -> Iterator[Comparison]:
     "eq:chain-rule",
     "normalisation",
     "The probabilities of all completions, ended by EOS or truncated, sum to one.",
-    of=language.completion_logp,
+    of=equations.completion_logp,
     against="1",
     wrong={
         "mean over the tokens instead of the sum": lambda logits, ids, mask: (
-            language.completion_logp(logits, ids, mask) / mask.sum(-1)
+            equations.completion_logp(logits, ids, mask) / mask.sum(-1)
         ),
     },
 )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import language, transformer
+from minirlhf_course.chapters.ch02_language_models import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -65,14 +66,14 @@ def _(attention, draw: Draw) -> Iterator[Comparison]:
     "eq:rotary-position",
     "value",
     "A pair of coordinates is a complex number, and a position rotates it.",
-    of=transformer.rotary,
+    of=equations.rotary,
     against="complex numbers: pair i of position t times e^(i t / base^(2i/W))",
     wrong={
         "turned the other way": lambda x, *, base=1e4: torch.flip(
-            transformer.rotary(torch.flip(x, (-1,)), base=base), (-1,)
+            equations.rotary(torch.flip(x, (-1,)), base=base), (-1,)
         ),
-        "all pairs turn equally fast": lambda x, *, base=1e4: transformer.rotary(x, base=1.0 + 1e-12),
-        "the base is ignored": lambda x, *, base=1e4: transformer.rotary(x),
+        "all pairs turn equally fast": lambda x, *, base=1e4: equations.rotary(x, base=1.0 + 1e-12),
+        "the base is ignored": lambda x, *, base=1e4: equations.rotary(x),
         "positions are added, not turned by": lambda x, *, base=1e4: x + torch.arange(x.shape[-2])[:, None],
     },
 )
@@ -88,12 +89,12 @@ def _(rotary, draw: Draw) -> Iterator[Comparison]:
     "eq:rotary-position",
     "distance-only",
     "The product of a rotated query and a rotated key depends only on their distance.",
-    of=transformer.rotary,
+    of=equations.rotary,
     against="the same product, both positions moved by one",
     wrong={
         "positions are added, not turned by": lambda x, *, base=1e4: x + torch.arange(x.shape[-2])[:, None],
         "only even positions are turned": lambda x, *, base=1e4: torch.where(
-            (torch.arange(x.shape[-2]) % 2 == 0)[:, None], transformer.rotary(x, base=base), x
+            (torch.arange(x.shape[-2]) % 2 == 0)[:, None], equations.rotary(x, base=base), x
         ),
     },
 )
@@ -107,10 +108,10 @@ def _(rotary, draw: Draw) -> Comparison:
     "eq:rms-norm",
     "value",
     "x_i scale_i / √(mean x² + eps).",
-    of=transformer.rms_norm,
+    of=equations.rms_norm,
     against="the definition, coordinate by coordinate",
     wrong={
-        "the mean is taken off, as in layer normalisation": lambda x, scale, *, eps: transformer.rms_norm(
+        "the mean is taken off, as in layer normalisation": lambda x, scale, *, eps: equations.rms_norm(
             x - x.mean(-1, keepdim=True), scale, eps=eps
         ),
         "the sum of squares for their mean": lambda x, scale, *, eps: (
@@ -118,7 +119,7 @@ def _(rotary, draw: Draw) -> Comparison:
         ),
         "no root": lambda x, scale, *, eps: scale * x / (x.square().mean(-1, keepdim=True) + eps),
         "eps outside the root": lambda x, scale, *, eps: scale * x / (x.square().mean(-1, keepdim=True).sqrt() + eps),
-        "the scale is forgotten": lambda x, scale, *, eps: transformer.rms_norm(x, torch.ones_like(scale), eps=eps),
+        "the scale is forgotten": lambda x, scale, *, eps: equations.rms_norm(x, torch.ones_like(scale), eps=eps),
     },
 )
 def _(rms_norm, draw: Draw) -> Iterator[Comparison]:

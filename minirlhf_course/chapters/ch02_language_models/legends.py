@@ -10,6 +10,7 @@ import torch
 
 from minirlhf.core import logprobs
 from minirlhf.equations import language, transformer
+from minirlhf_course.chapters.ch02_language_models import equations
 from minirlhf_course.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -32,7 +33,7 @@ def _(draw: Draw) -> Legend:
     # The columns of the logits are the response tokens; the prompt's own id is never predicted.
     logits = toy(batch["input_ids"], batch["attention_mask"]).logits
     ids = batch["input_ids"].where(mask, torch.zeros(()).long())
-    return legend | {r"\log \pi(y \mid x)": language.completion_logp(logits, ids, mask).detach()}
+    return legend | {r"\log \pi(y \mid x)": equations.completion_logp(logits, ids, mask).detach()}
 
 
 @symbols_of("eq:token-logp")
@@ -95,14 +96,14 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     x, g = draw.normal(4) + 2.0, draw.uniform(4, low=0.5, high=2.0)
     legend = {"i": range(1, 5), "j": range(1, 5), "D": 4, "x_j": x, "g_i": g, r"\epsilon": 0.3}
-    return legend | {r"\operatorname{norm}(x)_i": transformer.rms_norm(x, g, eps=0.3)}
+    return legend | {r"\operatorname{norm}(x)_i": equations.rms_norm(x, g, eps=0.3)}
 
 
 @symbols_of("eq:rotary-position")
 def _(draw: Draw) -> Legend:
     x, t, W, b = draw.uniform(5, 6, low=0.5, high=2.0), 3, 6, 50.0
     legend = {"i": range(W // 2), "t": t, "W": W, "b": b, "x_i": x[t]}
-    return legend | {"x'_i": transformer.rotary(x, base=b)[t]}
+    return legend | {"x'_i": equations.rotary(x, base=b)[t]}
 
 
 @symbols_of("eq:attention", linear=True)
