@@ -11,14 +11,9 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.equations.policy_gradient import (
     gradient_variance,
     group_mean_shrinkage,
-    log_derivative,
     optimal_baseline,
     policy_gradient,
-    policy_gradient_expectation,
-    policy_gradient_theorem,
-    trajectory_logp,
     trajectory_score,
-    value_gradient,
 )
 from minirlhf.equations.trust_region import (
     adaptive_penalty,
@@ -28,6 +23,13 @@ from minirlhf.equations.trust_region import (
     quadratic_kl,
     surrogate_gain,
     trust_region_step,
+)
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo.equations import (
+    log_derivative,
+    policy_gradient_expectation,
+    policy_gradient_theorem,
+    trajectory_logp,
+    value_gradient,
 )
 from minirlhf_course.ledger.inputs.processes import endless
 from minirlhf_course.ledger.registry import Draw

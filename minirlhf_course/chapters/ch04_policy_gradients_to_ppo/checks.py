@@ -10,13 +10,14 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import returns
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo import equations
 from minirlhf_course.ledger.inputs.processes import HORIZON, RandomEpisodes, endless, episodes, jacobian
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 
 def _trajectory_logps(e: RandomEpisodes, theta: Tensor) -> Tensor:
     before, after = e.paths.states[:, :-1], e.paths.states[:, 1:]
-    return pg.trajectory_logp(
+    return equations.trajectory_logp(
         e.start.log()[before[:, 0]],
         theta.log_softmax(-1)[before, e.paths.actions],
         e.transitions.log()[before, e.paths.actions, after],
@@ -31,12 +32,16 @@ def _trajectory_logps(e: RandomEpisodes, theta: Tensor) -> Tensor:
     "eq:trajectory-probability",
     "value",
     "The probabilities of all trajectories sum to one and give the expected return.",
-    of=pg.trajectory_logp,
+    of=equations.trajectory_logp,
     against="expected return from pushing the distribution over states forward",
     wrong={
-        "dynamics left out": lambda start, actions, moves, mask: pg.trajectory_logp(start, actions, moves * 0, mask),
-        "start left out": lambda start, actions, moves, mask: pg.trajectory_logp(start * 0, actions, moves, mask),
-        "mean over the steps": lambda start, actions, moves, mask: pg.trajectory_logp(
+        "dynamics left out": lambda start, actions, moves, mask: equations.trajectory_logp(
+            start, actions, moves * 0, mask
+        ),
+        "start left out": lambda start, actions, moves, mask: equations.trajectory_logp(
+            start * 0, actions, moves, mask
+        ),
+        "mean over the steps": lambda start, actions, moves, mask: equations.trajectory_logp(
             start, actions / mask.shape[1], moves / mask.shape[1], mask
         ),
     },
@@ -58,13 +63,13 @@ def _(trajectory_logp, draw: Draw) -> Iterator[Comparison]:
     "eq:log-derivative",
     "gradient",
     "∇J = Σ_τ ∇p(τ) R(τ) = E[R(τ) ∇log p(τ)], with the whole log-probability differentiated.",
-    of=pg.log_derivative,
+    of=equations.log_derivative,
     against="finite differences of the expected return",
     wrong={
-        "trajectories equally weighted": lambda probs, values, scores: pg.log_derivative(
+        "trajectories equally weighted": lambda probs, values, scores: equations.log_derivative(
             torch.full_like(probs, 1 / len(probs)), values, scores
         ),
-        "gradient of p in place of log p": lambda probs, values, scores: pg.log_derivative(
+        "gradient of p in place of log p": lambda probs, values, scores: equations.log_derivative(
             probs, values, probs[:, None] * scores
         ),
     },
@@ -245,13 +250,13 @@ def _(policy_gradient, draw: Draw) -> Iterator[Comparison]:
     "eq:value-gradient",
     "value",
     "The gradient of the values satisfies a Bellman equation.",
-    of=pg.value_gradient,
+    of=equations.value_gradient,
     against="differentiating the discounted rewards summed over time",
     wrong={
-        "later steps forgotten": lambda transitions, policy, dpi, q, *, gamma: pg.value_gradient(
+        "later steps forgotten": lambda transitions, policy, dpi, q, *, gamma: equations.value_gradient(
             transitions, policy, dpi, q, gamma=0.0
         ),
-        "transitions of a uniform policy": lambda transitions, policy, dpi, q, *, gamma: pg.value_gradient(
+        "transitions of a uniform policy": lambda transitions, policy, dpi, q, *, gamma: equations.value_gradient(
             transitions, torch.full_like(policy, 0.5), dpi, q, gamma=gamma
         ),
     },
@@ -267,13 +272,13 @@ def _(value_gradient, draw: Draw) -> Comparison:
     "eq:policy-gradient-theorem",
     "value",
     "Unrolled, the recursion becomes a sum over states, weighted with the policy's visits.",
-    of=pg.policy_gradient_theorem,
+    of=equations.policy_gradient_theorem,
     against="the gradient of the values, averaged over the start",
     wrong={
         "1/(1−γ) forgotten": lambda d, dpi, q, *, gamma: (
-            (1 - gamma) * pg.policy_gradient_theorem(d, dpi, q, gamma=gamma)
+            (1 - gamma) * equations.policy_gradient_theorem(d, dpi, q, gamma=gamma)
         ),
-        "states equally likely": lambda d, dpi, q, *, gamma: pg.policy_gradient_theorem(
+        "states equally likely": lambda d, dpi, q, *, gamma: equations.policy_gradient_theorem(
             torch.full_like(d, 1 / len(d)), dpi, q, gamma=gamma
         ),
     },
@@ -284,20 +289,20 @@ def _(policy_gradient_theorem, draw: Draw) -> Comparison:
     dpi = jacobian(lambda theta: theta.softmax(-1), m.theta)
     q = m.action_values()
     got = policy_gradient_theorem(m.occupancy(m.theta).sum(-1), dpi, q, gamma=m.gamma)
-    return got, m.start @ pg.value_gradient(m.transitions, m.policy, dpi, q, gamma=m.gamma)
+    return got, m.start @ equations.value_gradient(m.transitions, m.policy, dpi, q, gamma=m.gamma)
 
 
 @check(
     "eq:policy-gradient-expectation",
     "value",
     "With ∇π = π ∇log π the sum over actions becomes an expectation; Q less V gives the same.",
-    of=pg.policy_gradient_expectation,
+    of=equations.policy_gradient_expectation,
     against="the theorem's sum, and differentiating the expected return",
     wrong={
         "1/(1−γ) forgotten": lambda nu, scores, q, *, gamma: (
-            (1 - gamma) * pg.policy_gradient_expectation(nu, scores, q, gamma=gamma)
+            (1 - gamma) * equations.policy_gradient_expectation(nu, scores, q, gamma=gamma)
         ),
-        "every state and action equally likely": lambda nu, scores, q, *, gamma: pg.policy_gradient_expectation(
+        "every state and action equally likely": lambda nu, scores, q, *, gamma: equations.policy_gradient_expectation(
             torch.full_like(nu, 1 / nu.numel()), scores, q, gamma=gamma
         ),
     },
@@ -308,7 +313,7 @@ def _(policy_gradient_expectation, draw: Draw) -> Iterator[Comparison]:
     scores, dpi = (jacobian(f, m.theta) for f in (lambda t: t.log_softmax(-1), lambda t: t.softmax(-1)))
     nu, q = m.occupancy(m.theta), m.action_values()
     got = policy_gradient_expectation(nu, scores, q, gamma=m.gamma)
-    yield got, pg.policy_gradient_theorem(nu.sum(-1), dpi, q, gamma=m.gamma)
+    yield got, equations.policy_gradient_theorem(nu.sum(-1), dpi, q, gamma=m.gamma)
     yield got, m.gradient()
     yield policy_gradient_expectation(nu, scores, m.advantages(), gamma=m.gamma), got
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from minirlhf.control import policy_optimisation as po
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import policy_losses, returns, trust_region, value_losses
+from minirlhf_course.chapters.ch04_policy_gradients_to_ppo import equations
 from minirlhf_course.chapters.ch04_policy_gradients_to_ppo.checks_ppo import minibatch
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.inputs.printed import until
@@ -44,7 +45,7 @@ def _(draw: Draw) -> Legend:
     _, legend = played(draw)
     chosen = torch.stack([legend[r"\pi_\theta(a_t\mid s_t)"](t) for t in range(HORIZON)], -1).log()
     moved = legend[r"P(s_{t+1}\mid s_t,a_t)"].T.log()
-    total = pg.trajectory_logp(legend["p(s_0)"].log(), chosen, moved, torch.ones_like(chosen, dtype=torch.bool))
+    total = equations.trajectory_logp(legend["p(s_0)"].log(), chosen, moved, torch.ones_like(chosen, dtype=torch.bool))
     return legend | {r"\log p_\theta(\tau)": total}
 
 
@@ -54,7 +55,7 @@ def _(draw: Draw) -> Legend:
     p = theta.softmax(-1)
     scores = jacobian(lambda t: t.log_softmax(-1), theta)
     legend = {r"\tau": range(5), r"\theta": theta, r"p_\theta(\tau)": p, r"R(\tau)": earned, r"\E": (r"\tau", p)}
-    return legend | {r"\nabla J": pg.log_derivative(p.detach(), earned, scores)}
+    return legend | {r"\nabla J": equations.log_derivative(p.detach(), earned, scores)}
 
 
 @symbols_of("eq:trajectory-score")
@@ -110,14 +111,14 @@ def lasting(draw: Draw) -> tuple[Endless, Tensor, dict[str, Any]]:
 @symbols_of("eq:value-gradient")
 def _(draw: Draw) -> Legend:
     e, slopes, legend = lasting(draw)
-    found = pg.value_gradient(e.transitions, e.policy, slopes, e.action_values(), gamma=e.gamma)
+    found = equations.value_gradient(e.transitions, e.policy, slopes, e.action_values(), gamma=e.gamma)
     return legend | {r"\nabla V(s)": found}
 
 
 @symbols_of("eq:policy-gradient-theorem")
 def _(draw: Draw) -> Legend:
     e, slopes, legend = lasting(draw)
-    found = pg.policy_gradient_theorem(legend["d(s)"], slopes, e.action_values(), gamma=e.gamma)
+    found = equations.policy_gradient_theorem(legend["d(s)"], slopes, e.action_values(), gamma=e.gamma)
     return legend | {r"\nabla J": found}
 
 
@@ -125,7 +126,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     e, _, legend = lasting(draw)
     scores = jacobian(lambda t: t.log_softmax(-1), e.theta)
-    found = pg.policy_gradient_expectation(e.occupancy(e.theta), scores, e.action_values(), gamma=e.gamma)
+    found = equations.policy_gradient_expectation(e.occupancy(e.theta), scores, e.action_values(), gamma=e.gamma)
     return legend | {r"\nabla J": found}
 
 
