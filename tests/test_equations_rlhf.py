@@ -9,6 +9,7 @@ from facts import called, raises
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import rlhf
+from minirlhf_course.chapters.ch05_rlhf_problem import equations as ch05
 
 REF, REWARDS = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)
 OPTIMUM = torch.tensor([0.784399, 0.173139, 0.042463], dtype=torch.float64)
@@ -18,7 +19,7 @@ def test_rlhf_objective_and_optimum_by_hand():
     best = rlhf.optimal_logps(REF.log(), REWARDS, beta=1.0)
     torch.testing.assert_close(best.exp(), OPTIMUM, atol=5e-7, rtol=0)
     assert rlhf.optimal_value(REF.log(), REWARDS, beta=1.0).item() == pytest.approx(0.549691, abs=5e-7)
-    for form in (rlhf.rlhf_objective, rlhf.regrouped_objective, rlhf.objective_from_optimum):
+    for form in (ch05.rlhf_objective, ch05.regrouped_objective, ch05.objective_from_optimum):
         assert form(best, REF.log(), REWARDS, beta=1.0).item() == pytest.approx(0.549691, abs=5e-7)
 
 
@@ -33,7 +34,7 @@ def test_rlhf_optimum_excludes_what_the_reference_excludes():
     rewards = torch.tensor([0.0, 1.0, 100.0], dtype=torch.float64)
     best = rlhf.optimal_logps(ref, rewards, beta=1.0)
     assert best[2] == -math.inf
-    assert rlhf.rlhf_objective(best, ref, rewards, beta=1.0) == pytest.approx(
+    assert ch05.rlhf_objective(best, ref, rewards, beta=1.0) == pytest.approx(
         rlhf.optimal_value(ref, rewards, beta=1.0).item()
     )
     assert rlhf.beta_for_kl(ref, rewards, budget=0.1) > 0
@@ -64,8 +65,8 @@ LOGPS = torch.full((2, 4), 0.25).log()
         (lambda: rlhf.optimal_logps(LOGPS, torch.zeros(4), beta=1.0), "ref_logps", (2, 4)),
         (lambda: rlhf.optimal_logps(LOGPS, torch.zeros(2, 4), beta=0.0), "beta", 0.0),
         (lambda: rlhf.optimal_value(LOGPS, torch.zeros(2, 4), beta=-1.0), "beta", -1.0),
-        (lambda: rlhf.rlhf_objective(LOGPS, LOGPS, torch.full((2, 4), math.nan), beta=1.0), "rewards", 8),
-        (lambda: rlhf.rlhf_objective(LOGPS + 1, LOGPS, torch.zeros(2, 4), beta=1.0), "logps", None),
+        (lambda: ch05.rlhf_objective(LOGPS, LOGPS, torch.full((2, 4), math.nan), beta=1.0), "rewards", 8),
+        (lambda: ch05.rlhf_objective(LOGPS + 1, LOGPS, torch.zeros(2, 4), beta=1.0), "logps", None),
         (lambda: rlhf.log_partition(LOGPS * math.nan, torch.zeros(2, 4), beta=1.0), "ref_logps", None),
         (lambda: rlhf.implicit_reward(LOGPS, LOGPS[0], beta=1.0), "ref_logps", (4,)),
         (lambda: rlhf.implicit_reward(LOGPS, LOGPS, beta=math.nan), "beta", math.nan),

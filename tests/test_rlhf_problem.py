@@ -15,6 +15,7 @@ from minirlhf.equations import mdp, rlhf
 from minirlhf.recipes import DR_GRPO, GRPO, RLOO
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.toy import train_toy
+from minirlhf_course.chapters.ch05_rlhf_problem import equations as ch05
 
 REF = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
@@ -137,8 +138,8 @@ def test_train_toy_rloo_with_kl_in_the_reward_reaches_the_optimum():
     policy, history = trained(RLOO.with_(beta=beta), world.rewards[None], world.reference)
     ref_logps = world.reference.distribution()[0].log().detach()
     best = rlhf.optimal_value(ref_logps, world.rewards, beta=beta)
-    reached = rlhf.rlhf_objective(policy.distribution()[0].log().detach(), ref_logps, world.rewards, beta=beta)
-    start = rlhf.rlhf_objective(ref_logps, ref_logps, world.rewards, beta=beta)
+    reached = ch05.rlhf_objective(policy.distribution()[0].log().detach(), ref_logps, world.rewards, beta=beta)
+    start = ch05.rlhf_objective(ref_logps, ref_logps, world.rewards, beta=beta)
     assert best - reached < 0.05 * (best - start)
     assert history.last["exact_kl"] == pytest.approx(
         float(exact.divergence(policy.distribution()[0], ref_logps.exp()).detach())

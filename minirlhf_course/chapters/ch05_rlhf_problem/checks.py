@@ -9,6 +9,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import rlhf
+from minirlhf_course.chapters.ch05_rlhf_problem import equations
 from minirlhf_course.chapters.ch05_rlhf_problem.prefixes import from_the_leaves, next_token, rows_of
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
@@ -44,14 +45,14 @@ def _log_z(ref: Tensor, rewards: Tensor, beta: float) -> Tensor:
     "eq:rlhf-objective",
     "value",
     "The objective over whole responses is the expected sum of token rewards minus token penalties.",
-    of=rlhf.rlhf_objective,
+    of=equations.rlhf_objective,
     against="recursion over the prefixes of a toy language model, paying −β log π/π_ref at every token",
     wrong={
         "KL direction reversed": lambda logps, ref_logps, rewards, *, beta: (
             (logps.exp() * rewards).sum(-1) - beta * (ref_logps.exp() * (ref_logps - logps)).sum(-1)
         ),
-        "β multiplies the reward instead of the KL": lambda logps, ref_logps, rewards, *, beta: rlhf.rlhf_objective(
-            logps, ref_logps, beta * rewards, beta=1.0
+        "β multiplies the reward instead of the KL": lambda logps, ref_logps, rewards, *, beta: (
+            equations.rlhf_objective(logps, ref_logps, beta * rewards, beta=1.0)
         ),
     },
 )
@@ -72,7 +73,7 @@ def _(objective, draw: Draw) -> Iterator[Comparison]:
     "eq:rlhf-objective",
     "gradient",
     "The derivative of the log-ratio itself drops out: the gradient treats the penalty as part of the reward.",
-    of=rlhf.rlhf_objective,
+    of=equations.rlhf_objective,
     against="score-function gradient E[(r − β log π/π_ref) ∇log π], summed over all outcomes",
     wrong={
         "KL outside the graph": lambda logps, ref_logps, rewards, *, beta: (
@@ -95,10 +96,10 @@ def _(objective, draw: Draw) -> Comparison:
     "eq:rlhf-objective",
     "shift",
     "A constant added to all rewards of a prompt is added to the objective of every policy, so it ranks none of them.",
-    of=rlhf.rlhf_objective,
+    of=equations.rlhf_objective,
     against="the same objective, plus the constant",
     wrong={
-        "rewards centred over the responses first": lambda logps, ref_logps, rewards, *, beta: rlhf.rlhf_objective(
+        "rewards centred over the responses first": lambda logps, ref_logps, rewards, *, beta: equations.rlhf_objective(
             logps, ref_logps, rewards - rewards.mean(-1, keepdim=True), beta=beta
         ),
     },
@@ -140,15 +141,15 @@ def _(log_partition, draw: Draw) -> Comparison:
     "eq:rlhf-regrouped",
     "step",
     "Adding and subtracting log Z inside the expectation changes nothing.",
-    of=rlhf.regrouped_objective,
+    of=equations.regrouped_objective,
     against="the objective as defined",
     follows="eq:rlhf-objective",
     wrong={
         "log Z added but not taken away": lambda logps, ref_logps, rewards, *, beta: (
-            rlhf.regrouped_objective(logps, ref_logps, rewards, beta=beta)
+            equations.regrouped_objective(logps, ref_logps, rewards, beta=beta)
             - beta * rlhf.log_partition(ref_logps, rewards, beta=beta)
         ),
-        "sign of the reward": lambda logps, ref_logps, rewards, *, beta: rlhf.regrouped_objective(
+        "sign of the reward": lambda logps, ref_logps, rewards, *, beta: equations.regrouped_objective(
             logps, ref_logps, -rewards, beta=beta
         ),
     },
@@ -157,7 +158,7 @@ def _(regrouped, draw: Draw) -> Comparison:
     p, ref, rewards, beta = _problem(draw)
     return (
         regrouped(p.log(), ref.log(), rewards, beta=beta),
-        rlhf.rlhf_objective(p.log(), ref.log(), rewards, beta=beta),
+        equations.rlhf_objective(p.log(), ref.log(), rewards, beta=beta),
     )
 
 
@@ -165,12 +166,12 @@ def _(regrouped, draw: Draw) -> Comparison:
     "eq:rlhf-divergence-form",
     "step",
     "The objective is −β KL(π‖π*) plus β log Z, which does not depend on π.",
-    of=rlhf.objective_from_optimum,
+    of=equations.objective_from_optimum,
     against="the regrouped objective",
     follows="eq:rlhf-regrouped",
     wrong={
         "log Z without its β": lambda logps, ref_logps, rewards, *, beta: (
-            rlhf.objective_from_optimum(logps, ref_logps, rewards, beta=beta)
+            equations.objective_from_optimum(logps, ref_logps, rewards, beta=beta)
             + (1 - beta) * rlhf.log_partition(ref_logps, rewards, beta=beta)
         ),
         "divergence from π* to π": lambda logps, ref_logps, rewards, *, beta: (
@@ -183,7 +184,7 @@ def _(divergence_form, draw: Draw) -> Comparison:
     p, ref, rewards, beta = _problem(draw)
     return (
         divergence_form(p.log(), ref.log(), rewards, beta=beta),
-        rlhf.regrouped_objective(p.log(), ref.log(), rewards, beta=beta),
+        equations.regrouped_objective(p.log(), ref.log(), rewards, beta=beta),
     )
 
 
@@ -195,11 +196,11 @@ def _taylor_remainder(u: float) -> Tensor:
     "eq:gibbs",
     "step",
     "What the objective falls short of β log Z is β times a sum of Gibbs terms.",
-    of=rlhf.gibbs_terms,
+    of=equations.gibbs_terms,
     against="the divergence form of the objective",
     follows="eq:rlhf-divergence-form",
     wrong={
-        "arguments swapped": lambda logps, other_logps: rlhf.gibbs_terms(other_logps, logps),
+        "arguments swapped": lambda logps, other_logps: equations.gibbs_terms(other_logps, logps),
         "−π + q forgotten, sign lost": lambda logps, other_logps: (logps.exp() * (logps - other_logps)).abs(),
     },
 )
@@ -207,7 +208,7 @@ def _(gibbs_terms, draw: Draw) -> Comparison:
     p, ref, rewards, beta = _problem(draw)
     best = rlhf.optimal_logps(ref.log(), rewards, beta=beta)
     shortfall = beta * gibbs_terms(p.log(), best).sum(-1)
-    return beta * _log_z(ref, rewards, beta) - shortfall, rlhf.objective_from_optimum(
+    return beta * _log_z(ref, rewards, beta) - shortfall, equations.objective_from_optimum(
         p.log(), ref.log(), rewards, beta=beta
     )
 
@@ -216,11 +217,11 @@ def _(gibbs_terms, draw: Draw) -> Comparison:
     "eq:gibbs",
     "value",
     "Every term is an integral of something positive, so their sum, the KL, is never negative and 0 only at π = q.",
-    of=rlhf.gibbs_terms,
+    of=equations.gibbs_terms,
     against="π ∫ (u − s) eˢ ds from 0 to u = log(q/π), a Taylor remainder: positive on either side of 0",
     wrong={
         "plain terms of the KL, which may be negative": lambda logps, other_logps: logps.exp() * (logps - other_logps),
-        "arguments swapped": lambda logps, other_logps: rlhf.gibbs_terms(other_logps, logps),
+        "arguments swapped": lambda logps, other_logps: equations.gibbs_terms(other_logps, logps),
     },
 )
 def _(gibbs_terms, draw: Draw) -> Iterator[Comparison]:

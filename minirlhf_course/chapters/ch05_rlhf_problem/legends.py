@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import machines, rlhf
+from minirlhf_course.chapters.ch05_rlhf_problem import equations
 from minirlhf_course.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf_course.ledger.inputs.printed import world
 from minirlhf_course.ledger.registry import Draw
@@ -52,14 +53,14 @@ def problem(draw: Draw) -> tuple[Tensor, Tensor, Tensor, float, dict[str, Any]]:
 def _(draw: Draw) -> Legend:
     pi, ref, r, beta, legend = problem(draw)
     legend |= {"r(x,y)": r, r"\pi(\cdot\mid x)": pi.exp(), r"\pi(y\mid x)": pi.exp(), r"\piref(\cdot\mid x)": ref.exp()}
-    return legend | {r"J(\pi)": rlhf.rlhf_objective(pi, ref, r, beta=beta)}
+    return legend | {r"J(\pi)": equations.rlhf_objective(pi, ref, r, beta=beta)}
 
 
 @symbols_of("eq:token-bandit")
 def _(draw: Draw) -> Legend:
     w, beta = world(draw), 0.7
     earned = rlhf.regularised_return(w.logps, w.ref_logps, w.rewards, w.mask, beta=beta)
-    value = rlhf.rlhf_objective(w.probs.log(), w.ref_logps.sum(-1), w.rewards, beta=beta)
+    value = equations.rlhf_objective(w.probs.log(), w.ref_logps.sum(-1), w.rewards, beta=beta)
     return w.legend | {"|y|": w.mask.shape[1], r"\beta": beta, "R(y)": earned, r"J(\pi)": value}
 
 
@@ -71,19 +72,19 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:rlhf-regrouped")
 def _(draw: Draw) -> Legend:
     pi, ref, r, beta, legend = problem(draw)
-    return legend | {r"J(\pi)": rlhf.regrouped_objective(pi, ref, r, beta=beta)}
+    return legend | {r"J(\pi)": equations.regrouped_objective(pi, ref, r, beta=beta)}
 
 
 @symbols_of("eq:rlhf-divergence-form")
 def _(draw: Draw) -> Legend:
     pi, ref, r, beta, legend = problem(draw)
-    return legend | {r"J(\pi)": rlhf.objective_from_optimum(pi, ref, r, beta=beta)}
+    return legend | {r"J(\pi)": equations.objective_from_optimum(pi, ref, r, beta=beta)}
 
 
 @symbols_of("eq:gibbs")
 def _(draw: Draw) -> Legend:
     pi, ref, _, _, legend = problem(draw)
-    return legend | {"q": ref.exp(), "q(y)": ref.exp(), r"\KL(\pi\|q)": rlhf.gibbs_terms(pi, ref).sum()}
+    return legend | {"q": ref.exp(), "q(y)": ref.exp(), r"\KL(\pi\|q)": equations.gibbs_terms(pi, ref).sum()}
 
 
 @symbols_of("eq:rlhf-optimum")
@@ -132,7 +133,7 @@ def _(draw: Draw) -> Legend:
     w, beta = world(draw), 0.7
     inputs = (w.logps.detach(), w.ref_logps, w.rewards, w.mask)
     to_go = rlhf.regularised_return_to_go(*inputs, beta=beta).where(w.mask, w.rewards[:, None])
-    value = rlhf.rlhf_objective(w.probs.log(), w.ref_logps.sum(-1), w.rewards, beta=beta)
+    value = equations.rlhf_objective(w.probs.log(), w.ref_logps.sum(-1), w.rewards, beta=beta)
     return w.legend | {
         r"\beta": beta,
         "R(y)": rlhf.regularised_return(*inputs, beta=beta),

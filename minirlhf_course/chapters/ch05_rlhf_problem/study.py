@@ -14,6 +14,7 @@ from minirlhf.equations.advantages import group_zscore
 from minirlhf.recipes import GRPO, RLOO, KLInLoss
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.toy import TOY_RUN, train_toy
+from minirlhf_course.chapters.ch05_rlhf_problem import equations
 from minirlhf_course.evidence import Study, settings
 
 BETAS = (2.0, 1.0, 0.5, 0.25)
@@ -44,7 +45,7 @@ def one_seed(seed: int, long: OnlineConfig = TOY_RUN, short: OnlineConfig = SHOR
     def against_the_optimum(name, recipe, beta):
         logps = run(name, recipe)
         best = rlhf.optimal_value(ref_logps, world.rewards, beta=beta)
-        reached = rlhf.rlhf_objective(logps, ref_logps, world.rewards, beta=beta)
+        reached = equations.rlhf_objective(logps, ref_logps, world.rewards, beta=beta)
         numbers[f"{name}_gap"] = float(best - reached)
         earned = world.rewards - beta * (logps - ref_logps)  # by each reply, its charge paid
         centred = earned - exact.expectation(logps.exp(), earned)
