@@ -14,9 +14,10 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf.core.progress import progress
-from minirlhf.equations import choice, reward_losses, social_choice
+from minirlhf.equations import reward_losses, social_choice
 from minirlhf_course import evidence
 from minirlhf_course.chapters.ch06_nature_of_preferences import cycles, groups, voting
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations as choice
 from minirlhf_course.classroom.predictions import Predictions
 from minirlhf_course.report.plotting import PALETTE
 

@@ -8,9 +8,10 @@ import torch
 from facts import raises
 
 from minirlhf.core.errors import ArgumentError
-from minirlhf.equations import choice, reward_losses, social_choice
-from minirlhf.equations.social_choice import reward_spread
+from minirlhf.equations import reward_losses, social_choice
 from minirlhf_course.chapters.ch06_nature_of_preferences import cycles, groups, voting
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations as ch06
+from minirlhf_course.chapters.ch06_nature_of_preferences.equations import reward_spread
 
 
 def test_arrow_census_leaves_two_dictators():
@@ -145,10 +146,10 @@ def test_choice_models_give_the_numbers_worked_by_hand():
     )  # equal gaps: the same ends
     votes = torch.tensor([[0.5, 0.6, 0.6], [0.4, 0.5, 1.0], [0.4, 0.0, 0.5]], dtype=torch.float64)
     assert social_choice.borda_scores(votes).tolist() == pytest.approx([0.600, 0.700, 0.200])
-    assert social_choice.majority_accuracy(torch.tensor(0.6), voters=3).item() == pytest.approx(0.648)
+    assert ch06.majority_accuracy(torch.tensor(0.6), voters=3).item() == pytest.approx(0.648)
     coin, two = torch.tensor(0.5, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
-    weights = [choice.probability_weight(coin, gamma=g).item() for g in (0.61, 0.69)]
-    assert [*weights, choice.prospect_value(two).item()] == pytest.approx([0.421, 0.454, 1.840], abs=5e-4)
+    weights = [ch06.probability_weight(coin, gamma=g).item() for g in (0.61, 0.69)]
+    assert [*weights, ch06.prospect_value(two).item()] == pytest.approx([0.421, 0.454, 1.840], abs=5e-4)
 
 
 def test_money_pump_starts_with_what_is_held():

@@ -5,8 +5,8 @@ import torch
 from facts import called, raises
 
 from minirlhf.core.errors import ArgumentError
-from minirlhf.equations import choice
 from minirlhf.equations import social_choice as sc
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations as ch06
 
 # -- one decider -------------------------------------------------------------------------------------------------
 
@@ -14,10 +14,10 @@ from minirlhf.equations import social_choice as sc
 @pytest.mark.parametrize("seed", range(5))
 def test_probability_weight_raises_small_and_lowers_large_chances(seed):
     p = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    assert bool((choice.probability_weight(0.01 + 0.1 * p) > 0.01 + 0.1 * p).all())
-    assert bool((choice.probability_weight(0.6 + 0.3 * p) < 0.6 + 0.3 * p).all())
+    assert bool((ch06.probability_weight(0.01 + 0.1 * p) > 0.01 + 0.1 * p).all())
+    assert bool((ch06.probability_weight(0.6 + 0.3 * p) < 0.6 + 0.3 * p).all())
     ends = torch.tensor([0.0, 1.0])
-    torch.testing.assert_close(choice.probability_weight(ends), ends)
+    torch.testing.assert_close(ch06.probability_weight(ends), ends)
 
 
 # -- ratings -----------------------------------------------------------------------------------------------------
@@ -48,20 +48,20 @@ def test_bradley_terry_fit_stops_within_the_tolerance():
 
 
 def test_majority_accuracy_of_certain_voters():
-    sure = sc.majority_accuracy(torch.tensor([0.0, 1.0]), voters=5)
+    sure = ch06.majority_accuracy(torch.tensor([0.0, 1.0]), voters=5)
     torch.testing.assert_close(sure, torch.tensor([0.0, 1.0]))
 
 
 @pytest.mark.parametrize(
     ("call", "argument", "value"),
     [
-        (lambda: sc.majority_accuracy(torch.tensor(0.6), voters=4), "voters", 4),
+        (lambda: ch06.majority_accuracy(torch.tensor(0.6), voters=4), "voters", 4),
         (lambda: sc.cycle_log_odds(torch.full((2, 2), 0.5)), "probs", (2, 2)),
         (lambda: sc.borda_scores(torch.full((1, 1), 0.5)), "probs", (1, 1)),
         (lambda: sc.bradley_terry_balance(torch.ones(2, 3), torch.ones(3)), "wins", (2, 3)),
         (lambda: sc.mixture_preference(torch.ones(2, 3), torch.ones(2)), "weights", [[]]),
-        (lambda: choice.deference_gain(torch.ones(1), torch.ones(1), noise=-1.0), "noise", -1.0),
-        (lambda: choice.probability_weight(torch.tensor(1.5)), "probs", None),
+        (lambda: ch06.deference_gain(torch.ones(1), torch.ones(1), noise=-1.0), "noise", -1.0),
+        (lambda: ch06.probability_weight(torch.tensor(1.5)), "probs", None),
     ],
     ids=called,
 )

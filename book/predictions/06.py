@@ -3,9 +3,9 @@
 import torch
 from asking import Ask, Typed, mean
 
-from minirlhf.equations import choice
-from minirlhf.equations.social_choice import majority_accuracy
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations as ch06
 from minirlhf_course.chapters.ch06_nature_of_preferences import groups
+from minirlhf_course.chapters.ch06_nature_of_preferences.equations import majority_accuracy
 
 
 def _number(x: float) -> torch.Tensor:
@@ -91,14 +91,14 @@ careless_labels = Ask(
 
 def _told():
     def coin(z: float, gamma: float) -> float:
-        return float(choice.probability_weight(_number(0.5), gamma=gamma) * choice.prospect_value(_number(z)))
+        return float(ch06.probability_weight(_number(0.5), gamma=gamma) * ch06.prospect_value(_number(z)))
 
-    sure, gamble = float(choice.prospect_value(_number(-1.0))), coin(-2.0, 0.69)
-    first = "the sure thing" if float(choice.prospect_value(_number(1.0))) > coin(2.0, 0.61) else "the coin"
+    sure, gamble = float(ch06.prospect_value(_number(-1.0))), coin(-2.0, 0.69)
+    first = "the sure thing" if float(ch06.prospect_value(_number(1.0))) > coin(2.0, 0.61) else "the coin"
     assert first == "the sure thing"  # as the question says
     answer = "either" if abs(sure - gamble) < 0.01 else "the sure thing again" if sure > gamble else "the coin"
-    twice = float(choice.prospect_value(_number(-2.0))) / sure
-    return answer, {"twice": twice, "weight": float(choice.probability_weight(_number(0.5), gamma=0.69))}
+    twice = float(ch06.prospect_value(_number(-2.0))) / sure
+    return answer, {"twice": twice, "weight": float(ch06.probability_weight(_number(0.5), gamma=0.69))}
 
 
 told_two = Ask(
@@ -113,7 +113,7 @@ told_two = Ask(
 
 
 def _asking():
-    gain = float(choice.deference_gain(_number(1.0)[None], _number(0.5)[None], noise=1.0))
+    gain = float(ch06.deference_gain(_number(1.0)[None], _number(0.5)[None], noise=1.0))
     assert gain < 0  # as the lessons say
     passes = float(torch.sigmoid(_number(0.5)))
     return 0.5 + gain, {"passes": passes, "stops": 1 - passes, "loss": -gain}

@@ -6,14 +6,12 @@ times that it was preferred. Diagonals are ignored. Rewards are in nats (:mod:`m
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
-from minirlhf.core.validate import POSITIVE, at_least, distribution, finite, takes
+from minirlhf.core.validate import POSITIVE, distribution, finite, takes
 from minirlhf.equations.reward_losses import bradley_terry
 
 
@@ -162,40 +160,3 @@ def borda_scores(probs: Tensor) -> Tensor:
             problem="too few",
         )
     return _off_diagonal(probs).sum(-1) / (probs.shape[-1] - 1)
-
-
-@takes(rewards="G K", weights=distribution("G"))
-@equation(
-    "eq:reward-spread",
-    source='Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning".',
-)
-def reward_spread(rewards: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean m_a and standard deviation s_a ``(K,)``, over annotators, of the reward of each completion.
-
-    A distributional reward model represents both; a scalar reward represents the mean only. The rewards of different
-    annotators must have a common scale, which comparisons alone do not determine.
-    """
-    mean = weights @ rewards
-    return mean, (weights @ (rewards - mean) ** 2).sqrt()
-
-
-@takes(accuracy=finite("...", "[0, 1]"), voters=at_least(1))
-@equation(
-    "eq:jury",
-    source="Condorcet (1785), \"Essai sur l'application de l'analyse à la probabilité des décisions rendues à la "
-    'pluralité des voix".',
-)
-def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
-    """Probability ``(...)`` that the majority of an odd number of voters is right, Σ_{k>n/2} C(n,k) p^k (1−p)^{n−k}.
-
-    Each voter is right with probability p, independently of the others.
-    """
-    if voters % 2 == 0 or voters > 1001:
-        raise ArgumentError(
-            f"voters = {voters}; expected an odd number of at most 1001, which excludes ties",
-            argument="voters",
-            value=voters,
-        )
-    majorities = range(voters // 2 + 1, voters + 1)
-    terms = [float(math.comb(voters, k)) * accuracy**k * (1 - accuracy) ** (voters - k) for k in majorities]
-    return torch.stack(terms).sum(0)

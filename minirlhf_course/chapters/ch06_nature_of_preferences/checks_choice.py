@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.equations import choice
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
@@ -23,7 +23,7 @@ chain(
     "eq:expected-utility",
     "value",
     "Independence, step by step: one of two sure things by a coin is worth its place between them.",
-    of=choice.expected_utility,
+    of=equations.expected_utility,
     against="the lottery played as one coin after another, each coin replaced by a sure thing that is worth as much",
     wrong={
         "the likeliest outcome": lambda probs, utilities: utilities.gather(-1, probs.argmax(-1, keepdim=True))[..., 0],
@@ -44,13 +44,13 @@ def _(expected_utility, draw: Draw) -> Comparison:
     "eq:prospect-value",
     "value",
     "A power of the size on either side, and losses λ times as heavy.",
-    of=choice.prospect_value,
+    of=equations.prospect_value,
     against="what makes it one: v(1) = 1, v(cz) = c^α v(z) for c > 0, and v(−z) = −λ v(z) for z > 0",
     wrong={
         "losses hurt more and more": lambda gains, *, alpha, loss_aversion: torch.where(
             gains >= 0, gains.abs() ** alpha, -loss_aversion * gains.abs() ** (1 / alpha)
         ),
-        "gains and losses alike": lambda gains, *, alpha, loss_aversion: choice.prospect_value(
+        "gains and losses alike": lambda gains, *, alpha, loss_aversion: equations.prospect_value(
             gains, alpha=alpha, loss_aversion=1.0
         ),
         "λ inside the power": lambda gains, *, alpha, loss_aversion: torch.where(
@@ -76,7 +76,7 @@ def _(prospect_value, draw: Draw):
     "eq:probability-weighting",
     "value",
     "At γ = 1 a weight is the chance itself; at γ = ½ it is √p/(√p + √q)², worked out; in between the norm.",
-    of=choice.probability_weight,
+    of=equations.probability_weight,
     against="p^γ over the γ-norm of (p, 1−p), and the odds of the two weights: those of p to the power γ",
     wrong={
         "normalised to sum to 1": lambda probs, *, gamma: torch.sigmoid(gamma * (probs.log() - (1 - probs).log())),
@@ -116,7 +116,7 @@ def _played(probs: Tensor, utilities: Tensor, noise: float) -> float:
 
 _WRONG_DEFERENCE = {
     "compared with acting only": lambda probs, utilities, *, noise=0.0: (
-        choice.deference_gain(probs, utilities, noise=noise)
+        equations.deference_gain(probs, utilities, noise=noise)
         + (probs * utilities).sum(-1).clamp(min=0)
         - (probs * utilities).sum(-1)
     ),
@@ -147,7 +147,7 @@ def _beliefs(draw: Draw) -> list[tuple[Tensor, Tensor]]:
     "eq:off-switch",
     "value",
     "Waiting for the person, less the better of acting and switching off.",
-    of=choice.deference_gain,
+    of=equations.deference_gain,
     against="the tree of the game: the machine moves, then a person who knows what the plan is worth",
     wrong=_WRONG_DEFERENCE,
 )
@@ -160,7 +160,7 @@ def _(deference_gain, draw: Draw):
     "eq:off-switch-doubt",
     "step",
     "With E[max(u, 0)] = E[u⁺] and E[u] = E[u⁺] − E[u⁻], the gain is the smaller of the two parts.",
-    of=choice.deference_gain,
+    of=equations.deference_gain,
     against="the smaller of what the plan may gain and what it may lose, E[u⁺] and E[u⁻]",
     follows="eq:off-switch",
     wrong=_WRONG_DEFERENCE,
@@ -176,7 +176,7 @@ def _(deference_gain, draw: Draw):
     "eq:noisy-overseer",
     "value",
     "A person who lets a plan of worth u pass with odds e^{u/τ} : 1.",
-    of=choice.deference_gain,
+    of=equations.deference_gain,
     against="the tree of the game, with a person who errs",
     wrong=_WRONG_DEFERENCE
     | {

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import social_choice
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
@@ -237,7 +238,7 @@ def _(borda_scores, draw: Draw) -> Comparison:
     "eq:reward-spread",
     "value",
     "What people are given on average, and how differently they feel about it.",
-    of=social_choice.reward_spread,
+    of=equations.reward_spread,
     against="every pair of people: the mean of their squared differences is twice the variance",
     wrong={
         "groups counted alike": lambda rewards, weights: (rewards.mean(0), rewards.std(0, correction=0)),
@@ -265,7 +266,7 @@ def _(reward_spread, draw: Draw) -> Iterator[Comparison]:
     "eq:jury",
     "value",
     "Vote by vote, each right or wrong on its own.",
-    of=social_choice.majority_accuracy,
+    of=equations.majority_accuracy,
     against="all votes that there can be, 2^n of them",
     wrong={
         "one voter's accuracy": lambda accuracy, *, voters: accuracy,

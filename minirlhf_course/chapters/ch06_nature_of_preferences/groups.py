@@ -9,7 +9,8 @@ from torch import Tensor
 
 from minirlhf.equations.reward_losses import bradley_terry
 from minirlhf.equations.rlhf import optimal_logps
-from minirlhf.equations.social_choice import bradley_terry_fit, mixture_preference, reward_spread
+from minirlhf.equations.social_choice import bradley_terry_fit, mixture_preference
+from minirlhf_course.chapters.ch06_nature_of_preferences.equations import reward_spread
 
 REPLIES = ("short", "middle", "long")
 OPPOSITE = torch.tensor(

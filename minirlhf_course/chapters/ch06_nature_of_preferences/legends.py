@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.equations import choice, reward_losses, social_choice
+from minirlhf.equations import reward_losses, social_choice
+from minirlhf_course.chapters.ch06_nature_of_preferences import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -22,20 +23,20 @@ Legend = Mapping[str, Any]
 @symbols_of("eq:expected-utility")
 def _(draw: Draw) -> Legend:
     p, u = draw.distribution(4), draw.normal(4)
-    return {"i": range(4), "p_i": p, "u_i": u, "U": choice.expected_utility(p, u)}
+    return {"i": range(4), "p_i": p, "u_i": u, "U": equations.expected_utility(p, u)}
 
 
 @symbols_of("eq:prospect-value")
 def _(draw: Draw) -> Legend:
     z = torch.cat([draw.uniform(2, low=0.3, high=2.0), -draw.uniform(2, low=0.3, high=2.0)])
-    v = choice.prospect_value(z, alpha=0.7, loss_aversion=1.9)
+    v = equations.prospect_value(z, alpha=0.7, loss_aversion=1.9)
     return {"z": z, r"\alpha": 0.7, r"\lambda": 1.9, "v(z)": v}
 
 
 @symbols_of("eq:probability-weighting")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(4, low=0.1, high=0.9)
-    return {"p": p, r"\gamma": 0.7, "w(p)": choice.probability_weight(p, gamma=0.7)}
+    return {"p": p, r"\gamma": 0.7, "w(p)": equations.probability_weight(p, gamma=0.7)}
 
 
 def plan(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
@@ -48,19 +49,19 @@ def plan(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
 @symbols_of("eq:off-switch")
 def _(draw: Draw) -> Legend:
     p, u, legend = plan(draw)
-    return legend | {r"\Delta": choice.deference_gain(p, u)}
+    return legend | {r"\Delta": equations.deference_gain(p, u)}
 
 
 @symbols_of("eq:off-switch-doubt")
 def _(draw: Draw) -> Legend:
     p, u, legend = plan(draw)
-    return legend | {r"\Delta": choice.deference_gain(p, u)}
+    return legend | {r"\Delta": equations.deference_gain(p, u)}
 
 
 @symbols_of("eq:noisy-overseer")
 def _(draw: Draw) -> Legend:
     p, u, legend = plan(draw)
-    return legend | {r"\tau": 0.6, r"\Delta_\tau": choice.deference_gain(p, u, noise=0.6)}
+    return legend | {r"\tau": 0.6, r"\Delta_\tau": equations.deference_gain(p, u, noise=0.6)}
 
 
 # -- models of choice --------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:reward-spread")
 def _(draw: Draw) -> Legend:
     r, w = draw.normal(3, 4), draw.distribution(3)
-    mean, spread = social_choice.reward_spread(r, w)
+    mean, spread = equations.reward_spread(r, w)
     legend = {"g": range(3), "a": range(4), "w_g": w, "r_g(a)": lambda g, a: r[int(g), int(a)]}
     return legend | {"m(a)": lambda a: mean[int(a)], "s(a)": lambda a: spread[int(a)]}
 
@@ -204,5 +205,5 @@ def _(draw: Draw) -> Legend:
         "n": 5,
         "p": p,
         r"\binom{n}{k}": torch.tensor([float(math.comb(5, k)) for k in range(6)], dtype=torch.float64),
-        "p_n": social_choice.majority_accuracy(p, voters=5),
+        "p_n": equations.majority_accuracy(p, voters=5),
     }

@@ -1,16 +1,19 @@
-"""Choices of one agent: expected utility, prospect theory, and a machine that may ask before it acts.
+"""The equations that only chapter 6 needs: choices of one agent, and how far annotators and a majority agree.
 
 A lottery is a distribution ``(..., N)`` over N outcomes. The unit and the zero of utilities are arbitrary: ``a·u + b``
-with a > 0 ranks all lotteries as ``u`` does.
+with a > 0 ranks all lotteries as ``u`` does. Rewards are in nats.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 from minirlhf.core.equation import equation
-from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, distribution, finite, takes
+from minirlhf.core.errors import ArgumentError
+from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, at_least, distribution, finite, takes
 
 
 @takes(probs=distribution("... N"), utilities="... N")
@@ -77,3 +80,43 @@ def deference_gain(probs: Tensor, utilities: Tensor, *, noise: float = 0.0) -> T
     utility_alone = (probs * utilities).sum(-1).clamp(min=0)
     prob_allowed = (utilities > 0).to(utilities) if noise == 0 else torch.sigmoid(utilities / noise)
     return (probs * utilities * prob_allowed).sum(-1) - utility_alone
+
+
+# -- many annotators ---------------------------------------------------------------------------------------------
+
+
+@takes(rewards="G K", weights=distribution("G"))
+@equation(
+    "eq:reward-spread",
+    source='Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning".',
+)
+def reward_spread(rewards: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean m_a and standard deviation s_a ``(K,)``, over annotators, of the reward of each completion.
+
+    A distributional reward model represents both; a scalar reward represents the mean only. The rewards of different
+    annotators must have a common scale, which comparisons alone do not determine.
+    """
+    mean = weights @ rewards
+    return mean, (weights @ (rewards - mean) ** 2).sqrt()
+
+
+@takes(accuracy=finite("...", "[0, 1]"), voters=at_least(1))
+@equation(
+    "eq:jury",
+    source="Condorcet (1785), \"Essai sur l'application de l'analyse à la probabilité des décisions rendues à la "
+    'pluralité des voix".',
+)
+def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
+    """Probability ``(...)`` that the majority of an odd number of voters is right, Σ_{k>n/2} C(n,k) p^k (1−p)^{n−k}.
+
+    Each voter is right with probability p, independently of the others.
+    """
+    if voters % 2 == 0 or voters > 1001:
+        raise ArgumentError(
+            f"voters = {voters}; expected an odd number of at most 1001, which excludes ties",
+            argument="voters",
+            value=voters,
+        )
+    majorities = range(voters // 2 + 1, voters + 1)
+    terms = [float(math.comb(voters, k)) * accuracy**k * (1 - accuracy) ** (voters - k) for k in majorities]
+    return torch.stack(terms).sum(0)
